@@ -1,0 +1,31 @@
+/*
+ * mbedTLS configuration of fedge: mbedTLS's own default and the differences below.
+ *
+ * cmake/deps.sh installs this file as mbedtls/mbedtls_config.h, and the default beside it as
+ * mbedtls/mbedtls_config_default.h, so that every user sees what the library was compiled with
+ * and needs no define. Changing this file makes the next cmake/deps.sh rebuild both libraries.
+ */
+#ifndef FEDGE_MBEDTLS_CONFIG_H
+#define FEDGE_MBEDTLS_CONFIG_H
+
+#include "mbedtls/mbedtls_config_default.h"
+
+/* Sessions, verification and random numbers are used from several threads. */
+#define MBEDTLS_THREADING_C
+#define MBEDTLS_THREADING_PTHREAD
+
+/* Boards without a battery-backed clock verify certificates at a time that the client sets with
+ * mbedtls_platform_set_time(); unset, it is time(2). */
+#define MBEDTLS_PLATFORM_TIME_ALT
+
+/* The identity of a peer is the SHA-256 of its certificate, read after the handshake. */
+#ifndef MBEDTLS_SSL_KEEP_PEER_CERTIFICATE
+#error "fedge needs MBEDTLS_SSL_KEEP_PEER_CERTIFICATE: a peer is known by its certificate"
+#endif
+
+/* Record buffers stay at 16 KB each way (MBEDTLS_SSL_IN_CONTENT_LEN, MBEDTLS_SSL_OUT_CONTENT_LEN):
+ * 4 KB outgoing records would save 11 KB per idle connection and slow every download.
+ * MBEDTLS_SSL_VARIABLE_BUFFER_LENGTH shrinks buffers only where a maximum fragment length was
+ * negotiated, which fedge does not do. */
+
+#endif
