@@ -1,0 +1,108 @@
+# Libraries as imported targets: fedge::zlib, fedge::cjson, fedge::mbedtls, fedge::websockets.
+# Sets FEDGE_HAVE_IO, _NETWORK, _CUDA, _MPI and _TESTS from the options of the same names.
+
+set(FEDGE_DEPS "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
+    "Where cmake/deps.sh has installed libwebsockets and mbedTLS")
+find_package(Threads REQUIRED)
+
+# fedge_import(NAME HEADER header LIBRARY name [IN prefix]): defines fedge::NAME, or appends to
+# fedge_missing what was not found.
+function(fedge_import name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;LIBRARY;IN" "")
+  set(where)
+  if(arg_IN)
+    set(where PATHS "${arg_IN}" NO_DEFAULT_PATH PATH_SUFFIXES include lib)
+  endif()
+  find_path(FEDGE_${name}_INCLUDE ${arg_HEADER} ${where})
+  find_library(FEDGE_${name}_LIBRARY ${arg_LIBRARY} ${where})
+  mark_as_advanced(FEDGE_${name}_INCLUDE FEDGE_${name}_LIBRARY)
+  if(FEDGE_${name}_INCLUDE AND FEDGE_${name}_LIBRARY)
+    add_library(fedge::${name} UNKNOWN IMPORTED)
+    set_target_properties(fedge::${name} PROPERTIES
+      IMPORTED_LOCATION "${FEDGE_${name}_LIBRARY}"
+      INTERFACE_INCLUDE_DIRECTORIES "${FEDGE_${name}_INCLUDE}")
+  else()
+    list(APPEND fedge_missing ${arg_LIBRARY})
+    set(fedge_missing "${fedge_missing}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# fedge_decide(NAME what missing...): turns option FEDGE_NAME into FEDGE_HAVE_NAME and says which.
+function(fedge_decide name what advice)
+  set(have OFF)
+  if("${FEDGE_${name}}" STREQUAL "OFF")
+    message(STATUS "${what}: left out (FEDGE_${name}=OFF)")
+  elseif(NOT ARGN)
+    set(have ON)
+    message(STATUS "${what}: on")
+  elseif("${FEDGE_${name}}" STREQUAL "AUTO")
+    list(JOIN ARGN ", " list)
+    message(STATUS "${what}: left out, missing: ${list} (${advice})")
+  elseif("${FEDGE_${name}}" STREQUAL "ON")
+    list(JOIN ARGN ", " list)
+    message(FATAL_ERROR "${what} (FEDGE_${name}=ON) needs what was not found: ${list}. To have it: ${advice}.")
+  else()
+    message(FATAL_ERROR "FEDGE_${name} is '${FEDGE_${name}}'; it must be AUTO, ON or OFF.")
+  endif()
+  set(FEDGE_HAVE_${name} ${have} PARENT_SCOPE)
+endfunction()
+
+# --- files ---------------------------------------------------------------------------------------
+
+set(fedge_missing)
+fedge_import(zlib HEADER zlib.h LIBRARY z)
+fedge_import(cjson HEADER cjson/cJSON.h LIBRARY cjson)
+fedge_decide(IO "Job files and data sets" "run cmake/setup.sh" ${fedge_missing})
+
+# --- network -------------------------------------------------------------------------------------
+
+set(fedge_missing)
+if(NOT FEDGE_HAVE_IO)
+  set(fedge_missing "FEDGE_IO")
+endif()
+fedge_import(mbedcrypto HEADER mbedtls/version.h LIBRARY mbedcrypto IN "${FEDGE_DEPS}")
+fedge_import(mbedx509 HEADER mbedtls/version.h LIBRARY mbedx509 IN "${FEDGE_DEPS}")
+fedge_import(mbedtls HEADER mbedtls/version.h LIBRARY mbedtls IN "${FEDGE_DEPS}")
+fedge_import(websockets HEADER libwebsockets.h LIBRARY websockets IN "${FEDGE_DEPS}")
+fedge_import(ev HEADER ev.h LIBRARY ev)
+if(NOT fedge_missing)
+  # p256m and everest are parts of mbedTLS that it links as archives of their own.
+  set_property(TARGET fedge::mbedcrypto PROPERTY INTERFACE_LINK_LIBRARIES
+    "${FEDGE_DEPS}/lib/libeverest.a;${FEDGE_DEPS}/lib/libp256m.a;Threads::Threads")
+  set_property(TARGET fedge::mbedx509 PROPERTY INTERFACE_LINK_LIBRARIES fedge::mbedcrypto)
+  set_property(TARGET fedge::mbedtls PROPERTY INTERFACE_LINK_LIBRARIES fedge::mbedx509)
+  set_property(TARGET fedge::websockets PROPERTY INTERFACE_LINK_LIBRARIES
+    fedge::mbedtls fedge::ev Threads::Threads m)
+endif()
+fedge_decide(NETWORK "Client, aggregator and identities" "run cmake/setup.sh" ${fedge_missing})
+
+# --- several machines, GPUs, tests ---------------------------------------------------------------
+
+set(fedge_missing)
+if(NOT FEDGE_CUDA STREQUAL "OFF")
+  find_program(FEDGE_NVCC nvcc HINTS /usr/local/cuda/bin)
+  mark_as_advanced(FEDGE_NVCC)
+  if(FEDGE_NVCC)
+    message(STATUS "nvcc: ${FEDGE_NVCC}")
+  else()
+    set(fedge_missing nvcc)
+  endif()
+endif()
+fedge_decide(CUDA "CUDA" "install the CUDA Toolkit, or set FEDGE_NVCC" ${fedge_missing})
+
+set(fedge_missing)
+if(NOT FEDGE_MPI STREQUAL "OFF")
+  find_package(MPI QUIET COMPONENTS C)
+  if(MPI_C_FOUND)
+    message(STATUS "MPI: ${MPI_C_COMPILER}")
+  else()
+    set(fedge_missing mpi)
+  endif()
+endif()
+fedge_decide(MPI "MPI" "install libopenmpi-dev" ${fedge_missing})
+
+set(fedge_missing)
+if(NOT FEDGE_TESTS STREQUAL "OFF")
+  fedge_import(cmocka HEADER cmocka.h LIBRARY cmocka)
+endif()
+fedge_decide(TESTS "Tests" "run cmake/setup.sh --tests" ${fedge_missing})

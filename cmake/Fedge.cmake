@@ -1,0 +1,87 @@
+# The functions that the folders' CMakeLists.txt are written with.
+
+add_custom_target(programs COMMENT "Every program in ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+
+# fedge_add_folders(folder...): adds those that have a CMakeLists.txt.
+function(fedge_add_folders)
+  foreach(folder IN LISTS ARGN)
+    if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+      add_subdirectory(${folder})
+    endif()
+  endforeach()
+endfunction()
+
+# fedge_library(name SOURCES file... [LIBS target...]): a static library, lib<name>.a.
+function(fedge_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_link_libraries(${name} PUBLIC fedge_options ${arg_LIBS})
+endfunction()
+
+# fedge_program(name SOURCES file... [LIBS target...]): bin/<name>, part of the target "programs".
+function(fedge_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE fedge_options ${arg_LIBS})
+  add_dependencies(programs ${name})
+endfunction()
+
+# What every test has in common. A sanitizer makes programs several times slower, so limits grow.
+function(fedge_test_properties name label timeout_s env)
+  if(FEDGE_SANITIZE)
+    math(EXPR timeout_s "${timeout_s} * 5")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout_s})
+  set_property(TEST ${name} PROPERTY ENVIRONMENT
+    "FEDGE_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
+    "FEDGE_BINARY_DIR=${PROJECT_BINARY_DIR}"
+    "FEDGE_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
+    "FEDGE_SANITIZE=${FEDGE_SANITIZE}"
+    "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1"
+    "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
+    ${env})
+endfunction()
+
+# fedge_test(name SOURCES file... [LIBS target...] [LABEL unit] [TIMEOUT seconds] [ENV NAME=VALUE...]
+#            [ALONE]): a cmocka program. It is run in its folder of the build tree and sees the macros
+# FEDGE_SOURCE_DIR and FEDGE_BINARY_DIR. ALONE: no other test runs at the same time.
+function(fedge_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "LABEL;TIMEOUT" "SOURCES;LIBS;ENV")
+  if(NOT arg_LABEL)
+    set(arg_LABEL unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE fedge_options ${arg_LIBS} fedge::cmocka)
+  target_compile_definitions(${name} PRIVATE
+    FEDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FEDGE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} "${arg_ENV}")
+  if(arg_ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()
+
+# fedge_script_test(name COMMAND word... [LABEL net] [TIMEOUT seconds] [ENV NAME=VALUE...] [ALONE]):
+# any command; 77 as its exit code means skipped. It finds its way by the environment variables
+# FEDGE_SOURCE_DIR, FEDGE_BINARY_DIR, FEDGE_BIN_DIR (the programs) and FEDGE_SANITIZE.
+function(fedge_script_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "LABEL;TIMEOUT" "COMMAND;ENV")
+  if(NOT arg_LABEL)
+    set(arg_LABEL net)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} "${arg_ENV}")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+  if(arg_ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()
