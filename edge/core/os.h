@@ -1,0 +1,93 @@
+/* Everything fedge asks of an operating system. The only header with more than one implementation
+ * (os_posix.c; a port supplies another) and the only place for #ifdef on systems.
+ *
+ * Paths are UTF-8. Functions that create files use mode 0600 and directories 0700.
+ */
+#ifndef FEDGE_EDGE_CORE_OS_H
+#define FEDGE_EDGE_CORE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+/* Monotonic milliseconds since an arbitrary start; nanoseconds for measurements. */
+uint64_t fedge_os_monotonic_ms(void);
+uint64_t fedge_os_monotonic_ns(void);
+/* Wall clock: milliseconds since 1970-01-01 UTC. */
+uint64_t fedge_os_unix_ms(void);
+
+/* Fills [out] from the system's CSPRNG. */
+FEDGE_MUST_USE fedge_status fedge_os_random(void *out, size_t size, fedge_error *err);
+
+/* Reads a whole file of at most [limit] bytes into a fresh block with one NUL behind it (not counted
+ * in *size); the caller frees it with free(). FEDGE_TOO_BIG names the size and the limit. */
+FEDGE_MUST_USE fedge_status fedge_os_read_file(const char *path, size_t limit, uint8_t **data,
+                                               size_t *size, fedge_error *err);
+
+/* Replaces [path] atomically and durably: temporary file beside it, write, fsync, rename, fsync of the
+ * directory. [mode] e.g. 0600. */
+FEDGE_MUST_USE fedge_status fedge_os_write_file(const char *path, const void *data, size_t size,
+                                                unsigned mode, fedge_error *err);
+
+/* Creates the directory and its parents; one that exists is fine. */
+FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
+bool fedge_os_exists(const char *path);
+FEDGE_MUST_USE fedge_status fedge_os_remove(const char *path, fedge_error *err);
+/* Removes a directory with all that is in it; what does not exist is fine. */
+FEDGE_MUST_USE fedge_status fedge_os_remove_tree(const char *path, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_os_rename(const char *from, const char *to, fedge_error *err);
+
+/* Names of the entries of a directory, without "." and "..", sorted by bytes. The visitor returns
+ * FEDGE_OK to go on. */
+typedef fedge_status (*fedge_os_visit)(void *user, const char *name, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *user,
+                                              fedge_error *err);
+
+/* Takes an exclusive advisory lock on [path] (created when missing) without waiting.
+ * FEDGE_BUSY when another process holds it; the message names its pid. *lock is released by
+ * fedge_os_unlock or the end of the process. */
+FEDGE_MUST_USE fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err);
+void fedge_os_unlock(int lock);
+
+/* A file opened for positioned reads and writes. */
+typedef struct fedge_os_file {
+    int fd; /* −1 when closed */
+    char path[512];
+} fedge_os_file;
+typedef enum fedge_os_mode { FEDGE_OS_READ, FEDGE_OS_READ_WRITE, FEDGE_OS_CREATE } fedge_os_mode;
+FEDGE_MUST_USE fedge_status fedge_os_open(fedge_os_file *file, const char *path, fedge_os_mode mode,
+                                          fedge_error *err);
+/* Reads exactly [size] bytes at [offset]; FEDGE_TRUNCATED when the file ends before. */
+FEDGE_MUST_USE fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t offset, void *out,
+                                             size_t size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_os_write_at(const fedge_os_file *file, uint64_t offset,
+                                              const void *data, size_t size, fedge_error *err);
+/* Data (and size) to the disk. An error is final: the caller must not retry. */
+FEDGE_MUST_USE fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error *err);
+/* Reserves [size] bytes on the disk (posix_fallocate). FEDGE_NO_SPACE when there is no room. */
+FEDGE_MUST_USE fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size,
+                                             fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_os_file_size(const fedge_os_file *file, uint64_t *size,
+                                               fedge_error *err);
+void fedge_os_close(fedge_os_file *file);
+
+/* Bytes free for this user on the file system that holds [path]. */
+FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes, fedge_error *err);
+
+/* Facts about the machine, for HELLO and logs. */
+uint64_t fedge_os_ram_bytes(void);
+uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
+double fedge_os_cpu_seconds(void);      /* user + system time of this process */
+unsigned fedge_os_num_cpus(void);
+const char *fedge_os_arch(void); /* "x86_64", "aarch64", "armv7l", … */
+
+/* Bits of what the CPU can do, read once. */
+#define FEDGE_CPU_AVX2 0x1u   /* with FMA */
+#define FEDGE_CPU_AVX512 0x2u /* F, BW, DQ, VL */
+#define FEDGE_CPU_NEON 0x4u
+unsigned fedge_os_cpu_features(void);
+
+#endif

@@ -1,0 +1,58 @@
+/* Named randomness: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
+ * 1, 2, 3", SC 2011), a counter-based generator.
+ *
+ * A stream is named by (seed, purpose, a, b, c). Drawing from one stream never touches another, so no
+ * result depends on the order of threads, clients or rounds. Not for secrets: noise and masks come
+ * from fedge_os_random.
+ */
+#ifndef FEDGE_EDGE_CORE_RNG_H
+#define FEDGE_EDGE_CORE_RNG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a stream is for. The values are part of the reproducibility contract: never renumber. */
+typedef enum fedge_purpose {
+    FEDGE_PURPOSE_INIT = 1,      /* weights: a = tensor index */
+    FEDGE_PURPOSE_SHUFFLE = 2,   /* a = round, b = client index, c = epoch */
+    FEDGE_PURPOSE_SAMPLE = 3,    /* cohort: a = round, b = attempt */
+    FEDGE_PURPOSE_PARTITION = 4, /* a = class or client */
+    FEDGE_PURPOSE_DROPOUT = 5,   /* a = round, b = client index, c = step */
+    FEDGE_PURPOSE_TEST = 6,      /* tests and fault injection */
+    FEDGE_PURPOSE_JITTER = 7     /* reconnect times */
+} fedge_purpose;
+
+/* One stream. Plain data, copied freely: a copy continues on its own. */
+typedef struct fedge_rng {
+    uint32_t key[2];
+    uint32_t counter[4];
+    uint32_t block[4]; /* the current output */
+    uint32_t used;     /* words of block already drawn */
+} fedge_rng;
+
+/* The raw bijection: ten rounds of Philox4x32 on [counter] under [key]. */
+void fedge_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* The stream named by its arguments, each combination a stream of its own of 2^34 words: the key is
+ * the seed, the counter is (block number, purpose << 16 | c, a, b). */
+fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uint32_t b, uint16_t c);
+
+uint32_t fedge_rng_u32(fedge_rng *rng);
+uint64_t fedge_rng_u64(fedge_rng *rng);
+
+/* Uniform in [0, bound) without bias (Lemire 2019). [bound] ≥ 1. */
+uint32_t fedge_rng_below(fedge_rng *rng, uint32_t bound);
+
+/* Uniform in [0, 1): 24 bits as float, 53 as double. */
+float fedge_rng_float(fedge_rng *rng);
+double fedge_rng_double(fedge_rng *rng);
+
+/* Standard normal (Box–Muller); Gamma(shape, 1), shape > 0 (Marsaglia and Tsang 2000); a shape near
+ * 0 may give 0. They use libm's log, cos and pow, so the last bit may depend on the libm. */
+double fedge_rng_normal(fedge_rng *rng);
+double fedge_rng_gamma(fedge_rng *rng, double shape);
+
+/* Fisher–Yates over [n] indices in place. */
+void fedge_rng_shuffle(fedge_rng *rng, uint32_t *items, size_t n);
+
+#endif

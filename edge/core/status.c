@@ -1,0 +1,107 @@
+#include "edge/core/status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *fedge_status_text(fedge_status status) {
+    static const char *const texts[] = {
+#define STATUS_TEXT(code, text) [FEDGE_##code] = text,
+        FEDGE_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    };
+    return (unsigned)status < FEDGE_STATUS_COUNT ? texts[status] : "unknown status";
+}
+
+/* Copies as much of [text] as fits behind the [used] bytes of the message, never half of a UTF-8
+ * character: messages travel in JSON. Returns the new length. */
+static size_t append(fedge_error *err, size_t used, const char *text) {
+    size_t room = FEDGE_ERROR_MESSAGE_SIZE - 1 - used;
+    size_t length = strlen(text);
+    if (length > room) {
+        length = room;
+        while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
+            length--;
+    }
+    memcpy(err->message + used, text, length);
+    err->message[used + length] = '\0';
+    return used + length;
+}
+
+/* Formats into a block of its own first, so that an argument may point into err->message; it is one
+ * byte longer than a message, so that append() sees the character at the cut. */
+typedef struct message_text {
+    char text[FEDGE_ERROR_MESSAGE_SIZE + 4];
+} message_text;
+
+static void format_text(message_text *out, const char *format, va_list arguments) {
+    if (vsnprintf(out->text, sizeof out->text, format, arguments) < 0)
+        out->text[0] = '\0';
+}
+
+fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...) {
+    if (err == NULL)
+        return status;
+    message_text body;
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(&body, format, arguments);
+    va_end(arguments);
+    err->status = status;
+    append(err, 0, body.text);
+    return status;
+}
+
+static fedge_status status_of_errno(int errnum) {
+    switch (errnum) {
+    case ENOSPC:
+    case EDQUOT:
+        return FEDGE_NO_SPACE;
+    case ENOENT:
+        return FEDGE_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+        return FEDGE_DENIED;
+    case EEXIST:
+        return FEDGE_EXISTS;
+    case ENOMEM:
+        return FEDGE_NO_MEMORY;
+    default:
+        return FEDGE_IO;
+    }
+}
+
+fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...) {
+    fedge_status status = status_of_errno(errnum);
+    if (err == NULL)
+        return status;
+    message_text body;
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(&body, format, arguments);
+    va_end(arguments);
+    err->status = status;
+    size_t used = append(err, 0, body.text);
+    used = append(err, used, ": ");
+    /* Thread-safe in glibc (2.32 and later) and musl, which return constants for known numbers. */
+    append(err, used, strerror(errnum));
+    return status;
+}
+
+fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...) {
+    if (err == NULL)
+        return status;
+    message_text body;
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(&body, format, arguments);
+    va_end(arguments);
+    char inner[FEDGE_ERROR_MESSAGE_SIZE];
+    memcpy(inner, err->message, sizeof inner);
+    err->status = status;
+    size_t used = append(err, 0, body.text);
+    used = append(err, used, ": ");
+    append(err, used, inner);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* Status codes and error messages.
+ *
+ * Every function that can fail returns a fedge_status and, when the caller passes a
+ * fedge_error, writes one sentence there: what failed, where (file, line, name, numbers) and what
+ * to do about it. Programmer's errors are asserts; the world's errors are statuses.
+ */
+#ifndef FEDGE_EDGE_CORE_STATUS_H
+#define FEDGE_EDGE_CORE_STATUS_H
+
+/* X(code, text). The order is part of the library's ABI: add at the end only. */
+#define FEDGE_STATUS_MAP(X)                                                                        \
+    X(OK, "ok")                                                                                    \
+    X(INVALID_ARGUMENT, "invalid argument")                                                        \
+    X(TOO_BIG, "over a limit")                                                                     \
+    X(TRUNCATED, "truncated")                                                                      \
+    X(CORRUPT, "corrupt")                                                                          \
+    X(MISMATCH, "does not match what was expected")                                                \
+    X(OUT_OF_RANGE, "out of range")                                                                \
+    X(NOT_FINITE, "not a finite number")                                                           \
+    X(UNSUPPORTED, "not supported")                                                                \
+    X(NO_MEMORY, "out of memory")                                                                  \
+    X(NO_SPACE, "no space left")                                                                   \
+    X(IO, "input/output error")                                                                    \
+    X(NOT_FOUND, "not found")                                                                      \
+    X(EXISTS, "already exists")                                                                    \
+    X(BUSY, "in use")                                                                              \
+    X(DENIED, "denied")                                                                            \
+    X(EXPIRED, "expired")                                                                          \
+    X(REVOKED, "revoked")                                                                          \
+    X(STALE, "belongs to another run, incarnation, round or task")                                 \
+    X(DUPLICATE, "duplicate")                                                                      \
+    X(CANCELLED, "cancelled")                                                                      \
+    X(TIMEOUT, "timed out")                                                                        \
+    X(CLOSED, "closed")                                                                            \
+    X(INTERNAL, "internal error")
+
+typedef enum fedge_status {
+#define FEDGE_STATUS_ENUM(code, text) FEDGE_##code,
+    FEDGE_STATUS_MAP(FEDGE_STATUS_ENUM)
+#undef FEDGE_STATUS_ENUM
+        FEDGE_STATUS_COUNT
+} fedge_status;
+
+#define FEDGE_ERROR_MESSAGE_SIZE 512
+
+/* What went wrong, for people. Plain data, on the caller's stack; no ownership. */
+typedef struct fedge_error {
+    fedge_status status;
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated, cut (never overrun) when too long */
+} fedge_error;
+
+#define FEDGE_MUST_USE __attribute__((warn_unused_result))
+
+/* "no space left", … ; for an unknown code "unknown status". Static storage. */
+const char *fedge_status_text(fedge_status status);
+
+/* Writes the message and returns [status], so that `return fedge_fail(err, …)` is one line.
+ * [err] may be NULL: then only the status is returned. */
+fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* As fedge_fail, and appends ": " and the text of the errno value [errnum]. ENOSPC and EDQUOT become
+ * FEDGE_NO_SPACE, ENOENT FEDGE_NOT_FOUND, EACCES and EPERM FEDGE_DENIED, EEXIST FEDGE_EXISTS, ENOMEM
+ * FEDGE_NO_MEMORY, anything else FEDGE_IO. */
+fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Puts "context: " before the message that [err] holds (where the failure was, from a caller that
+ * knows), gives it [status] (normally the one it already has) and returns [status]. [err] may be
+ * NULL. The arguments may point into err->message, here and in the two functions above. */
+fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif
