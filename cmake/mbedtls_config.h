@@ -8,7 +8,7 @@
 #ifndef FEDGE_MBEDTLS_CONFIG_H
 #define FEDGE_MBEDTLS_CONFIG_H
 
-#include "mbedtls/mbedtls_config_default.h"
+#include <mbedtls/mbedtls_config_default.h>
 
 /* Sessions, verification and random numbers are used from several threads. */
 #define MBEDTLS_THREADING_C

@@ -1,0 +1,43 @@
+"""The files that the style tests look at, and how they report."""
+
+import os
+import sys
+
+CODE = (".c", ".h", ".cu", ".cuh")
+SCRIPTS = (".sh", ".py", ".cmake")
+
+
+def files(root, suffixes, names=()):
+    """Paths, from the root, of the files with these suffixes or names, without build and hidden folders."""
+    found = []
+    for folder, below, here in os.walk(root):
+        below[:] = sorted(d for d in below if not d.startswith(".") and d != "__pycache__")
+        if folder == root and "build" in below:
+            below.remove("build")
+        for name in sorted(here):
+            if name.endswith(suffixes) or name in names:
+                found.append(os.path.relpath(os.path.join(folder, name), root))
+    return found
+
+
+def lines(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def write(root, path, text):
+    """Makes a file of a self-test's tree."""
+    full = os.path.join(root, path)
+    os.makedirs(os.path.dirname(full), exist_ok=True)
+    with open(full, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main(check, self_test):
+    """Runs the self-test and then the check of the tree named on the command line."""
+    self_test()
+    faults = check(sys.argv[1])
+    for fault in faults:
+        print(fault)
+    print(f"{len(faults)} faults")
+    return 1 if faults else 0

@@ -1,0 +1,112 @@
+"""Fails where a file includes what its layer must not know: test_layering.py ROOT
+
+    edge/core <- edge/train <- edge/io;  edge/core <- secure;  edge, secure <- client;
+    edge, secure <- aggregator;  client and aggregator never include each other.
+
+Includes of the project are written from the root. edge/core and edge/train live on the C library
+alone (only edge/core/os_*.c may use the system), edge/io adds cJSON and zlib, secure adds mbedTLS,
+and only client and aggregator may know libwebsockets. A folder without a rule here is a fault.
+"""
+
+import os
+import re
+import sys
+import tempfile
+
+import source_tree
+
+# For each layer: the layers it may include, and the libraries it may use.
+LAYERS = {
+    "edge/core": (("edge/core/",), ()),
+    "edge/train": (("edge/core/", "edge/train/"), ()),
+    "edge/io": (("edge/",), ("cjson/", "zlib.h")),
+    "secure": (("edge/core/", "secure/"), ("cjson/", "mbedtls/", "psa/")),
+    "client": (("edge/", "secure/", "client/"), ("",)),
+    "aggregator": (("edge/", "secure/", "aggregator/"), ("",)),
+    "examples": (("edge/", "client/", "examples/"), ("cjson/", "zlib.h")),
+    "tests": (("",), ("",)),
+    "cmake": ((), ("mbedtls/",)),
+}
+LIBRARIES = ("cjson/", "zlib.h", "mbedtls/", "psa/", "libwebsockets.h", "ev.h")
+STANDARD = re.compile(
+    r"(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|stdalign|"
+    r"stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|time|wchar|"
+    r"immintrin|arm_neon)\.h$"
+)
+INCLUDE = re.compile(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+
+
+def layer_of(path):
+    fitting = [name for name in LAYERS if path.startswith(name + "/")]
+    return max(fitting, key=len) if fitting else None
+
+
+def fault_of(root, path, layer, own, system):
+    """What is wrong with one include, or None. [own]: "..." form, [system]: <...> form."""
+    may_include, may_use = LAYERS[layer]
+    if own:
+        if not os.path.exists(os.path.join(root, own)):
+            return f'"{own}" is not a path from the root'
+        if not own.startswith(may_include):
+            return f'{layer} must not include "{own}"'
+        return None
+    if layer_of(system) and os.path.exists(os.path.join(root, system)):
+        return f'<{system}> is a file of the project: write it with "..."'
+    if system.startswith(LIBRARIES):
+        return None if system.startswith(may_use) else f"{layer} must not use <{system}>"
+    if layer.startswith("edge/") and not STANDARD.match(system):
+        if not os.path.basename(path).startswith("os_") or layer != "edge/core":
+            return f"{layer} must not use the system's <{system}>: only edge/core/os_*.c may"
+    return None
+
+
+def check(root):
+    faults = []
+    for path in source_tree.files(root, source_tree.CODE):
+        layer = layer_of(path)
+        if layer is None:
+            faults.append(f"{path}: no rule for this folder; give its layer one in tests/style/test_layering.py")
+            continue
+        for number, line in enumerate(source_tree.lines(root, path), 1):
+            include = INCLUDE.match(line)
+            fault = include and fault_of(root, path, layer, *include.groups())
+            if fault:
+                faults.append(f"{path}:{number}: {fault}")
+    return faults
+
+
+def self_test():
+    """Each rule is broken once, in a tree of its own, and must be found; so must nothing else."""
+    good = {
+        "edge/core/a.h": "#include <stdint.h>\n",
+        "edge/core/os_posix.c": '#include "edge/core/a.h"\n#include <unistd.h>\n',
+        "edge/train/b.h": '#include "edge/core/a.h"\n',
+        "edge/io/c.h": '#include "edge/train/b.h"\n#include <zlib.h>\n',
+        "secure/d.h": '#include "edge/core/a.h"\n#include <mbedtls/ssl.h>\n',
+        "client/e.h": '#include "secure/d.h"\n#include <libwebsockets.h>\n',
+        "aggregator/f.h": '#include "edge/io/c.h"\n#include <sys/socket.h>\n',
+        "tests/g.c": '#include "client/e.h"\n#include "aggregator/f.h"\n',
+    }
+    bad = {
+        "edge/core/up.c": '#include "edge/train/b.h"\n',
+        "edge/core/system.c": "#include <unistd.h>\n",
+        "edge/train/up.c": '#include "edge/io/c.h"\n',
+        "edge/train/library.c": "#include <zlib.h>\n",
+        "edge/train/os_no.c": "#include <unistd.h>\n",
+        "edge/io/up.c": '#include "secure/d.h"\n',
+        "secure/up.c": '#include "edge/io/c.h"\n',
+        "client/across.c": '#  include "aggregator/f.h"\n',
+        "aggregator/across.c": '#include "client/e.h"\n',
+        "aggregator/relative.c": '#include "f.h"\n',
+        "aggregator/angle.c": "#include <edge/core/a.h>\n",
+        "newfolder/x.c": "",
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in {**good, **bad}.items():
+            source_tree.write(root, path, text)
+        found = sorted(fault.split(":")[0] for fault in check(root))
+    assert found == sorted(bad), f"the self-test expected {sorted(bad)}, found {found}"
+
+
+if __name__ == "__main__":
+    sys.exit(source_tree.main(check, self_test))

@@ -1,0 +1,77 @@
+"""Fails on files over 800 lines, functions over 70, and marks of unfinished work: test_style.py ROOT
+
+A function is what stands between a line "{" and the next line "}", both at column 0: .clang-format
+puts them there, and a brace elsewhere is a fault too.
+"""
+
+import re
+import sys
+import tempfile
+
+import source_tree
+
+MAX_FILE_LINES = 800
+MAX_FUNCTION_LINES = 70
+# Written in two parts so that this file does not find itself.
+MARKS = re.compile(r"\b(" + "|".join(["TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK"]) + r")\b|^(<<<<<<<|>>>>>>>) ")
+ATTACHED_BRACE = re.compile(r"[A-Za-z_].*\).*\{$")
+
+
+def function_faults(path, lines):
+    faults = []
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            length = number - start + 1
+            if length > MAX_FUNCTION_LINES:
+                faults.append(f"{path}:{start}: a function of {length} lines, {MAX_FUNCTION_LINES} are the most")
+            start = None
+        elif start is None and ATTACHED_BRACE.match(line) and "=" not in line and not line.startswith("extern"):
+            faults.append(f"{path}:{number}: the brace of a function belongs on its own line (run clang-format)")
+    return faults
+
+
+def check(root):
+    faults = []
+    for path in source_tree.files(root, source_tree.CODE + source_tree.SCRIPTS, ("CMakeLists.txt",)):
+        lines = source_tree.lines(root, path)
+        if len(lines) > MAX_FILE_LINES:
+            faults.append(f"{path}: {len(lines)} lines, {MAX_FILE_LINES} are the most")
+        for number, line in enumerate(lines, 1):
+            mark = MARKS.search(line)
+            if mark:
+                faults.append(f"{path}:{number}: a mark of unfinished work: {mark.group().strip()}")
+        if path.endswith(source_tree.CODE):
+            faults.extend(function_faults(path, lines))
+    return faults
+
+
+def self_test():
+    """Each rule is broken once, in a tree of its own, and must be found; its limit must pass."""
+
+    def function(lines):
+        return "int f(void)\n{\n" + "    g();\n" * (lines - 2) + "}\n"
+
+    good = {
+        "file.c": "int x;\n" * MAX_FILE_LINES,
+        "function.c": "struct s {\n    int a;\n};\nint a[] = {\n    1,\n};\n" + function(MAX_FUNCTION_LINES) * 2,
+        "name.sh": "mktemp -d /tmp/name.XXXXXX\n",
+    }
+    bad = {
+        "long.h": "int x;\n" * (MAX_FILE_LINES + 1),
+        "function_long.c": function(MAX_FUNCTION_LINES) + function(MAX_FUNCTION_LINES + 1),
+        "mark.py": "# TO" "DO: later\n",
+        "conflict.c": "<<<<<<< ours\n",
+        "attached.c": "int f(void) {\n}\n",
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in {**good, **bad}.items():
+            source_tree.write(root, path, text)
+        found = sorted(fault.split(":")[0] for fault in check(root))
+    assert found == sorted(bad), f"the self-test expected {sorted(bad)}, found {found}"
+
+
+if __name__ == "__main__":
+    sys.exit(source_tree.main(check, self_test))
