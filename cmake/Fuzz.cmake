@@ -75,7 +75,8 @@ function(fedge_fuzzer name)
     endforeach()
   endforeach()
   list(TRANSFORM arg_SYSTEM PREPEND -l)
-  set(program "${CMAKE_CURRENT_BINARY_DIR}/fuzz_${name}")
+  set(program "${CMAKE_CURRENT_BINARY_DIR}/programs/fuzz_${name}")
+  file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/programs" "${CMAKE_CURRENT_BINARY_DIR}/objects")
   add_custom_command(OUTPUT "${program}"
     COMMAND "${FEDGE_CLANG}" ${fedge_fuzz_flags} ${objects} ${arg_SYSTEM} -o "${program}"
     DEPENDS ${objects} COMMENT "Fuzzer fuzz_${name}" VERBATIM)
