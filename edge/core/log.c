@@ -1,0 +1,168 @@
+#include "edge/core/log.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "edge/core/os.h"
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+/* Bytes kept free for what ends a line: "}", a newline and vsnprintf's NUL. */
+#define CLOSING_ROOM 4
+
+/* A line that is cut, never overrun. */
+typedef struct line {
+    char text[FEDGE_LOG_MAX_LINE];
+    size_t size;
+} line;
+
+__attribute__((format(printf, 2, 3))) static void put(line *out, const char *format, ...)
+{
+    size_t room = sizeof(out->text) - 1 - out->size; /* one byte for the newline */
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out->text + out->size, room, format, args);
+    va_end(args);
+    if (n > 0) {
+        out->size += (size_t)n < room ? (size_t)n : room - 1;
+    }
+}
+
+static void put_escaped(line *out, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\') {
+            put(out, "\\%c", *p);
+        } else if (*p < 0x20 || *p == 0x7f) {
+            put(out, "\\u%04x", *p);
+        } else {
+            put(out, "%c", *p);
+        }
+    }
+}
+
+static bool needs_quotes(const char *text)
+{
+    if (!*text) {
+        return true;
+    }
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p <= ' ' || *p == '"' || *p == '=' || *p == '\\' || *p == 0x7f) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_string(line *out, const char *text, bool always_quote)
+{
+    bool quote = always_quote || needs_quotes(text);
+    if (quote) {
+        put(out, "\"");
+    }
+    put_escaped(out, text);
+    if (quote) {
+        put(out, "\"");
+    }
+}
+
+static void put_field(line *out, const fedge_log_field *field, bool json)
+{
+    if (json) {
+        put(out, ",\"%s\":", field->key);
+    } else {
+        put(out, " %s=", field->key);
+    }
+    switch (field->type) {
+    case FEDGE_LOG_FIELD_STR:
+        put_string(out, field->str ? field->str : "", json);
+        break;
+    case FEDGE_LOG_FIELD_INT:
+        put(out, "%lld", (long long)field->integer);
+        break;
+    case FEDGE_LOG_FIELD_NUM:
+        if (json && !isfinite(field->number)) {
+            put(out, "null");
+        } else {
+            put(out, "%.6g", field->number);
+        }
+        break;
+    }
+}
+
+static void put_time(line *out)
+{
+    uint64_t now_ms = fedge_os_unix_ms();
+    time_t seconds = (time_t)(now_ms / 1000);
+    struct tm parts;
+    gmtime_r(&seconds, &parts);
+    put(out, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", parts.tm_year + 1900, parts.tm_mon + 1,
+        parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, (unsigned)(now_ms % 1000));
+}
+
+fedge_log_field fedge_log_str(const char *key, const char *value)
+{
+    return (fedge_log_field){.key = key, .type = FEDGE_LOG_FIELD_STR, .str = value};
+}
+
+fedge_log_field fedge_log_int(const char *key, int64_t value)
+{
+    return (fedge_log_field){.key = key, .type = FEDGE_LOG_FIELD_INT, .integer = value};
+}
+
+fedge_log_field fedge_log_num(const char *key, double value)
+{
+    return (fedge_log_field){.key = key, .type = FEDGE_LOG_FIELD_NUM, .number = value};
+}
+
+fedge_status fedge_log_level_from_name(const char *name, fedge_log_level *level, fedge_error *err)
+{
+    for (size_t i = 0; i < sizeof(level_names) / sizeof(level_names[0]); i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            *level = (fedge_log_level)i;
+            return FEDGE_OK;
+        }
+    }
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "log level '%s' is not known: use error, warn, info or debug", name);
+}
+
+void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *event,
+                     const fedge_log_field *fields, size_t num_fields)
+{
+    if (!log || !log->write || level > log->level) {
+        return;
+    }
+    line out = {.size = 0};
+    if (log->json) {
+        put(&out, "{\"time\":\"");
+        put_time(&out);
+        put(&out, "\",\"level\":\"%s\",\"event\":\"%s\"", level_names[level], event);
+    } else {
+        put_time(&out);
+        put(&out, " %s %s", level_names[level], event);
+    }
+    for (size_t i = 0; i < num_fields; i++) {
+        /* A field that would be cut in JSON would leave a broken object: it is left out whole. */
+        size_t before = out.size;
+        put_field(&out, &fields[i], log->json);
+        if (log->json && out.size + CLOSING_ROOM >= sizeof(out.text)) {
+            out.size = before;
+        }
+    }
+    if (log->json) {
+        put(&out, "}");
+    }
+    out.text[out.size++] = '\n';
+    log->write(log->user, out.text, out.size);
+}
+
+void fedge_log_failure(const fedge_log *log, fedge_log_level level, const char *event,
+                       const fedge_error *err)
+{
+    FEDGE_LOG(log, level, event, fedge_log_str("error", err->message),
+              fedge_log_str("status", fedge_status_text(err->status)));
+}
