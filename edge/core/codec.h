@@ -7,7 +7,9 @@
  *   int8   per tensor, blocks of 256 values: u16 scale m (little-endian) then the block's int8 q;
  *          v = q · m · 2^7 in units of 2^−F, |q| ≤ 127, so decoding rounds nothing.
  *          The last block of a tensor is short.                          1 + 2/256 bytes per value
- *          Limit: 127 · 65535 · 2^7 < 2^30.
+ *          The encoder takes the smallest m with 127 · m · 2^7 ≥ max |v| of the block, at most 65535
+ *          (0 for a block of zeros), and q = round-to-nearest-even(v / (m · 2^7)) cut to ±127.
+ *          Limit: 127 · 65535 · 2^7 < 2^30, so the largest int8 value is 0.99217 · B.
  */
 #ifndef FEDGE_EDGE_CORE_CODEC_H
 #define FEDGE_EDGE_CORE_CODEC_H
@@ -33,14 +35,14 @@ size_t fedge_codec_size(fedge_codec codec, const fedge_schema *schema);
 
 /* What encoding did to the values. */
 typedef struct fedge_codec_stats {
-    uint64_t clamped;    /* values outside their tensor's bound, cut to it */
-    uint64_t not_finite; /* NaN: encoding fails when there is one */
+    uint64_t clamped;    /* values outside their tensor's bound (infinity too), cut to it */
+    uint64_t not_finite; /* NaN, up to and including the block where encoding stopped */
 } fedge_codec_stats;
 
 /* Encodes [values] (schema->num_elements floats) into exactly fedge_codec_size bytes at [out].
  * [bounds_log2]: b of each tensor, schema->num_tensors of them. Values over the bound are clamped
- * and counted. FEDGE_NOT_FINITE when a value is NaN (the message names tensor and index);
- * FEDGE_INVALID_ARGUMENT when out_size is not the exact size. */
+ * and counted in [stats] (set, not added to; may be NULL). FEDGE_NOT_FINITE when a value is NaN (the
+ * message names tensor and index); FEDGE_INVALID_ARGUMENT for a bound outside fixed.h's range and when out_size is not the exact size. */
 FEDGE_MUST_USE fedge_status fedge_codec_encode(fedge_codec codec, const fedge_schema *schema,
                                                const int8_t *bounds_log2, const float *values,
                                                uint8_t *out, size_t out_size,
@@ -48,7 +50,8 @@ FEDGE_MUST_USE fedge_status fedge_codec_encode(fedge_codec codec, const fedge_sc
 
 /* Decodes and validates. [v]: schema->num_elements fixed-point integers, |v| ≤ 2^30 on success.
  * FEDGE_TRUNCATED or FEDGE_TOO_BIG when in_size is not exact, FEDGE_NOT_FINITE, FEDGE_OUT_OF_RANGE
- * with the tensor's name and the index. q = −128 is refused as FEDGE_CORRUPT. */
+ * with the tensor's name and the index (FEDGE_NOT_FINITE for infinity too). q = −128 is refused as
+ * FEDGE_CORRUPT. [v] is undefined on failure. */
 FEDGE_MUST_USE fedge_status fedge_codec_decode(fedge_codec codec, const fedge_schema *schema,
                                                const int8_t *bounds_log2, const uint8_t *in,
                                                size_t in_size, int32_t *v, fedge_error *err);

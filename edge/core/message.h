@@ -34,19 +34,19 @@
 
 /* X(code, value, name). c→s is client to server. */
 #define FEDGE_MESSAGE_TYPE_MAP(X)                                                                  \
-    X(HELLO, 1, "hello")      /* c→s: who I am, what I can do */                                   \
-    X(WELCOME, 2, "welcome")  /* s→c: client index, run, server time, limits, plan's hash */       \
-    X(DECLINE, 3, "decline")  /* c→s: a task or plan I will not do, and why */                     \
-    X(REFUSE, 4, "refuse")    /* s→c: what was refused, reason, class retry/later/never */         \
-    X(TASK, 5, "task")        /* s→c: train or evaluate this model */                              \
-    X(FETCH, 6, "fetch")      /* c→s: send me this blob from this byte on */                       \
-    X(CHUNK, 7, "chunk")      /* s→c: a part of a blob */                                          \
-    X(UPLOAD, 8, "upload")    /* c→s: a result is ready: its description and size */               \
-    X(RESUME, 9, "resume")    /* s→c: send the result from this byte on */                         \
-    X(PART, 10, "part")       /* c→s: a part of the result */                                      \
-    X(ACK, 11, "ack")         /* s→c: the result is validated and durable */                       \
-    X(CANCEL, 12, "cancel")   /* s→c: stop working on this task */                                 \
-    X(BYE, 13, "bye")         /* both: closing, why, and when to come back */
+    X(HELLO, 1, "hello")     /* c→s: who I am, what I can do */                                  \
+    X(WELCOME, 2, "welcome") /* s→c: client index, run, server time, limits, plan's hash */      \
+    X(DECLINE, 3, "decline") /* c→s: a task or plan I will not do, and why */                    \
+    X(REFUSE, 4, "refuse")   /* s→c: what was refused, reason, class retry/later/never */        \
+    X(TASK, 5, "task")       /* s→c: train or evaluate this model */                             \
+    X(FETCH, 6, "fetch")     /* c→s: send me this blob from this byte on */                      \
+    X(CHUNK, 7, "chunk")     /* s→c: a part of a blob */                                         \
+    X(UPLOAD, 8, "upload")   /* c→s: a result is ready: its description and size */              \
+    X(RESUME, 9, "resume")   /* s→c: send the result from this byte on */                        \
+    X(PART, 10, "part")      /* c→s: a part of the result */                                     \
+    X(ACK, 11, "ack")        /* s→c: the result is validated and durable */                      \
+    X(CANCEL, 12, "cancel")  /* s→c: stop working on this task */                                \
+    X(BYE, 13, "bye")        /* both: closing, why, and when to come back */
 
 typedef enum fedge_message_type {
 #define FEDGE_MESSAGE_TYPE_ENUM(code, value, name) FEDGE_MESSAGE_##code = value,
@@ -57,32 +57,33 @@ typedef enum fedge_message_type {
 /* Name of a type, or NULL for one that is not known. */
 const char *fedge_message_type_name(unsigned type);
 
-/* Why something was refused, on the wire by its name. X(code, name, class): the class tells the client what
- * to do: retry (now, with backoff), later (at the time given), never (an operator must act). */
+/* Why something was refused, on the wire by its name. X(code, name, class): the class tells the
+ * client what to do: retry (now, with backoff), later (at the time given), never (an operator must
+ * act). */
 #define FEDGE_REASON_MAP(X)                                                                        \
     X(NONE, "none", "retry")                                                                       \
-    X(BAD_FRAME, "bad-frame", "never")             /* magic, version, CRC, lengths, text frame */  \
-    X(BAD_META, "bad-meta", "never")               /* JSON broken, too deep, unknown or twice */   \
-    X(BAD_STATE, "bad-state", "never")             /* a message that has no place here */          \
+    X(BAD_FRAME, "bad-frame", "never") /* magic, version, CRC, lengths, text frame */              \
+    X(BAD_META, "bad-meta", "never")   /* JSON broken, too deep, unknown or twice */               \
+    X(BAD_STATE, "bad-state", "never") /* a message that has no place here */                      \
     X(UNKNOWN_TYPE, "unknown-type", "never")                                                       \
-    X(PROTOCOL_RANGE, "protocol-range", "never")   /* no common protocol version */                \
+    X(PROTOCOL_RANGE, "protocol-range", "never") /* no common protocol version */                  \
     X(TOO_BIG, "too-big", "never")                                                                 \
     X(SCHEMA_MISMATCH, "schema-mismatch", "never") /* tensor name, shape, type, section */         \
     X(BAD_VALUE, "bad-value", "never")             /* NaN, infinity, over the bound */             \
     X(BAD_DATA, "bad-data", "retry")               /* checksum of the whole upload is wrong */     \
     X(STALE_RUN, "stale-run", "retry")                                                             \
     X(STALE_INCARNATION, "stale-incarnation", "retry")                                             \
-    X(STALE_TASK, "stale-task", "retry")           /* not yours, closed or cancelled */            \
+    X(STALE_TASK, "stale-task", "retry") /* not yours, closed or cancelled */                      \
     X(NO_SPACE, "no-space", "later")                                                               \
     X(BUSY, "busy", "later")                                                                       \
-    X(TIMEOUT, "timeout", "retry")                 /* no progress within the limit */              \
+    X(TIMEOUT, "timeout", "retry") /* no progress within the limit */                              \
     X(SHUTTING_DOWN, "shutting-down", "later")                                                     \
     X(RUN_COMPLETE, "run-complete", "never")                                                       \
     X(REVOKED, "revoked", "never")                                                                 \
-    X(REPLACED, "replaced", "retry")               /* the same device connected again */           \
-    X(UNSUPPORTED, "unsupported", "never")         /* plan or task needs what I cannot do */       \
-    X(POLICY, "policy", "never")                   /* the device's site policy forbids it */       \
-    X(NO_DATA, "no-data", "never")                 /* the job's data set is not on the device */   \
+    X(REPLACED, "replaced", "retry")       /* the same device connected again */                   \
+    X(UNSUPPORTED, "unsupported", "never") /* plan or task needs what I cannot do */               \
+    X(POLICY, "policy", "never")           /* the device's site policy forbids it */               \
+    X(NO_DATA, "no-data", "never")         /* the job's data set is not on the device */           \
     X(INTERNAL, "internal", "later")
 
 typedef enum fedge_reason {
@@ -99,8 +100,8 @@ fedge_reason fedge_reason_from_name(const char *name);
 
 /* A message, pointing into the caller's bytes: nothing is owned. */
 typedef struct fedge_message {
-    unsigned type;  /* a fedge_message_type, or one this version does not know */
-    unsigned flags; /* FEDGE_MESSAGE_FLAG_… */
+    unsigned type;    /* a fedge_message_type, or one this version does not know */
+    unsigned flags;   /* FEDGE_MESSAGE_FLAG_… */
     const char *meta; /* JSON, not NUL-terminated */
     uint32_t meta_size;
     const uint8_t *payload;
@@ -110,8 +111,9 @@ typedef struct fedge_message {
 /* Total bytes of the frame. */
 size_t fedge_message_size(const fedge_message *message);
 
-/* Writes the frame: header to out[0..23], then JSON and payload. [payload] may already lie in its
- * place in [out] (no copy then). FEDGE_TOO_BIG when a part is over its limit or out_size too small. */
+/* Writes the frame: header to out[0..23], then JSON and payload. Both may already lie in their
+ * place in [out] (no copy then), but not elsewhere in it. FEDGE_TOO_BIG when a part is over its
+ * limit or out_size too small; FEDGE_INVALID_ARGUMENT for a type over 255 or an unknown flag. */
 FEDGE_MUST_USE fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out,
                                                size_t out_size, fedge_error *err);
 
@@ -121,7 +123,9 @@ FEDGE_MUST_USE fedge_status fedge_message_pack(const fedge_message *message, uin
 FEDGE_MUST_USE fedge_status fedge_message_peek(const uint8_t *in, size_t in_size,
                                                size_t *frame_size, fedge_error *err);
 
-/* Reads a whole frame of exactly in_size bytes and checks its CRC. [message] points into [in]. */
+/* Reads a whole frame of exactly in_size bytes and checks its CRC. [message] points into [in] and
+ * is untouched on failure. Errors of fedge_message_peek, and FEDGE_TRUNCATED (bytes missing),
+ * FEDGE_CORRUPT (bytes too many, wrong CRC). An unknown type is not an error here. */
 FEDGE_MUST_USE fedge_status fedge_message_unpack(const uint8_t *in, size_t in_size,
                                                  fedge_message *message, fedge_error *err);
 

@@ -12,6 +12,9 @@
 
 #include "edge/core/status.h"
 
+/* Bytes of a path with its NUL; longer ones get FEDGE_TOO_BIG. */
+#define FEDGE_OS_MAX_PATH 512
+
 /* Monotonic milliseconds since an arbitrary start; nanoseconds for measurements. */
 uint64_t fedge_os_monotonic_ms(void);
 uint64_t fedge_os_monotonic_ns(void);
@@ -21,13 +24,17 @@ uint64_t fedge_os_unix_ms(void);
 /* Fills [out] from the system's CSPRNG. */
 FEDGE_MUST_USE fedge_status fedge_os_random(void *out, size_t size, fedge_error *err);
 
-/* Reads a whole file of at most [limit] bytes into a fresh block with one NUL behind it (not counted
- * in *size); the caller frees it with free(). FEDGE_TOO_BIG names the size and the limit. */
+/* Reads a whole file of at most [limit] bytes into a fresh block with one NUL behind it (not
+ * counted in *size); the caller frees it with free(). FEDGE_TOO_BIG names the size and the limit.
+ */
 FEDGE_MUST_USE fedge_status fedge_os_read_file(const char *path, size_t limit, uint8_t **data,
                                                size_t *size, fedge_error *err);
 
-/* Replaces [path] atomically and durably: temporary file beside it, write, fsync, rename, fsync of the
- * directory. [mode] e.g. 0600. */
+/* Replaces [path] atomically and durably: temporary file beside it, write, fsync, rename, fsync of
+ * the directory. [mode] e.g. 0600. On an error [path] is what it was (only when the directory's
+ * fsync fails it may be either) and the temporary file is gone. A crash may leave one behind: its
+ * name is that of [path], a dot, six characters and FEDGE_OS_TEMPORARY_SUFFIX. */
+#define FEDGE_OS_TEMPORARY_SUFFIX ".tmp"
 FEDGE_MUST_USE fedge_status fedge_os_write_file(const char *path, const void *data, size_t size,
                                                 unsigned mode, fedge_error *err);
 
@@ -35,6 +42,9 @@ FEDGE_MUST_USE fedge_status fedge_os_write_file(const char *path, const void *da
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
 bool fedge_os_exists(const char *path);
+/* FEDGE_DENIED, with the command that mends it, when anyone but the owner may read, write or enter
+ * [path]: for keys. */
+FEDGE_MUST_USE fedge_status fedge_os_check_private(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_remove(const char *path, fedge_error *err);
 /* Removes a directory with all that is in it; what does not exist is fine. */
 FEDGE_MUST_USE fedge_status fedge_os_remove_tree(const char *path, fedge_error *err);
@@ -47,17 +57,19 @@ FEDGE_MUST_USE fedge_status fedge_os_list_dir(const char *path, fedge_os_visit v
                                               fedge_error *err);
 
 /* Takes an exclusive advisory lock on [path] (created when missing) without waiting.
- * FEDGE_BUSY when another process holds it; the message names its pid. *lock is released by
- * fedge_os_unlock or the end of the process. */
+ * FEDGE_BUSY when another process holds it, or this one already does; the message names its pid.
+ * *lock is released by fedge_os_unlock or the end of the process, kill -9 included; child programs
+ * do not inherit it. The file stays. */
 FEDGE_MUST_USE fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err);
 void fedge_os_unlock(int lock);
 
 /* A file opened for positioned reads and writes. */
 typedef struct fedge_os_file {
-    int fd; /* −1 when closed */
-    char path[512];
+    int fd;                       /* −1 when closed */
+    char path[FEDGE_OS_MAX_PATH]; /* for messages */
 } fedge_os_file;
 typedef enum fedge_os_mode { FEDGE_OS_READ, FEDGE_OS_READ_WRITE, FEDGE_OS_CREATE } fedge_os_mode;
+/* FEDGE_OS_CREATE: read and write, created empty when missing, an existing one is kept as it is. */
 FEDGE_MUST_USE fedge_status fedge_os_open(fedge_os_file *file, const char *path, fedge_os_mode mode,
                                           fedge_error *err);
 /* Reads exactly [size] bytes at [offset]; FEDGE_TRUNCATED when the file ends before. */
@@ -67,7 +79,9 @@ FEDGE_MUST_USE fedge_status fedge_os_write_at(const fedge_os_file *file, uint64_
                                               const void *data, size_t size, fedge_error *err);
 /* Data (and size) to the disk. An error is final: the caller must not retry. */
 FEDGE_MUST_USE fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error *err);
-/* Reserves [size] bytes on the disk (posix_fallocate). FEDGE_NO_SPACE when there is no room. */
+/* Reserves [size] bytes on the disk (posix_fallocate): the file is then at least so long and writes
+ * below [size] find room. FEDGE_NO_SPACE when there is none. A file system that cannot reserve gets
+ * the length and a check of the free space. */
 FEDGE_MUST_USE fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size,
                                              fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_file_size(const fedge_os_file *file, uint64_t *size,
@@ -75,7 +89,8 @@ FEDGE_MUST_USE fedge_status fedge_os_file_size(const fedge_os_file *file, uint64
 void fedge_os_close(fedge_os_file *file);
 
 /* Bytes free for this user on the file system that holds [path]. */
-FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes,
+                                                fedge_error *err);
 
 /* Facts about the machine, for HELLO and logs. */
 uint64_t fedge_os_ram_bytes(void);
@@ -84,7 +99,8 @@ double fedge_os_cpu_seconds(void);      /* user + system time of this process */
 unsigned fedge_os_num_cpus(void);
 const char *fedge_os_arch(void); /* "x86_64", "aarch64", "armv7l", … */
 
-/* Bits of what the CPU can do, read once. */
+/* Bits of what the CPU can do, read once. The environment variable FEDGE_CPU_LEVEL, "scalar" or
+ * "avx2", makes it less: to repeat on one machine what another computed, and to test. */
 #define FEDGE_CPU_AVX2 0x1u   /* with FMA */
 #define FEDGE_CPU_AVX512 0x2u /* F, BW, DQ, VL */
 #define FEDGE_CPU_NEON 0x4u

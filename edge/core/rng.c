@@ -5,7 +5,8 @@
 
 #define TWO_PI 6.28318530717958647692
 
-void fedge_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+void fedge_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
     uint32_t x0 = counter[0], x1 = counter[1], x2 = counter[2], x3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
@@ -24,8 +25,8 @@ void fedge_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t
     out[3] = x3;
 }
 
-fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uint32_t b,
-                           uint16_t c) {
+fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uint32_t b, uint16_t c)
+{
     return (fedge_rng){
         .key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
         .counter = {0, (uint32_t)purpose << 16 | c, a, b},
@@ -33,7 +34,8 @@ fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uin
     };
 }
 
-uint32_t fedge_rng_u32(fedge_rng *rng) {
+uint32_t fedge_rng_u32(fedge_rng *rng)
+{
     if (rng->used == 4) {
         fedge_philox4x32(rng->counter, rng->key, rng->block);
         rng->counter[0]++;
@@ -42,12 +44,14 @@ uint32_t fedge_rng_u32(fedge_rng *rng) {
     return rng->block[rng->used++];
 }
 
-uint64_t fedge_rng_u64(fedge_rng *rng) {
+uint64_t fedge_rng_u64(fedge_rng *rng)
+{
     uint64_t low = fedge_rng_u32(rng);
     return (uint64_t)fedge_rng_u32(rng) << 32 | low;
 }
 
-uint32_t fedge_rng_below(fedge_rng *rng, uint32_t bound) {
+uint32_t fedge_rng_below(fedge_rng *rng, uint32_t bound)
+{
     assert(bound >= 1);
     uint64_t product = (uint64_t)fedge_rng_u32(rng) * bound;
     if ((uint32_t)product < bound) {
@@ -58,16 +62,24 @@ uint32_t fedge_rng_below(fedge_rng *rng, uint32_t bound) {
     return (uint32_t)(product >> 32);
 }
 
-float fedge_rng_float(fedge_rng *rng) { return (float)(fedge_rng_u32(rng) >> 8) * 0x1p-24f; }
+float fedge_rng_float(fedge_rng *rng)
+{
+    return (float)(fedge_rng_u32(rng) >> 8) * 0x1p-24f;
+}
 
-double fedge_rng_double(fedge_rng *rng) { return (double)(fedge_rng_u64(rng) >> 11) * 0x1p-53; }
+double fedge_rng_double(fedge_rng *rng)
+{
+    return (double)(fedge_rng_u64(rng) >> 11) * 0x1p-53;
+}
 
-double fedge_rng_normal(fedge_rng *rng) {
+double fedge_rng_normal(fedge_rng *rng)
+{
     double radius = sqrt(-2.0 * log(1.0 - fedge_rng_double(rng))); /* log of (0, 1] */
     return radius * cos(TWO_PI * fedge_rng_double(rng));
 }
 
-double fedge_rng_gamma(fedge_rng *rng, double shape) {
+double fedge_rng_gamma(fedge_rng *rng, double shape)
+{
     assert(shape > 0.0);
     /* Below 1: Gamma(shape) = Gamma(shape + 1) · U^(1/shape) (their section 6). */
     double boost = 1.0;
@@ -89,7 +101,8 @@ double fedge_rng_gamma(fedge_rng *rng, double shape) {
     }
 }
 
-void fedge_rng_shuffle(fedge_rng *rng, uint32_t *items, size_t n) {
+void fedge_rng_shuffle(fedge_rng *rng, uint32_t *items, size_t n)
+{
     assert(n <= UINT32_MAX);
     for (size_t i = n; i > 1; i--) {
         size_t j = fedge_rng_below(rng, (uint32_t)i);

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *fedge_status_text(fedge_status status) {
+const char *fedge_status_text(fedge_status status)
+{
     static const char *const texts[] = {
 #define STATUS_TEXT(code, text) [FEDGE_##code] = text,
         FEDGE_STATUS_MAP(STATUS_TEXT)
@@ -16,7 +17,8 @@ const char *fedge_status_text(fedge_status status) {
 
 /* Copies as much of [text] as fits behind the [used] bytes of the message, never half of a UTF-8
  * character: messages travel in JSON. Returns the new length. */
-static size_t append(fedge_error *err, size_t used, const char *text) {
+static size_t append(fedge_error *err, size_t used, const char *text)
+{
     size_t room = FEDGE_ERROR_MESSAGE_SIZE - 1 - used;
     size_t length = strlen(text);
     if (length > room) {
@@ -35,12 +37,15 @@ typedef struct message_text {
     char text[FEDGE_ERROR_MESSAGE_SIZE + 4];
 } message_text;
 
-static void format_text(message_text *out, const char *format, va_list arguments) {
+__attribute__((format(printf, 2, 0))) static void format_text(message_text *out, const char *format,
+                                                              va_list arguments)
+{
     if (vsnprintf(out->text, sizeof out->text, format, arguments) < 0)
         out->text[0] = '\0';
 }
 
-fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...) {
+fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...)
+{
     if (err == NULL)
         return status;
     message_text body;
@@ -53,7 +58,8 @@ fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *forma
     return status;
 }
 
-static fedge_status status_of_errno(int errnum) {
+static fedge_status status_of_errno(int errnum)
+{
     switch (errnum) {
     case ENOSPC:
     case EDQUOT:
@@ -72,7 +78,8 @@ static fedge_status status_of_errno(int errnum) {
     }
 }
 
-fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...) {
+fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...)
+{
     fedge_status status = status_of_errno(errnum);
     if (err == NULL)
         return status;
@@ -89,7 +96,8 @@ fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, 
     return status;
 }
 
-fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...) {
+fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...)
+{
     if (err == NULL)
         return status;
     message_text body;

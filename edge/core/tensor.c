@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t fedge_dtype_size(fedge_dtype dtype) {
+size_t fedge_dtype_size(fedge_dtype dtype)
+{
     static const uint8_t sizes[FEDGE_DTYPE_COUNT] = {
         [FEDGE_F32] = 4, [FEDGE_F16] = 2, [FEDGE_BF16] = 2, [FEDGE_F64] = 8, [FEDGE_I8] = 1,
         [FEDGE_U8] = 1,  [FEDGE_I16] = 2, [FEDGE_I32] = 4,  [FEDGE_I64] = 8,
@@ -12,7 +13,8 @@ size_t fedge_dtype_size(fedge_dtype dtype) {
     return (unsigned)dtype < FEDGE_DTYPE_COUNT ? sizes[dtype] : 0;
 }
 
-const char *fedge_dtype_name(fedge_dtype dtype) {
+const char *fedge_dtype_name(fedge_dtype dtype)
+{
     static const char *const names[FEDGE_DTYPE_COUNT] = {
         [FEDGE_F32] = "F32", [FEDGE_F16] = "F16", [FEDGE_BF16] = "BF16",
         [FEDGE_F64] = "F64", [FEDGE_I8] = "I8",   [FEDGE_U8] = "U8",
@@ -21,13 +23,15 @@ const char *fedge_dtype_name(fedge_dtype dtype) {
     return (unsigned)dtype < FEDGE_DTYPE_COUNT ? names[dtype] : NULL;
 }
 
-void fedge_schema_init(fedge_schema *schema, fedge_tensor_spec *storage, uint32_t capacity) {
+void fedge_schema_init(fedge_schema *schema, fedge_tensor_spec *storage, uint32_t capacity)
+{
     *schema = (fedge_schema){.tensors = storage, .capacity = capacity};
 }
 
 /* The checks that need no arithmetic. */
 static fedge_status check_spec(const fedge_schema *schema, const char *name, fedge_dtype dtype,
-                               uint32_t rank, fedge_error *err) {
+                               uint32_t rank, fedge_error *err)
+{
     if (name == NULL || name[0] == '\0')
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "tensor %u has no name",
                           (unsigned)schema->num_tensors);
@@ -53,7 +57,8 @@ static fedge_status check_spec(const fedge_schema *schema, const char *name, fed
 }
 
 fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtype dtype,
-                              uint32_t rank, const uint32_t *shape, fedge_error *err) {
+                              uint32_t rank, const uint32_t *shape, fedge_error *err)
+{
     fedge_status status = check_spec(schema, name, dtype, rank, err);
     if (status != FEDGE_OK)
         return status;
@@ -70,10 +75,9 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
     }
     if (count > FEDGE_MAX_ELEMENTS - schema->num_elements) {
         char text[FEDGE_SHAPE_TEXT_SIZE];
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "tensor \"%s\" %s on top of %zu elements is over the limit of %zu", name,
-                          fedge_shape_text(rank, shape, text), schema->num_elements,
-                          FEDGE_MAX_ELEMENTS);
+        return fedge_fail(
+            err, FEDGE_TOO_BIG, "tensor \"%s\" %s on top of %zu elements is over the limit of %zu",
+            name, fedge_shape_text(rank, shape, text), schema->num_elements, FEDGE_MAX_ELEMENTS);
     }
 
     fedge_tensor_spec *spec = &schema->tensors[schema->num_tensors];
@@ -87,20 +91,23 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
     return FEDGE_OK;
 }
 
-const fedge_tensor_spec *fedge_schema_find(const fedge_schema *schema, const char *name) {
+const fedge_tensor_spec *fedge_schema_find(const fedge_schema *schema, const char *name)
+{
     for (uint32_t i = 0; i < schema->num_tensors; i++)
         if (strcmp(schema->tensors[i].name, name) == 0)
             return &schema->tensors[i];
     return NULL;
 }
 
-static bool spec_equal(const fedge_tensor_spec *a, const fedge_tensor_spec *b) {
+static bool spec_equal(const fedge_tensor_spec *a, const fedge_tensor_spec *b)
+{
     return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->rank == b->rank &&
            memcmp(a->shape, b->shape, a->rank * sizeof a->shape[0]) == 0;
 }
 
 fedge_status fedge_schema_compare(const fedge_schema *a, const char *expected,
-                                  const fedge_schema *b, const char *actual, fedge_error *err) {
+                                  const fedge_schema *b, const char *actual, fedge_error *err)
+{
     uint32_t both = a->num_tensors < b->num_tensors ? a->num_tensors : b->num_tensors;
     for (uint32_t i = 0; i < both; i++) {
         const fedge_tensor_spec *x = &a->tensors[i];
@@ -113,8 +120,7 @@ fedge_status fedge_schema_compare(const fedge_schema *a, const char *expected,
                           "tensor %u: %s has \"%s\" %s %s, but %s has \"%s\" %s %s", (unsigned)i,
                           expected, x->name, fedge_dtype_name(x->dtype),
                           fedge_shape_text(x->rank, x->shape, shape_x), actual, y->name,
-                          fedge_dtype_name(y->dtype),
-                          fedge_shape_text(y->rank, y->shape, shape_y));
+                          fedge_dtype_name(y->dtype), fedge_shape_text(y->rank, y->shape, shape_y));
     }
     if (a->num_tensors != b->num_tensors) {
         const fedge_schema *longer = a->num_tensors > b->num_tensors ? a : b;
@@ -126,7 +132,8 @@ fedge_status fedge_schema_compare(const fedge_schema *a, const char *expected,
     return FEDGE_OK;
 }
 
-char *fedge_shape_text(uint32_t rank, const uint32_t *shape, char text[FEDGE_SHAPE_TEXT_SIZE]) {
+char *fedge_shape_text(uint32_t rank, const uint32_t *shape, char text[FEDGE_SHAPE_TEXT_SIZE])
+{
     size_t used = 0;
     text[used++] = '[';
     for (uint32_t i = 0; i < rank && i < FEDGE_MAX_RANK; i++) {

@@ -1,0 +1,149 @@
+#include "edge/core/codec_int8.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "edge/core/codec.h"
+#include "edge/core/os.h"
+
+#define SCALE_SHIFT 7
+#define Q_MAX 127
+#define SCALE_UNIT (Q_MAX << SCALE_SHIFT) /* the largest |v| that scale 1 can hold */
+
+static_assert((int64_t)SCALE_UNIT * UINT16_MAX < (int64_t)1 << FEDGE_FIXED_VALUE_BITS,
+              "a decoded value is within the bound whatever the bytes");
+
+static uint16_t scale_for(int32_t largest)
+{
+    int32_t scale = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
+    return (uint16_t)(scale < UINT16_MAX ? scale : UINT16_MAX);
+}
+
+/* [start] is the largest |v| of values seen before. */
+static int32_t largest_scalar(const int32_t *v, size_t count, int32_t start)
+{
+    for (size_t i = 0; i < count; i++) {
+        int32_t magnitude = v[i] < 0 ? -v[i] : v[i];
+        start = magnitude > start ? magnitude : start;
+    }
+    return start;
+}
+
+/* The quotient is rounded twice, to double and to an integer, with the result of one rounding: v /
+ * d is either exactly halfway between two integers, or at least 1 / (2 d) > 2^−25 away, which a
+ * double below 2^15 resolves. */
+static void divide_scalar(const int32_t *v, size_t count, uint16_t scale, int8_t *q)
+{
+    const double divisor = (double)((int32_t)scale << SCALE_SHIFT);
+    for (size_t i = 0; i < count; i++) {
+        long rounded = scale == 0 ? 0 : lrint((double)v[i] / divisor);
+        q[i] = (int8_t)(rounded > Q_MAX ? Q_MAX : rounded < -Q_MAX ? -Q_MAX : rounded);
+    }
+}
+
+uint16_t fedge_int8_encode_scalar(const int32_t *v, size_t count, int8_t *q)
+{
+    uint16_t scale = scale_for(largest_scalar(v, count, 0));
+    divide_scalar(v, count, scale, q);
+    return scale;
+}
+
+bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+    const int32_t factor = (int32_t)scale << SCALE_SHIFT;
+    bool valid = true;
+    for (size_t i = 0; i < count; i++) {
+        valid = valid && q[i] != INT8_MIN;
+        v[i] = q[i] == INT8_MIN ? 0 : q[i] * factor;
+    }
+    return valid;
+}
+
+#if defined(__x86_64__) || defined(__i386__)
+
+#include <immintrin.h>
+
+#define AVX2 __attribute__((target("avx2")))
+
+AVX2 static int32_t largest_avx2(const int32_t *v, size_t count)
+{
+    __m256i most = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        most =
+            _mm256_max_epi32(most, _mm256_abs_epi32(_mm256_loadu_si256((const __m256i *)(v + i))));
+    int32_t lanes[8];
+    _mm256_storeu_si256((__m256i *)lanes, most);
+    return largest_scalar(v + i, count - i, largest_scalar(lanes, 8, 0));
+}
+
+/* Four quotients, rounded to nearest even. */
+AVX2 static __m128i divide_4(const int32_t *v, __m256d divisor)
+{
+    __m256d value = _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)v));
+    return _mm256_cvtpd_epi32(_mm256_div_pd(value, divisor));
+}
+
+AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q)
+{
+    uint16_t scale = scale_for(largest_avx2(v, count));
+    size_t i = 0;
+    if (scale > 0) {
+        const __m256d divisor = _mm256_set1_pd((double)((int32_t)scale << SCALE_SHIFT));
+        const __m128i low = _mm_set1_epi8(-Q_MAX); /* packing saturates to −128 … 127 */
+        for (; i + 16 <= count; i += 16) {
+            __m128i a = _mm_packs_epi32(divide_4(v + i, divisor), divide_4(v + i + 4, divisor));
+            __m128i b =
+                _mm_packs_epi32(divide_4(v + i + 8, divisor), divide_4(v + i + 12, divisor));
+            _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi8(_mm_packs_epi16(a, b), low));
+        }
+    }
+    divide_scalar(v + i, count - i, scale, q + i);
+    return scale;
+}
+
+AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+    const __m256i factor = _mm256_set1_epi32((int32_t)scale << SCALE_SHIFT);
+    const __m128i forbidden = _mm_set1_epi8(INT8_MIN);
+    __m128i found = _mm_setzero_si128();
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(q + i));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, forbidden));
+        __m256i low = _mm256_cvtepi8_epi32(bytes);
+        __m256i high = _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8));
+        _mm256_storeu_si256((__m256i *)(v + i), _mm256_mullo_epi32(low, factor));
+        _mm256_storeu_si256((__m256i *)(v + i + 8), _mm256_mullo_epi32(high, factor));
+    }
+    bool tail_is_valid = fedge_int8_decode_scalar(q + i, count - i, scale, v + i);
+    return tail_is_valid && _mm_movemask_epi8(found) == 0;
+}
+
+uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
+{
+    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
+        return encode_avx2(v, count, q);
+    return fedge_int8_encode_scalar(v, count, q);
+}
+
+bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
+        return decode_avx2(q, count, scale, v);
+    return fedge_int8_decode_scalar(q, count, scale, v);
+}
+
+#else
+
+uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
+{
+    return fedge_int8_encode_scalar(v, count, q);
+}
+
+bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+    return fedge_int8_decode_scalar(q, count, scale, v);
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* The int8 codec, one block at a time; internal to edge/core and its tests. codec.h has the format.
+ *
+ * v: (count) fixed-point integers, |v| ≤ 2^30; q: (count) int8; 1 ≤ count ≤ FEDGE_CODEC_BLOCK.
+ * The functions choose the fastest kernel at run time; the _scalar ones are the references, whose
+ * bits the others match.
+ */
+#ifndef FEDGE_EDGE_CORE_CODEC_INT8_H
+#define FEDGE_EDGE_CORE_CODEC_INT8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+/* Writes q and returns the scale m. */
+uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q);
+uint16_t fedge_int8_encode_scalar(const int32_t *v, size_t count, int8_t *q);
+
+/* v = q · m · 2^7; false when a q is −128 (v is undefined then). */
+FEDGE_MUST_USE bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v);
+FEDGE_MUST_USE bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale,
+                                             int32_t *v);
+
+#endif

@@ -1,0 +1,104 @@
+#include "edge/core/fixed.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+
+#include "edge/core/fixed_avx2.h"
+#include "edge/core/os.h"
+
+static bool has_avx2(void)
+{
+    return (fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0;
+}
+
+static bool bound_is_valid(int bound_log2)
+{
+    return bound_log2 >= FEDGE_FIXED_MIN_BOUND_LOG2 && bound_log2 <= FEDGE_FIXED_MAX_BOUND_LOG2;
+}
+
+/* |x · 2^F| ≤ 2^30 once |x| ≤ B, and a power of two scales exactly (denormals grow, F ≥ 10), so the
+ * conversion is the only rounding; lrintf rounds to nearest even in the default mode. */
+static int32_t to_fixed(float x, float scale)
+{
+    return (int32_t)lrintf(x * scale);
+}
+
+void fedge_fixed_quantise_scalar(const float *x, size_t n, int bound_log2, int32_t *v,
+                                 uint64_t *clamped, uint64_t *not_finite)
+{
+    assert(bound_is_valid(bound_log2));
+    const float bound = ldexpf(1.0f, bound_log2);
+    const float scale = ldexpf(1.0f, FEDGE_FIXED_VALUE_BITS - bound_log2);
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(x[i])) {
+            v[i] = 0;
+            (*not_finite)++;
+        } else if (fabsf(x[i]) <= bound) {
+            v[i] = to_fixed(x[i], scale);
+        } else {
+            v[i] = to_fixed(copysignf(bound, x[i]), scale);
+            (*clamped)++;
+        }
+    }
+}
+
+void fedge_fixed_quantise(const float *x, size_t n, int bound_log2, int32_t *v, uint64_t *clamped,
+                          uint64_t *not_finite)
+{
+    assert(bound_is_valid(bound_log2));
+    size_t done = 0;
+    if (has_avx2())
+        done = fedge_fixed_quantise_avx2(x, n, bound_log2, v, clamped, not_finite);
+    fedge_fixed_quantise_scalar(x + done, n - done, bound_log2, v + done, clamped, not_finite);
+}
+
+fedge_status fedge_fixed_quantise_strict(const float *x, size_t n, int bound_log2, int32_t *v,
+                                         fedge_error *err)
+{
+    assert(bound_is_valid(bound_log2));
+    const float bound = ldexpf(1.0f, bound_log2);
+    const float scale = ldexpf(1.0f, FEDGE_FIXED_VALUE_BITS - bound_log2);
+    size_t i = has_avx2() ? fedge_fixed_quantise_strict_avx2(x, n, bound_log2, v) : 0;
+    for (; i < n && fabsf(x[i]) <= bound; i++)
+        v[i] = to_fixed(x[i], scale);
+    if (i == n)
+        return FEDGE_OK;
+    if (!isfinite(x[i]))
+        return fedge_fail(err, FEDGE_NOT_FINITE, "value %zu is %s", i,
+                          isnan(x[i]) ? "NaN" : "infinite");
+    return fedge_fail(err, FEDGE_OUT_OF_RANGE, "value %zu is %g, over the bound of %g", i,
+                      (double)x[i], (double)bound);
+}
+
+void fedge_fixed_accumulate_scalar(int64_t *sum, const int32_t *v, size_t n, uint32_t weight)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += (int64_t)weight * v[i];
+}
+
+void fedge_fixed_accumulate(int64_t *sum, const int32_t *v, size_t n, uint32_t weight)
+{
+    size_t done = 0;
+    /* The SIMD product is signed: a weight of 2^31 or more takes the plain path. */
+    if (weight <= INT32_MAX && has_avx2())
+        done = fedge_fixed_accumulate_avx2(sum, v, n, weight);
+    fedge_fixed_accumulate_scalar(sum + done, v + done, n - done, weight);
+}
+
+void fedge_fixed_merge(int64_t *sum, const int64_t *other, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += other[i];
+}
+
+void fedge_fixed_step(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                      int bound_log2, double learning_rate)
+{
+    assert(total_weight >= 1 && total_weight <= FEDGE_FIXED_MAX_TOTAL_WEIGHT);
+    assert(bound_is_valid(bound_log2));
+    const double weight = (double)total_weight;
+    const double unit = ldexp(1.0, bound_log2 - FEDGE_FIXED_VALUE_BITS);
+    for (size_t i = 0; i < n; i++)
+        model[i] += (float)(learning_rate * ((double)sum[i] / weight * unit));
+}

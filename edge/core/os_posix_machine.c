@@ -1,0 +1,143 @@
+/* The clock, randomness and facts about the machine, on POSIX systems. */
+#define _GNU_SOURCE
+
+#include "edge/core/os.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    if (clock_gettime(clock, &now) != 0)
+        return 0; /* these clocks exist on every system fedge runs on */
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t fedge_os_monotonic_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t fedge_os_monotonic_ms(void)
+{
+    return fedge_os_monotonic_ns() / 1000000u;
+}
+
+uint64_t fedge_os_unix_ms(void)
+{
+    return clock_ns(CLOCK_REALTIME) / 1000000u;
+}
+
+fedge_status fedge_os_random(void *out, size_t size, fedge_error *err)
+{
+    uint8_t *at = out;
+    while (size > 0) {
+        ssize_t got = getrandom(at, size, 0);
+        if (got < 0 && errno != EINTR)
+            return fedge_fail_errno(err, errno, "cannot get randomness from the system");
+        if (got > 0) {
+            at += got;
+            size -= (size_t)got;
+        }
+    }
+    return FEDGE_OK;
+}
+
+uint64_t fedge_os_ram_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page_size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_size > 0 ? (uint64_t)pages * (uint64_t)page_size : 0;
+}
+
+uint64_t fedge_os_resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL)
+        return 0;
+    unsigned long resident = 0;
+    int fields = fscanf(file, "%*u %lu", &resident);
+    fclose(file);
+    long page_size = sysconf(_SC_PAGESIZE);
+    return fields == 1 && page_size > 0 ? (uint64_t)resident * (uint64_t)page_size : 0;
+}
+
+static double seconds(struct timeval time)
+{
+    return (double)time.tv_sec + 1e-6 * (double)time.tv_usec;
+}
+
+double fedge_os_cpu_seconds(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0)
+        return 0.0;
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+unsigned fedge_os_num_cpus(void)
+{
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count > 0 ? (unsigned)count : 1;
+}
+
+const char *fedge_os_arch(void)
+{
+#if defined(__x86_64__)
+    return "x86_64";
+#elif defined(__i386__)
+    return "i686";
+#elif defined(__aarch64__)
+    return "aarch64";
+#elif defined(__arm__) && __ARM_ARCH >= 7
+    return "armv7l";
+#elif defined(__arm__)
+    return "armv6l";
+#elif defined(__riscv) && __riscv_xlen == 64
+    return "riscv64";
+#else
+    return "unknown";
+#endif
+}
+
+static unsigned read_cpu_features(void)
+{
+    unsigned features = 0;
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        features |= FEDGE_CPU_AVX2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        features |= FEDGE_CPU_AVX512;
+#elif defined(__ARM_NEON)
+    features |= FEDGE_CPU_NEON;
+#endif
+    const char *level = getenv("FEDGE_CPU_LEVEL");
+    if (level != NULL && strcmp(level, "scalar") == 0)
+        features = 0;
+    else if (level != NULL && strcmp(level, "avx2") == 0)
+        features &= ~FEDGE_CPU_AVX512;
+    return features;
+}
+
+unsigned fedge_os_cpu_features(void)
+{
+    /* Threads that come here together read the same answer: which of them stores it is all one. */
+    static atomic_uint cached;
+    const unsigned known = 0x80000000u;
+    unsigned value = atomic_load_explicit(&cached, memory_order_relaxed);
+    if (value == 0) {
+        value = read_cpu_features() | known;
+        atomic_store_explicit(&cached, value, memory_order_relaxed);
+    }
+    return value & ~known;
+}
