@@ -1,3 +1,5 @@
+#define _POSIX_C_SOURCE 200809L /* gmtime_r */
+
 #include "edge/core/log.h"
 
 #include <math.h>
