@@ -1,0 +1,39 @@
+/* Identities and hashes as text: 128-bit device ids in the form of a UUID, bytes in hexadecimal.
+ */
+#ifndef FEDGE_EDGE_CORE_IDS_H
+#define FEDGE_EDGE_CORE_IDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+/* Who a device is, for ever. Plain data. */
+typedef struct fedge_device_id {
+    uint8_t bytes[16];
+} fedge_device_id;
+
+#define FEDGE_DEVICE_ID_TEXT_SIZE 37 /* "01234567-89ab-cdef-0123-456789abcdef" and its NUL */
+
+/* Writes the canonical form: lower case, groups of 8-4-4-4-12 digits. Returns [text]. */
+char *fedge_device_id_format(const fedge_device_id *id, char text[FEDGE_DEVICE_ID_TEXT_SIZE]);
+
+/* Reads the canonical form and nothing else: an id has one spelling. FEDGE_INVALID_ARGUMENT. */
+FEDGE_MUST_USE fedge_status fedge_device_id_parse(const char *text, fedge_device_id *id,
+                                                  fedge_error *err);
+
+/* A random id (UUID version 4, RFC 9562) from the system's CSPRNG. */
+FEDGE_MUST_USE fedge_status fedge_device_id_random(fedge_device_id *id, fedge_error *err);
+
+bool fedge_device_id_equal(const fedge_device_id *a, const fedge_device_id *b);
+
+/* Writes 2 · size lower-case digits and a NUL to [text]; returns [text]. */
+char *fedge_hex_encode(const void *data, size_t size, char *text);
+
+/* Reads exactly 2 · size lower-case digits and the end of the string. FEDGE_INVALID_ARGUMENT;
+ * [data] is undefined then. */
+FEDGE_MUST_USE fedge_status fedge_hex_decode(const char *text, void *data, size_t size,
+                                             fedge_error *err);
+
+#endif
