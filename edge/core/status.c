@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The header's macros for the static analyser must not touch the definitions. */
+#undef fedge_fail
+#undef fedge_fail_errno
+#undef fedge_error_prefix
+
 const char *fedge_status_text(fedge_status status)
 {
     static const char *const texts[] = {

@@ -59,9 +59,9 @@ const char *fedge_status_text(fedge_status status);
 fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* As fedge_fail, and appends ": " and the text of the errno value [errnum]. ENOSPC and EDQUOT become
- * FEDGE_NO_SPACE, ENOENT FEDGE_NOT_FOUND, EACCES and EPERM FEDGE_DENIED, EEXIST FEDGE_EXISTS, ENOMEM
- * FEDGE_NO_MEMORY, anything else FEDGE_IO. */
+/* As fedge_fail, and appends ": " and the text of the errno value [errnum]. ENOSPC and EDQUOT
+ * become FEDGE_NO_SPACE, ENOENT FEDGE_NOT_FOUND, EACCES and EPERM FEDGE_DENIED, EEXIST
+ * FEDGE_EXISTS, ENOMEM FEDGE_NO_MEMORY, anything else FEDGE_IO. */
 fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -70,5 +70,20 @@ fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, 
  * NULL. The arguments may point into err->message, here and in the two functions above. */
 fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+#ifdef __clang_analyzer__
+/* The static analyser does not look into other files: without being told that a failure is not
+ * FEDGE_OK it follows paths on which a failed call has left its results unset. */
+static inline fedge_status fedge_status_is(fedge_status status, fedge_status returned)
+{
+    (void)returned;
+    return status;
+}
+#define fedge_fail(err, status, ...) fedge_status_is(status, fedge_fail(err, status, __VA_ARGS__))
+#define fedge_fail_errno(err, errnum, ...)                                                         \
+    fedge_status_is(FEDGE_IO, fedge_fail_errno(err, errnum, __VA_ARGS__))
+#define fedge_error_prefix(err, status, ...)                                                       \
+    fedge_status_is(status, fedge_error_prefix(err, status, __VA_ARGS__))
+#endif
 
 #endif
