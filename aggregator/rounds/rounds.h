@@ -1,0 +1,130 @@
+/* The round state machine: who trains when, and when a round closes.
+ *
+ * Pure: no I/O, no clock, no threads. Events and the time go in, actions come out of a queue; the
+ * same events in the same order give the same actions, so a federation with faults runs in a test
+ * in milliseconds. The caller (the server, or the simulator) carries the actions out.
+ *
+ *     WAITING ──enough nodes──▶ OPENING ──opened()──▶ RUNNING ──all reported / deadline──▶ CLOSING
+ *        ▲                                                                                  │
+ *        └──────────── next round, or the same again when too few reported ◀──closed()──────┘
+ *
+ * With fraction-evaluate > 0 each training phase is followed by an evaluation phase of the new
+ * model, with tasks of kind EVALUATE, through the same states.
+ */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
+#define FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+#include "edge/io/protocol.h"
+
+typedef struct fedge_rounds fedge_rounds;
+
+typedef enum fedge_rounds_state {
+    FEDGE_ROUNDS_WAITING, /* for min-available-nodes */
+    FEDGE_ROUNDS_OPENING, /* the caller journals the cohort */
+    FEDGE_ROUNDS_RUNNING, /* tasks are out */
+    FEDGE_ROUNDS_CLOSING, /* the caller sums, steps, checkpoints */
+    FEDGE_ROUNDS_FINISHED
+} fedge_rounds_state;
+
+typedef enum fedge_task_state {
+    FEDGE_TASK_OPEN,
+    FEDGE_TASK_REPORTED, /* accepted and durable */
+    FEDGE_TASK_LOST      /* declined, failed for good, or the phase closed without it */
+} fedge_task_state;
+
+/* One task of the present phase; its position in the cohort is its slot in the journal. */
+typedef struct fedge_rounds_task {
+    uint64_t task_id;
+    uint32_t client_index;
+    fedge_task_state state;
+} fedge_rounds_task;
+
+typedef enum fedge_action_type {
+    FEDGE_ACTION_OPEN, /* journal the cohort (fedge_rounds_cohort), then call fedge_rounds_opened */
+    FEDGE_ACTION_SEND, /* send the task to the client, if it is connected */
+    FEDGE_ACTION_CANCEL, /* tell the client to stop working on the task */
+    FEDGE_ACTION_CLOSE, /* phase over: step with what was reported, then call fedge_rounds_closed */
+    FEDGE_ACTION_FAIL, /* phase over with too few reports: drop it, then call fedge_rounds_closed */
+    FEDGE_ACTION_FINISH /* all rounds done, or drained: nothing follows */
+} fedge_action_type;
+
+typedef struct fedge_action {
+    fedge_action_type type;
+    fedge_task_kind kind; /* of the phase */
+    uint32_t round;       /* from 1 */
+    uint32_t attempt;     /* of this round, from 0 */
+    uint64_t task_id;     /* SEND, CANCEL */
+    uint32_t client_index;
+    uint32_t slot; /* SEND, CANCEL */
+    bool fresh;    /* SEND: the slot has changed hands since OPEN; journal that first */
+} fedge_action;
+
+/* [spec] is copied. [seed]: of the job; cohorts come from (seed, SAMPLE, round, attempt) over the
+ * connected client indices in ascending order. */
+FEDGE_MUST_USE fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed,
+                                             fedge_rounds **rounds, fedge_error *err);
+void fedge_rounds_free(fedge_rounds *rounds); /* NULL is fine */
+
+/* Puts the machine where a recovered run stands, before any event: [last_closed] rounds are done
+ * (training steps taken), the next task id is [next_task_id]; with num_tasks > 0 the phase of round
+ * last_closed + 1 (kind TRAIN) is open with these tasks, of which some are REPORTED, and closes
+ * when [wanted] have reported; its deadline starts anew. An evaluation that was cut off is not
+ * repeated. */
+FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed,
+                                                 uint32_t attempt, uint64_t next_task_id,
+                                                 uint32_t wanted, const fedge_rounds_task *tasks,
+                                                 uint32_t num_tasks, uint64_t now_ms,
+                                                 fedge_error *err);
+
+/* Events. [now_ms] is monotonic and never goes back. Unknown or closed task ids return
+ * FEDGE_STALE and change nothing. */
+
+/* A device is connected and ready to work. If it has an open task, SEND follows. */
+FEDGE_MUST_USE fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index,
+                                              uint64_t now_ms, fedge_error *err);
+/* Its connection is gone. Its task stays open: it may come back before the deadline. */
+void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms);
+/* Its result is validated and durable. FEDGE_DUPLICATE when it was reported before. A result that
+ * became durable while the phase was CLOSING counts too (FEDGE_OK); once a phase has failed or
+ * fedge_rounds_closed was called it is FEDGE_STALE. */
+FEDGE_MUST_USE fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id,
+                                                uint64_t now_ms, fedge_error *err);
+/* The client will not do the task, or its result was refused for good; another connected device
+ * may get a fresh task in the same slot. */
+FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id,
+                                              uint64_t now_ms, fedge_error *err);
+void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);
+void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms);
+void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms);
+/* Finish after the open phase; at once when none is open. */
+void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms);
+
+/* Takes the next action; false when there is none. */
+bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action);
+
+/* Where it stands. */
+fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds);
+uint32_t fedge_rounds_round(const fedge_rounds *rounds); /* the present or next round */
+uint32_t fedge_rounds_attempt(const fedge_rounds *rounds);
+fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds);
+uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds); /* monotonic; 0 when none runs */
+uint64_t fedge_rounds_next_task_id(const fedge_rounds *rounds);
+/* The tasks of the present phase, in slot order; valid until the next event. */
+const fedge_rounds_task *fedge_rounds_cohort(const fedge_rounds *rounds, uint32_t *num_tasks);
+/* How many reports close the present phase; the journal keeps it for fedge_rounds_restore. */
+uint32_t fedge_rounds_wanted(const fedge_rounds *rounds);
+uint32_t fedge_rounds_num_reported(const fedge_rounds *rounds); /* of the present phase */
+uint32_t fedge_rounds_num_connected(const fedge_rounds *rounds);
+/* Finds a task of the present phase, and its slot; NULL when there is none. */
+const fedge_rounds_task *fedge_rounds_find(const fedge_rounds *rounds, uint64_t task_id,
+                                           uint32_t *slot);
+/* Why nothing happens, for logs and health: "waiting for nodes: 3 of 8 connected", … */
+void fedge_rounds_describe(const fedge_rounds *rounds, char *text, size_t size);
+
+#endif

@@ -1,0 +1,61 @@
+/* Strategies: how the sum of a round's updates becomes the next model.
+ *
+ * A public vtable: one file per strategy under strategies/, found by name. A linear strategy needs
+ * only the weighted sum S = Σ w·v and the total weight W = Σ w (edge/core/fixed.h), so memory does
+ * not depend on the number of clients, and the step is a pure function of them: the same sums give
+ * the same bits.
+ */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
+#define FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+
+#define FEDGE_MAX_STRATEGY_NAME 32
+#define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
+
+typedef struct fedge_strategy_config {
+    size_t struct_size;          /* sizeof(fedge_strategy_config) of the caller */
+    const fedge_schema *schema;  /* of the model; outlives the strategy */
+    double server_learning_rate; /* η_s > 0; 1 for plain FedAvg */
+} fedge_strategy_config;
+
+/* One round's updates, summed. Points into the caller's memory. */
+typedef struct fedge_strategy_sum {
+    uint32_t round;            /* from 1 */
+    uint32_t num_updates;      /* ≥ 1 */
+    uint64_t total_weight;     /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
+    const int64_t *sum;        /* S, schema->num_elements, in units of 2^−F per tensor */
+    const int8_t *bounds_log2; /* b of each tensor, F = 30 − b; schema->num_tensors */
+} fedge_strategy_sum;
+
+typedef struct fedge_strategy_ops {
+    size_t struct_size; /* sizeof(fedge_strategy_ops) when compiled; may grow at its end */
+    const char *name;   /* as in a job: "FedAvg" */
+
+    /* Makes the state; FEDGE_INVALID_ARGUMENT for a setting out of range. */
+    fedge_status (*init)(const fedge_strategy_config *config, void **state, fedge_error *err);
+    /* Moves [model] (schema->num_elements floats) in place. On failure the model is unchanged. */
+    fedge_status (*step)(void *state, const fedge_strategy_sum *sum, float *model,
+                         fedge_error *err);
+    /* Appends what the next step depends on (momenta, …) for the checkpoint; nothing when there is
+     * nothing. The same state gives the same bytes. */
+    fedge_status (*save)(const void *state, fedge_buffer *out, fedge_error *err);
+    /* Restores what save wrote, into a fresh state. FEDGE_CORRUPT when it does not fit. */
+    fedge_status (*load)(void *state, const uint8_t *bytes, size_t size, fedge_error *err);
+    void (*free)(void *state); /* NULL is fine */
+} fedge_strategy_ops;
+
+/* McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
+ * AISTATS 2017, with a server learning rate:  x ← x + η_s · S / W · 2^−F. */
+extern const fedge_strategy_ops fedge_strategy_fedavg;
+
+/* The strategy named [name]. FEDGE_NOT_FOUND names the nearest known one and lists them all. */
+FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops,
+                                                fedge_error *err);
+
+#endif

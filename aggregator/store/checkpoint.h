@@ -1,0 +1,66 @@
+/* Checkpoints: the model after each closed round.
+ *
+ *     checkpoints/round-RRRRRR/model.safetensors
+ *     checkpoints/round-RRRRRR/state.json         what else the next round depends on
+ *     checkpoints/round-RRRRRR/strategy.bin       when the strategy keeps something
+ *
+ * Written beside its place, synced and renamed: a checkpoint that is there is whole, unless the
+ * disk has damaged it, which the SHA-256 sums in state.json show. Round 0 is the initial model.
+ */
+#ifndef FEDGE_AGGREGATOR_STORE_CHECKPOINT_H
+#define FEDGE_AGGREGATOR_STORE_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/strategy.h"
+#include "edge/core/status.h"
+#include "edge/io/protocol.h"
+
+#define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024) /* bytes of state.json */
+#define FEDGE_CHECKPOINT_MAX_MODEL ((size_t)9 << 30)   /* FEDGE_MAX_ELEMENTS floats and a header */
+
+/* state.json. Plain data. */
+typedef struct fedge_checkpoint {
+    uint32_t round; /* closed rounds */
+    char run_id[FEDGE_RUN_ID_TEXT];
+    uint32_t incarnation;
+    char model[FEDGE_HASH_TEXT];            /* SHA-256 of model.safetensors: filled by save */
+    char strategy[FEDGE_MAX_STRATEGY_NAME]; /* "FedAvg" */
+    char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin, "" without: filled by save */
+    uint64_t next_task_id;
+    uint64_t bytes_up, bytes_down; /* of the run so far */
+    uint64_t elapsed_ms;           /* of the run so far, without the time it was not running */
+} fedge_checkpoint;
+
+/* Writes the checkpoint of checkpoint->round under [dir] (the run's "checkpoints"), atomically and
+ * durably; one of the same round is replaced. model: the bytes of the safetensors file.
+ * strategy_state may be NULL when its size is 0. An error leaves what was there before. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
+                                                  const uint8_t *model, size_t model_size,
+                                                  const uint8_t *strategy_state,
+                                                  size_t strategy_state_size, fedge_error *err);
+
+/* A loaded checkpoint and its files; the bytes are malloc'ed. */
+typedef struct fedge_checkpoint_data {
+    fedge_checkpoint checkpoint;
+    uint8_t *model;
+    size_t model_size;
+    uint8_t *strategy_state; /* NULL when its size is 0 */
+    size_t strategy_state_size;
+} fedge_checkpoint_data;
+
+/* Loads the checkpoint of [round] and checks it. FEDGE_NOT_FOUND, FEDGE_CORRUPT (the message names
+ * the file). */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_load(const char *dir, uint32_t round,
+                                                  fedge_checkpoint_data *data, fedge_error *err);
+
+/* Loads the newest checkpoint that is whole. Those that are not are passed over and named in
+ * [note] (note_size bytes, "" when none). FEDGE_NOT_FOUND when there is no checkpoint at all,
+ * FEDGE_CORRUPT when there are some and none is usable. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_load_newest(const char *dir,
+                                                         fedge_checkpoint_data *data, char *note,
+                                                         size_t note_size, fedge_error *err);
+void fedge_checkpoint_data_fini(fedge_checkpoint_data *data);
+
+#endif

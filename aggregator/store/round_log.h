@@ -1,0 +1,42 @@
+/* rounds.jsonl: one JSON object per line for each phase that has ended, for people and plots.
+ *
+ * A line begins {"round":N,"phase":"train" or "evaluate", and the phases come in order. Append a
+ * training phase's line before its checkpoint: what a crash leaves behind the last checkpoint is
+ * cut at the next start and written again when the round closes again, so nothing is missing and
+ * nothing is there twice.
+ */
+#ifndef FEDGE_AGGREGATOR_STORE_ROUND_LOG_H
+#define FEDGE_AGGREGATOR_STORE_ROUND_LOG_H
+
+#include <stdint.h>
+
+#include "edge/core/os.h"
+#include "edge/core/status.h"
+#include "edge/io/protocol.h"
+
+#define FEDGE_ROUND_LOG_MAX_LINE ((size_t)64 * 1024)
+#define FEDGE_ROUND_LOG_MAX_SIZE ((size_t)1 << 30) /* bytes of the file */
+
+/* An open log. One thread at a time. */
+typedef struct fedge_round_log {
+    fedge_os_file file;
+    uint64_t size;             /* bytes of whole lines */
+    uint32_t last_round;       /* of the last line; 0 when there is none */
+    fedge_task_kind last_kind; /* of the last line */
+} fedge_round_log;
+
+/* Opens or creates the file; cuts a torn last line and every line of a round over [last_closed].
+ * FEDGE_CORRUPT with the line's number when a line is not what this header says. */
+FEDGE_MUST_USE fedge_status fedge_round_log_open(fedge_round_log *log, const char *path,
+                                                 uint32_t last_closed, fedge_error *err);
+
+/* Appends {"round":N,"phase":"…",FIELDS} and syncs. [fields]: the inside of a JSON object without
+ * braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE when this phase or
+ * a later one is in the file already (which is fine after a crash); FEDGE_TOO_BIG; FEDGE_CORRUPT
+ * when [fields] is not JSON. */
+FEDGE_MUST_USE fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round,
+                                                   fedge_task_kind kind, const char *fields,
+                                                   fedge_error *err);
+void fedge_round_log_close(fedge_round_log *log);
+
+#endif

@@ -1,0 +1,67 @@
+/* The state directory and its runs.
+ *
+ *     STATE/format.json                 {"format": 1}; a newer program reads an older format
+ *     STATE/lock                        held by the one aggregator that uses the directory
+ *     STATE/runs/RUN_ID/job.json        the job's bytes, as given
+ *     STATE/runs/RUN_ID/run.json        number, incarnation, finished
+ *     STATE/runs/RUN_ID/journal/        journal.h
+ *     STATE/runs/RUN_ID/checkpoints/    checkpoint.h
+ *     STATE/runs/RUN_ID/rounds.jsonl    round_log.h
+ *
+ * Start and recovery are one path: fedge_state_open, fedge_run_open, fedge_recover (recovery.h).
+ */
+#ifndef FEDGE_AGGREGATOR_STORE_RUN_H
+#define FEDGE_AGGREGATOR_STORE_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+#include "edge/io/protocol.h"
+
+#define FEDGE_STATE_FORMAT 1
+#define FEDGE_MAX_RUNS 100000u /* run directories looked at in one state directory */
+
+/* An open (locked) state directory. Plain data. */
+typedef struct fedge_state {
+    int lock; /* −1 when not held */
+    char dir[FEDGE_MAX_PATH];
+} fedge_state;
+
+/* Creates what is missing, takes the lock, checks the format, removes what an interrupted creation
+ * left. FEDGE_BUSY: another aggregator uses it (the message has its pid); FEDGE_UNSUPPORTED:
+ * written by a newer release; FEDGE_CORRUPT: format.json is not readable. */
+FEDGE_MUST_USE fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *err);
+void fedge_state_close(fedge_state *state); /* one that is closed is fine */
+
+/* One execution of a job. Plain data; the files are the truth. */
+typedef struct fedge_run {
+    char dir[FEDGE_MAX_PATH];       /* STATE/runs/RUN_ID */
+    char run_id[FEDGE_RUN_ID_TEXT]; /* random, 128 bits */
+    uint64_t number;      /* of the run in its state directory, from 1: the newest is highest */
+    uint32_t incarnation; /* from 1; raised when a backup is restored */
+    bool finished;
+    bool resumed; /* existed before fedge_run_open */
+} fedge_run;
+
+/* Opens the newest unfinished run whose job.json equals job[0, job_size) byte by byte, or makes a
+ * new one when there is no unfinished run, or [new_run]. FEDGE_MISMATCH: there are unfinished runs,
+ * of other jobs only; the message says what to do. */
+FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state, const char *job,
+                                           size_t job_size, bool new_run, fedge_run *run,
+                                           fedge_error *err);
+
+/* Records (durably) that all rounds are done: the next start with this job makes a new run. */
+FEDGE_MUST_USE fedge_status fedge_run_finish(fedge_run *run, fedge_error *err);
+
+/* To be called after a backup was put back: updates and residuals that clients hold of the former
+ * incarnation are refused from now on. */
+FEDGE_MUST_USE fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err);
+
+/* Paths inside the run: "journal", "checkpoints", "rounds.jsonl". FEDGE_TOO_BIG when too long. */
+FEDGE_MUST_USE fedge_status fedge_run_path(const fedge_run *run, const char *name,
+                                           char path[FEDGE_MAX_PATH], fedge_error *err);
+
+#endif
