@@ -1,0 +1,22 @@
+/* The scan of a JSON text before cJSON sees it; a part of json.c, not for others. */
+#ifndef FEDGE_EDGE_IO_JSON_SCAN_H
+#define FEDGE_EDGE_IO_JSON_SCAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/json.h"
+
+/* Bytes of the valid UTF-8 sequence at the start of text[0, size), or 0 when there is none. */
+size_t fedge_utf8_sequence(const unsigned char *text, size_t size);
+
+/* Checks that text[0, size) is one JSON value within the limits; FEDGE_CORRUPT with the line. */
+FEDGE_MUST_USE fedge_status fedge_json_scan(const char *text, size_t size,
+                                            const fedge_json_options *options, fedge_error *err);
+
+/* The line, from 1, of value number [index] (from 0, in the order in which values begin) of a text
+ * that fedge_json_scan has accepted. */
+uint32_t fedge_json_line(const char *text, size_t size, uint32_t index);
+
+#endif

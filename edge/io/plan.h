@@ -1,0 +1,115 @@
+/* Plans and jobs.
+ *
+ * A job is the JSON file that a user writes for the aggregator. From it the aggregator compiles the
+ * plan, the part that clients see: model, data schema, training, update format. docs/jobs.md
+ * describes every key; docs/job.schema.json is the JSON Schema.
+ *
+ * Jobs are read strictly (unknown key, wrong type, duplicate: refused with the key, the line and
+ * the nearest valid key). Plans are read leniently: a client skips keys it does not know unless
+ * "must" names them.
+ */
+#ifndef FEDGE_EDGE_IO_PLAN_H
+#define FEDGE_EDGE_IO_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/codec.h"
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+#include "edge/train/model.h"
+
+#define FEDGE_JOB_MAX_SIZE ((size_t)1 << 20)  /* bytes of a job file */
+#define FEDGE_PLAN_MAX_SIZE ((size_t)1 << 20) /* bytes of a plan */
+#define FEDGE_MAX_JOB_NAME 64
+#define FEDGE_MAX_DATA_NAME 64
+#define FEDGE_MAX_CHANNELS 16
+#define FEDGE_MAX_PATH 512
+
+/* Examples as the job names them; each client's own file maps the name to paths.
+ * A value v of channel c enters the model as (v / divide_by − mean[c]) / std[c]. */
+typedef struct fedge_data_spec {
+    char name[FEDGE_MAX_DATA_NAME];
+    uint32_t rank;     /* of one example: 1 to 3 */
+    uint32_t shape[3]; /* channels, height, width; or channels, length; or features */
+    fedge_dtype dtype; /* of the stored values: FEDGE_U8 or FEDGE_F32 */
+    uint32_t num_labels;
+    float divide_by;       /* 1 when absent */
+    uint32_t num_channels; /* of mean and std: 0 (none), 1 (for all) or shape[0] */
+    float mean[FEDGE_MAX_CHANNELS], std[FEDGE_MAX_CHANNELS];
+} fedge_data_spec;
+
+typedef struct fedge_training_spec {
+    uint32_t local_epochs; /* used when local_steps is 0 */
+    uint32_t local_steps;
+    uint32_t batch_size;
+    float learning_rate, momentum, weight_decay; /* SGD */
+} fedge_training_spec;
+
+typedef struct fedge_update_spec {
+    fedge_codec codec;
+    bool deflate;
+    int bound_log2; /* b of every tensor, until the server tightens it */
+} fedge_update_spec;
+
+/* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
+typedef struct fedge_plan {
+    char name[FEDGE_MAX_JOB_NAME];
+    uint64_t seed;          /* ≤ 2^53 */
+    bool external;          /* the model is the client's own; only the schema is known */
+    fedge_model_spec model; /* when not external */
+    fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
+    fedge_schema schema;  /* over [tensors]: the parameters */
+    fedge_data_spec data; /* when not external, or when the job names data */
+    bool has_data;
+    fedge_training_spec training;
+    fedge_update_spec update;
+} fedge_plan;
+
+/* The server's part of a job. */
+typedef struct fedge_rounds_spec {
+    uint32_t num_server_rounds;
+    double fraction_train;    /* of the available nodes, in (0, 1] */
+    double fraction_evaluate; /* in [0, 1]; 0: no evaluation on clients */
+    uint32_t min_train_nodes, min_evaluate_nodes, min_available_nodes;
+    double over_selection; /* ≥ 1: cohort asked = ceil(cohort · over_selection) */
+    uint32_t max_cohort;   /* cohort_max; max_cohort · max_weight ≤ 2^32 is demanded */
+    uint32_t max_weight;   /* w_max */
+    uint64_t round_deadline_ms;
+    double
+        min_report_fraction; /* share of the cohort that must report by the deadline, in (0, 1] */
+} fedge_rounds_spec;
+
+typedef struct fedge_test_set {
+    bool present;
+    char images[FEDGE_MAX_PATH], labels[FEDGE_MAX_PATH]; /* or csv/npy: labels may be "" */
+} fedge_test_set;
+
+typedef struct fedge_job {
+    fedge_plan plan;
+    fedge_rounds_spec rounds;
+    char strategy[32];                  /* "FedAvg" */
+    double server_learning_rate;        /* 1 for plain FedAvg */
+    fedge_test_set test_set;            /* evaluated by the server after each round */
+    char initial_model[FEDGE_MAX_PATH]; /* safetensors; "" for the initialisers */
+    uint32_t keep_checkpoints;          /* ≥ 1 */
+    uint64_t min_free_disk;             /* bytes; rounds wait below it */
+} fedge_job;
+
+/* Parses and validates a job. [name] is used in messages ("job.json:12: …"). Relative paths are
+ * taken as relative to the directory of [name]. */
+FEDGE_MUST_USE fedge_status fedge_job_parse(const char *text, size_t size, const char *name,
+                                            fedge_job **job, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err);
+void fedge_job_free(fedge_job *job); /* NULL is fine */
+
+/* The plan as JSON, the same bytes for the same plan; *text is malloc'ed, NUL-terminated. */
+FEDGE_MUST_USE fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size,
+                                             fedge_error *err);
+/* FEDGE_UNSUPPORTED when "must" names a feature this release does not have. */
+FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan,
+                                             fedge_error *err);
+void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
+
+#endif
