@@ -1,0 +1,98 @@
+#include "edge/io/deflate.h"
+
+#include <limits.h>
+#include <stdbool.h>
+
+#define ZLIB_CONST /* next_in points to const */
+#include <zlib.h>
+
+/* zlib counts in unsigned int; larger buffers go through it piece by piece. */
+static uInt piece(size_t left)
+{
+    return left < UINT_MAX ? (uInt)left : UINT_MAX;
+}
+
+/* Runs [step] (deflate or inflate) until the stream ends, the input and [out] are used up, or it
+ * fails; *used and *made count bytes. Returns zlib's last code. */
+static int run(z_stream *stream, int (*step)(z_stream *, int), const uint8_t *in, size_t in_size,
+               uint8_t *out, size_t out_size, size_t *used, size_t *made)
+{
+    int code = Z_OK;
+    *used = *made = 0;
+    while (code == Z_OK) {
+        stream->next_in = in + *used;
+        stream->avail_in = piece(in_size - *used);
+        stream->next_out = out + *made;
+        stream->avail_out = piece(out_size - *made);
+        uInt in_before = stream->avail_in, out_before = stream->avail_out;
+        bool last = in_size - *used == in_before;
+        code = step(stream, last ? Z_FINISH : Z_NO_FLUSH);
+        uInt took = in_before - stream->avail_in, gave = out_before - stream->avail_out;
+        *used += took;
+        *made += gave;
+        if (code == Z_OK && took == 0 && gave == 0)
+            code = Z_BUF_ERROR;
+    }
+    return code;
+}
+
+fedge_status fedge_deflate(const uint8_t *in, size_t in_size, int level, uint8_t *out,
+                           size_t out_size, size_t *size, fedge_error *err)
+{
+    z_stream stream = {0};
+    size_t used = 0, made = 0;
+    if (level < 1 || level > 9)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "deflate level %d is not in [1, 9]", level);
+    if (deflateInit(&stream, level) != Z_OK)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate %zu bytes", in_size);
+    int code = run(&stream, deflate, in, in_size, out, out_size, &used, &made);
+    (void)deflateEnd(&stream);
+    if (code != Z_STREAM_END)
+        return fedge_fail(err, FEDGE_TOO_BIG, "%zu bytes do not deflate into %zu", in_size,
+                          out_size);
+    *size = made;
+    return FEDGE_OK;
+}
+
+/* Does the stream end where it should? One byte of room more tells an end from an overflow. */
+static fedge_status check_end(z_stream *stream, int code, const uint8_t *in, size_t in_size,
+                              size_t used, size_t out_size, fedge_error *err)
+{
+    uint8_t extra;
+    size_t more = 0, made = 0;
+    if (code == Z_OK || code == Z_BUF_ERROR) {
+        code = run(stream, inflate, in + used, in_size - used, &extra, sizeof extra, &more, &made);
+        used += more;
+        if (made > 0)
+            return fedge_fail(err, FEDGE_TOO_BIG,
+                              "deflated data is more than the %zu bytes expected", out_size);
+    }
+    if (code == Z_MEM_ERROR)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
+    if (code == Z_OK || code == Z_BUF_ERROR)
+        return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %zu bytes",
+                          in_size);
+    if (code != Z_STREAM_END)
+        return fedge_fail(err, FEDGE_CORRUPT, "deflated data is broken at byte %zu of %zu: %s",
+                          used, in_size, stream->msg != NULL ? stream->msg : "not a zlib stream");
+    if (used < in_size)
+        return fedge_fail(err, FEDGE_CORRUPT, "%zu bytes behind the end of the deflated data",
+                          in_size - used);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size,
+                           fedge_error *err)
+{
+    z_stream stream = {0};
+    size_t used = 0, made = 0;
+    if (inflateInit(&stream) != Z_OK)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
+    int code = run(&stream, inflate, in, in_size, out, out_size, &used, &made);
+    fedge_status st = check_end(&stream, code, in, in_size, used, out_size, err);
+    (void)inflateEnd(&stream);
+    if (st == FEDGE_OK && made < out_size)
+        st = fedge_fail(err, FEDGE_TRUNCATED, "deflated data has %zu bytes, %zu are expected", made,
+                        out_size);
+    return st;
+}

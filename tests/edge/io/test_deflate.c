@@ -1,0 +1,118 @@
+/* Deflate: there and back, and every way in which a stream can be wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "edge/core/rng.h"
+#include "edge/io/deflate.h"
+
+#define SIZE 100000
+
+static uint8_t plain[SIZE], packed[2 * SIZE], back[SIZE + 1];
+
+/* Runs of equal bytes: they deflate to far less. */
+static size_t pack(void)
+{
+    size_t size = 0;
+    fedge_error err;
+    for (size_t i = 0; i < SIZE; i++)
+        plain[i] = (uint8_t)(i / 100);
+    assert_int_equal(fedge_deflate(plain, SIZE, 6, packed, sizeof packed, &size, &err), FEDGE_OK);
+    assert_in_range(size, 10, SIZE / 10);
+    return size;
+}
+
+static void expect(size_t in_size, size_t out_size, fedge_status status, const char *part)
+{
+    fedge_error err = {0};
+    back[out_size] = 0x5a;
+    assert_int_equal(fedge_inflate(packed, in_size, back, out_size, &err), status);
+    assert_int_equal(back[out_size], 0x5a); /* never a byte beyond */
+    if (strstr(err.message, part) == NULL)
+        fail_msg("\"%s\" has no \"%s\"", err.message, part);
+}
+
+static void what_is_deflated_inflates(void **state)
+{
+    (void)state;
+    size_t size = pack();
+    expect(size, SIZE, FEDGE_OK, "");
+    assert_memory_equal(back, plain, SIZE);
+    fedge_error err;
+    assert_int_equal(fedge_deflate(plain, 0, 9, packed, sizeof packed, &size, &err), FEDGE_OK);
+    expect(size, 0, FEDGE_OK, "");
+}
+
+static void what_does_not_shrink_is_too_big(void **state)
+{
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (size_t i = 0; i < SIZE; i++)
+        plain[i] = (uint8_t)fedge_rng_u32(&rng);
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(fedge_deflate(plain, SIZE, 1, packed, SIZE - 1, &size, &err), FEDGE_TOO_BIG);
+    assert_int_equal(fedge_deflate(plain, SIZE, 1, packed, 0, &size, &err), FEDGE_TOO_BIG);
+    assert_int_equal(fedge_deflate(plain, SIZE, 0, packed, SIZE, &size, &err),
+                     FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(size, 0);
+}
+
+static void a_bomb_stops_at_the_expected_size(void **state)
+{
+    (void)state;
+    memset(plain, 0, SIZE);
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(fedge_deflate(plain, SIZE, 9, packed, sizeof packed, &size, &err), FEDGE_OK);
+    expect(size, 1000, FEDGE_TOO_BIG, "more than the 1000 bytes");
+    expect(size, SIZE - 1, FEDGE_TOO_BIG, "more than");
+    expect(size, 0, FEDGE_TOO_BIG, "more than the 0 bytes");
+}
+
+static void short_streams_are_truncated(void **state)
+{
+    (void)state;
+    size_t size = pack();
+    for (size_t cut = 0; cut < size; cut += cut < 8 || cut + 8 > size ? 1 : 97)
+        expect(cut, SIZE, FEDGE_TRUNCATED, "ends early");
+    pack();
+    size_t whole = 0;
+    fedge_error err;
+    assert_int_equal(fedge_deflate(plain, 500, 6, packed, sizeof packed, &whole, &err), FEDGE_OK);
+    expect(whole, 501, FEDGE_TRUNCATED, "has 500 bytes, 501 are expected");
+}
+
+static void broken_streams_are_corrupt(void **state)
+{
+    (void)state;
+    size_t size = pack();
+    packed[size] = 0;
+    expect(size + 1, SIZE, FEDGE_CORRUPT, "1 bytes behind the end");
+    packed[size - 1] ^= 1; /* Adler-32 */
+    expect(size, SIZE, FEDGE_CORRUPT, "incorrect data check");
+    packed[size - 1] ^= 1;
+    packed[0] = 0x1f; /* gzip, not zlib */
+    expect(size, SIZE, FEDGE_CORRUPT, "broken at byte");
+    memcpy(packed, "\x78\xbb", 2); /* a preset dictionary */
+    expect(size, SIZE, FEDGE_CORRUPT, "not a zlib stream");
+    memset(packed, 0xff, 64);
+    expect(64, SIZE, FEDGE_CORRUPT, "broken");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_deflated_inflates),
+        cmocka_unit_test(what_does_not_shrink_is_too_big),
+        cmocka_unit_test(a_bomb_stops_at_the_expected_size),
+        cmocka_unit_test(short_streams_are_truncated),
+        cmocka_unit_test(broken_streams_are_corrupt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
