@@ -26,6 +26,7 @@
 #define FEDGE_MAX_DATA_NAME 64
 #define FEDGE_MAX_CHANNELS 16
 #define FEDGE_MAX_PATH 512
+#define FEDGE_MAX_LEARNING_RATE 1e6
 
 /* Examples as the job names them; each client's own file maps the name to paths.
  * A value v of channel c enters the model as (v / divide_by − mean[c]) / std[c]. */
@@ -56,7 +57,7 @@ typedef struct fedge_update_spec {
 /* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
 typedef struct fedge_plan {
     char name[FEDGE_MAX_JOB_NAME];
-    uint64_t seed;          /* ≤ 2^53 */
+    uint64_t seed;          /* < 2^53 */
     bool external;          /* the model is the client's own; only the schema is known */
     fedge_model_spec model; /* when not external */
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];

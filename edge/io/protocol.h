@@ -3,7 +3,7 @@
  *
  * Reading: unknown keys are skipped (later releases add some), duplicates, wrong types, missing
  * keys, nesting over 8 and texts over their limit are FEDGE_CORRUPT with the key's name. Integers
- * are JSON numbers ≤ 2^53. Hashes are SHA-256 in lower-case hex; run ids are 32 hex digits.
+ * are JSON numbers < 2^53. Hashes are SHA-256 in lower-case hex; run ids are 32 hex digits.
  */
 #ifndef FEDGE_EDGE_IO_PROTOCOL_H
 #define FEDGE_EDGE_IO_PROTOCOL_H
@@ -112,8 +112,10 @@ typedef struct fedge_ack {
 typedef struct fedge_notice {
     bool has_task;
     uint64_t task_id;
-    fedge_reason reason; /* unknown names read as FEDGE_REASON_INTERNAL */
-    uint64_t after_ms;   /* for class "later": come back then */
+    /* A name that is not known reads as one with the class beside it: UNSUPPORTED for "never",
+     * TIMEOUT for "retry", else INTERNAL. */
+    fedge_reason reason;
+    uint64_t after_ms; /* for class "later": come back then */
     char text[FEDGE_MAX_TEXT];
 } fedge_notice;
 
