@@ -1,0 +1,250 @@
+/* Updates: encoded, checked and decoded; and each thing that can be wrong with one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/message.h"
+#include "edge/core/rng.h"
+#include "edge/io/deflate.h"
+#include "edge/io/update.h"
+
+#define COUNT 1000
+static const int8_t BOUNDS[2] = {2, 2};
+
+static fedge_plan plan;
+static float delta[COUNT];
+static int32_t v[COUNT];
+static uint8_t scratch[4 * COUNT];
+static fedge_upload upload;
+static uint8_t *bytes;
+
+static void make_plan(fedge_codec codec, bool deflate)
+{
+    fedge_error err;
+    const uint32_t weight[2] = {30, 30}, bias[1] = {100};
+    memset(&plan, 0, sizeof plan);
+    fedge_schema_init(&plan.schema, plan.tensors, FEDGE_MAX_TENSORS);
+    assert_int_equal(fedge_schema_add(&plan.schema, "0.weight", FEDGE_F32, 2, weight, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_schema_add(&plan.schema, "0.bias", FEDGE_F32, 1, bias, &err), FEDGE_OK);
+    plan.update = (fedge_update_spec){codec, deflate, 2};
+}
+
+/* Mostly zeros: they deflate. */
+static void make_delta(void)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        delta[i] = i % 10 == 0 ? (float)i / 1000.0f - 0.5f : 0;
+}
+
+static void encode(fedge_codec codec, bool deflate)
+{
+    fedge_error err = {0};
+    make_plan(codec, deflate);
+    make_delta();
+    memset(&upload, 0, sizeof upload);
+    if (fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+}
+
+static fedge_status decode(fedge_error *err)
+{
+    memset(err, 0, sizeof *err);
+    return fedge_update_decode(&plan, BOUNDS, &upload, bytes, scratch, sizeof scratch, v, err);
+}
+
+static void expect(fedge_status status, const char *part)
+{
+    fedge_error err;
+    fedge_status st = decode(&err);
+    if (st != status || strstr(err.message, part) == NULL)
+        fail_msg("gave %s: %s\n  expected %s: %s", fedge_status_text(st), err.message,
+                 fedge_status_text(status), part);
+}
+
+/* Announces [size] bytes and their checksum. */
+static void announce(size_t size)
+{
+    upload.size = upload.sections[0].size = size;
+    upload.crc32 = fedge_crc32(0, bytes, size);
+}
+
+static void what_is_encoded_decodes(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        bool deflate = round % 2 == 1;
+        encode(round < 2 ? FEDGE_CODEC_NONE : FEDGE_CODEC_INT8, deflate);
+        assert_int_equal(upload.num_sections, 1);
+        assert_string_equal(upload.sections[0].name, "delta");
+        assert_int_equal(upload.sections[0].deflate, deflate);
+        assert_int_equal(upload.sections[0].raw_size, fedge_update_max_size(&plan));
+        assert_int_equal(upload.size, upload.sections[0].size);
+        assert_int_equal(deflate, upload.size < fedge_update_max_size(&plan));
+        assert_int_equal(upload.num_metrics, 0);
+        expect(FEDGE_OK, "");
+        for (size_t i = 0; i < COUNT; i++)
+            assert_true(fabs(ldexp(v[i], -28) - (double)delta[i]) <= (round < 2 ? 0 : 0.003));
+        free(bytes);
+    }
+}
+
+static void deflate_is_dropped_when_it_does_not_help(void **state)
+{
+    (void)state;
+    fedge_error err;
+    make_plan(FEDGE_CODEC_NONE, true);
+    fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (size_t i = 0; i < COUNT; i++) {
+        uint32_t bits = fedge_rng_u32(&rng) & 0xbfffffffu; /* |x| < 2 with random digits */
+        memcpy(&delta[i], &bits, sizeof bits);
+    }
+    memset(&upload, 0, sizeof upload);
+    assert_int_equal(fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err), FEDGE_OK);
+    assert_false(upload.sections[0].deflate);
+    assert_int_equal(upload.size, 4 * COUNT);
+    expect(FEDGE_OK, "");
+    free(bytes);
+}
+
+static void clamping_is_reported(void **state)
+{
+    (void)state;
+    fedge_error err;
+    make_plan(FEDGE_CODEC_NONE, false);
+    make_delta();
+    delta[3] = 5;
+    delta[4] = -1000;
+    memset(&upload, 0, sizeof upload);
+    assert_int_equal(fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err), FEDGE_OK);
+    assert_int_equal(upload.num_metrics, 1);
+    assert_string_equal(upload.metrics[0].name, "clamped");
+    assert_true(upload.metrics[0].value == 2);
+    expect(FEDGE_OK, "");
+    assert_int_equal(v[3], 1 << 30);
+    assert_int_equal(v[4], -(1 << 30));
+    free(bytes);
+    delta[7] = NAN;
+    assert_int_equal(fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err),
+                     FEDGE_NOT_FINITE);
+}
+
+static void wrong_descriptions_are_refused(void **state)
+{
+    (void)state;
+    encode(FEDGE_CODEC_INT8, true);
+    const fedge_upload good = upload;
+    upload.num_sections = 0;
+    expect(FEDGE_MISMATCH, "0 sections");
+    upload.num_sections = 2;
+    upload.sections[1] = upload.sections[0]; /* the same section twice */
+    expect(FEDGE_MISMATCH, "2 sections; the plan wants one, \"delta\"");
+    upload = good;
+    upload.sections[0].name[0] = 'D';
+    expect(FEDGE_MISMATCH, "section \"Delta\"; the plan wants \"delta\"");
+    upload = good;
+    upload.sections[0].codec = FEDGE_CODEC_NONE;
+    expect(FEDGE_MISMATCH, "has codec none; the plan wants int8");
+    upload = good;
+    upload.sections[0].size = upload.size = fedge_update_max_size(&plan) + 1;
+    expect(FEDGE_TOO_BIG, "the plan's limit is");
+    upload = good;
+    upload.sections[0].raw_size++;
+    expect(FEDGE_MISMATCH, "the plan's schema makes");
+    upload = good;
+    upload.sections[0].deflate = false;
+    expect(FEDGE_MISMATCH, "although without deflate");
+    upload = good;
+    upload.sections[0].size = upload.size = 0;
+    expect(FEDGE_MISMATCH, "has 0 bytes");
+    upload = good;
+    upload.size--;
+    expect(FEDGE_MISMATCH, "its sections have");
+    upload = good;
+    plan.update.deflate = false;
+    expect(FEDGE_MISMATCH, "the plan does not allow it");
+    plan.update.deflate = true;
+    expect(FEDGE_OK, "");
+    free(bytes);
+}
+
+static void wrong_bytes_are_refused(void **state)
+{
+    (void)state;
+    encode(FEDGE_CODEC_INT8, true);
+    const fedge_upload good = upload;
+    bytes[upload.size / 2] ^= 1;
+    expect(FEDGE_CORRUPT, "CRC-32");
+    announce(good.size); /* a checksum that agrees with broken bytes */
+    expect(FEDGE_CORRUPT, "section \"delta\": ");
+    bytes[upload.size / 2] ^= 1;
+    announce(good.size - 5);
+    expect(FEDGE_TRUNCATED, "ends early");
+    free(bytes);
+
+    encode(FEDGE_CODEC_INT8, true);
+    size_t size = upload.size;
+    bytes = realloc(bytes, size + 1);
+    bytes[size] = 0;
+    announce(size + 1);
+    expect(FEDGE_CORRUPT, "1 bytes behind the end");
+    free(bytes);
+}
+
+static void a_bomb_stops_at_the_expected_size(void **state)
+{
+    (void)state;
+    static uint8_t zeros[10 * COUNT];
+    encode(FEDGE_CODEC_INT8, true);
+    free(bytes);
+    size_t size = 0;
+    fedge_error err;
+    bytes = malloc(COUNT);
+    assert_int_equal(fedge_deflate(zeros, sizeof zeros, 9, bytes, COUNT, &size, &err), FEDGE_OK);
+    announce(size);
+    expect(FEDGE_TOO_BIG, "more than the");
+    assert_int_equal(fedge_deflate(zeros, 100, 9, bytes, COUNT, &size, &err), FEDGE_OK);
+    announce(size);
+    expect(FEDGE_TRUNCATED, "has 100 bytes");
+    free(bytes);
+}
+
+static void wrong_values_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        float value;
+        fedge_status status;
+    } CASES[] = {{NAN, FEDGE_NOT_FINITE},
+                 {INFINITY, FEDGE_NOT_FINITE},
+                 {4.001f, FEDGE_OUT_OF_RANGE},
+                 {-5.0f, FEDGE_OUT_OF_RANGE}};
+    encode(FEDGE_CODEC_NONE, false);
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        memcpy(bytes + 4 * 950, &CASES[i].value, 4);
+        announce(upload.size);
+        expect(CASES[i].status, "0.bias");
+    }
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_encoded_decodes),
+        cmocka_unit_test(deflate_is_dropped_when_it_does_not_help),
+        cmocka_unit_test(clamping_is_reported),
+        cmocka_unit_test(wrong_descriptions_are_refused),
+        cmocka_unit_test(wrong_bytes_are_refused),
+        cmocka_unit_test(a_bomb_stops_at_the_expected_size),
+        cmocka_unit_test(wrong_values_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
