@@ -9,7 +9,12 @@
  *        └──────────── next round, or the same again when too few reported ◀──closed()──────┘
  *
  * With fraction-evaluate > 0 each training phase is followed by an evaluation phase of the new
- * model, with tasks of kind EVALUATE, through the same states.
+ * model, with tasks of kind EVALUATE, through the same states; one that fails is not repeated.
+ *
+ * A phase asks sampler.h's number of clients and closes when [wanted] of them have reported (the
+ * rest is cancelled), or when every task has ended and enough of the wanted have reported, or at
+ * the deadline: with enough reports it closes then, with fewer it fails. An empty slot goes to a
+ * connected client that has had no task in the phase, or to the next one that joins.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
@@ -21,6 +26,8 @@
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
+
+#define FEDGE_ROUNDS_MAX_CLIENTS 16777216u /* connected at once */
 
 typedef struct fedge_rounds fedge_rounds;
 
@@ -99,13 +106,14 @@ FEDGE_MUST_USE fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t t
  * may get a fresh task in the same slot. */
 FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id,
                                               uint64_t now_ms, fedge_error *err);
+/* The deadline is looked at here only: call it at least when fedge_rounds_deadline_ms has come. */
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms);
 /* Finish after the open phase; at once when none is open. */
 void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms);
 
-/* Takes the next action; false when there is none. */
+/* Takes the next action; false when there is none. To be emptied after every event. */
 bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action);
 
 /* Where it stands. */

@@ -1,0 +1,479 @@
+#include "aggregator/rounds/rounds.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static fedge_rounds_spec base_spec(void)
+{
+    return (fedge_rounds_spec){
+        .num_server_rounds = 2,
+        .fraction_train = 1.0,
+        .min_train_nodes = 2,
+        .min_evaluate_nodes = 1,
+        .min_available_nodes = 3,
+        .over_selection = 1.0,
+        .max_cohort = 100,
+        .max_weight = 1000,
+        .round_deadline_ms = 1000,
+        .min_report_fraction = 0.6,
+    };
+}
+
+static fedge_rounds *make(const fedge_rounds_spec *spec)
+{
+    fedge_rounds *rounds = NULL;
+    assert_int_equal(fedge_rounds_new(spec, 42, &rounds, NULL), FEDGE_OK);
+    return rounds;
+}
+
+static void join(fedge_rounds *rounds, uint32_t first, uint32_t last)
+{
+    for (uint32_t client = first; client <= last; client++)
+        assert_int_equal(fedge_rounds_join(rounds, client, 0, NULL), FEDGE_OK);
+}
+
+static fedge_action take(fedge_rounds *rounds, fedge_action_type type)
+{
+    fedge_action action;
+    assert_true(fedge_rounds_next(rounds, &action));
+    assert_int_equal(action.type, type);
+    return action;
+}
+
+static void no_action(fedge_rounds *rounds)
+{
+    fedge_action action;
+    assert_false(fedge_rounds_next(rounds, &action));
+}
+
+/* Takes OPEN, opens, and takes the SEND of every task. */
+static void open_phase(fedge_rounds *rounds, uint64_t now_ms)
+{
+    uint32_t num_tasks;
+    take(rounds, FEDGE_ACTION_OPEN);
+    no_action(rounds);
+    fedge_rounds_opened(rounds, now_ms);
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    for (uint32_t slot = 0; slot < num_tasks; slot++) {
+        fedge_action action = take(rounds, FEDGE_ACTION_SEND);
+        assert_int_equal(action.task_id, tasks[slot].task_id);
+        assert_int_equal(action.client_index, tasks[slot].client_index);
+        assert_int_equal(action.slot, slot);
+        assert_false(action.fresh);
+    }
+    no_action(rounds);
+}
+
+static uint64_t task_of(const fedge_rounds *rounds, uint32_t slot)
+{
+    uint32_t num_tasks;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    assert_true(slot < num_tasks);
+    return tasks[slot].task_id;
+}
+
+static void report(fedge_rounds *rounds, uint32_t first_slot, uint32_t last_slot)
+{
+    for (uint32_t slot = first_slot; slot <= last_slot; slot++)
+        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, slot), 0, NULL), FEDGE_OK);
+}
+
+static void assert_described(const fedge_rounds *rounds, const char *part)
+{
+    char text[128];
+    fedge_rounds_describe(rounds, text, sizeof text);
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" has no \"%s\"", text, part);
+}
+
+static void a_run_goes_through_its_rounds(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 1);
+    no_action(rounds);
+    assert_described(rounds, "waiting for nodes: 2 of 3 connected");
+    join(rounds, 2, 2);
+    for (uint32_t round = 1; round <= 2; round++) {
+        assert_int_equal(fedge_rounds_round(rounds), round);
+        open_phase(rounds, 500 * round);
+        assert_int_equal(fedge_rounds_deadline_ms(rounds), 500 * round + 1000);
+        assert_int_equal(task_of(rounds, 0), 3 * (round - 1) + 1);
+        report(rounds, 0, 1);
+        no_action(rounds);
+        assert_described(rounds, "2 of 3 reported, 1 at work");
+        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, 0), 0, NULL), FEDGE_DUPLICATE);
+        report(rounds, 2, 2);
+        assert_int_equal(take(rounds, FEDGE_ACTION_CLOSE).round, round);
+        no_action(rounds);
+        fedge_rounds_closed(rounds, 600 * round);
+    }
+    take(rounds, FEDGE_ACTION_FINISH);
+    no_action(rounds);
+    assert_int_equal(fedge_rounds_get_state(rounds), FEDGE_ROUNDS_FINISHED);
+    assert_described(rounds, "finished after round 2");
+    join(rounds, 9, 9);
+    fedge_rounds_tick(rounds, 100000);
+    no_action(rounds);
+    fedge_rounds_free(rounds);
+    fedge_rounds_free(NULL);
+}
+
+static void over_selection_closes_early(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.fraction_train = 0.5;
+    spec.over_selection = 1.5;
+    spec.min_available_nodes = 8;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 7);
+    open_phase(rounds, 0);
+    uint32_t num_tasks;
+    fedge_rounds_cohort(rounds, &num_tasks);
+    assert_int_equal(num_tasks, 6);
+    assert_int_equal(fedge_rounds_wanted(rounds), 4);
+    uint64_t fifth = task_of(rounds, 4), sixth = task_of(rounds, 5);
+    report(rounds, 0, 3);
+    assert_int_equal(take(rounds, FEDGE_ACTION_CANCEL).task_id, fifth);
+    assert_int_equal(take(rounds, FEDGE_ACTION_CANCEL).task_id, sixth);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    /* One was on its way to the disk: it counts. */
+    report(rounds, 4, 4);
+    assert_int_equal(fedge_rounds_num_reported(rounds), 5);
+    no_action(rounds);
+    fedge_rounds_closed(rounds, 0);
+    take(rounds, FEDGE_ACTION_OPEN);
+    assert_int_equal(fedge_rounds_report(rounds, sixth, 0, NULL), FEDGE_STALE);
+    fedge_rounds_free(rounds);
+}
+
+static void the_deadline_closes_or_fails(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    report(rounds, 0, 0);
+    fedge_rounds_tick(rounds, 999);
+    no_action(rounds);
+    fedge_rounds_tick(rounds, 1000);
+    take(rounds, FEDGE_ACTION_CANCEL);
+    take(rounds, FEDGE_ACTION_CANCEL);
+    fedge_action failed = take(rounds, FEDGE_ACTION_FAIL); /* 1 of 3 < 0.6 */
+    assert_int_equal(failed.attempt, 0);
+    uint64_t first = task_of(rounds, 0), second = task_of(rounds, 1);
+    assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, second, 0, NULL), FEDGE_STALE);
+    fedge_rounds_closed(rounds, 1000);
+    assert_int_equal(fedge_rounds_round(rounds), 1);
+    assert_int_equal(fedge_rounds_attempt(rounds), 1);
+    open_phase(rounds, 2000);
+    assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
+    report(rounds, 0, 1);
+    fedge_rounds_tick(rounds, 3000);
+    take(rounds, FEDGE_ACTION_CANCEL);
+    take(rounds, FEDGE_ACTION_CLOSE); /* 2 of 3 ≥ 0.6 */
+    fedge_rounds_closed(rounds, 3000);
+    assert_int_equal(fedge_rounds_round(rounds), 2);
+    assert_int_equal(fedge_rounds_attempt(rounds), 0);
+    fedge_rounds_free(rounds);
+}
+
+static void a_lost_task_goes_to_a_free_client(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.fraction_train = 0.5;
+    spec.min_available_nodes = 4;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 10, 13);
+    open_phase(rounds, 0);
+    uint64_t lost = task_of(rounds, 0);
+    uint32_t others[2], num_tasks;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    others[0] = tasks[0].client_index;
+    others[1] = tasks[1].client_index;
+    assert_int_equal(fedge_rounds_lose(rounds, lost, 0, NULL), FEDGE_OK);
+    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    assert_true(sent.fresh);
+    assert_int_equal(sent.slot, 0);
+    assert_int_equal(sent.task_id, 3);
+    assert_true(sent.client_index != others[0] && sent.client_index != others[1]);
+    assert_int_equal(fedge_rounds_lose(rounds, lost, 0, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, lost, 0, NULL), FEDGE_STALE);
+
+    /* The last free client fails too, then nobody is left: the slot waits for one that joins, and
+     * not for one that has had its chance. */
+    assert_int_equal(fedge_rounds_lose(rounds, sent.task_id, 0, NULL), FEDGE_OK);
+    sent = take(rounds, FEDGE_ACTION_SEND);
+    assert_int_equal(fedge_rounds_lose(rounds, sent.task_id, 0, NULL), FEDGE_OK);
+    no_action(rounds);
+    fedge_rounds_leave(rounds, others[0], 0);
+    join(rounds, others[0], others[0]);
+    no_action(rounds);
+    join(rounds, 99, 99);
+    sent = take(rounds, FEDGE_ACTION_SEND);
+    assert_int_equal(sent.client_index, 99);
+    assert_true(sent.fresh);
+    report(rounds, 0, 1);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_free(rounds);
+}
+
+/* Nobody is left to ask: with enough reports the phase closes, with too few it waits. */
+static void a_phase_without_open_tasks(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, 0), 0, NULL), FEDGE_OK);
+    report(rounds, 1, 2);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_closed(rounds, 0);
+    open_phase(rounds, 0);
+    for (uint32_t slot = 0; slot < 3; slot++)
+        assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, slot), 0, NULL), FEDGE_OK);
+    no_action(rounds);
+    fedge_rounds_tick(rounds, 1000);
+    take(rounds, FEDGE_ACTION_FAIL);
+    fedge_rounds_free(rounds);
+}
+
+static void a_client_that_comes_back_gets_its_task(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    take(rounds, FEDGE_ACTION_OPEN);
+    fedge_rounds_leave(rounds, 1, 0);
+    fedge_rounds_leave(rounds, 1, 0);
+    fedge_rounds_opened(rounds, 0);
+    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).client_index, 0);
+    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).client_index, 2);
+    no_action(rounds);
+    join(rounds, 1, 1);
+    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    assert_int_equal(sent.client_index, 1);
+    assert_false(sent.fresh);
+    join(rounds, 1, 1); /* a second connection of the same device */
+    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, sent.task_id);
+    report(rounds, 1, 1);
+    join(rounds, 1, 1); /* it has reported: no more work */
+    no_action(rounds);
+    assert_int_equal(fedge_rounds_num_connected(rounds), 3);
+    fedge_rounds_free(rounds);
+}
+
+static void evaluation_follows_training(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.fraction_evaluate = 1.0;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    for (uint32_t round = 1; round <= 2; round++) {
+        open_phase(rounds, 0);
+        report(rounds, 0, 2);
+        assert_int_equal(take(rounds, FEDGE_ACTION_CLOSE).kind, FEDGE_TASK_TRAIN);
+        fedge_rounds_closed(rounds, 0);
+        assert_int_equal(fedge_rounds_kind(rounds), FEDGE_TASK_EVALUATE);
+        assert_int_equal(fedge_rounds_round(rounds), round);
+        open_phase(rounds, 0);
+        if (round == 1) {
+            report(rounds, 0, 2);
+            assert_int_equal(take(rounds, FEDGE_ACTION_CLOSE).kind, FEDGE_TASK_EVALUATE);
+        } else { /* an evaluation that fails does not hold up the run */
+            fedge_rounds_tick(rounds, 1000);
+            for (int i = 0; i < 3; i++)
+                take(rounds, FEDGE_ACTION_CANCEL);
+            assert_int_equal(take(rounds, FEDGE_ACTION_FAIL).kind, FEDGE_TASK_EVALUATE);
+        }
+        fedge_rounds_closed(rounds, 0);
+    }
+    take(rounds, FEDGE_ACTION_FINISH);
+    fedge_rounds_free(rounds);
+}
+
+static void draining_ends_after_the_phase(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    fedge_rounds_drain(rounds, 0);
+    take(rounds, FEDGE_ACTION_FINISH);
+    fedge_rounds_drain(rounds, 0);
+    no_action(rounds);
+    fedge_rounds_free(rounds);
+
+    rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    fedge_rounds_drain(rounds, 0);
+    no_action(rounds);
+    report(rounds, 0, 2);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_closed(rounds, 0);
+    take(rounds, FEDGE_ACTION_FINISH);
+    assert_described(rounds, "drained after round 1");
+    fedge_rounds_free(rounds);
+}
+
+static void a_restored_phase_goes_on(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.num_server_rounds = 5;
+    const fedge_rounds_task tasks[3] = {
+        {.task_id = 7, .client_index = 4, .state = FEDGE_TASK_REPORTED},
+        {.task_id = 8, .client_index = 2, .state = FEDGE_TASK_OPEN},
+        {.task_id = 11, .client_index = 0, .state = FEDGE_TASK_OPEN},
+    };
+    fedge_rounds *rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 3, 2, 100, 3, tasks, 3, 50, NULL), FEDGE_OK);
+    no_action(rounds);
+    assert_int_equal(fedge_rounds_round(rounds), 4);
+    assert_int_equal(fedge_rounds_attempt(rounds), 2);
+    assert_int_equal(fedge_rounds_deadline_ms(rounds), 1050);
+    join(rounds, 2, 4);
+    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, 8);
+    no_action(rounds);
+    assert_int_equal(fedge_rounds_report(rounds, 7, 60, NULL), FEDGE_DUPLICATE);
+    assert_int_equal(fedge_rounds_report(rounds, 11, 60, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_lose(rounds, 8, 60, NULL), FEDGE_OK);
+    fedge_action sent = take(rounds, FEDGE_ACTION_SEND); /* client 3 had none */
+    assert_int_equal(sent.client_index, 3);
+    assert_int_equal(sent.task_id, 100);
+    report(rounds, 1, 1);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_free(rounds);
+
+    /* As many as wanted had reported: it closes at once. */
+    rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 3, 0, 100, 1, tasks, 3, 0, NULL), FEDGE_OK);
+    take(rounds, FEDGE_ACTION_CANCEL);
+    take(rounds, FEDGE_ACTION_CANCEL);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_free(rounds);
+
+    rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 5, 0, 100, 0, NULL, 0, 0, NULL), FEDGE_OK);
+    take(rounds, FEDGE_ACTION_FINISH);
+    fedge_rounds_free(rounds);
+
+    rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 2, 1, 100, 0, NULL, 0, 0, NULL), FEDGE_OK);
+    join(rounds, 0, 2);
+    fedge_action open = take(rounds, FEDGE_ACTION_OPEN);
+    assert_int_equal(open.round, 3);
+    assert_int_equal(open.attempt, 1);
+    assert_int_equal(task_of(rounds, 0), 100);
+    fedge_rounds_free(rounds);
+}
+
+static void a_bad_restore_is_refused(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds_task tasks[2] = {{.task_id = 7, .client_index = 4},
+                                  {.task_id = 8, .client_index = 4}};
+    const struct {
+        uint64_t next_task_id;
+        uint32_t wanted, num_tasks;
+        fedge_status status;
+    } cases[] = {
+        {100, 2, 2, FEDGE_CORRUPT}, /* one client twice */
+        {8, 2, 2, FEDGE_CORRUPT},   /* a task from the future */
+        {100, 0, 2, FEDGE_INVALID_ARGUMENT},
+        {100, 3, 2, FEDGE_INVALID_ARGUMENT},
+        {0, 1, 1, FEDGE_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fedge_rounds *rounds = make(&spec);
+        fedge_error err;
+        assert_int_equal(fedge_rounds_restore(rounds, 0, 0, cases[i].next_task_id, cases[i].wanted,
+                                              tasks, cases[i].num_tasks, 0, &err),
+                         cases[i].status);
+        fedge_rounds_free(rounds);
+    }
+}
+
+static void bad_specs_are_refused(void **state)
+{
+    (void)state;
+    fedge_rounds_spec specs[8];
+    for (size_t i = 0; i < 8; i++)
+        specs[i] = base_spec();
+    specs[0].num_server_rounds = 0;
+    specs[1].fraction_train = 0.0;
+    specs[2].fraction_train = 1.5;
+    specs[3].fraction_evaluate = -0.1;
+    specs[4].over_selection = 0.9;
+    specs[5].min_report_fraction = 0.0;
+    specs[6].max_cohort = 0;
+    specs[7].max_cohort = 1; /* below min-train-nodes */
+    for (size_t i = 0; i < 8; i++) {
+        fedge_rounds *rounds = NULL;
+        fedge_error err;
+        assert_int_equal(fedge_rounds_new(&specs[i], 1, &rounds, &err), FEDGE_INVALID_ARGUMENT);
+        assert_null(rounds);
+    }
+}
+
+static void cohorts_come_from_the_seed(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.fraction_train = 0.1;
+    spec.min_available_nodes = 200;
+    uint32_t first[20], different = 0;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        for (int again = 0; again < 2; again++) {
+            fedge_rounds *rounds = NULL;
+            assert_int_equal(fedge_rounds_new(&spec, seed, &rounds, NULL), FEDGE_OK);
+            /* Joining in another order changes nothing. */
+            for (uint32_t i = 0; i < 200; i++)
+                join(rounds, again ? 199 - i : i, again ? 199 - i : i);
+            uint32_t num_tasks;
+            const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+            assert_int_equal(num_tasks, 20);
+            for (uint32_t slot = 0; slot < 20; slot++) {
+                if (again)
+                    assert_int_equal(tasks[slot].client_index, first[slot]);
+                else if (seed == 2)
+                    different += tasks[slot].client_index != first[slot];
+                first[slot] = tasks[slot].client_index;
+            }
+            fedge_rounds_free(rounds);
+        }
+    }
+    assert_true(different > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_goes_through_its_rounds),
+        cmocka_unit_test(over_selection_closes_early),
+        cmocka_unit_test(the_deadline_closes_or_fails),
+        cmocka_unit_test(a_lost_task_goes_to_a_free_client),
+        cmocka_unit_test(a_phase_without_open_tasks),
+        cmocka_unit_test(a_client_that_comes_back_gets_its_task),
+        cmocka_unit_test(evaluation_follows_training),
+        cmocka_unit_test(draining_ends_after_the_phase),
+        cmocka_unit_test(a_restored_phase_goes_on),
+        cmocka_unit_test(a_bad_restore_is_refused),
+        cmocka_unit_test(bad_specs_are_refused),
+        cmocka_unit_test(cohorts_come_from_the_seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+#include "aggregator/rounds/strategy.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "edge/core/fixed.h"
+
+static fedge_tensor_spec tensors[2];
+static fedge_schema schema;
+
+static int make_schema(void **state)
+{
+    (void)state;
+    const uint32_t weight[] = {2, 2}, bias[] = {1};
+    fedge_schema_init(&schema, tensors, 2);
+    return fedge_schema_add(&schema, "0.weight", FEDGE_F32, 2, weight, NULL) != FEDGE_OK ||
+           fedge_schema_add(&schema, "0.bias", FEDGE_F32, 1, bias, NULL) != FEDGE_OK;
+}
+
+static void *fedavg(double rate)
+{
+    fedge_strategy_config config = {
+        .struct_size = sizeof config, .schema = &schema, .server_learning_rate = rate};
+    void *made = NULL;
+    fedge_error err;
+    assert_int_equal(fedge_strategy_fedavg.init(&config, &made, &err), FEDGE_OK);
+    return made;
+}
+
+/* Two clients, weights 1 and 3, deltas that are exact in fixed point: the mean is exact. */
+static void fedavg_adds_the_weighted_mean(void **state)
+{
+    (void)state;
+    const float first[5] = {1.0f, -1.0f, 0.5f, 0.0f, 8.0f};
+    const float second[5] = {0.0f, 1.0f, 0.5f, -2.0f, 4.0f};
+    const int8_t bounds_log2[2] = {2, 4};
+    int64_t sum[5] = {0};
+    int32_t v[5];
+    const float *deltas[2] = {first, second};
+    const uint32_t weights[2] = {1, 3};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fedge_fixed_quantise_strict(deltas[i], 4, 2, v, NULL), FEDGE_OK);
+        assert_int_equal(fedge_fixed_quantise_strict(deltas[i] + 4, 1, 4, v + 4, NULL), FEDGE_OK);
+        fedge_fixed_accumulate(sum, v, 5, weights[i]);
+    }
+    fedge_strategy_sum round = {
+        .round = 1, .num_updates = 2, .total_weight = 4, .sum = sum, .bounds_log2 = bounds_log2};
+    float model[5] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+    void *plain = fedavg(1.0);
+    assert_int_equal(fedge_strategy_fedavg.step(plain, &round, model, NULL), FEDGE_OK);
+    const float expected[5] = {1.25f, 1.5f, 1.5f, -0.5f, 6.0f};
+    assert_memory_equal(model, expected, sizeof model);
+
+    void *half = fedavg(0.5);
+    assert_int_equal(fedge_strategy_fedavg.step(half, &round, model, NULL), FEDGE_OK);
+    const float moved[5] = {1.375f, 1.75f, 1.75f, -1.25f, 8.5f};
+    assert_memory_equal(model, moved, sizeof model);
+
+    round.total_weight = 0;
+    assert_int_equal(fedge_strategy_fedavg.step(half, &round, model, NULL), FEDGE_INVALID_ARGUMENT);
+    assert_memory_equal(model, moved, sizeof model);
+    fedge_strategy_fedavg.free(plain);
+    fedge_strategy_fedavg.free(half);
+    fedge_strategy_fedavg.free(NULL);
+}
+
+static void fedavg_refuses_a_bad_rate(void **state)
+{
+    (void)state;
+    const double rates[] = {0.0, -1.0, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        fedge_strategy_config config = {
+            .struct_size = sizeof config, .schema = &schema, .server_learning_rate = rates[i]};
+        void *made = NULL;
+        fedge_error err;
+        assert_int_equal(fedge_strategy_fedavg.init(&config, &made, &err), FEDGE_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "server-learning-rate"));
+        assert_null(made);
+    }
+}
+
+static void fedavg_keeps_no_state(void **state)
+{
+    (void)state;
+    void *plain = fedavg(1.0);
+    fedge_buffer out;
+    fedge_buffer_init(&out, 16);
+    assert_int_equal(fedge_strategy_fedavg.save(plain, &out, NULL), FEDGE_OK);
+    assert_int_equal(out.size, 0);
+    assert_int_equal(fedge_strategy_fedavg.load(plain, NULL, 0, NULL), FEDGE_OK);
+    fedge_error err;
+    assert_int_equal(fedge_strategy_fedavg.load(plain, (const uint8_t *)"x", 1, &err),
+                     FEDGE_CORRUPT);
+    fedge_buffer_fini(&out);
+    fedge_strategy_fedavg.free(plain);
+}
+
+static void names_are_found_or_suggested(void **state)
+{
+    (void)state;
+    const fedge_strategy_ops *ops = NULL;
+    fedge_error err;
+    assert_int_equal(fedge_strategy_find("FedAvg", &ops, &err), FEDGE_OK);
+    assert_ptr_equal(ops, &fedge_strategy_fedavg);
+    assert_int_equal(ops->struct_size, sizeof *ops);
+    const char *wrong[] = {"fedavg", "FedAgv", "",
+                           "a name that is longer than any strategy's name"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(fedge_strategy_find(wrong[i], &ops, &err), FEDGE_NOT_FOUND);
+        assert_non_null(strstr(err.message, "did you mean \"FedAvg\""));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fedavg_adds_the_weighted_mean),
+        cmocka_unit_test(fedavg_refuses_a_bad_rate),
+        cmocka_unit_test(fedavg_keeps_no_state),
+        cmocka_unit_test(names_are_found_or_suggested),
+    };
+    return cmocka_run_group_tests(tests, make_schema, NULL);
+}
