@@ -1,0 +1,163 @@
+#include "edge/io/csv.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
+{
+    *csv = (fedge_csv){.columns = columns};
+    const fedge_status status = fedge_reader_open(&csv->reader, path, err);
+    if (status)
+        return status;
+    csv->line = malloc(FEDGE_CSV_MAX_LINE + 2);
+    if (!csv->line) {
+        fedge_csv_close(csv);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a line of %zu bytes", path,
+                          FEDGE_CSV_MAX_LINE);
+    }
+    return FEDGE_OK;
+}
+
+void fedge_csv_close(fedge_csv *csv)
+{
+    fedge_reader_close(&csv->reader);
+    free(csv->line);
+    csv->line = NULL;
+}
+
+static const char *skip_spaces(const char *at)
+{
+    while (*at == ' ' || *at == '\t')
+        at++;
+    return at;
+}
+
+/* Does a number begin the line? Else it is a header. "nan" and "inf" are numbers: bad ones. */
+static bool begins_with_number(const char *line)
+{
+    char *stop;
+    (void)strtod(line, &stop);
+    const char *behind = skip_spaces(stop);
+    return stop != line && (*behind == ',' || *behind == '\0');
+}
+
+static uint64_t count_fields(const char *line)
+{
+    uint64_t fields = 1;
+    for (const char *at = strchr(line, ','); at; at = strchr(at + 1, ','))
+        fields++;
+    return fields;
+}
+
+fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
+{
+    for (;;) {
+        size_t length = 0;
+        const fedge_status status =
+            fedge_reader_line(&csv->reader, csv->line, FEDGE_CSV_MAX_LINE + 2, &length, end, err);
+        if (status)
+            return fedge_error_prefix(err, status, "line %" PRIu64, csv->number + 1);
+        if (*end)
+            return FEDGE_OK;
+        csv->number++;
+        if (length == 0)
+            continue;
+        /* A byte order mark must not make a header of the first row. */
+        if (csv->number == 1 && strncmp(csv->line, "\xEF\xBB\xBF", 3) == 0)
+            memmove(csv->line, csv->line + 3, length - 2);
+        if (csv->number > 1 || begins_with_number(csv->line))
+            break;
+    }
+    const uint64_t fields = count_fields(csv->line);
+    if (fields != csv->columns)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
+                          "%" PRIu64,
+                          csv->reader.path, csv->number, fields, csv->columns);
+    return FEDGE_OK;
+}
+
+static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_status status,
+                              const char *at, const char *wanted, fedge_error *err)
+{
+    const size_t length = strcspn(at, ",");
+    return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%.*s\" is not %s%s",
+                      csv->reader.path, csv->number, column, length < 40 ? (int)length : 40, at,
+                      wanted, *at == '"' ? "; quoted fields are not read, remove the quotes" : "");
+}
+
+/* Parses a decimal integer that fills the field; NULL when it does not. Saturates. */
+static const char *scan_integer(const char *at, int64_t *value)
+{
+    at = skip_spaces(at);
+    const bool negative = *at == '-';
+    if (*at == '-' || *at == '+')
+        at++;
+    if (*at < '0' || *at > '9')
+        return NULL;
+    int64_t n = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (n < INT64_MAX / 10)
+            n = n * 10 + (*at - '0');
+        else
+            n = INT64_MAX;
+    }
+    at = skip_spaces(at);
+    *value = negative ? -n : n;
+    return *at == ',' || *at == '\0' ? at : NULL;
+}
+
+static fedge_status scan_u8_fields(const fedge_csv *csv, uint64_t count, uint8_t *out,
+                                   fedge_error *err)
+{
+    const char *at = csv->line;
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t n = 0;
+        const char *behind = scan_integer(at, &n);
+        if (!behind)
+            return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "an integer", err);
+        if (n < 0 || n > UINT8_MAX)
+            return bad_field(csv, i + 1, FEDGE_OUT_OF_RANGE, at, "within 0 to 255", err);
+        out[i] = (uint8_t)n;
+        at = behind + 1;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status scan_f32_fields(const fedge_csv *csv, uint64_t count, float *out,
+                                    fedge_error *err)
+{
+    const char *at = csv->line;
+    for (uint64_t i = 0; i < count; i++) {
+        char *stop;
+        out[i] = strtof(at, &stop);
+        const char *behind = skip_spaces(stop);
+        if (stop == at || (*behind != ',' && *behind != '\0'))
+            return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "a number", err);
+        if (!isfinite(out[i]))
+            return bad_field(csv, i + 1, FEDGE_NOT_FINITE, at, "a finite number", err);
+        at = behind + 1;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_csv_values(const fedge_csv *csv, fedge_dtype dtype, uint64_t count, void *out,
+                              fedge_error *err)
+{
+    if (count > csv->columns)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: asked for more fields than a row has",
+                          csv->reader.path);
+    return dtype == FEDGE_U8 ? scan_u8_fields(csv, count, out, err)
+                             : scan_f32_fields(csv, count, out, err);
+}
+
+fedge_status fedge_csv_label(const fedge_csv *csv, int64_t *label, fedge_error *err)
+{
+    const char *comma = strrchr(csv->line, ',');
+    const char *at = comma ? comma + 1 : csv->line;
+    if (!scan_integer(at, label))
+        return bad_field(csv, csv->columns, FEDGE_CORRUPT, at, "an integer label", err);
+    return FEDGE_OK;
+}

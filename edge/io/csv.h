@@ -1,0 +1,45 @@
+/* Rows of numbers in a comma-separated text file.
+ *
+ * Internal to edge/io. One example per line, the same number of fields in each, separated by
+ * commas; numbers as C writes them, spaces around them allowed. A first line whose first field is
+ * not a number is a header and passed over; empty lines are, too. Quoted fields are not read. Every
+ * message has path and line number.
+ */
+#ifndef FEDGE_EDGE_IO_CSV_H
+#define FEDGE_EDGE_IO_CSV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+#include "edge/io/reader.h"
+
+#define FEDGE_CSV_MAX_LINE ((size_t)1 << 20) /* bytes */
+
+typedef struct fedge_csv {
+    fedge_reader reader;
+    char *line;       /* the present row; malloc'ed */
+    uint64_t number;  /* of that line, from 1 */
+    uint64_t columns; /* fields in every row */
+} fedge_csv;
+
+/* [columns] ≥ 1: how many fields every row must have. On failure the file is closed. */
+FEDGE_MUST_USE fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns,
+                                           fedge_error *err);
+void fedge_csv_close(fedge_csv *csv); /* one that is closed is fine */
+
+/* Goes to the next row and counts its fields; *end is true behind the last. FEDGE_CORRUPT when
+ * there are more or fewer than there should be. */
+FEDGE_MUST_USE fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err);
+
+/* Parses the first [count] fields of the row into out: (count) of FEDGE_U8 (integers from 0 to 255)
+ * or FEDGE_F32. FEDGE_CORRUPT, FEDGE_OUT_OF_RANGE, FEDGE_NOT_FINITE. */
+FEDGE_MUST_USE fedge_status fedge_csv_values(const fedge_csv *csv, fedge_dtype dtype,
+                                             uint64_t count, void *out, fedge_error *err);
+
+/* Parses the last field of the row as an integer. FEDGE_CORRUPT, FEDGE_OUT_OF_RANGE. */
+FEDGE_MUST_USE fedge_status fedge_csv_label(const fedge_csv *csv, int64_t *label, fedge_error *err);
+
+#endif

@@ -1,0 +1,282 @@
+#include "edge/io/dataset.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/rng.h"
+#include "edge/io/dataset_load.h"
+
+/* --- loading -------------------------------------------------------------------------------------
+ */
+
+static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_values,
+                               fedge_error *err)
+{
+    const char *name = spec->name;
+    if (spec->rank < 1 || spec->rank > 3)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': shape of %" PRIu32 " dimensions; 1 to 3 are possible", name,
+                          spec->rank);
+    size_t n = 1;
+    for (uint32_t i = 0; i < spec->rank; i++) {
+        if (spec->shape[i] == 0)
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': dimension %" PRIu32 " is 0",
+                              name, i);
+        if (n > FEDGE_DATASET_MAX_EXAMPLE_VALUES / spec->shape[i])
+            return fedge_fail(err, FEDGE_TOO_BIG,
+                              "data '%s': an example has more than the limit of %zu values", name,
+                              FEDGE_DATASET_MAX_EXAMPLE_VALUES);
+        n *= spec->shape[i];
+    }
+    if (spec->dtype != FEDGE_U8 && spec->dtype != FEDGE_F32)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "data '%s': the type must be U8 or F32", name);
+    if (spec->num_labels < 1 || spec->num_labels > INT32_MAX)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': %" PRIu32 " labels; 1 to %" PRId32 " are possible", name,
+                          spec->num_labels, INT32_MAX);
+    const uint32_t channels = spec->num_channels;
+    if (channels > 1 && (channels != spec->shape[0] || channels > FEDGE_MAX_CHANNELS))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': mean and std for %" PRIu32
+                          " channels; 1 or the shape's %" PRIu32 " (at most %d) are possible",
+                          name, channels, spec->shape[0], FEDGE_MAX_CHANNELS);
+    bool usable = isfinite(spec->divide_by) && spec->divide_by != 0;
+    for (uint32_t c = 0; c < channels; c++)
+        usable = usable && isfinite(spec->mean[c]) && isfinite(spec->std[c]) && spec->std[c] > 0;
+    if (!usable)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': divide-by must not be 0, std must be over 0, all finite",
+                          name);
+    *example_values = n;
+    return FEDGE_OK;
+}
+
+/* (v / divide_by − mean[c]) / std[c] */
+static float normalise(const fedge_data_spec *spec, uint32_t channel, float v)
+{
+    const float x = v / spec->divide_by;
+    return spec->num_channels == 0 ? x : (x - spec->mean[channel]) / spec->std[channel];
+}
+
+static fedge_status make_table(fedge_dataset *dataset, fedge_error *err)
+{
+    if (dataset->spec.dtype != FEDGE_U8)
+        return FEDGE_OK;
+    const uint32_t rows = dataset->spec.num_channels > 1 ? dataset->spec.num_channels : 1;
+    dataset->table = malloc(rows * FEDGE_DATASET_LEVELS * sizeof *dataset->table);
+    if (!dataset->table)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
+                          dataset->spec.name);
+    for (uint32_t c = 0; c < rows; c++)
+        for (uint32_t v = 0; v < FEDGE_DATASET_LEVELS; v++)
+            dataset->table[c * FEDGE_DATASET_LEVELS + v] = normalise(&dataset->spec, c, (float)v);
+    return FEDGE_OK;
+}
+
+/* Decides who owns what; *owner is malloc'ed, or NULL without a partition. */
+static fedge_status divide(const fedge_data_spec *spec, const fedge_partition_spec *partition,
+                           const int32_t *labels, uint32_t count, uint32_t part, uint32_t num_parts,
+                           uint32_t **owner, fedge_error *err)
+{
+    *owner = NULL;
+    if (!partition)
+        return FEDGE_OK;
+    if (part >= num_parts)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': part %" PRIu32 " of %" PRIu32
+                          "; parts are counted from 0 to their number − 1",
+                          spec->name, part, num_parts);
+    *owner = malloc(count * sizeof **owner);
+    if (!*owner)
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "data '%s': no memory to divide %" PRIu32 " examples", spec->name, count);
+    return fedge_partition_assign(partition, labels, count, spec->num_labels, num_parts, *owner,
+                                  err);
+}
+
+/* Keeps the labels of the own part, in place; returns how many. */
+static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!owner || owner[i] == part)
+            labels[kept++] = labels[i];
+    return kept;
+}
+
+/* [partition] NULL: all. */
+static fedge_status load(const fedge_data_spec *spec, const char *values_path,
+                         const char *labels_path, const fedge_partition_spec *partition,
+                         uint32_t part, uint32_t num_parts, fedge_dataset **out, fedge_error *err)
+{
+    *out = NULL;
+    size_t example_values = 0;
+    fedge_status status = check_spec(spec, &example_values, err);
+    if (status)
+        return status;
+    fedge_dataset *dataset = calloc(1, sizeof *dataset);
+    if (!dataset)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory", spec->name);
+    dataset->spec = *spec;
+    dataset->example_values = example_values;
+    dataset->plane = example_values / (spec->num_channels > 1 ? spec->num_channels : 1);
+    uint32_t count = 0;
+    uint32_t *owner = NULL;
+    status = fedge_labels_load(spec, example_values, values_path, labels_path, &dataset->labels,
+                               &count, err);
+    if (!status)
+        status = divide(spec, partition, dataset->labels, count, part, num_parts, &owner, err);
+    if (!status) {
+        dataset->count = keep_labels(dataset->labels, count, owner, part);
+        status = fedge_values_load(dataset, values_path, labels_path[0] == '\0', count, owner, part,
+                                   err);
+    }
+    if (!status)
+        status = make_table(dataset, err);
+    free(owner);
+    if (status) {
+        fedge_dataset_free(dataset);
+        return status;
+    }
+    *out = dataset;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_dataset_load(const fedge_data_spec *spec, const char *values_path,
+                                const char *labels_path, fedge_dataset **dataset, fedge_error *err)
+{
+    return load(spec, values_path, labels_path, NULL, 0, 1, dataset, err);
+}
+
+fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *values_path,
+                                     const char *labels_path, const fedge_partition_spec *partition,
+                                     uint32_t part, uint32_t num_parts, fedge_dataset **dataset,
+                                     fedge_error *err)
+{
+    return load(spec, values_path, labels_path, partition, part, num_parts, dataset, err);
+}
+
+void fedge_dataset_free(fedge_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    free(dataset->values);
+    free(dataset->labels);
+    free(dataset->table);
+    free(dataset);
+}
+
+uint32_t fedge_dataset_size(const fedge_dataset *dataset)
+{
+    return dataset->count;
+}
+
+const int32_t *fedge_dataset_labels(const fedge_dataset *dataset)
+{
+    return dataset->labels;
+}
+
+/* --- reading -------------------------------------------------------------------------------------
+ */
+
+static void read_u8(const fedge_dataset *dataset, uint32_t example, float *x)
+{
+    const uint8_t *v = (const uint8_t *)dataset->values + (size_t)example * dataset->example_values;
+    const float *table = dataset->table;
+    for (size_t at = 0; at < dataset->example_values; at += dataset->plane) {
+        for (size_t i = 0; i < dataset->plane; i++)
+            x[at + i] = table[v[at + i]];
+        table += FEDGE_DATASET_LEVELS;
+    }
+}
+
+static void read_f32(const fedge_dataset *dataset, uint32_t example, float *x)
+{
+    const float *v = (const float *)dataset->values + (size_t)example * dataset->example_values;
+    uint32_t channel = 0;
+    for (size_t at = 0; at < dataset->example_values; at += dataset->plane, channel++)
+        for (size_t i = 0; i < dataset->plane; i++)
+            x[at + i] = normalise(&dataset->spec, channel, v[at + i]);
+}
+
+static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, float *x,
+                              int32_t *labels, fedge_error *err)
+{
+    const fedge_view *view = user;
+    const fedge_dataset *dataset = view->dataset;
+    for (uint32_t i = 0; i < n; i++) {
+        if (indices[i] >= view->count)
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "data '%s': example %" PRIu32 " is asked for, but there are %" PRIu32,
+                              dataset->spec.name, indices[i], view->count);
+        const uint32_t example = view->indices ? view->indices[indices[i]] : indices[i];
+        float *out = x + (size_t)i * dataset->example_values;
+        if (dataset->spec.dtype == FEDGE_U8)
+            read_u8(dataset, example, out);
+        else
+            read_f32(dataset, example, out);
+        labels[i] = dataset->labels[example];
+    }
+    return FEDGE_OK;
+}
+
+fedge_examples fedge_view_examples(const fedge_view *view)
+{
+    /* The examples' user is not const for other sources' sake; this one only reads. */
+    return (fedge_examples){
+        .user = (void *)(uintptr_t)view, .num_examples = view->count, .read = read_view};
+}
+
+void fedge_view_fini(fedge_view *view)
+{
+    free(view->indices);
+    *view = (fedge_view){.dataset = NULL};
+}
+
+fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
+                              uint32_t client_index, fedge_view *held_out, fedge_error *err)
+{
+    *held_out = (fedge_view){.dataset = view->dataset};
+    if (!(fraction >= 0 && fraction < 1))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "validation fraction %g; it must be at least 0 and below 1", fraction);
+    const uint32_t held = (uint32_t)(fraction * view->count);
+    if (held == 0)
+        return FEDGE_OK;
+    const uint32_t rest = view->count - held;
+    uint32_t *order = malloc(view->count * sizeof *order);
+    uint8_t *is_held = calloc(view->count, 1);
+    uint32_t *held_indices = malloc(held * sizeof *held_indices);
+    uint32_t *rest_indices = malloc(rest * sizeof *rest_indices);
+    if (!order || !is_held || !held_indices || !rest_indices) {
+        free(order);
+        free(is_held);
+        free(held_indices);
+        free(rest_indices);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples",
+                          view->count);
+    }
+    for (uint32_t i = 0; i < view->count; i++)
+        order[i] = i;
+    /* Rounds count from 1, so round 0's stream of this purpose is free. */
+    fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SHUFFLE, 0, client_index, 0);
+    fedge_rng_shuffle(&rng, order, view->count);
+    for (uint32_t i = 0; i < held; i++)
+        is_held[order[i]] = 1;
+    uint32_t h = 0, r = 0;
+    for (uint32_t i = 0; i < view->count; i++) {
+        const uint32_t example = view->indices ? view->indices[i] : i;
+        if (is_held[i])
+            held_indices[h++] = example;
+        else
+            rest_indices[r++] = example;
+    }
+    free(order);
+    free(is_held);
+    free(view->indices);
+    *view = (fedge_view){view->dataset, rest_indices, rest};
+    *held_out = (fedge_view){view->dataset, held_indices, held};
+    return FEDGE_OK;
+}

@@ -1,0 +1,74 @@
+/* Data sets on a device: idx (MNIST's format), csv and npy files, plain or gzip, in memory.
+ *
+ * Values are kept as they are stored (u8 or f32) and normalised on reading. A data set may be
+ * divided among clients (edge/io/partition.h): then only the device's own part is kept. A part or a
+ * whole may be split into a training and a validation view by index over one copy of the values.
+ */
+#ifndef FEDGE_EDGE_IO_DATASET_H
+#define FEDGE_EDGE_IO_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/partition.h"
+#include "edge/io/plan.h"
+#include "edge/train/trainer.h"
+
+#define FEDGE_DATASET_MAX_BYTES ((uint64_t)8 << 30)        /* of decoded values */
+#define FEDGE_DATASET_MAX_EXAMPLES ((uint32_t)1 << 28)     /* in the files */
+#define FEDGE_DATASET_MAX_EXAMPLE_VALUES ((size_t)1 << 26) /* of one example */
+
+/* Opaque: values as stored (u8 or f32), labels as int32. Read by any number of threads. */
+typedef struct fedge_dataset fedge_dataset;
+
+/* Loads [values_path] and [labels_path], by their contents: idx, npy or csv, each plain or gzip.
+ * labels_path "": the values are csv and the label is the last column of each row.
+ *
+ * Dimensions of the file behind the first must be spec->shape; dimensions of 1 do not matter, and
+ * either side may be flat (one dimension). Values: spec->dtype, with npy's f64 read as f32. Labels:
+ * integers (idx or npy of one dimension, csv of one column).
+ *
+ * Checks every size against [spec] before memory is taken: FEDGE_MISMATCH for shape, dtype and
+ * number of labels, FEDGE_OUT_OF_RANGE for a label not in [0, num_labels), FEDGE_NOT_FINITE for a
+ * value; FEDGE_TRUNCATED with both counts, FEDGE_CORRUPT, FEDGE_UNSUPPORTED, FEDGE_TOO_BIG,
+ * FEDGE_NOT_FOUND, FEDGE_IO. */
+FEDGE_MUST_USE fedge_status fedge_dataset_load(const fedge_data_spec *spec, const char *values_path,
+                                               const char *labels_path, fedge_dataset **dataset,
+                                               fedge_error *err);
+
+/* As fedge_dataset_load, and keeps only the examples that [partition] gives to [part] of
+ * [num_parts], in the order of the file; the others are never in memory. */
+FEDGE_MUST_USE fedge_status fedge_dataset_load_part(const fedge_data_spec *spec,
+                                                    const char *values_path,
+                                                    const char *labels_path,
+                                                    const fedge_partition_spec *partition,
+                                                    uint32_t part, uint32_t num_parts,
+                                                    fedge_dataset **dataset, fedge_error *err);
+void fedge_dataset_free(fedge_dataset *dataset); /* NULL is fine */
+
+uint32_t fedge_dataset_size(const fedge_dataset *dataset);
+/* (size) labels. */
+const int32_t *fedge_dataset_labels(const fedge_dataset *dataset);
+
+/* A part of a data set, as examples for the trainer: normalised on reading.
+ * {dataset, NULL, fedge_dataset_size(dataset)} is all of it. */
+typedef struct fedge_view {
+    const fedge_dataset *dataset;
+    uint32_t *indices; /* malloc'ed, (count); NULL: all examples in order */
+    uint32_t count;
+} fedge_view;
+
+/* [view] must outlive the result. Its read gives FEDGE_OUT_OF_RANGE for an index ≥ num_examples. */
+fedge_examples fedge_view_examples(const fedge_view *view);
+void fedge_view_fini(fedge_view *view);
+
+/* Moves floor(count · fraction) examples of [view] to [held_out], chosen by (seed, client_index)
+ * without regard to labels; both keep the order of the data set. fraction in [0, 1); 0: held_out
+ * is empty. [held_out] is overwritten; on failure it is empty and [view] as it was. */
+FEDGE_MUST_USE fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
+                                             uint32_t client_index, fedge_view *held_out,
+                                             fedge_error *err);
+
+#endif
