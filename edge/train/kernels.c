@@ -1,0 +1,18 @@
+#include "edge/train/kernels.h"
+
+#include "edge/core/os.h"
+
+const fedge_kernels *fedge_kernels_choose(unsigned cpu_features)
+{
+#if defined(__x86_64__)
+    if (cpu_features & FEDGE_CPU_AVX512) {
+        return &fedge_kernels_avx512;
+    }
+    if (cpu_features & FEDGE_CPU_AVX2) {
+        return &fedge_kernels_avx2;
+    }
+#else
+    (void)cpu_features;
+#endif
+    return &fedge_kernels_scalar;
+}

@@ -1,0 +1,102 @@
+/* The arithmetic of training, one table per instruction set; private to edge/train.
+ *
+ * Layouts. "lanes" is the table's vector width in floats. Inside a model, images are channels-last
+ * with the channels padded to a multiple of lanes by zeros: (h, w, c). A convolution sees the patch
+ * under one output pixel as runs ("segments") of contiguous floats, so nothing is copied per patch:
+ *
+ *     channels-last input     kernel_h segments of kernel_w · c floats
+ *     the caller's (c, h, w)  c · kernel_h segments of kernel_w floats   (first layer only)
+ *
+ * Every kernel sums in an order that depends on the shapes alone, never on an address, so equal
+ * inputs give equal bits on one table. Between tables sums are ordered and fused differently: a sum
+ * of n products x·w differs by at most 2 · n · 2^-24 · Σ|x·w|.
+ */
+#ifndef FEDGE_EDGE_TRAIN_KERNELS_H
+#define FEDGE_EDGE_TRAIN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/train/model.h"
+
+/* What the kernels need to know of a convolution. */
+typedef struct fedge_conv_shape {
+    const uint32_t *segment_offsets; /* of each segment from the patch's first float */
+    uint32_t num_segments;
+    uint32_t segment_length; /* floats in a segment */
+    uint32_t
+        segment_stride;    /* segment_length rounded up to lanes: floats per segment in gradients */
+    uint32_t out_channels; /* padded to a multiple of lanes */
+    uint32_t out_w;        /* output pixels in a row */
+    uint32_t pixel_stride; /* floats between the patches of neighbours in a row */
+} fedge_conv_shape;
+
+/* One non-zero gradient of an output channel: where its patch begins, and its value. */
+typedef struct fedge_grad_entry {
+    uint32_t offset; /* floats from the start of the example's input */
+    float value;
+} fedge_grad_entry;
+
+/* A row of max-pooling over channels-last images. */
+typedef struct fedge_pool_shape {
+    uint32_t channels;                  /* padded */
+    uint32_t in_w, out_w;               /* pixels in a row */
+    uint32_t kernel_w, stride_w, pad_w; /* the window across */
+    uint32_t row_begin, row_end; /* rows of the window that exist: [begin, end) of kernel_h */
+} fedge_pool_shape;
+
+/* A fully connected layer's sizes. */
+typedef struct fedge_linear_shape {
+    uint32_t batch, in, out;
+} fedge_linear_shape;
+
+typedef struct fedge_kernels {
+    const char *name;
+    uint32_t lanes;          /* channels are padded to a multiple of this */
+    uint32_t packed_columns; /* output channels per block of packed weights, a multiple of lanes */
+
+    /* y[p][o] = bias[o] + Σ_k x[p][k] · w[k][o] for the pixels p of one row.
+     * x: the first patch; y: (out_w, out_channels); bias: (out_channels).
+     * w: blocks of packed_columns output channels (the last may be narrower), each (k, columns),
+     * k over segments and then along them. */
+    void (*conv_forward_row)(const fedge_conv_shape *shape, const float *x, const float *w,
+                             const float *bias, float *y);
+
+    /* dw[k] += Σ_i list[i].value · x[list[i].offset + k]: one output channel's weight gradient,
+     * (segments, segment_stride). Reads up to lanes − 1 floats behind a segment. */
+    void (*conv_weight_grad)(const fedge_conv_shape *shape, const float *x,
+                             const fedge_grad_entry *list, uint32_t n, float *dw);
+
+    /* dx[list[i].offset + k] += list[i].value · w[k]: one output channel's share of the input's
+     * gradient. Needs segment_length = segment_stride. w: (segments, segment_stride). */
+    void (*conv_input_grad)(const fedge_conv_shape *shape, const float *w,
+                            const fedge_grad_entry *list, uint32_t n, float *dx);
+
+    /* y: (out_w, channels) = maximum of each window; [argmax] the first place of it in the window,
+     * row · kernel_w + column. A NaN wins, as in PyTorch. x: the window's rows that exist,
+     * (row_end − row_begin, in_w, channels). */
+    void (*maxpool_row)(const fedge_pool_shape *shape, const float *x, float *y, uint8_t *argmax);
+
+    /* y = x Wᵀ + bias. x: (batch, in), w: (out, in), bias: (out) or NULL, y: (batch, out). */
+    void (*linear_forward)(const fedge_linear_shape *shape, const float *x, const float *w,
+                           const float *bias, float *y);
+
+    /* One pass over the weights: dx = dy W (when dx is not NULL), then W and its velocity v
+     * (NULL without momentum) take an SGD step with gradient dyᵀ x. No gradient is stored. */
+    void (*linear_backward)(const fedge_linear_shape *shape, const float *x, const float *dy,
+                            float *w, float *v, const fedge_sgd *sgd, float *dx);
+
+    void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
+    void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */
+} fedge_kernels;
+
+extern const fedge_kernels fedge_kernels_scalar;
+#if defined(__x86_64__)
+extern const fedge_kernels fedge_kernels_avx2;
+extern const fedge_kernels fedge_kernels_avx512;
+#endif
+
+/* The best table for a CPU with these FEDGE_CPU_ features. */
+const fedge_kernels *fedge_kernels_choose(unsigned cpu_features);
+
+#endif

@@ -1,0 +1,70 @@
+/* AVX2 with FMA: 8 lanes, 16 registers. */
+#include "edge/train/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define LANES 8
+#define TILE_ROWS 6
+#define MAX_SEGMENTS 3
+#define MAX_VECTORS 4
+#define DOT_ROWS 2
+#define STEP_ROWS 4
+#define KERNELS_SYMBOL fedge_kernels_avx2
+#define KERNELS_NAME "avx2"
+
+typedef __m256 vec;
+typedef __m256i vec_int;
+
+static inline __m256i first_lanes(size_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+#define load(p) _mm256_loadu_ps(p)
+#define store(p, v) _mm256_storeu_ps(p, v)
+#define load_first(p, n) _mm256_maskload_ps(p, first_lanes(n))
+#define store_first(p, v, n) _mm256_maskstore_ps(p, first_lanes(n), v)
+#define splat(x) _mm256_set1_ps(x)
+#define splat_int(i) _mm256_set1_epi32(i)
+#define mul_add(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define mul(a, b) _mm256_mul_ps(a, b)
+#define add(a, b) _mm256_add_ps(a, b)
+#define sub(a, b) _mm256_sub_ps(a, b)
+
+/* The second operand wins when one is NaN. */
+#define max_propagating(a, b) _mm256_max_ps(a, b)
+
+static inline vec keep_positive(vec y, vec d)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GT_OQ), d);
+}
+
+static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
+{
+    const __m256 take =
+        _mm256_or_ps(_mm256_cmp_ps(x, *best, _CMP_GT_OQ), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    *best = _mm256_blendv_ps(*best, x, take);
+    *places = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(*places), _mm256_castsi256_ps(place), take));
+}
+
+static inline void store_places(uint8_t *p, vec_int places)
+{
+    const __m128i words =
+        _mm_packus_epi32(_mm256_castsi256_si128(places), _mm256_extracti128_si256(places, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
+}
+
+/* y[i] += the sum of v[i]'s lanes, i < n. */
+static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
+{
+    const __m256 abcd = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
+    const __m128i mask = _mm256_castsi256_si128(first_lanes((size_t)n));
+    _mm_maskstore_ps(y, mask, _mm_add_ps(_mm_maskload_ps(y, mask), sums));
+}
+
+#include "edge/train/kernels_simd.h"
+
+#endif

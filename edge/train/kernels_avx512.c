@@ -1,0 +1,69 @@
+/* AVX-512 (F, BW, DQ, VL): 16 lanes, 32 registers. */
+#include "edge/train/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define LANES 16
+#define TILE_ROWS 14
+#define MAX_SEGMENTS 3
+#define MAX_VECTORS 8
+#define DOT_ROWS 6
+#define STEP_ROWS 8
+#define KERNELS_SYMBOL fedge_kernels_avx512
+#define KERNELS_NAME "avx512"
+
+typedef __m512 vec;
+typedef __m512i vec_int;
+
+#define load(p) _mm512_loadu_ps(p)
+#define store(p, v) _mm512_storeu_ps(p, v)
+#define load_first(p, n) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p)
+#define store_first(p, v, n) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1u), v)
+#define splat(x) _mm512_set1_ps(x)
+#define splat_int(i) _mm512_set1_epi32(i)
+#define mul_add(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define mul(a, b) _mm512_mul_ps(a, b)
+#define add(a, b) _mm512_add_ps(a, b)
+#define sub(a, b) _mm512_sub_ps(a, b)
+
+/* The second operand wins when one is NaN. */
+#define max_propagating(a, b) _mm512_max_ps(a, b)
+
+static inline vec keep_positive(vec y, vec d)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ), d);
+}
+
+static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
+{
+    const __mmask16 take = (__mmask16)(_mm512_cmp_ps_mask(x, *best, _CMP_GT_OQ) |
+                                       _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
+    *best = _mm512_mask_mov_ps(*best, take, x);
+    *places = _mm512_mask_mov_epi32(*places, take, place);
+}
+
+static inline void store_places(uint8_t *p, vec_int places)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(places));
+}
+
+static inline __m256 halves(vec v)
+{
+    return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+}
+
+/* y[i] += the sum of v[i]'s lanes, i < n. */
+static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
+{
+    const __m256 ab = _mm256_hadd_ps(halves(v[0]), halves(v[1]));
+    const __m256 cd = _mm256_hadd_ps(halves(v[2]), halves(v[3]));
+    const __m256 abcd = _mm256_hadd_ps(ab, cd);
+    const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
+    const __mmask8 mask = (__mmask8)((1u << n) - 1u);
+    _mm_mask_storeu_ps(y, mask, _mm_add_ps(_mm_maskz_loadu_ps(mask, y), sums));
+}
+
+#include "edge/train/kernels_simd.h"
+
+#endif

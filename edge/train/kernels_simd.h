@@ -1,0 +1,404 @@
+/* The vector kernels, written once and compiled per instruction set.
+ *
+ * The including file defines, for its vector type vec of LANES floats:
+ *   LANES, TILE_ROWS           rows of the register tile (of two vectors each)
+ *   load(p), store(p, v)       unaligned
+ *   load_first(p, n), store_first(p, v, n)   the first n of LANES, 1 ≤ n < LANES; others 0,
+ * untouched splat(x)  mul_add(a, b, c) = a · b + c, fused  mul, add, sub store_sums(y, n, v) y[i] =
+ * sum of the lanes of v[i] for i < n ≤ 4 max_propagating(a, b), keep_positive(y, d)       see
+ * relu_* pool_step(x, place, best, argmax)                see maxpool_row store_places(p, argmax)
+ * LANES bytes KERNELS_SYMBOL, KERNELS_NAME                     the table to define
+ *
+ * Every inner function is force-inlined with constant sizes, so that accumulators stay in
+ * registers.
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* ---- the register tile: acc[t][v] = Σ_k a[t · row_stride + k] · b[k][v] ---- */
+
+/* A sum over segments of A; B's rows follow one another. */
+typedef struct tile_args {
+    const float *a;           /* the first row */
+    size_t row_stride;        /* floats between rows of A */
+    const uint32_t *segments; /* offsets of A's segments, or NULL for one at 0 */
+    size_t num_segments, length;
+    const float *b;
+    size_t b_stride;
+    const float *start; /* the sum's first value per column, or NULL for 0 */
+    float *c;           /* (rows, …) */
+    size_t c_stride;
+    size_t columns; /* < LANES: a partial vector */
+} tile_args;
+
+INLINE vec load_some(const float *p, bool partial, size_t n)
+{
+    return partial ? load_first(p, n) : load(p);
+}
+
+INLINE void store_some(float *p, vec v, bool partial, size_t n)
+{
+    if (partial) {
+        store_first(p, v, n);
+    } else {
+        store(p, v);
+    }
+}
+
+INLINE void tile(const int rows, const int vectors, const bool partial, const tile_args *args)
+{
+    vec acc[TILE_ROWS][2];
+    UNROLL
+    for (int t = 0; t < rows; t++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            acc[t][v] = args->start == NULL
+                            ? splat(0.0f)
+                            : load_some(args->start + v * LANES, partial, args->columns);
+        }
+    }
+    const size_t stride = args->row_stride, length = args->length;
+    const float *b = args->b;
+    for (size_t s = 0; s < args->num_segments; s++) {
+        const float *a0 = args->a + (args->segments == NULL ? 0 : args->segments[s]);
+        /* Four base pointers and multiples of one stride: fits the general registers. */
+        const float *a4 = a0 + 4 * stride, *a8 = a0 + 8 * stride, *a12 = a0 + 12 * stride;
+        for (size_t k = 0; k < length; k++) {
+            vec column[2];
+            UNROLL
+            for (int v = 0; v < vectors; v++) {
+                column[v] = load_some(b + v * LANES, partial, args->columns);
+            }
+            b += args->b_stride;
+            UNROLL
+            for (int t = 0; t < rows; t++) {
+                const float *base = t < 4 ? a0 : t < 8 ? a4 : t < 12 ? a8 : a12;
+                const vec a = splat(base[(size_t)(t % 4) * stride + k]);
+                UNROLL
+                for (int v = 0; v < vectors; v++) {
+                    acc[t][v] = mul_add(a, column[v], acc[t][v]);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (int t = 0; t < rows; t++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            store_some(args->c + (size_t)t * args->c_stride + v * LANES, acc[t][v], partial,
+                       args->columns);
+        }
+    }
+}
+
+#define TILE_FUNCTION(rows)                                                                        \
+    static void tile_##rows##_2(const tile_args *args)                                             \
+    {                                                                                              \
+        tile(rows, 2, false, args);                                                                \
+    }                                                                                              \
+    static void tile_##rows##_1(const tile_args *args)                                             \
+    {                                                                                              \
+        tile(rows, 1, false, args);                                                                \
+    }                                                                                              \
+    static void tile_##rows##_partial(const tile_args *args)                                       \
+    {                                                                                              \
+        tile(rows, 1, true, args);                                                                 \
+    }
+#define TILE_ROW(rows)                                                                             \
+    {                                                                                              \
+        tile_##rows##_partial, tile_##rows##_1, tile_##rows##_2                                    \
+    }
+
+TILE_FUNCTION(1)
+TILE_FUNCTION(2)
+TILE_FUNCTION(3)
+TILE_FUNCTION(4)
+TILE_FUNCTION(5)
+TILE_FUNCTION(6)
+#if TILE_ROWS > 6
+TILE_FUNCTION(7)
+TILE_FUNCTION(8)
+TILE_FUNCTION(9)
+TILE_FUNCTION(10)
+TILE_FUNCTION(11)
+TILE_FUNCTION(12)
+TILE_FUNCTION(13)
+TILE_FUNCTION(14)
+#endif
+
+/* [rows − 1][0: partial vector, 1: one vector, 2: two]. */
+static void (*const tile_functions[TILE_ROWS][3])(const tile_args *) = {
+    TILE_ROW(1),  TILE_ROW(2),  TILE_ROW(3), TILE_ROW(4),  TILE_ROW(5),  TILE_ROW(6),
+#if TILE_ROWS > 6
+    TILE_ROW(7),  TILE_ROW(8),  TILE_ROW(9), TILE_ROW(10), TILE_ROW(11), TILE_ROW(12),
+    TILE_ROW(13), TILE_ROW(14),
+#endif
+};
+
+/* [rows] rows of A against one strip of B, in tiles of even heights. */
+static void run_tiles(tile_args args, size_t rows, int kind)
+{
+    const size_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (size_t i = 0; i < tiles; i++) {
+        const size_t height = (rows + tiles - 1 - i) / tiles; /* the heights add up to rows */
+        tile_functions[height - 1][kind](&args);
+        args.a += height * args.row_stride;
+        args.c += height * args.c_stride;
+    }
+}
+
+/* ---- convolution ---- */
+
+static void conv_forward_row(const fedge_conv_shape *shape, const float *x, const float *w,
+                             const float *bias, float *y)
+{
+    const size_t patch = (size_t)shape->num_segments * shape->segment_length;
+    for (size_t o = 0; o < shape->out_channels; o += 2 * LANES) {
+        const int vectors = shape->out_channels - o >= 2 * LANES ? 2 : 1;
+        run_tiles((tile_args){.a = x,
+                              .row_stride = shape->pixel_stride,
+                              .segments = shape->segment_offsets,
+                              .num_segments = shape->num_segments,
+                              .length = shape->segment_length,
+                              .b = w + o * patch,
+                              .b_stride = (size_t)vectors * LANES,
+                              .start = bias + o,
+                              .c = y + o,
+                              .c_stride = shape->out_channels},
+                  shape->out_w, vectors);
+    }
+}
+
+/* A block of a patch: [segments] segments by [vectors] vectors from vector [v0] on, and the part
+ * of the list to walk. Up to 24 vectors of weights or of gradients stay in registers. */
+typedef struct block_args {
+    const uint32_t *offsets; /* of the block's segments, first vector included by x or dx */
+    size_t segment_stride;
+    const fedge_grad_entry *list;
+    uint32_t n;
+    const float *x; /* weight gradient: the input */
+    float *dw;
+    const float *w; /* input gradient: the weights */
+    float *dx;
+} block_args;
+
+INLINE void weight_block(const int segments, const int vectors, const block_args *args)
+{
+    vec acc[MAX_SEGMENTS][MAX_VECTORS];
+    const float *x[MAX_SEGMENTS];
+    UNROLL
+    for (int s = 0; s < segments; s++) {
+        x[s] = args->x + args->offsets[s];
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            acc[s][v] = load(args->dw + (size_t)s * args->segment_stride + v * LANES);
+        }
+    }
+    for (uint32_t i = 0; i < args->n; i++) {
+        const size_t offset = args->list[i].offset;
+        const vec g = splat(args->list[i].value);
+        UNROLL
+        for (int s = 0; s < segments; s++) {
+            UNROLL
+            for (int v = 0; v < vectors; v++) {
+                acc[s][v] = mul_add(g, load(x[s] + offset + v * LANES), acc[s][v]);
+            }
+        }
+    }
+    UNROLL
+    for (int s = 0; s < segments; s++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            store(args->dw + (size_t)s * args->segment_stride + v * LANES, acc[s][v]);
+        }
+    }
+}
+
+INLINE void input_block(const int segments, const int vectors, const block_args *args)
+{
+    vec w[MAX_SEGMENTS][MAX_VECTORS];
+    float *dx[MAX_SEGMENTS];
+    UNROLL
+    for (int s = 0; s < segments; s++) {
+        dx[s] = args->dx + args->offsets[s];
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            w[s][v] = load(args->w + (size_t)s * args->segment_stride + v * LANES);
+        }
+    }
+    for (uint32_t i = 0; i < args->n; i++) {
+        const size_t offset = args->list[i].offset;
+        const vec g = splat(args->list[i].value);
+        UNROLL
+        for (int s = 0; s < segments; s++) {
+            UNROLL
+            for (int v = 0; v < vectors; v++) {
+                float *to = dx[s] + offset + v * LANES;
+                store(to, mul_add(g, w[s][v], load(to)));
+            }
+        }
+    }
+}
+
+#define BLOCK_FUNCTION(segments, vectors)                                                          \
+    static void weight_block_##segments##_##vectors(const block_args *args)                        \
+    {                                                                                              \
+        weight_block(segments, vectors, args);                                                     \
+    }                                                                                              \
+    static void input_block_##segments##_##vectors(const block_args *args)                         \
+    {                                                                                              \
+        input_block(segments, vectors, args);                                                      \
+    }
+#define BLOCK_FUNCTIONS(vectors)                                                                   \
+    BLOCK_FUNCTION(1, vectors) BLOCK_FUNCTION(2, vectors) BLOCK_FUNCTION(3, vectors)
+#define BLOCK_COLUMN(kind, segments)                                                               \
+    {                                                                                              \
+        kind##_block_##segments##_1, kind##_block_##segments##_2, kind##_block_##segments##_3,     \
+            kind##_block_##segments##_4, MORE_VECTORS(kind, segments)                              \
+    }
+
+#if MAX_VECTORS > 4
+#define MORE_VECTORS(kind, segments)                                                               \
+    kind##_block_##segments##_5, kind##_block_##segments##_6, kind##_block_##segments##_7,         \
+        kind##_block_##segments##_8
+#else
+#define MORE_VECTORS(kind, segments)
+#endif
+
+BLOCK_FUNCTIONS(1)
+BLOCK_FUNCTIONS(2)
+BLOCK_FUNCTIONS(3)
+BLOCK_FUNCTIONS(4)
+#if MAX_VECTORS > 4
+BLOCK_FUNCTIONS(5)
+BLOCK_FUNCTIONS(6)
+BLOCK_FUNCTIONS(7)
+BLOCK_FUNCTIONS(8)
+#endif
+
+typedef void (*block_function)(const block_args *);
+static const block_function weight_functions[MAX_SEGMENTS][MAX_VECTORS] = {
+    BLOCK_COLUMN(weight, 1), BLOCK_COLUMN(weight, 2), BLOCK_COLUMN(weight, 3)};
+static const block_function input_functions[MAX_SEGMENTS][MAX_VECTORS] = {
+    BLOCK_COLUMN(input, 1), BLOCK_COLUMN(input, 2), BLOCK_COLUMN(input, 3)};
+
+/* Covers (segments, segment_stride) with blocks of even sizes. */
+static void run_blocks(const fedge_conv_shape *shape, block_args args,
+                       const block_function functions[MAX_SEGMENTS][MAX_VECTORS])
+{
+    const size_t width = shape->segment_stride / LANES;
+    const size_t strips = (width + MAX_VECTORS - 1) / MAX_VECTORS;
+    const size_t bands = (shape->num_segments + MAX_SEGMENTS - 1) / MAX_SEGMENTS;
+    args.segment_stride = shape->segment_stride;
+    for (size_t j = 0; j < bands; j++) {
+        const size_t height = (shape->num_segments + bands - 1 - j) / bands;
+        block_args at = args;
+        at.offsets = args.offsets;
+        for (size_t i = 0; i < strips; i++) {
+            const size_t vectors = (width + strips - 1 - i) / strips;
+            functions[height - 1][vectors - 1](&at);
+            at.x += at.x == NULL ? 0 : vectors * LANES;
+            at.dw += at.dw == NULL ? 0 : vectors * LANES;
+            at.w += at.w == NULL ? 0 : vectors * LANES;
+            at.dx += at.dx == NULL ? 0 : vectors * LANES;
+        }
+        args.offsets += height;
+        args.dw += args.dw == NULL ? 0 : height * shape->segment_stride;
+        args.w += args.w == NULL ? 0 : height * shape->segment_stride;
+    }
+}
+
+static void conv_weight_grad(const fedge_conv_shape *shape, const float *x,
+                             const fedge_grad_entry *list, uint32_t n, float *dw)
+{
+    run_blocks(
+        shape,
+        (block_args){.offsets = shape->segment_offsets, .list = list, .n = n, .x = x, .dw = dw},
+        weight_functions);
+}
+
+static void conv_input_grad(const fedge_conv_shape *shape, const float *w,
+                            const fedge_grad_entry *list, uint32_t n, float *dx)
+{
+    run_blocks(
+        shape,
+        (block_args){.offsets = shape->segment_offsets, .list = list, .n = n, .w = w, .dx = dx},
+        input_functions);
+}
+
+/* ---- pooling and ReLU ---- */
+
+static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y, uint8_t *argmax)
+{
+    const size_t channels = shape->channels;
+    const size_t line = shape->in_w * channels;
+    for (size_t p = 0; p < shape->out_w; p++) {
+        const size_t left = p * shape->stride_w; /* counted from −pad_w */
+        const size_t end = shape->in_w + shape->pad_w;
+        const size_t q0 = left < shape->pad_w ? shape->pad_w - left : 0;
+        const size_t q1 = left + shape->kernel_w < end ? shape->kernel_w : end - left;
+        for (size_t c = 0; c < channels; c += LANES) {
+            vec best = splat(0.0f);
+            vec_int places = splat_int(0);
+            bool first = true;
+            for (size_t r = shape->row_begin; r < shape->row_end; r++) {
+                const float *from =
+                    x + (r - shape->row_begin) * line + (left + q0 - shape->pad_w) * channels + c;
+                for (size_t q = q0; q < q1; q++, from += channels) {
+                    const int32_t place = (int32_t)(r * shape->kernel_w + q);
+                    if (first) {
+                        best = load(from);
+                        places = splat_int(place);
+                        first = false;
+                    } else {
+                        pool_step(load(from), splat_int(place), &best, &places);
+                    }
+                }
+            }
+            store(y + p * channels + c, best);
+            store_places(argmax + p * channels + c, places);
+        }
+    }
+}
+
+static void relu_forward(float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        store(x + i, max_propagating(splat(0.0f), load(x + i)));
+    }
+    if (i < n) {
+        store_first(x + i, max_propagating(splat(0.0f), load_first(x + i, n - i)), n - i);
+    }
+}
+
+static void relu_backward(const float *y, float *dy, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        store(dy + i, keep_positive(load(y + i), load(dy + i)));
+    }
+    if (i < n) {
+        store_first(dy + i, keep_positive(load_first(y + i, n - i), load_first(dy + i, n - i)),
+                    n - i);
+    }
+}
+
+#include "edge/train/kernels_simd_linear.h"
+
+const fedge_kernels KERNELS_SYMBOL = {
+    .name = KERNELS_NAME,
+    .lanes = LANES,
+    .packed_columns = 2 * LANES,
+    .conv_forward_row = conv_forward_row,
+    .conv_weight_grad = conv_weight_grad,
+    .conv_input_grad = conv_input_grad,
+    .maxpool_row = maxpool_row,
+    .linear_forward = linear_forward,
+    .linear_backward = linear_backward,
+    .relu_forward = relu_forward,
+    .relu_backward = relu_backward,
+};

@@ -1,0 +1,225 @@
+#include "edge/train/trainer.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "edge/core/rng.h"
+
+#define ALIGNMENT 64
+#define MAX_EPOCHS 65536u /* the epoch's place in the name of a random stream has 16 bits */
+
+/* Adds [count] aligned elements to *total; SIZE_MAX once it does not fit. */
+static void add_part(size_t *total, size_t count, size_t element_size)
+{
+    if (*total > SIZE_MAX - ALIGNMENT || count > (SIZE_MAX - ALIGNMENT - *total) / element_size) {
+        *total = SIZE_MAX;
+    } else {
+        *total += (count * element_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+}
+
+/* The scratch: indices (examples), then labels (batch), then x (batch, example). */
+typedef struct parts {
+    size_t labels, x, total; /* byte offsets */
+} parts;
+
+static parts lay_out(size_t example_size, uint32_t num_examples, uint32_t batch_size)
+{
+    parts at = {0};
+    add_part(&at.total, num_examples, sizeof(uint32_t));
+    at.labels = at.total;
+    add_part(&at.total, batch_size, sizeof(int32_t));
+    at.x = at.total;
+    if (batch_size != 0 && example_size > SIZE_MAX / batch_size) {
+        at.total = SIZE_MAX;
+    } else {
+        add_part(&at.total, example_size * batch_size, sizeof(float));
+    }
+    return at;
+}
+
+size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
+                                  uint32_t batch_size)
+{
+    return lay_out(fedge_model_input_count(spec), num_examples, batch_size).total;
+}
+
+/* One pass over a device's examples, batch by batch. */
+typedef struct feed {
+    const fedge_examples *examples;
+    uint32_t *indices; /* (examples): the order of this epoch */
+    int32_t *labels;
+    float *x;
+    uint32_t batch_size;
+    uint32_t next; /* position in indices */
+} feed;
+
+static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_examples *examples,
+                              uint32_t batch_size, void *scratch, size_t scratch_size,
+                              fedge_error *err)
+{
+    if (examples->num_examples == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
+    }
+    if (batch_size == 0 || batch_size > fedge_model_max_batch(model)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "batch_size is %u: this model was made for 1 to %u", (unsigned)batch_size,
+                          (unsigned)fedge_model_max_batch(model));
+    }
+    const parts at = lay_out(fedge_model_example_size(model), examples->num_examples, batch_size);
+    if (scratch_size < at.total) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "the trainer needs %zu bytes of scratch for %u examples in batches of "
+                          "%u but was given %zu",
+                          at.total, (unsigned)examples->num_examples, (unsigned)batch_size,
+                          scratch_size);
+    }
+    if (scratch == NULL || (uintptr_t)scratch % ALIGNMENT != 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the trainer's scratch must be aligned to %d bytes", ALIGNMENT);
+    }
+    uint8_t *base = scratch;
+    *self = (feed){.examples = examples,
+                   .indices = (uint32_t *)(void *)base,
+                   .labels = (int32_t *)(void *)(base + at.labels),
+                   .x = (float *)(void *)(base + at.x),
+                   .batch_size = batch_size};
+    return FEDGE_OK;
+}
+
+/* Back to the first example, in the natural order. */
+static void feed_rewind(feed *self)
+{
+    for (uint32_t i = 0; i < self->examples->num_examples; i++) {
+        self->indices[i] = i;
+    }
+    self->next = 0;
+}
+
+/* Reads the next batch of the pass; the last one may be short. */
+static fedge_status feed_read(feed *self, uint32_t *batch, fedge_error *err)
+{
+    const uint32_t left = self->examples->num_examples - self->next;
+    *batch = left < self->batch_size ? left : self->batch_size;
+    fedge_status status = self->examples->read(self->examples->user, self->indices + self->next,
+                                               *batch, self->x, self->labels, err);
+    self->next += *batch;
+    return status;
+}
+
+static bool feed_is_done(const feed *self)
+{
+    return self->next == self->examples->num_examples;
+}
+
+static void count_batch(fedge_trainer_result *result, uint32_t batch, double loss_sum,
+                        uint32_t correct)
+{
+    result->num_seen += batch;
+    result->loss_sum += loss_sum;
+    result->correct += correct;
+}
+
+static fedge_status cancelled(const char *what, uint64_t done, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_CANCELLED, "%s was cancelled after %llu batches", what,
+                      (unsigned long long)done);
+}
+
+/* How many steps the configuration asks for; over the limit of epochs is refused. */
+static fedge_status count_steps(const fedge_trainer_config *config, uint32_t num_examples,
+                                uint64_t *steps, fedge_error *err)
+{
+    const uint64_t per_epoch =
+        ((uint64_t)num_examples + config->batch_size - 1) / config->batch_size;
+    *steps = config->local_steps > 0 ? config->local_steps : config->local_epochs * per_epoch;
+    if (*steps == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "local_epochs and local_steps are both 0: nothing to train");
+    }
+    if ((*steps + per_epoch - 1) / per_epoch > MAX_EPOCHS) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%llu steps are over %u epochs of %llu: lower local_epochs (%u) or "
+                          "local_steps (%u)",
+                          (unsigned long long)*steps, MAX_EPOCHS, (unsigned long long)per_epoch,
+                          (unsigned)config->local_epochs, (unsigned)config->local_steps);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
+                               const fedge_trainer_config *config, void *scratch,
+                               size_t scratch_size, fedge_cancel_fn cancel, void *cancel_user,
+                               fedge_trainer_result *result, fedge_error *err)
+{
+    feed from;
+    uint64_t steps = 0;
+    *result = (fedge_trainer_result){.num_examples = examples->num_examples};
+    fedge_status status =
+        feed_init(&from, model, examples, config->batch_size, scratch, scratch_size, err);
+    if (status == FEDGE_OK) {
+        status = count_steps(config, examples->num_examples, &steps, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    for (uint32_t epoch = 0; status == FEDGE_OK && result->num_steps < steps; epoch++) {
+        feed_rewind(&from);
+        fedge_rng rng = fedge_rng_stream(config->seed, FEDGE_PURPOSE_SHUFFLE, config->round,
+                                         config->client_index, (uint16_t)epoch);
+        fedge_rng_shuffle(&rng, from.indices, examples->num_examples);
+        while (status == FEDGE_OK && !feed_is_done(&from) && result->num_steps < steps) {
+            if (cancel != NULL && cancel(cancel_user)) {
+                return cancelled("training", result->num_steps, err);
+            }
+            uint32_t batch = 0, correct = 0;
+            double loss_sum = 0.0;
+            status = feed_read(&from, &batch, err);
+            if (status == FEDGE_OK) {
+                status = fedge_model_step(model, from.x, from.labels, batch, &config->sgd,
+                                          &loss_sum, &correct, err);
+            }
+            if (status == FEDGE_OK) {
+                count_batch(result, batch, loss_sum, correct);
+                result->num_steps++;
+            }
+        }
+    }
+    return status == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_error_prefix(err, status, "round %u, step %llu", (unsigned)config->round,
+                                    (unsigned long long)result->num_steps + 1);
+}
+
+fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *examples,
+                                    uint32_t batch_size, void *scratch, size_t scratch_size,
+                                    fedge_cancel_fn cancel, void *cancel_user,
+                                    fedge_trainer_result *result, fedge_error *err)
+{
+    feed from;
+    *result = (fedge_trainer_result){.num_examples = examples->num_examples};
+    fedge_status status = feed_init(&from, model, examples, batch_size, scratch, scratch_size, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    feed_rewind(&from);
+    for (uint64_t done = 0; status == FEDGE_OK && !feed_is_done(&from); done++) {
+        if (cancel != NULL && cancel(cancel_user)) {
+            return cancelled("evaluation", done, err);
+        }
+        uint32_t batch = 0, correct = 0;
+        double loss_sum = 0.0;
+        status = feed_read(&from, &batch, err);
+        if (status == FEDGE_OK) {
+            status =
+                fedge_model_evaluate(model, from.x, from.labels, batch, &loss_sum, &correct, err);
+        }
+        if (status == FEDGE_OK) {
+            count_batch(result, batch, loss_sum, correct);
+        } else {
+            status = fedge_error_prefix(err, status, "evaluation, batch %llu",
+                                        (unsigned long long)done + 1);
+        }
+    }
+    return status;
+}

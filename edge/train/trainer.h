@@ -1,0 +1,69 @@
+/* The local part of a federated round: epochs of SGD over a device's examples.
+ *
+ * The order of examples is a function of (seed, round, client index, epoch) alone, so a round that
+ * is trained again (after a crash, or in the simulator) gives the same bits on the same kernels.
+ */
+#ifndef FEDGE_EDGE_TRAIN_TRAINER_H
+#define FEDGE_EDGE_TRAIN_TRAINER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/train/model.h"
+
+/* Where examples come from. [read] copies the examples named by [indices] (each < num_examples)
+ * into x: (n, input…) and labels: (n). */
+typedef struct fedge_examples {
+    void *user;
+    uint32_t num_examples;
+    fedge_status (*read)(void *user, const uint32_t *indices, uint32_t n, float *x, int32_t *labels,
+                         fedge_error *err);
+} fedge_examples;
+
+typedef struct fedge_trainer_config {
+    uint64_t seed;         /* of the job */
+    uint32_t round;        /* from 1 */
+    uint32_t client_index; /* the registry's index of this device */
+    uint32_t local_epochs; /* used when local_steps is 0 */
+    uint32_t local_steps;  /* > 0: exactly this many steps, wrapping over epochs */
+    uint32_t batch_size;   /* the last batch of an epoch may be short */
+    fedge_sgd sgd;
+} fedge_trainer_config;
+
+/* What a round of training did. Sums, so that results of clients add up. */
+typedef struct fedge_trainer_result {
+    uint64_t num_examples; /* distinct examples of the device: the FedAvg weight */
+    uint64_t num_steps;
+    uint64_t num_seen; /* examples seen, repeats counted */
+    double loss_sum;   /* over the examples seen, each before its step */
+    uint64_t correct;  /* likewise */
+} fedge_trainer_result;
+
+/* Asked between steps; true stops training with FEDGE_CANCELLED. NULL: never. */
+typedef bool (*fedge_cancel_fn)(void *user);
+
+/* Bytes of scratch that fedge_trainer_run and fedge_trainer_evaluate need for [num_examples]
+ * examples in batches of [batch_size]: an index per example and one batch of inputs and labels. */
+size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
+                                  uint32_t batch_size);
+
+/* Trains [model] from its present values. [scratch]: 64-byte aligned, of the size above.
+ * FEDGE_INVALID_ARGUMENT without examples; FEDGE_NOT_FINITE when the loss is not finite (training
+ * diverged; the message has round and step); what [examples] returns. */
+FEDGE_MUST_USE fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
+                                              const fedge_trainer_config *config, void *scratch,
+                                              size_t scratch_size, fedge_cancel_fn cancel,
+                                              void *cancel_user, fedge_trainer_result *result,
+                                              fedge_error *err);
+
+/* Loss and accuracy over all examples, in order. num_steps stays 0. */
+FEDGE_MUST_USE fedge_status fedge_trainer_evaluate(fedge_model *model,
+                                                   const fedge_examples *examples,
+                                                   uint32_t batch_size, void *scratch,
+                                                   size_t scratch_size, fedge_cancel_fn cancel,
+                                                   void *cancel_user, fedge_trainer_result *result,
+                                                   fedge_error *err);
+
+#endif

@@ -1,0 +1,328 @@
+/* Every layer and small networks against finite differences of an independent network in double
+ * precision; the vector kernels against the scalar ones on random shapes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/edge/train/support.h"
+
+#define SEED 7
+#define RATE 1024.0f /* w − 1024 g rounds g to less than 2^-24 · |w| / 1024 + |g| · 2^-24 */
+
+/* Gradients of the mean loss as the model sees them: (before − after) / rate of one plain step. */
+static void model_gradient(test_model *self, const float *x, const int32_t *labels, uint32_t batch,
+                           double *gradient, double *loss_sum)
+{
+    fedge_error err = {0};
+    const fedge_sgd sgd = {.learning_rate = RATE};
+    const size_t n = fedge_model_num_values(self->model);
+    float *values = fedge_model_values(self->model);
+    float *before = malloc(n * sizeof *before);
+    assert_non_null(before);
+    memcpy(before, values, n * sizeof *before);
+    uint32_t correct = 0;
+    if (fedge_model_step(self->model, x, labels, batch, &sgd, loss_sum, &correct, &err) !=
+        FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+    for (size_t i = 0; i < n; i++) {
+        gradient[i] = ((double)before[i] - (double)values[i]) / (double)RATE;
+    }
+    memcpy(values, before, n * sizeof *before);
+    free(before);
+}
+
+static double *to_double(const float *v, size_t n)
+{
+    double *wide = malloc((n == 0 ? 1 : n) * sizeof *wide);
+    assert_non_null(wide);
+    for (size_t i = 0; i < n; i++) {
+        wide[i] = (double)v[i];
+    }
+    return wide;
+}
+
+static double *new_doubles(size_t n)
+{
+    double *v = calloc(n, sizeof *v);
+    assert_non_null(v);
+    return v;
+}
+
+/* Central differences of the mean loss, for [samples] parameters spread over each tensor, against
+ * the model's gradient on every kernel level. */
+static void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples)
+{
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    for (unsigned level = 0; level < num_levels; level++) {
+        const fedge_model_options options = {
+            .max_batch = batch, .training = true, .disabled_cpu_features = levels[level]};
+        test_model self;
+        model_open(&self, spec, &options, SEED, 0);
+        const size_t n = fedge_model_num_values(self.model), size = fedge_model_input_count(spec);
+        float *x = malloc(size * batch * sizeof *x);
+        int32_t *labels = malloc(batch * sizeof *labels);
+        assert_true(x != NULL && labels != NULL);
+        fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 1, batch, 0);
+        fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(spec));
+        double *wide = to_double(x, size * batch);
+        double *values = to_double(fedge_model_values(self.model), n), *gradient = new_doubles(n);
+        double loss = 0.0;
+        model_gradient(&self, x, labels, batch, gradient, &loss);
+        const double expected = reference_loss(spec, values, wide, labels, batch);
+        assert_true(fabs(loss - expected) <= 1e-5 * (1.0 + fabs(expected)));
+        for (uint32_t t = 0; t < self.schema.num_tensors; t++) {
+            const fedge_tensor_spec *tensor = &self.schema.tensors[t];
+            const size_t step = tensor->count > samples ? tensor->count / samples : 1;
+            double largest = 0.0;
+            for (size_t i = 0; i < tensor->count; i++) {
+                largest = fmax(largest, fabs(gradient[tensor->offset + i]));
+            }
+            for (size_t i = 0; i < tensor->count; i += step) {
+                const size_t at = tensor->offset + i;
+                const double saved = values[at], h = 1e-6;
+                values[at] = saved + h;
+                const double above = reference_loss(spec, values, wide, labels, batch);
+                values[at] = saved - h;
+                const double below = reference_loss(spec, values, wide, labels, batch);
+                values[at] = saved;
+                const double difference = (above - below) / (2 * h) / batch;
+                if (!(fabs(gradient[at] - difference) <= 2e-5 * largest + 1e-7)) {
+                    fail_msg("%s[%zu] on %s: gradient %.9g, finite difference %.9g", tensor->name,
+                             i, fedge_model_kernels(self.model), gradient[at], difference);
+                }
+            }
+        }
+        free(gradient);
+        free(values);
+        free(wide);
+        free(labels);
+        free(x);
+        model_close(&self);
+    }
+}
+
+static void test_linear(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 13, 0, 0);
+    spec_linear(&spec, 13, 5);
+    check_spec(&spec, 1, 100);
+    check_spec(&spec, 7, 100);
+    spec.layers[0].u.linear.bias = false;
+    check_spec(&spec, 4, 100);
+    spec_input(&spec, 1, 67, 0, 0);
+    spec_linear(&spec, 67, 33);
+    spec_relu(&spec);
+    spec_linear(&spec, 33, 17);
+    spec_relu(&spec);
+    spec_linear(&spec, 17, 3);
+    check_spec(&spec, 33, 40);
+    spec_input(&spec, 1, 2100, 0, 0); /* more than one chunk of a dot product */
+    spec_linear(&spec, 2100, 40);
+    spec_relu(&spec);
+    spec_linear(&spec, 40, 3);
+    check_spec(&spec, 3, 40);
+}
+
+static void test_conv(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 1, 9, 7);
+    spec_conv(&spec, 1, 5, 3, 1, 0);
+    spec_flatten(&spec);
+    spec_linear(&spec, 5 * 7 * 5, 3);
+    check_spec(&spec, 3, 60);
+    spec_input(&spec, 3, 3, 8, 11);
+    spec_conv(&spec, 3, 18, 3, 2, 1);
+    spec_relu(&spec);
+    spec_conv(&spec, 18, 33, 5, 1, 2);
+    spec_relu(&spec);
+    spec_conv(&spec, 33, 4, 2, 2, 1);
+    spec_flatten(&spec);
+    check_spec(&spec, 2, 40);
+    spec_input(&spec, 3, 20, 6, 6); /* many channels: the input is imported */
+    spec_conv(&spec, 20, 17, 3, 1, 1)->u.conv2d.bias = false;
+    spec_flatten(&spec);
+    spec_linear(&spec, 17 * 36, 3);
+    check_spec(&spec, 2, 40);
+}
+
+static void test_conv_rectangular(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 2, 10, 13);
+    fedge_layer_spec *conv = spec_conv(&spec, 2, 6, 1, 1, 0);
+    conv->u.conv2d.kernel_size[0] = 1;
+    conv->u.conv2d.kernel_size[1] = 4;
+    conv->u.conv2d.stride[0] = 2;
+    conv->u.conv2d.padding[1] = 3;
+    conv = spec_conv(&spec, 6, 7, 1, 1, 0); /* in: (6, 5, 16) */
+    conv->u.conv2d.kernel_size[0] = 4;
+    conv->u.conv2d.kernel_size[1] = 2;
+    conv->u.conv2d.stride[1] = 3;
+    conv->u.conv2d.padding[0] = 1;
+    spec_flatten(&spec); /* (7, 4, 5) */
+    spec_linear(&spec, 140, 4);
+    check_spec(&spec, 2, 60);
+}
+
+static void test_pool(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    static const uint32_t windows[][3] = {{2, 0, 0}, {3, 2, 1}, {2, 1, 0}, {2, 3, 1}, {3, 0, 0}};
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        const uint32_t kernel = windows[i][0], stride = windows[i][1], padding = windows[i][2];
+        const uint32_t step = stride == 0 ? kernel : stride;
+        const uint32_t out = (10 + 2 * padding - kernel) / step + 1;
+        spec_input(&spec, 3, 2, 10, 10);
+        spec_conv(&spec, 2, 6, 3, 1, 1);
+        spec_relu(&spec);
+        spec_pool(&spec, kernel, stride, padding); /* behind a convolution */
+        spec_pool(&spec, 2, 1, 0);                 /* behind a pooling */
+        spec_flatten(&spec);
+        spec_linear(&spec, 6 * (out - 1) * (out - 1), 3);
+        check_spec(&spec, 3, 40);
+    }
+    spec_input(&spec, 3, 3, 6, 6); /* first */
+    spec_pool(&spec, 2, 0, 0);
+    spec_relu(&spec);
+    spec_conv(&spec, 3, 4, 2, 1, 1);
+    spec_pool(&spec, 2, 0, 0);
+    spec_relu(&spec);
+    spec_flatten(&spec);
+    spec_linear(&spec, 16, 3);
+    check_spec(&spec, 3, 40);
+}
+
+static void test_relu_and_flatten(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 2, 4, 5, 0);
+    spec_relu(&spec);
+    spec_flatten(&spec);
+    spec_flatten(&spec);
+    spec_linear(&spec, 20, 8);
+    spec_relu(&spec);
+    spec_relu(&spec);
+    spec_flatten(&spec);
+    spec_linear(&spec, 8, 3);
+    spec_relu(&spec);
+    check_spec(&spec, 6, 100);
+    spec_input(&spec, 3, 2, 5, 5);
+    spec_conv(&spec, 2, 3, 2, 1, 0);
+    spec_flatten(&spec);
+    spec_relu(&spec);
+    spec_linear(&spec, 48, 3);
+    check_spec(&spec, 6, 100);
+}
+
+static void test_quickstart_network(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 1, 28, 28);
+    spec_conv(&spec, 1, 16, 3, 1, 0);
+    spec_relu(&spec);
+    spec_pool(&spec, 2, 0, 0);
+    spec_conv(&spec, 16, 32, 3, 1, 0);
+    spec_relu(&spec);
+    spec_pool(&spec, 2, 0, 0);
+    spec_flatten(&spec);
+    spec_linear(&spec, 800, 64);
+    spec_relu(&spec);
+    spec_linear(&spec, 64, 10);
+    check_spec(&spec, 3, 6);
+}
+
+static void test_random_networks(void **state)
+{
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 2, 0, 0);
+    for (int i = 0; i < 40; i++) {
+        fedge_model_spec spec;
+        spec_random(&spec, &rng);
+        check_spec(&spec, 1 + fedge_rng_below(&rng, 3), 4);
+    }
+}
+
+/* Gradients of one network and batch on each level, compared with the scalar level's. The sums have
+ * at most N = 4,000 terms of the size of the tensor's largest gradient, whose errors add up like a
+ * random walk: sqrt(N) · 2^-24 is 4e-6; the bound leaves a factor of five for the layers between.
+ */
+static void test_levels_agree(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 3, 0, 0);
+    for (int round = 0; round < 150; round++) {
+        fedge_model_spec spec;
+        spec_random(&spec, &rng);
+        const uint32_t batch = 1 + fedge_rng_below(&rng, 33);
+        const size_t size = fedge_model_input_count(&spec);
+        float *x = malloc(size * batch * sizeof *x);
+        int32_t *labels = malloc(batch * sizeof *labels);
+        assert_true(x != NULL && labels != NULL);
+        fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(&spec));
+        double *scalar = NULL, scalar_loss = 0.0;
+        for (unsigned level = 0; level < num_levels; level++) {
+            const fedge_model_options options = {
+                .max_batch = batch, .training = true, .disabled_cpu_features = levels[level]};
+            test_model self;
+            model_open(&self, &spec, &options, SEED, 0);
+            double *gradient = new_doubles(fedge_model_num_values(self.model)), loss = 0.0;
+            model_gradient(&self, x, labels, batch, gradient, &loss);
+            if (scalar == NULL) {
+                scalar = gradient;
+                scalar_loss = loss;
+                model_close(&self);
+                continue;
+            }
+            assert_true(fabs(loss - scalar_loss) <= 1e-5 * (1.0 + fabs(scalar_loss)));
+            for (uint32_t t = 0; t < self.schema.num_tensors; t++) {
+                const fedge_tensor_spec *tensor = &self.schema.tensors[t];
+                double largest = 0.0;
+                for (size_t i = 0; i < tensor->count; i++) {
+                    largest = fmax(largest, fabs(scalar[tensor->offset + i]));
+                }
+                for (size_t i = 0; i < tensor->count; i++) {
+                    const size_t at = tensor->offset + i;
+                    if (!(fabs(gradient[at] - scalar[at]) <= 2e-5 * largest + 1e-7)) {
+                        fail_msg("round %d, %s[%zu]: %s %.9g, scalar %.9g", round, tensor->name, i,
+                                 fedge_model_kernels(self.model), gradient[at], scalar[at]);
+                    }
+                }
+            }
+            free(gradient);
+            model_close(&self);
+        }
+        free(scalar);
+        free(labels);
+        free(x);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),           cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_rectangular), cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_relu_and_flatten), cmocka_unit_test(test_quickstart_network),
+        cmocka_unit_test(test_random_networks),  cmocka_unit_test(test_levels_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
