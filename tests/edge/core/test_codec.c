@@ -29,9 +29,8 @@ static void make_schema(fedge_schema *schema, fedge_tensor_spec storage[3])
 
 static float bound_of(const fedge_schema *schema, size_t i)
 {
-    size_t t = 0;
-    while (i >= schema->tensors[t].offset + schema->tensors[t].count)
-        t++;
+    const fedge_tensor_spec *specs = schema->tensors;
+    size_t t = i >= specs[2].offset ? 2 : i >= specs[1].offset ? 1 : 0;
     return ldexpf(1.0f, bounds[t]);
 }
 

@@ -161,23 +161,23 @@ static void every_bad_header_field_is_refused(void **state)
     (void)state;
     static const struct {
         size_t offset;
-        uint32_t value;
         size_t width;
+        uint32_t value;
         fedge_status status;
         const char *said;
     } bad[] = {
-        {0, 'f', 1, FEDGE_CORRUPT, "66 45 44 47"},
-        {3, 'H', 1, FEDGE_CORRUPT, "FEDG"},
-        {4, 0, 1, FEDGE_UNSUPPORTED, "version 0"},
-        {4, 2, 1, FEDGE_UNSUPPORTED, "version 2"},
-        {6, 0x0003, 2, FEDGE_UNSUPPORTED, "0x0003"},
-        {6, 0x8001, 2, FEDGE_UNSUPPORTED, "0x8001"},
-        {8, 16 * 1024 + 1, 4, FEDGE_TOO_BIG, "16385"},
-        {8, UINT32_MAX, 4, FEDGE_TOO_BIG, "4294967295"},
-        {12, 64 * 1024 + 1, 4, FEDGE_TOO_BIG, "65537"},
-        {12, UINT32_MAX, 4, FEDGE_TOO_BIG, "4294967295"},
+        {0, 1, 'f', FEDGE_CORRUPT, "66 45 44 47"},
+        {3, 1, 'H', FEDGE_CORRUPT, "FEDG"},
+        {4, 1, 0, FEDGE_UNSUPPORTED, "version 0"},
+        {4, 1, 2, FEDGE_UNSUPPORTED, "version 2"},
+        {6, 2, 0x0003, FEDGE_UNSUPPORTED, "0x0003"},
+        {6, 2, 0x8001, FEDGE_UNSUPPORTED, "0x8001"},
+        {8, 4, 16 * 1024 + 1, FEDGE_TOO_BIG, "16385"},
+        {8, 4, UINT32_MAX, FEDGE_TOO_BIG, "4294967295"},
+        {12, 4, 64 * 1024 + 1, FEDGE_TOO_BIG, "65537"},
+        {12, 4, UINT32_MAX, FEDGE_TOO_BIG, "4294967295"},
         {20, 1, 1, FEDGE_CORRUPT, "reserved"},
-        {23, 0x80, 1, FEDGE_CORRUPT, "reserved"},
+        {23, 1, 0x80, FEDGE_CORRUPT, "reserved"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint8_t frame[64];

@@ -172,10 +172,13 @@ static void remove_and_rename(void **state)
     assert_int_equal(fedge_os_sync_dir(in_dir("missing"), NULL), FEDGE_NOT_FOUND);
 }
 
+#define LISTING_SIZE 64
+
 static fedge_status join_names(void *user, const char *name, fedge_error *err)
 {
-    strcat(user, name);
-    strcat(user, " ");
+    char *text = user;
+    size_t used = strlen(text);
+    snprintf(text + used, LISTING_SIZE - used, "%s ", name);
     return strcmp(name, "c") == 0 ? fedge_fail(err, FEDGE_CANCELLED, "seen enough") : FEDGE_OK;
 }
 
@@ -183,7 +186,7 @@ static void listings_are_sorted_and_can_be_stopped(void **state)
 {
     (void)state;
     static const char *const names[] = {"b", "10", "2", "B", ".x", "a"};
-    char text[64] = "";
+    char text[LISTING_SIZE] = "";
     fedge_error err;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_int_equal(fedge_os_write_file(in_dir(names[i]), "", 0, 0600, NULL), FEDGE_OK);

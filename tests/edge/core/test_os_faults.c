@@ -22,12 +22,14 @@ static struct {
     int num_fsyncs;
 } faults;
 
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 ssize_t __real_pwrite64(int fd, const void *data, size_t size, off64_t offset);
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off64_t offset);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fdatasync(int fd);
 int __wrap_posix_fallocate64(int fd, off64_t offset, off64_t size);
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off64_t offset)
 {

@@ -71,14 +71,14 @@ static void below_is_uniform(void **state)
     fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 1, 0, 0);
     for (int i = 0; i < 100; i++)
         assert_int_equal(fedge_rng_below(&rng, 1), 0);
-    enum { BINS = 10, DRAWS = 100000 };
+    enum { BINS = 10, DRAWS = 100000, EXPECTED = DRAWS / BINS };
     uint32_t counts[BINS] = {0};
     for (int i = 0; i < DRAWS; i++)
         counts[fedge_rng_below(&rng, BINS)]++;
     double chi_squared = 0.0;
     for (int i = 0; i < BINS; i++) {
-        double difference = (double)counts[i] - DRAWS / BINS;
-        chi_squared += difference * difference / (DRAWS / BINS);
+        double difference = (double)counts[i] - EXPECTED;
+        chi_squared += difference * difference / EXPECTED;
     }
     assert_true(chi_squared < 27.88); /* 9 degrees of freedom, p = 0.001 */
 

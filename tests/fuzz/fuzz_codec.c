@@ -1,0 +1,58 @@
+/* Sections: what is decoded is within the bound, and encodes to a section that is accepted. The
+ * first bytes choose codec, bounds and sizes, the rest is the section. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/codec.h"
+
+#define HEAD 5
+#define MAX_VALUES (2 * 1024)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Any bytes as floats: encoding fails only for NaN, and decoding takes what encoding made. */
+static void encode_anything(fedge_codec codec, const fedge_schema *schema, const int8_t *bounds,
+                            const uint8_t *bytes, size_t size, int32_t *v)
+{
+    static float values[MAX_VALUES];
+    static uint8_t out[MAX_VALUES * sizeof(float)];
+    fedge_error err;
+    fedge_codec_stats stats;
+    memset(values, 0, sizeof values);
+    size_t n = size / sizeof(float);
+    fedge_get_f32s(bytes, values, n < schema->num_elements ? n : schema->num_elements);
+    size_t out_size = fedge_codec_size(codec, schema);
+    fedge_status status =
+        fedge_codec_encode(codec, schema, bounds, values, out, out_size, &stats, &err);
+    if ((status == FEDGE_OK) != (stats.not_finite == 0))
+        abort();
+    if (status == FEDGE_OK &&
+        fedge_codec_decode(codec, schema, bounds, out, out_size, v, &err) != FEDGE_OK)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int32_t v[MAX_VALUES];
+    fedge_tensor_spec storage[2];
+    fedge_schema schema;
+    fedge_error err;
+    if (size < HEAD)
+        return 0;
+    fedge_codec codec = (fedge_codec)(data[0] % FEDGE_CODEC_COUNT);
+    const int8_t bounds[2] = {(int8_t)(data[1] % 44 - 22), (int8_t)(data[2] % 44 - 22)};
+    const uint32_t shapes[2][1] = {{1 + data[3] * 4u}, {1 + data[4]}};
+    fedge_schema_init(&schema, storage, 2);
+    if (fedge_schema_add(&schema, "a", FEDGE_F32, 1, shapes[0], &err) != FEDGE_OK ||
+        fedge_schema_add(&schema, "b", FEDGE_F32, 1, shapes[1], &err) != FEDGE_OK)
+        abort();
+    if (fedge_codec_decode(codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) == FEDGE_OK)
+        for (size_t i = 0; i < schema.num_elements; i++)
+            if (v[i] > 1 << FEDGE_FIXED_VALUE_BITS || v[i] < -(1 << FEDGE_FIXED_VALUE_BITS))
+                abort();
+    if (abs(bounds[0]) <= FEDGE_FIXED_MAX_BOUND_LOG2 &&
+        abs(bounds[1]) <= FEDGE_FIXED_MAX_BOUND_LOG2)
+        encode_anything(codec, &schema, bounds, data + HEAD, size - HEAD, v);
+    return 0;
+}
