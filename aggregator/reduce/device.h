@@ -29,7 +29,8 @@ typedef struct fedge_device_ops {
      * FEDGE_FIXED_MAX_TOTAL_WEIGHT. Any number of threads at once. */
     fedge_status (*accumulate)(void *device, const int32_t *v, uint32_t weight, fedge_error *err);
     /* Adds the device's sums to [sums] (num_elements) and its totals to [totals]; the device keeps
-     * them. No accumulate may be running (here and below). */
+     * them. FEDGE_OUT_OF_RANGE, with nothing added, when the weights together would exceed
+     * FEDGE_FIXED_MAX_TOTAL_WEIGHT. No accumulate may be running (here and below). */
     fedge_status (*add_to)(void *device, int64_t *sums, fedge_device_totals *totals,
                            fedge_error *err);
     fedge_status (*reset)(void *device, fedge_error *err); /* all sums and totals 0 */

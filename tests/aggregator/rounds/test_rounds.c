@@ -171,7 +171,11 @@ static void the_deadline_closes_or_fails(void **state)
     uint64_t first = task_of(rounds, 0), second = task_of(rounds, 1);
     assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
     assert_int_equal(fedge_rounds_report(rounds, second, 0, NULL), FEDGE_STALE);
+    fedge_rounds_leave(rounds, 2, 0);
     fedge_rounds_closed(rounds, 1000);
+    assert_int_equal(fedge_rounds_get_state(rounds), FEDGE_ROUNDS_WAITING);
+    assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
+    join(rounds, 2, 2);
     assert_int_equal(fedge_rounds_round(rounds), 1);
     assert_int_equal(fedge_rounds_attempt(rounds), 1);
     open_phase(rounds, 2000);
