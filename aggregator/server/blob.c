@@ -1,0 +1,34 @@
+#include "aggregator/server/blob.h"
+
+#include <stdlib.h>
+
+#include "secure/identity/identity.h"
+
+fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_error *err)
+{
+    fedge_blob *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        free(bytes);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a blob of %zu bytes", size);
+    }
+    fresh->bytes = bytes;
+    fresh->size = size;
+    fresh->references = 1;
+    fedge_sha256_text(bytes, size, fresh->hash);
+    *blob = fresh;
+    return FEDGE_OK;
+}
+
+fedge_blob *fedge_blob_retain(fedge_blob *blob)
+{
+    blob->references++;
+    return blob;
+}
+
+void fedge_blob_release(fedge_blob *blob)
+{
+    if (blob && --blob->references == 0) {
+        free(blob->bytes);
+        free(blob);
+    }
+}

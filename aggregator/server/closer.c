@@ -1,0 +1,210 @@
+#include "aggregator/server/closer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum job_type { JOB_NONE, JOB_OPEN, JOB_STEP, JOB_DROP, JOB_LOG, JOB_STOP } job_type;
+
+struct fedge_closer {
+    fedge_global *global;
+    fedge_ingest *ingest;
+    fedge_mailbox *mailbox;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    job_type type; /* of the job in hand; JOB_NONE: idle */
+    fedge_journal_phase phase;
+    fedge_journal_task *tasks;
+    fedge_journal *journal;
+    fedge_round_summary summary;
+    fedge_mail *mail;
+    fedge_closer_result *result;
+    fedge_ingest_stats before; /* the workers' times when the phase opened */
+};
+
+void fedge_closer_result_free(fedge_closer_result *result)
+{
+    if (result) {
+        fedge_journal_free(result->journal);
+        free(result->model);
+        free(result);
+    }
+}
+
+static fedge_status open_phase(fedge_closer *closer, fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH];
+    fedge_status status = fedge_run_path(&closer->global->run, "journal", dir, err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_journal_create(dir, &closer->phase, closer->tasks,
+                                 closer->global->job->min_free_disk, &closer->result->journal, err);
+    }
+    fedge_ingest_get_stats(closer->ingest, &closer->before);
+    return status;
+}
+
+static fedge_status end_phase(fedge_closer *closer, fedge_error *err)
+{
+    fedge_ingest_stats after;
+    fedge_closer_result *result = closer->result;
+    fedge_ingest_flush(closer->ingest);
+    fedge_ingest_get_stats(closer->ingest, &after);
+    result->summary = closer->summary;
+    result->summary.seconds_validate =
+        (double)(after.validate_ns - closer->before.validate_ns) * 1e-9;
+    result->summary.seconds_journal = (double)(after.journal_ns - closer->before.journal_ns) * 1e-9;
+    result->summary.seconds_sum = (double)(after.sum_ns - closer->before.sum_ns) * 1e-9;
+    fedge_status status;
+    if (closer->type == JOB_STEP) {
+        status = fedge_global_step(closer->global, closer->journal, &result->summary, err);
+        result->model = fedge_global_take_model(closer->global, &result->model_size);
+    } else {
+        status = fedge_global_drop(closer->global, closer->journal, err);
+        result->failed = true;
+    }
+    fedge_journal_free(closer->journal);
+    closer->journal = NULL;
+    return status;
+}
+
+static void carry_out(fedge_closer *closer)
+{
+    fedge_error err = {0};
+    fedge_mail *mail = closer->mail;
+    mail->type = closer->type == JOB_OPEN ? FEDGE_MAIL_OPENED : FEDGE_MAIL_CLOSED;
+    if (closer->type == JOB_OPEN) {
+        mail->status = open_phase(closer, &err);
+    } else if (closer->type == JOB_LOG) {
+        closer->result->summary = closer->summary;
+        mail->status = fedge_global_log_evaluation(closer->global, &closer->summary, &err);
+    } else {
+        mail->status = end_phase(closer, &err);
+    }
+    memcpy(mail->message, err.message, sizeof(mail->message));
+    mail->result = closer->result;
+    closer->mail = NULL;
+    closer->result = NULL;
+    free(closer->tasks);
+    closer->tasks = NULL;
+}
+
+static void *close_loop(void *arg)
+{
+    fedge_closer *closer = arg;
+    pthread_mutex_lock(&closer->mutex);
+    for (;;) {
+        while (closer->type == JOB_NONE) {
+            pthread_cond_wait(&closer->changed, &closer->mutex);
+        }
+        if (closer->type == JOB_STOP) {
+            break;
+        }
+        pthread_mutex_unlock(&closer->mutex);
+        fedge_mail *mail = closer->mail;
+        carry_out(closer);
+        pthread_mutex_lock(&closer->mutex);
+        closer->type = JOB_NONE; /* idle before the answer: its receiver may start the next job */
+        pthread_cond_broadcast(&closer->changed);
+        fedge_mailbox_post(closer->mailbox, mail);
+    }
+    pthread_mutex_unlock(&closer->mutex);
+    return NULL;
+}
+
+fedge_status fedge_closer_new(fedge_closer **closer, fedge_global *global, fedge_ingest *ingest,
+                              fedge_mailbox *mailbox, fedge_error *err)
+{
+    fedge_closer *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the closer");
+    }
+    fresh->global = global;
+    fresh->ingest = ingest;
+    fresh->mailbox = mailbox;
+    pthread_mutex_init(&fresh->mutex, NULL);
+    pthread_cond_init(&fresh->changed, NULL);
+    int failed = pthread_create(&fresh->thread, NULL, close_loop, fresh);
+    if (failed) {
+        free(fresh);
+        return fedge_fail_errno(err, failed, "cannot start the closer's thread");
+    }
+    *closer = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_closer_free(fedge_closer *closer)
+{
+    if (!closer) {
+        return;
+    }
+    pthread_mutex_lock(&closer->mutex);
+    while (closer->type != JOB_NONE) {
+        pthread_cond_wait(&closer->changed, &closer->mutex);
+    }
+    closer->type = JOB_STOP;
+    pthread_cond_broadcast(&closer->changed);
+    pthread_mutex_unlock(&closer->mutex);
+    pthread_join(closer->thread, NULL);
+    pthread_cond_destroy(&closer->changed);
+    pthread_mutex_destroy(&closer->mutex);
+    free(closer->tasks);
+    free(closer);
+}
+
+/* Takes what the job's answer needs first, so that a finished job can always answer. */
+static fedge_status start(fedge_closer *closer, job_type type, fedge_journal *journal,
+                          const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_mail *mail = calloc(1, sizeof(*mail));
+    fedge_closer_result *result = calloc(1, sizeof(*result));
+    if (!mail || !result) {
+        free(mail);
+        free(result);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open or close a phase");
+    }
+    pthread_mutex_lock(&closer->mutex);
+    closer->mail = mail;
+    closer->result = result;
+    closer->journal = journal;
+    if (summary) {
+        closer->summary = *summary;
+    }
+    closer->type = type;
+    pthread_cond_broadcast(&closer->changed);
+    pthread_mutex_unlock(&closer->mutex);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_closer_open(fedge_closer *closer, const fedge_journal_phase *phase,
+                               const fedge_journal_task *tasks, fedge_error *err)
+{
+    fedge_journal_task *copy = calloc(phase->num_tasks, sizeof(*copy));
+    if (!copy) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
+    }
+    memcpy(copy, tasks, phase->num_tasks * sizeof(*copy));
+    free(closer->tasks);
+    closer->tasks = copy;
+    closer->phase = *phase;
+    return start(closer, JOB_OPEN, NULL, NULL, err);
+}
+
+fedge_status fedge_closer_step(fedge_closer *closer, fedge_journal *journal,
+                               const fedge_round_summary *summary, fedge_error *err)
+{
+    return start(closer, JOB_STEP, journal, summary, err);
+}
+
+fedge_status fedge_closer_drop(fedge_closer *closer, fedge_journal *journal,
+                               const fedge_round_summary *summary, fedge_error *err)
+{
+    return start(closer, JOB_DROP, journal, summary, err);
+}
+
+fedge_status fedge_closer_log(fedge_closer *closer, const fedge_round_summary *summary,
+                              fedge_error *err)
+{
+    return start(closer, JOB_LOG, NULL, summary, err);
+}

@@ -1,0 +1,47 @@
+/* The closer: one thread that opens and ends phases, so that the service thread never waits for the
+ * disk, the sum or the evaluation. One job at a time; each is answered by mail.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_CLOSER_H
+#define FEDGE_AGGREGATOR_SERVER_CLOSER_H
+
+#include "aggregator/server/global.h"
+#include "aggregator/server/ingest.h"
+#include "aggregator/server/mailbox.h"
+#include "edge/core/status.h"
+
+/* What FEDGE_MAIL_OPENED and FEDGE_MAIL_CLOSED carry; its receiver frees it with
+ * fedge_closer_result_free, after taking what it keeps. */
+typedef struct fedge_closer_result {
+    fedge_journal *journal;      /* OPENED */
+    fedge_round_summary summary; /* CLOSED */
+    bool failed;                 /* CLOSED: the phase was dropped */
+    uint8_t *model;              /* CLOSED after a training phase: the new model file */
+    size_t model_size;
+} fedge_closer_result;
+void fedge_closer_result_free(fedge_closer_result *result);
+
+typedef struct fedge_closer fedge_closer;
+
+/* [global], [ingest] and [mailbox] outlive the thread. */
+FEDGE_MUST_USE fedge_status fedge_closer_new(fedge_closer **closer, fedge_global *global,
+                                             fedge_ingest *ingest, fedge_mailbox *mailbox,
+                                             fedge_error *err);
+/* Waits for the job in hand. NULL is fine. */
+void fedge_closer_free(fedge_closer *closer);
+
+/* Each starts one job; no other may be under way. [phase] and [tasks] (phase->num_tasks) are
+ * copied. FEDGE_MAIL_OPENED: the status is fedge_journal_create's. */
+FEDGE_MUST_USE fedge_status fedge_closer_open(fedge_closer *closer,
+                                              const fedge_journal_phase *phase,
+                                              const fedge_journal_task *tasks, fedge_error *err);
+/* Flushes the ingest, then fedge_global_step; takes ownership of [journal]. FEDGE_MAIL_CLOSED. */
+FEDGE_MUST_USE fedge_status fedge_closer_step(fedge_closer *closer, fedge_journal *journal,
+                                              const fedge_round_summary *summary, fedge_error *err);
+/* Flushes the ingest, then fedge_global_drop; takes ownership of [journal]. FEDGE_MAIL_CLOSED. */
+FEDGE_MUST_USE fedge_status fedge_closer_drop(fedge_closer *closer, fedge_journal *journal,
+                                              const fedge_round_summary *summary, fedge_error *err);
+/* The line of an evaluation phase. FEDGE_MAIL_CLOSED. */
+FEDGE_MUST_USE fedge_status fedge_closer_log(fedge_closer *closer,
+                                             const fedge_round_summary *summary, fedge_error *err);
+
+#endif

@@ -1,0 +1,326 @@
+#include "aggregator/server/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/engine_internal.h"
+#include "edge/core/os.h"
+
+#define HEARTBEAT_S 20
+
+static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_plan_write(engine->global.plan, &text, &size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_blob_new((uint8_t *)text, size, &engine->plan, err);
+    }
+    if (status == FEDGE_OK) {
+        size_t model_size = 0;
+        uint8_t *model = fedge_global_take_model(&engine->global, &model_size);
+        status = fedge_blob_new(model, model_size, &engine->model, err);
+    }
+    return status;
+}
+
+/* Brings the round machine to where the run stands, and takes over an open phase. */
+static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint64_t now_ms,
+                            fedge_error *err)
+{
+    fedge_status status = fedge_rounds_new(&engine->config.job->rounds, engine->global.plan->seed,
+                                           &engine->rounds, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    engine->rounds_closed = recovery->last_closed;
+    engine->run_bytes_up = engine->global.checkpoint.bytes_up;
+    engine->run_bytes_down = engine->global.checkpoint.bytes_down;
+    engine->phase_started_ms = now_ms;
+    if (recovery->journal) {
+        engine->journal = recovery->journal;
+        recovery->journal = NULL;
+        engine->phase = *fedge_journal_get_phase(engine->journal);
+        status = fedge_engine_new_slots(engine, recovery->num_tasks, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
+                                      recovery->next_task_id, recovery->wanted, recovery->tasks,
+                                      recovery->num_tasks, now_ms, err);
+    }
+    if (status == FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO,
+                  engine->global.run.resumed ? "run-resumed" : "run-started",
+                  fedge_log_str("run", engine->global.run.run_id),
+                  fedge_log_int("rounds-closed", recovery->last_closed),
+                  fedge_log_int("updates-recovered",
+                                engine->journal ? fedge_journal_num_accepted(engine->journal) : 0),
+                  fedge_log_str("dir", engine->global.run.dir));
+    }
+    return status;
+}
+
+static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
+{
+    fedge_status status =
+        fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.user, err);
+    if (status == FEDGE_OK) {
+        status = fedge_ingest_new(&engine->ingest, engine->global.plan, engine->global.devices,
+                                  engine->global.num_devices, engine->mailbox,
+                                  engine->config.num_workers, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_closer_new(&engine->closer, &engine->global, engine->ingest, engine->mailbox,
+                                  err);
+    }
+    return status;
+}
+
+fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms,
+                              fedge_engine **engine, fedge_error *err)
+{
+    fedge_engine *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine");
+    }
+    fresh->config = *config;
+    fresh->loss = NAN;
+    fresh->accuracy = NAN;
+    fedge_recovery recovery = {0};
+    fedge_status status =
+        fedge_global_open(&fresh->global, config->job, config->job_text, config->job_size,
+                          config->state_dir, config->new_run, config->log, &recovery, err);
+    if (status == FEDGE_OK) {
+        status = make_blobs(fresh, err);
+    }
+    if (status == FEDGE_OK) {
+        status = start_threads(fresh, err);
+    }
+    if (status == FEDGE_OK) {
+        status = restore(fresh, &recovery, now_ms, err);
+    }
+    fedge_recovery_fini(&recovery);
+    if (status != FEDGE_OK) {
+        fedge_engine_free(fresh);
+        return status;
+    }
+    *engine = fresh;
+    return FEDGE_OK;
+}
+
+static void discard_mail(fedge_mailbox *mailbox)
+{
+    for (fedge_mail *mail = fedge_mailbox_take(mailbox), *next; mail; mail = next) {
+        next = mail->next;
+        fedge_closer_result_free(mail->result);
+        free(mail);
+    }
+}
+
+void fedge_engine_free(fedge_engine *engine)
+{
+    if (!engine) {
+        return;
+    }
+    fedge_closer_free(engine->closer);
+    fedge_ingest_free(engine->ingest);
+    if (engine->mailbox) {
+        discard_mail(engine->mailbox);
+        fedge_mailbox_free(engine->mailbox);
+    }
+    fedge_journal_free(engine->journal);
+    for (uint32_t i = 0; i < engine->num_slots; i++) {
+        free(engine->slots[i].incoming);
+    }
+    free(engine->slots);
+    free(engine->accepted);
+    free(engine->conns);
+    fedge_rounds_free(engine->rounds);
+    fedge_blob_release(engine->plan);
+    fedge_blob_release(engine->model);
+    fedge_global_close(&engine->global);
+    free(engine);
+}
+
+void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
+{
+    if (engine->failure.status == FEDGE_OK) {
+        engine->failure = *err;
+        fedge_log_failure(engine->config.log, FEDGE_LOG_ERROR, "stopping", err);
+    }
+    engine->done = true;
+}
+
+bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
+{
+    if (engine->done) {
+        *failure = engine->failure;
+    }
+    return engine->done;
+}
+
+void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
+{
+    if (!engine->done) {
+        fedge_rounds_tick(engine->rounds, now_ms);
+        fedge_engine_pump(engine, now_ms);
+    }
+}
+
+void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
+{
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "draining",
+              fedge_log_int("round", fedge_rounds_round(engine->rounds)));
+    fedge_rounds_drain(engine->rounds, now_ms);
+    fedge_engine_pump(engine, now_ms);
+}
+
+void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms)
+{
+    for (fedge_mail *mail = fedge_mailbox_take(engine->mailbox), *next; mail; mail = next) {
+        next = mail->next;
+        switch (mail->type) {
+        case FEDGE_MAIL_VALIDATED:
+            fedge_engine_on_validated(engine, mail, now_ms);
+            break;
+        case FEDGE_MAIL_RELIEVED:
+            fedge_engine_on_relieved(engine);
+            break;
+        case FEDGE_MAIL_OPENED:
+            fedge_engine_on_opened(engine, mail, now_ms);
+            break;
+        case FEDGE_MAIL_CLOSED:
+            fedge_engine_on_closed(engine, mail, now_ms);
+            break;
+        case FEDGE_MAIL_FATAL: {
+            fedge_error err = {.status = mail->status};
+            memcpy(err.message, mail->message, sizeof(err.message));
+            fedge_engine_fail(engine, &err);
+            break;
+        }
+        }
+        fedge_closer_result_free(mail->result);
+        free(mail);
+    }
+    fedge_engine_pump(engine, now_ms);
+}
+
+/* ---- connections ------------------------------------------------------------------------------
+ */
+
+void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
+{
+    *welcome = (fedge_welcome){.protocol = FEDGE_PROTOCOL_MAX,
+                               .client_index = client_index,
+                               .server_time_ms = fedge_os_unix_ms(),
+                               .incarnation = engine->global.run.incarnation,
+                               .plan_size = engine->plan->size,
+                               .heartbeat_s = HEARTBEAT_S};
+    memcpy(welcome->run_id, engine->global.run.run_id, sizeof(welcome->run_id));
+    memcpy(welcome->plan, engine->plan->hash, sizeof(welcome->plan));
+}
+
+static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge_error *err)
+{
+    if (client_index < engine->num_conns) {
+        return FEDGE_OK;
+    }
+    if (client_index >= FEDGE_REGISTRY_MAX_DEVICES) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "client index %u; at most %u devices are served",
+                          client_index, FEDGE_REGISTRY_MAX_DEVICES);
+    }
+    uint32_t wanted = client_index + 1;
+    uint32_t count = wanted > 2 * engine->num_conns ? wanted : 2 * engine->num_conns;
+    fedge_conn **conns = realloc(engine->conns, count * sizeof(*conns));
+    if (!conns) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u connections", count);
+    }
+    memset(conns + engine->num_conns, 0, (count - engine->num_conns) * sizeof(*conns));
+    engine->conns = conns;
+    engine->num_conns = count;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms,
+                               fedge_error *err)
+{
+    uint32_t client_index = fedge_conn_client_index(conn);
+    fedge_status status = make_room(engine, client_index, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (engine->conns[client_index]) {
+        fedge_conn_close(engine->conns[client_index], FEDGE_MESSAGE_BYE, FEDGE_REASON_REPLACED, 0,
+                         "the same device has connected again");
+    }
+    engine->conns[client_index] = conn;
+    status = fedge_rounds_join(engine->rounds, client_index, now_ms, err);
+    if (status != FEDGE_OK) {
+        engine->conns[client_index] = NULL;
+        return status;
+    }
+    fedge_engine_pump(engine, now_ms);
+    return FEDGE_OK;
+}
+
+void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms)
+{
+    uint32_t client_index = fedge_conn_client_index(conn);
+    if (client_index < engine->num_conns && engine->conns[client_index] == conn) {
+        engine->conns[client_index] = NULL;
+        fedge_rounds_leave(engine->rounds, client_index, now_ms);
+    }
+}
+
+fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash)
+{
+    if (strcmp(hash, engine->plan->hash) == 0) {
+        return engine->plan;
+    }
+    return strcmp(hash, engine->model->hash) == 0 ? engine->model : NULL;
+}
+
+void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down)
+{
+    engine->bytes_up += up;
+    engine->bytes_down += down;
+}
+
+void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status)
+{
+    fedge_ingest_stats stats;
+    fedge_ingest_get_stats(engine->ingest, &stats);
+    *status = (fedge_engine_status){
+        .healthy = engine->failure.status == FEDGE_OK,
+        .round = fedge_rounds_round(engine->rounds),
+        .rounds_closed = engine->rounds_closed,
+        .num_server_rounds = engine->config.job->rounds.num_server_rounds,
+        .connected = fedge_rounds_num_connected(engine->rounds),
+        .incarnation = engine->global.run.incarnation,
+        .updates_accepted = engine->updates_accepted,
+        .updates_refused = engine->updates_refused,
+        .updates_duplicate = engine->updates_duplicate,
+        .bytes_up = engine->bytes_up,
+        .bytes_down = engine->bytes_down,
+        .run_bytes_up = engine->run_bytes_up,
+        .run_bytes_down = engine->run_bytes_down,
+        .ingest_queued_bytes = stats.queued_bytes,
+        .seconds_validate = (double)stats.validate_ns * 1e-9,
+        .seconds_journal = (double)stats.journal_ns * 1e-9,
+        .seconds_sum = (double)stats.sum_ns * 1e-9,
+        .accuracy = engine->accuracy,
+        .loss = engine->loss,
+    };
+    memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
+    memcpy(status->model_hash, engine->model->hash, sizeof(status->model_hash));
+    memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));
+    if (engine->failure.status != FEDGE_OK) {
+        snprintf(status->state, sizeof(status->state), "%.150s", engine->failure.message);
+    } else if (engine->waiting_for_space) {
+        snprintf(status->state, sizeof(status->state), "waiting for room on the disk");
+    } else {
+        fedge_rounds_describe(engine->rounds, status->state, sizeof(status->state));
+    }
+}

@@ -1,0 +1,92 @@
+/* The run behind the connections: carries out what the round state machine decides.
+ *
+ * All functions are for the service thread; slow work (disk, decoding, sums, evaluation) happens on
+ * ingest workers and on the closer's thread, which answer through a mailbox. Starting and
+ * recovering are the same path: fedge_engine_new finds out where the run stands.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_H
+#define FEDGE_AGGREGATOR_SERVER_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/rounds.h"
+#include "aggregator/server/blob.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+#include "edge/io/protocol.h"
+
+typedef struct fedge_conn fedge_conn; /* conn.h */
+typedef struct fedge_engine fedge_engine;
+struct fedge_round_summary;
+
+typedef struct fedge_engine_config {
+    const fedge_job *job; /* outlives the engine */
+    const char *job_text; /* the job file's bytes, kept in the run's directory */
+    size_t job_size;
+    const char *state_dir;
+    bool new_run;         /* start a new run although one is open */
+    uint32_t num_workers; /* ingest threads, ≥ 1 */
+    uint32_t num_clients; /* indices of the registry are below this; may grow by reload */
+    const fedge_log *log;
+    void (*wake)(void *user); /* wakes the service thread; thread-safe */
+    /* After each closed phase, on the service thread: for progress lines. May be NULL. */
+    void (*on_round)(void *user, const struct fedge_round_summary *summary);
+    void *user;
+} fedge_engine_config;
+
+/* Opens the state directory (and holds its lock), recovers or creates the run, starts the threads.
+ */
+FEDGE_MUST_USE fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms,
+                                             fedge_engine **engine, fedge_error *err);
+/* Stops the threads, closes files. NULL is fine. */
+void fedge_engine_free(fedge_engine *engine);
+
+/* Time passes; mail arrives; actions are carried out. */
+void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms);
+/* True once the run is over (or drained) or a fatal error happened; *failure is FEDGE_OK or that
+ * error. */
+bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure);
+
+/* What a connection needs. */
+void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index,
+                          fedge_welcome *welcome);
+/* The device is ready. An older connection of the same device is told so and closed. */
+FEDGE_MUST_USE fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn,
+                                              uint64_t now_ms, fedge_error *err);
+void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms);
+/* NULL when nothing has this hash. Not retained. */
+fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash);
+/* Each answers through the connection. [now_ms] is the event's time; meta: the UPLOAD's JSON, which
+ * the journal keeps. */
+void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
+                         const char *meta, uint32_t meta_size, uint64_t now_ms);
+void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
+                       const uint8_t *data, uint32_t size, uint64_t now_ms);
+void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
+                          uint64_t now_ms);
+void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down);
+
+/* Numbers for /metrics, /healthz and the last line of a run. Counters are since the start of the
+ * process unless they say run. */
+typedef struct fedge_engine_status {
+    char run_id[FEDGE_RUN_ID_TEXT];
+    char state[160]; /* "round 3: 5 of 8 reported" */
+    bool healthy;    /* false after a fatal error */
+    uint32_t round, rounds_closed, num_server_rounds, connected, incarnation;
+    uint64_t updates_accepted, updates_refused, updates_duplicate;
+    uint64_t bytes_up, bytes_down;         /* of this process */
+    uint64_t run_bytes_up, run_bytes_down; /* of the run, from its checkpoints */
+    uint64_t ingest_queued_bytes;
+    double seconds_validate, seconds_journal, seconds_sum;
+    double accuracy, loss; /* last evaluation on the test set; NaN before */
+    char model_hash[FEDGE_HASH_TEXT];
+    char run_dir[FEDGE_MAX_PATH];
+} fedge_engine_status;
+void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status);
+
+#endif

@@ -1,0 +1,75 @@
+/* The engine's state, shared by engine.c (the run), engine_phase.c (what the round machine asks)
+ * and engine_upload.c (what clients send). */
+#ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
+#define FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
+
+#include "aggregator/server/closer.h"
+#include "aggregator/server/conn.h"
+#include "aggregator/server/engine.h"
+#include "aggregator/server/global.h"
+#include "aggregator/server/ingest.h"
+#include "aggregator/server/mailbox.h"
+
+#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* damaged uploads of one task before it is lost */
+#define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between tries when the disk has no room */
+
+/* What is known of a slot's task in this phase. */
+typedef struct fedge_engine_slot {
+    uint64_t task_id; /* that the rest is about; 0: nothing was sent yet */
+    bool uploading;   /* UPLOAD was answered with RESUME */
+    bool finishing;   /* all bytes are with the workers */
+    uint32_t bad_uploads;
+    uint64_t next;                 /* bytes received */
+    uint64_t started_ms;           /* of the upload */
+    double seconds_upload;         /* once finished */
+    fedge_ingest_upload *incoming; /* malloc'ed; NULL when none */
+    double loss, accuracy;         /* EVALUATE */
+    uint64_t examples;             /* EVALUATE */
+} fedge_engine_slot;
+
+struct fedge_engine {
+    fedge_engine_config config;
+    fedge_global global;
+    fedge_mailbox *mailbox;
+    fedge_ingest *ingest;
+    fedge_closer *closer;
+    fedge_rounds *rounds;
+
+    fedge_blob *plan, *model;
+    fedge_conn **conns; /* by client index; NULL: not connected */
+    uint32_t num_conns; /* length of conns */
+
+    /* The present phase. */
+    fedge_journal *journal; /* NULL between training phases */
+    fedge_journal_phase phase;
+    fedge_engine_slot *slots;
+    uint32_t num_slots;
+    uint64_t *accepted; /* task ids reported in the phase before, for late questions */
+    uint32_t num_accepted;
+    uint64_t phase_started_ms, phase_bytes_up, phase_bytes_down;
+    uint64_t retry_open_ms; /* ≠ 0: no room on the disk; try to open the phase again then */
+    bool waiting_for_space;
+
+    uint64_t bytes_up, bytes_down;
+    uint64_t run_bytes_up, run_bytes_down;
+    uint64_t updates_accepted, updates_refused, updates_duplicate;
+    uint32_t rounds_closed;
+    double loss, accuracy;
+
+    bool done;
+    fedge_error failure; /* status FEDGE_OK: none */
+};
+
+/* engine_phase.c */
+void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms);
+void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms);
+FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
+                                                   fedge_error *err);
+void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
+
+/* engine_upload.c */
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uint64_t now_ms);
+void fedge_engine_on_relieved(fedge_engine *engine);
+
+#endif

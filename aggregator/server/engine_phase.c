@@ -1,0 +1,373 @@
+/* What the round machine asks of the engine: opening phases, sending tasks, closing. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/engine_internal.h"
+#include "edge/io/update.h"
+
+static void free_slots(fedge_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->num_slots; i++) {
+        free(engine->slots[i].incoming);
+    }
+    free(engine->slots);
+    engine->slots = NULL;
+    engine->num_slots = 0;
+}
+
+fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fedge_error *err)
+{
+    free_slots(engine);
+    engine->slots = calloc(num_slots, sizeof(*engine->slots));
+    if (!engine->slots) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
+    }
+    engine->num_slots = num_slots;
+    return FEDGE_OK;
+}
+
+static fedge_conn *conn_of(const fedge_engine *engine, uint32_t client_index)
+{
+    return client_index < engine->num_conns ? engine->conns[client_index] : NULL;
+}
+
+/* Who a client is, for the journal. One that has just gone is known by its index alone. */
+static fedge_journal_task journal_task(const fedge_engine *engine, uint64_t task_id,
+                                       uint32_t client_index)
+{
+    fedge_journal_task task = {.task_id = task_id, .client_index = client_index};
+    fedge_conn *conn = conn_of(engine, client_index);
+    snprintf(task.device_id, sizeof(task.device_id), "%s",
+             conn ? fedge_conn_match(conn)->device_id : "00000000-0000-0000-0000-000000000000");
+    return task;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    const fedge_plan *plan = engine->global.plan;
+    fedge_journal_phase *phase = &engine->phase;
+    *phase = (fedge_journal_phase){.incarnation = engine->global.run.incarnation,
+                                   .round = fedge_rounds_round(engine->rounds),
+                                   .attempt = fedge_rounds_attempt(engine->rounds),
+                                   .wanted = fedge_rounds_wanted(engine->rounds),
+                                   .slot_size = fedge_update_max_size(plan),
+                                   .num_tasks = num_tasks,
+                                   .num_bounds = plan->schema.num_tensors};
+    memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
+    memcpy(phase->model, engine->model->hash, sizeof(phase->model));
+    memset(phase->bounds_log2, plan->update.bound_log2, plan->schema.num_tensors);
+    fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
+    if (!tasks) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
+    }
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        tasks[i] = journal_task(engine, cohort[i].task_id, cohort[i].client_index);
+    }
+    fedge_status status = fedge_closer_open(engine->closer, phase, tasks, err);
+    free(tasks);
+    return status;
+}
+
+static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_ms)
+{
+    fedge_error err;
+    uint32_t num_tasks = 0;
+    (void)fedge_rounds_cohort(engine->rounds, &num_tasks);
+    engine->phase_started_ms = now_ms;
+    engine->phase_bytes_up = engine->bytes_up;
+    engine->phase_bytes_down = engine->bytes_down;
+    fedge_status status = fedge_engine_new_slots(engine, num_tasks, &err);
+    if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN) {
+        status = journal_cohort(engine, &err);
+    } else if (status == FEDGE_OK) {
+        fedge_rounds_opened(engine->rounds, now_ms);
+    }
+    if (status != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+    }
+}
+
+void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms)
+{
+    fedge_closer_result *result = mail->result;
+    fedge_error err = {.status = mail->status};
+    memcpy(err.message, mail->message, sizeof(err.message));
+    if (mail->status == FEDGE_NO_SPACE) {
+        if (!engine->waiting_for_space) {
+            fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", &err);
+        }
+        engine->waiting_for_space = true;
+        engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
+        return;
+    }
+    engine->waiting_for_space = false;
+    if (mail->status != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+        return;
+    }
+    engine->journal = result->journal;
+    result->journal = NULL;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "round-opened",
+              fedge_log_int("round", engine->phase.round),
+              fedge_log_int("attempt", engine->phase.attempt),
+              fedge_log_int("clients", engine->phase.num_tasks),
+              fedge_log_str("model", engine->phase.model));
+    fedge_rounds_opened(engine->rounds, now_ms);
+}
+
+static void retry_open(fedge_engine *engine, uint64_t now_ms)
+{
+    if (engine->retry_open_ms == 0 || now_ms < engine->retry_open_ms) {
+        return;
+    }
+    engine->retry_open_ms = 0;
+    fedge_error err;
+    if (journal_cohort(engine, &err) != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+    }
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------
+ */
+
+static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_engine_slot *slot = &engine->slots[action->slot];
+    if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
+        fedge_journal_task task = journal_task(engine, action->task_id, action->client_index);
+        if (fedge_ingest_assign(engine->ingest, engine->journal, action->slot, &task, &err) !=
+            FEDGE_OK) {
+            fedge_engine_fail(engine, &err);
+            return;
+        }
+    }
+    if (slot->task_id != action->task_id) {
+        free(slot->incoming);
+        *slot = (fedge_engine_slot){.task_id = action->task_id};
+    }
+    fedge_conn *conn = conn_of(engine, action->client_index);
+    if (!conn) {
+        return; /* it gets the task when it comes back */
+    }
+    uint64_t deadline_ms = fedge_rounds_deadline_ms(engine->rounds);
+    const fedge_plan *plan = engine->global.plan;
+    fedge_task task = {.task_id = action->task_id,
+                       .kind = action->kind,
+                       .round = action->round,
+                       .model_size = engine->model->size,
+                       .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
+                       .learning_rate = (double)plan->training.learning_rate};
+    memcpy(task.model, engine->model->hash, sizeof(task.model));
+    fedge_conn_send_task(conn, &task);
+}
+
+static void cancel_task(fedge_engine *engine, const fedge_action *action)
+{
+    fedge_conn *conn = conn_of(engine, action->client_index);
+    if (conn) {
+        fedge_notice notice = {.has_task = true,
+                               .task_id = action->task_id,
+                               .reason = FEDGE_REASON_STALE_TASK,
+                               .text = "the round goes on without this result"};
+        fedge_conn_send_notice(conn, FEDGE_MESSAGE_CANCEL, &notice);
+    }
+}
+
+/* ---- closing ----------------------------------------------------------------------------------
+ */
+
+static double mean_upload_seconds(const fedge_engine *engine)
+{
+    double sum = 0.0, count = 0.0;
+    for (uint32_t i = 0; i < engine->num_slots; i++) {
+        if (engine->slots[i].finishing) {
+            sum += engine->slots[i].seconds_upload;
+            count += 1.0;
+        }
+    }
+    return count > 0.0 ? sum / count : NAN;
+}
+
+static fedge_round_summary begin_summary(const fedge_engine *engine, const fedge_action *action,
+                                         uint64_t now_ms)
+{
+    return (fedge_round_summary){
+        .round = action->round,
+        .attempt = action->attempt,
+        .kind = action->kind,
+        .asked = engine->num_slots,
+        .bytes_up = engine->bytes_up - engine->phase_bytes_up,
+        .bytes_down = engine->bytes_down - engine->phase_bytes_down,
+        .seconds = (double)(now_ms - engine->phase_started_ms) * 1e-3,
+        .seconds_upload = mean_upload_seconds(engine),
+        .loss = NAN,
+        .accuracy = NAN,
+        .train_loss = NAN,
+        .train_accuracy = NAN,
+        .seconds_train = NAN,
+        .seconds_encode = NAN,
+    };
+}
+
+/* Means over the clients' own examples, in slot order. */
+static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary *summary)
+{
+    double loss = 0.0, correct = 0.0;
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    for (uint32_t i = 0; i < num_tasks && i < engine->num_slots; i++) {
+        const fedge_engine_slot *slot = &engine->slots[i];
+        if (cohort[i].state == FEDGE_TASK_REPORTED) {
+            summary->reported++;
+            summary->examples += slot->examples;
+            loss += slot->loss * (double)slot->examples;
+            correct += slot->accuracy * (double)slot->examples;
+        }
+    }
+    if (summary->examples > 0) {
+        summary->loss = loss / (double)summary->examples;
+        summary->accuracy = correct / (double)summary->examples;
+    }
+}
+
+static void close_phase(fedge_engine *engine, const fedge_action *action, uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_status status;
+    fedge_round_summary summary = begin_summary(engine, action, now_ms);
+    if (action->kind == FEDGE_TASK_EVALUATE) {
+        summarise_evaluation(engine, &summary);
+        status = fedge_closer_log(engine->closer, &summary, &err);
+    } else if (action->type == FEDGE_ACTION_CLOSE) {
+        status = fedge_closer_step(engine->closer, engine->journal, &summary, &err);
+    } else {
+        status = fedge_closer_drop(engine->closer, engine->journal, &summary, &err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+    } else if (action->kind == FEDGE_TASK_TRAIN) {
+        engine->journal = NULL; /* the closer's now */
+    }
+}
+
+/* Keeps which results counted, for clients that did not hear it. */
+static void remember_accepted(fedge_engine *engine)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    free(engine->accepted);
+    engine->num_accepted = 0;
+    engine->accepted = calloc(num_tasks, sizeof(*engine->accepted));
+    for (uint32_t i = 0; engine->accepted && i < num_tasks; i++) {
+        if (cohort[i].state == FEDGE_TASK_REPORTED) {
+            engine->accepted[engine->num_accepted++] = cohort[i].task_id;
+        }
+    }
+}
+
+static void log_closed(const fedge_engine *engine, const fedge_round_summary *summary, bool failed)
+{
+    const char *event = failed                              ? "round-failed"
+                        : summary->kind == FEDGE_TASK_TRAIN ? "round-closed"
+                                                            : "evaluation-closed";
+    FEDGE_LOG(engine->config.log, failed ? FEDGE_LOG_WARN : FEDGE_LOG_INFO, event,
+              fedge_log_int("round", summary->round), fedge_log_int("asked", summary->asked),
+              fedge_log_int("clients", summary->reported),
+              fedge_log_num("accuracy", summary->accuracy), fedge_log_num("loss", summary->loss),
+              fedge_log_int("bytes-up", (int64_t)summary->bytes_up),
+              fedge_log_int("bytes-down", (int64_t)summary->bytes_down),
+              fedge_log_num("seconds", summary->seconds),
+              fedge_log_num("seconds-checkpoint", summary->seconds_checkpoint),
+              fedge_log_str("model", summary->model));
+}
+
+void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms)
+{
+    fedge_closer_result *result = mail->result;
+    fedge_error err = {.status = mail->status};
+    memcpy(err.message, mail->message, sizeof(err.message));
+    if (mail->status == FEDGE_OK && result->model) {
+        fedge_blob *model = NULL;
+        mail->status = fedge_blob_new(result->model, result->model_size, &model, &err);
+        result->model = NULL;
+        if (mail->status == FEDGE_OK) {
+            fedge_blob_release(engine->model);
+            engine->model = model;
+        }
+    }
+    if (mail->status != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+        return;
+    }
+    const fedge_round_summary *summary = &result->summary;
+    log_closed(engine, summary, result->failed);
+    if (summary->kind == FEDGE_TASK_TRAIN && !result->failed) {
+        engine->rounds_closed = summary->round;
+        engine->run_bytes_up += summary->bytes_up;
+        engine->run_bytes_down += summary->bytes_down;
+        engine->loss = summary->loss;
+        engine->accuracy = summary->accuracy;
+        remember_accepted(engine);
+    }
+    if (engine->config.on_round && !result->failed) {
+        engine->config.on_round(engine->config.user, summary);
+    }
+    free_slots(engine);
+    fedge_rounds_closed(engine->rounds, now_ms);
+}
+
+static void finish(fedge_engine *engine)
+{
+    fedge_error err;
+    bool complete = engine->rounds_closed >= engine->config.job->rounds.num_server_rounds;
+    if (complete && fedge_run_finish(&engine->global.run, &err) != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+        return;
+    }
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, complete ? "run-complete" : "drained",
+              fedge_log_int("rounds", engine->rounds_closed));
+    for (uint32_t i = 0; i < engine->num_conns; i++) {
+        if (engine->conns[i]) {
+            fedge_conn_close(engine->conns[i], FEDGE_MESSAGE_BYE,
+                             complete ? FEDGE_REASON_RUN_COMPLETE : FEDGE_REASON_SHUTTING_DOWN,
+                             complete ? 0 : 10000, complete ? "the run is complete" : "drained");
+        }
+    }
+    engine->done = true;
+}
+
+void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
+{
+    fedge_action action;
+    if (!engine->done) {
+        retry_open(engine, now_ms);
+    }
+    while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {
+        switch (action.type) {
+        case FEDGE_ACTION_OPEN:
+            open_phase(engine, action.kind, now_ms);
+            break;
+        case FEDGE_ACTION_SEND:
+            send_task(engine, &action, now_ms);
+            break;
+        case FEDGE_ACTION_CANCEL:
+            cancel_task(engine, &action);
+            break;
+        case FEDGE_ACTION_CLOSE:
+        case FEDGE_ACTION_FAIL:
+            close_phase(engine, &action, now_ms);
+            break;
+        case FEDGE_ACTION_FINISH:
+            finish(engine);
+            break;
+        }
+    }
+}

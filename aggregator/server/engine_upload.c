@@ -1,0 +1,301 @@
+/* What clients send to the engine: results, their bytes, refusals. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/engine_internal.h"
+#include "edge/io/update.h"
+
+static void refuse_task(fedge_engine *engine, fedge_conn *conn, uint64_t task_id,
+                        fedge_reason reason, const char *text)
+{
+    engine->updates_refused++;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
+              fedge_log_int("task", (int64_t)task_id),
+              fedge_log_str("device", conn ? fedge_conn_match(conn)->device_id : "gone"),
+              fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
+    if (conn) {
+        fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
+        snprintf(notice.text, sizeof(notice.text), "%s", text);
+        fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
+    }
+}
+
+static void acknowledge(fedge_engine *engine, fedge_conn *conn, uint64_t task_id, bool duplicate)
+{
+    if (duplicate) {
+        engine->updates_duplicate++;
+    }
+    if (conn) {
+        fedge_ack ack = {.task_id = task_id, .duplicate = duplicate};
+        fedge_conn_send_ack(conn, &ack);
+    }
+}
+
+/* A task that will bring nothing more: the slot may go to another client. */
+static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
+{
+    fedge_error err;
+    if (fedge_rounds_lose(engine->rounds, task_id, now_ms, &err) != FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "task-already-over",
+                  fedge_log_int("task", (int64_t)task_id), fedge_log_str("why", err.message));
+    }
+    fedge_engine_pump(engine, now_ms);
+}
+
+static bool was_accepted(const fedge_engine *engine, uint64_t task_id)
+{
+    for (uint32_t i = 0; i < engine->num_accepted; i++) {
+        if (engine->accepted[i] == task_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- UPLOAD -----------------------------------------------------------------------------------
+ */
+
+static void take_evaluation(fedge_engine *engine, fedge_conn *conn, fedge_engine_slot *slot,
+                            const fedge_upload *upload, uint64_t now_ms)
+{
+    fedge_error err;
+    double loss = fedge_upload_metric(upload, "loss");
+    double accuracy = fedge_upload_metric(upload, "accuracy");
+    if (upload->size != 0 || upload->num_sections != 0 || upload->num_examples == 0 ||
+        !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_SCHEMA_MISMATCH,
+                    "an evaluation has no sections, at least one example, and the metrics loss and "
+                    "accuracy");
+        lose(engine, upload->task_id, now_ms);
+        return;
+    }
+    slot->loss = loss;
+    slot->accuracy = accuracy;
+    slot->examples = fedge_global_weight(engine->config.job, upload);
+    if (fedge_rounds_report(engine->rounds, upload->task_id, now_ms, &err) == FEDGE_OK) {
+        engine->updates_accepted++;
+    }
+    acknowledge(engine, conn, upload->task_id, false);
+    fedge_engine_pump(engine, now_ms);
+}
+
+static bool same_upload(const fedge_engine_slot *slot, const fedge_upload *upload)
+{
+    return slot->incoming && slot->incoming->upload.size == upload->size &&
+           slot->incoming->upload.crc32 == upload->crc32;
+}
+
+/* Remembers what is announced, and asks for its bytes from where they are missing. */
+static void begin_upload(fedge_engine *engine, fedge_conn *conn, uint32_t index,
+                         const fedge_upload *upload, const char *meta, uint32_t meta_size,
+                         uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_engine_slot *slot = &engine->slots[index];
+    if (!slot->uploading || !same_upload(slot, upload)) {
+        if (!slot->incoming) {
+            slot->incoming = malloc(sizeof(*slot->incoming));
+        }
+        if (!slot->incoming || fedge_ingest_rewind(engine->ingest, engine->journal, index,
+                                                   upload->task_id, &err) != FEDGE_OK) {
+            fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory");
+            return;
+        }
+        slot->uploading = true;
+        slot->next = 0;
+        slot->started_ms = now_ms;
+    }
+    slot->incoming->upload = *upload;
+    slot->incoming->weight = fedge_global_weight(engine->config.job, upload);
+    slot->incoming->meta_size = meta_size;
+    memcpy(slot->incoming->meta, meta, meta_size);
+    fedge_position position = {.task_id = upload->task_id, .offset = slot->next};
+    fedge_conn_send_resume(conn, &position);
+}
+
+static void take_update(fedge_engine *engine, fedge_conn *conn, uint32_t index,
+                        const fedge_upload *upload, const char *meta, uint32_t meta_size,
+                        uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_engine_slot *slot = &engine->slots[index];
+    if (!engine->journal) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK, "the round is closing");
+    } else if (slot->finishing) {
+        return; /* the workers have it: the ACK is on its way */
+    } else if (upload->num_examples == 0) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_BAD_VALUE,
+                    "an update over no examples has no weight");
+        lose(engine, upload->task_id, now_ms);
+    } else if (fedge_update_check(engine->global.plan, upload, &err) != FEDGE_OK) {
+        refuse_task(engine, conn, upload->task_id,
+                    err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG
+                                                : FEDGE_REASON_SCHEMA_MISMATCH,
+                    err.message);
+        lose(engine, upload->task_id, now_ms);
+    } else {
+        begin_upload(engine, conn, index, upload, meta, meta_size, now_ms);
+    }
+}
+
+void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
+                         const char *meta, uint32_t meta_size, uint64_t now_ms)
+{
+    uint32_t index = 0;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, &index);
+    if (strcmp(upload->run_id, engine->global.run.run_id) != 0) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_RUN,
+                    "the result belongs to another run");
+    } else if (upload->incarnation != engine->global.run.incarnation) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_INCARNATION,
+                    "the result belongs to another incarnation of this run");
+    } else if (!task && was_accepted(engine, upload->task_id)) {
+        acknowledge(engine, conn, upload->task_id, true);
+    } else if (!task || index >= engine->num_slots) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK,
+                    "the task is not open (any more)");
+    } else if (task->client_index != fedge_conn_client_index(conn)) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK,
+                    "the task was given to another device");
+    } else if (task->state == FEDGE_TASK_REPORTED) {
+        acknowledge(engine, conn, upload->task_id, true);
+    } else if (task->state == FEDGE_TASK_LOST) {
+        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK, "the task is over");
+    } else if (fedge_rounds_kind(engine->rounds) == FEDGE_TASK_EVALUATE) {
+        take_evaluation(engine, conn, &engine->slots[index], upload, now_ms);
+    } else {
+        take_update(engine, conn, index, upload, meta, meta_size, now_ms);
+    }
+}
+
+/* ---- PART -------------------------------------------------------------------------------------
+ */
+
+static void finish_upload(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_engine_slot *slot = &engine->slots[index];
+    fedge_ingest_upload *incoming = slot->incoming;
+    slot->incoming = NULL;
+    slot->uploading = false;
+    slot->finishing = true;
+    slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
+    if (fedge_ingest_finish(engine->ingest, engine->journal, index, incoming,
+                            engine->phase.bounds_log2, &err) != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+    }
+}
+
+void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
+                       const uint8_t *data, uint32_t size, uint64_t now_ms)
+{
+    fedge_error err;
+    uint32_t index = 0;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, position->task_id, &index);
+    if (!task || !engine->journal || index >= engine->num_slots ||
+        task->client_index != fedge_conn_client_index(conn) || task->state != FEDGE_TASK_OPEN) {
+        return; /* was on its way when the task ended; the client has been or will be told */
+    }
+    fedge_engine_slot *slot = &engine->slots[index];
+    if (!slot->uploading || position->offset != slot->next || size == 0 ||
+        size > slot->incoming->upload.size - slot->next) {
+        char text[160];
+        snprintf(text, sizeof(text),
+                 "PART at byte %llu of %u bytes does not continue the upload at byte %llu",
+                 (unsigned long long)position->offset, size, (unsigned long long)slot->next);
+        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BAD_STATE, 0, text);
+        return;
+    }
+    bool full = false;
+    if (fedge_ingest_write(engine->ingest, engine->journal, index, position->task_id,
+                           position->offset, data, size, &full, &err) != FEDGE_OK) {
+        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, err.message);
+        return;
+    }
+    slot->next += size;
+    if (full) {
+        fedge_conn_pause(conn, true);
+    }
+    if (slot->next == slot->incoming->upload.size) {
+        finish_upload(engine, index, now_ms);
+    }
+}
+
+void fedge_engine_on_relieved(fedge_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->num_conns; i++) {
+        if (engine->conns[i]) {
+            fedge_conn_pause(engine->conns[i], false);
+        }
+    }
+}
+
+/* ---- what the workers found -------------------------------------------------------------------
+ */
+
+static fedge_reason reason_of(fedge_status status)
+{
+    switch (status) {
+    case FEDGE_CORRUPT:
+    case FEDGE_TRUNCATED:
+        return FEDGE_REASON_BAD_DATA;
+    case FEDGE_TOO_BIG:
+        return FEDGE_REASON_TOO_BIG;
+    case FEDGE_NOT_FINITE:
+    case FEDGE_OUT_OF_RANGE:
+        return FEDGE_REASON_BAD_VALUE;
+    case FEDGE_MISMATCH:
+        return FEDGE_REASON_SCHEMA_MISMATCH;
+    case FEDGE_STALE:
+    case FEDGE_CLOSED:
+        return FEDGE_REASON_STALE_TASK;
+    default:
+        return FEDGE_REASON_INTERNAL;
+    }
+}
+
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uint64_t now_ms)
+{
+    fedge_error err;
+    uint32_t index = 0;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, mail->task_id, &index);
+    if (!task || index >= engine->num_slots) {
+        return; /* the phase failed meanwhile: nothing of it counts */
+    }
+    uint32_t client_index = task->client_index;
+    fedge_conn *conn = client_index < engine->num_conns ? engine->conns[client_index] : NULL;
+    if (mail->status == FEDGE_OK || mail->status == FEDGE_DUPLICATE) {
+        engine->updates_accepted += mail->status == FEDGE_OK;
+        if (fedge_rounds_report(engine->rounds, mail->task_id, now_ms, &err) != FEDGE_OK) {
+            FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
+                      fedge_log_int("task", (int64_t)mail->task_id),
+                      fedge_log_str("why", err.message));
+        }
+        acknowledge(engine, conn, mail->task_id, mail->status == FEDGE_DUPLICATE);
+        return;
+    }
+    fedge_engine_slot *slot = &engine->slots[index];
+    fedge_reason reason = reason_of(mail->status);
+    slot->finishing = false;
+    slot->next = 0;
+    refuse_task(engine, conn, mail->task_id, reason, mail->message);
+    if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
+        lose(engine, mail->task_id, now_ms);
+    }
+}
+
+void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
+                          uint64_t now_ms)
+{
+    uint32_t index = 0;
+    if (!notice->has_task) {
+        return;
+    }
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, notice->task_id, &index);
+    if (task && task->client_index == fedge_conn_client_index(conn) &&
+        !(index < engine->num_slots && engine->slots[index].finishing)) {
+        lose(engine, notice->task_id, now_ms);
+    }
+}

@@ -1,0 +1,23 @@
+/* Evaluation on the server's own test set. */
+#ifndef FEDGE_AGGREGATOR_SERVER_EVALUATOR_H
+#define FEDGE_AGGREGATOR_SERVER_EVALUATOR_H
+
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_EVALUATOR_BATCH 100 /* examples at once */
+
+typedef struct fedge_evaluator fedge_evaluator;
+
+/* Loads the job's test set and takes the memory to run the model forward. *evaluator is NULL when
+ * the job has no test set or an external model. */
+FEDGE_MUST_USE fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluator,
+                                                fedge_error *err);
+void fedge_evaluator_free(fedge_evaluator *evaluator); /* NULL is fine */
+
+/* Mean cross-entropy and share of right answers over the test set. values: the model's parameters
+ * in schema order. One thread at a time. A model that has diverged gives loss NaN, not an error. */
+FEDGE_MUST_USE fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values,
+                                                double *loss, double *accuracy, fedge_error *err);
+
+#endif

@@ -1,0 +1,554 @@
+#include "aggregator/server/global.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/ingest.h"
+#include "edge/core/bytes.h"
+#include "edge/core/os.h"
+#include "edge/io/safetensors.h"
+#include "secure/identity/identity.h"
+
+uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload)
+{
+    uint64_t weight = upload->num_examples ? upload->num_examples : 1;
+    return weight < job->rounds.max_weight ? (uint32_t)weight : job->rounds.max_weight;
+}
+
+double fedge_upload_metric(const fedge_upload *upload, const char *name)
+{
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
+        if (strcmp(upload->metrics[i].name, name) == 0) {
+            return upload->metrics[i].value;
+        }
+    }
+    return NAN;
+}
+
+/* ---- what the accepted updates say of themselves ----------------------------------------------
+ */
+
+static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *text,
+                                  fedge_upload *upload, fedge_error *err)
+{
+    fedge_status status =
+        fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_message message = {
+        .type = FEDGE_MESSAGE_UPLOAD, .meta = text, .meta_size = (uint32_t)strlen(text)};
+    return fedge_upload_read(&message, upload, err);
+}
+
+/* A weighted mean that is NaN when nobody said anything. */
+typedef struct mean {
+    double sum, weight;
+} mean;
+
+static void mean_add(mean *to, double value, double weight)
+{
+    if (isfinite(value)) {
+        to->sum += value * weight;
+        to->weight += weight;
+    }
+}
+
+static double mean_get(const mean *of)
+{
+    return of->weight > 0.0 ? of->sum / of->weight : NAN;
+}
+
+typedef fedge_status (*accepted_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                    const fedge_upload *upload, void *user, fedge_error *err);
+
+/* Visits the accepted updates in slot order, so that what is computed from them does not depend on
+ * who came first. */
+static fedge_status for_each_accepted(fedge_global *global, fedge_journal *journal,
+                                      accepted_fn visit, void *user, fedge_error *err)
+{
+    char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
+    fedge_upload *upload = malloc(sizeof(*upload));
+    fedge_status status = FEDGE_OK;
+    if (!text || !upload) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the journal");
+    }
+    uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    for (uint32_t slot = 0; slot < num_slots && status == FEDGE_OK; slot++) {
+        if (!fedge_journal_get_slot(journal, slot).accepted) {
+            continue;
+        }
+        status = read_accepted(journal, slot, text, upload, err);
+        if (status == FEDGE_OK) {
+            status = visit(global, journal, slot, upload, user, err);
+        }
+    }
+    free(text);
+    free(upload);
+    return status;
+}
+
+typedef struct metrics {
+    fedge_round_summary *summary;
+    mean loss, accuracy, train, encode, upload;
+    double clamped;
+} metrics;
+
+static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                           const fedge_upload *upload, void *user, fedge_error *err)
+{
+    (void)journal;
+    (void)slot;
+    (void)err;
+    metrics *to = user;
+    double weight = (double)fedge_global_weight(global->job, upload);
+    to->summary->reported++;
+    to->summary->examples += upload->num_examples;
+    mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
+    mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
+    mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
+    mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
+    double clamped = fedge_upload_metric(upload, "clamped");
+    to->clamped += clamped > 0.0 ? clamped : 0.0;
+    return FEDGE_OK;
+}
+
+static fedge_status summarise(fedge_global *global, fedge_journal *journal,
+                              fedge_round_summary *summary, fedge_error *err)
+{
+    metrics all = {.summary = summary};
+    summary->asked = fedge_journal_get_phase(journal)->num_tasks;
+    summary->reported = 0;
+    summary->examples = 0;
+    fedge_status status = for_each_accepted(global, journal, gather, &all, err);
+    summary->train_loss = mean_get(&all.loss);
+    summary->train_accuracy = mean_get(&all.accuracy);
+    summary->seconds_train = mean_get(&all.train);
+    summary->seconds_encode = mean_get(&all.encode);
+    summary->clamped = (uint64_t)all.clamped;
+    return status;
+}
+
+/* ---- rounds.jsonl -----------------------------------------------------------------------------
+ */
+
+static fedge_status put_number(fedge_buffer *line, const char *key, double value, fedge_error *err)
+{
+    return isfinite(value) ? fedge_buffer_printf(line, err, ",\"%s\":%.9g", key, value)
+                           : fedge_buffer_printf(line, err, ",\"%s\":null", key);
+}
+
+static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *summary,
+                                fedge_error *err)
+{
+    const struct {
+        const char *key;
+        double value;
+    } train[] = {{"loss", summary->loss},
+                 {"accuracy", summary->accuracy},
+                 {"train_loss", summary->train_loss},
+                 {"train_accuracy", summary->train_accuracy},
+                 {"bytes_up", (double)summary->bytes_up},
+                 {"bytes_down", (double)summary->bytes_down},
+                 {"clamped", (double)summary->clamped},
+                 {"seconds", summary->seconds},
+                 {"seconds_train", summary->seconds_train},
+                 {"seconds_encode", summary->seconds_encode},
+                 {"seconds_upload", summary->seconds_upload},
+                 {"seconds_validate", summary->seconds_validate},
+                 {"seconds_journal", summary->seconds_journal},
+                 {"seconds_sum", summary->seconds_sum},
+                 {"seconds_step", summary->seconds_step},
+                 {"seconds_evaluate", summary->seconds_evaluate}};
+    size_t count = sizeof(train) / sizeof(train[0]);
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < count && status == FEDGE_OK; i++) {
+        status = put_number(line, train[i].key, train[i].value, err);
+    }
+    return status;
+}
+
+static fedge_status append_line(fedge_global *global, const fedge_round_summary *summary,
+                                fedge_error *err)
+{
+    fedge_buffer line;
+    fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
+    fedge_status status = fedge_buffer_printf(
+        &line, err, "\"attempt\":%u,\"asked\":%u,\"clients\":%u,\"examples\":%llu",
+        summary->attempt, summary->asked, summary->reported, (unsigned long long)summary->examples);
+    if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN) {
+        status = fedge_buffer_printf(&line, err, ",\"model_sha256\":\"%s\"", summary->model);
+    }
+    if (status == FEDGE_OK) {
+        status = put_numbers(&line, summary, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_round_log_append(&global->round_log, summary->round, summary->kind,
+                                        (const char *)line.data, err);
+    }
+    fedge_buffer_fini(&line);
+    return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
+}
+
+fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
+                                         fedge_error *err)
+{
+    return append_line(global, summary, err);
+}
+
+/* ---- moving the model -------------------------------------------------------------------------
+ */
+
+/* The model file of the present values, replacing the one that is held. */
+static fedge_status write_model(fedge_global *global, fedge_error *err)
+{
+    size_t size = 0;
+    fedge_status status = fedge_safetensors_size(&global->plan->schema, &size, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    uint8_t *bytes = malloc(size);
+    if (!bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
+    }
+    status = fedge_safetensors_write(&global->plan->schema, global->values, bytes, size, err);
+    if (status != FEDGE_OK) {
+        free(bytes);
+        return status;
+    }
+    free(global->model);
+    global->model = bytes;
+    global->model_size = size;
+    return FEDGE_OK;
+}
+
+static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH];
+    fedge_status status = fedge_run_path(&global->run, "checkpoints", dir, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_buffer strategy;
+    fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
+    status = global->strategy->save(global->strategy_state, &strategy, err);
+    if (status == FEDGE_OK) {
+        status = fedge_checkpoint_save(dir, &global->checkpoint, global->model, global->model_size,
+                                       strategy.data, strategy.size, err);
+    }
+    fedge_buffer_fini(&strategy);
+    if (status == FEDGE_OK) {
+        status = fedge_retention_apply(&global->run, global->job->keep_checkpoints, err);
+    }
+    return status;
+}
+
+static fedge_status reset_devices(fedge_global *global, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < global->num_devices && status == FEDGE_OK; i++) {
+        status = fedge_device_reset(&global->devices[i], err);
+    }
+    return status;
+}
+
+/* Joins the devices' sums and moves the values. */
+static fedge_status step_values(fedge_global *global, const fedge_journal_phase *phase,
+                                fedge_error *err)
+{
+    fedge_device_totals totals = {0};
+    fedge_status status = fedge_devices_sum(global->devices, global->num_devices, global->sums,
+                                            global->plan->schema.num_elements, &totals, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_strategy_sum sum = {.round = phase->round,
+                              .num_updates = totals.num_updates,
+                              .total_weight = totals.total_weight,
+                              .sum = global->sums,
+                              .bounds_log2 = phase->bounds_log2};
+    return global->strategy->step(global->strategy_state, &sum, global->values, err);
+}
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+}
+
+static fedge_status step_and_evaluate(fedge_global *global, const fedge_journal_phase *phase,
+                                      fedge_round_summary *summary, fedge_error *err)
+{
+    uint64_t start = fedge_os_monotonic_ns();
+    fedge_status status = step_values(global, phase, err);
+    if (status == FEDGE_OK) {
+        status = write_model(global, err);
+    }
+    summary->seconds_step = seconds_since(start);
+    start = fedge_os_monotonic_ns();
+    summary->loss = NAN;
+    summary->accuracy = NAN;
+    if (status == FEDGE_OK && global->evaluator) {
+        status = fedge_evaluator_run(global->evaluator, global->values, &summary->loss,
+                                     &summary->accuracy, err);
+    }
+    summary->seconds_evaluate = seconds_since(start);
+    return status;
+}
+
+fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
+                               fedge_round_summary *summary, fedge_error *err)
+{
+    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    fedge_status status = fedge_journal_close(journal, err);
+    if (status == FEDGE_OK) {
+        status = summarise(global, journal, summary, err);
+    }
+    if (status == FEDGE_OK) {
+        status = step_and_evaluate(global, phase, summary, err);
+    }
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "round %u", phase->round);
+    }
+    fedge_checkpoint *checkpoint = &global->checkpoint;
+    fedge_sha256_text(global->model, global->model_size, summary->model);
+    checkpoint->round = phase->round;
+    checkpoint->next_task_id = fedge_journal_next_task_id(journal);
+    checkpoint->bytes_up += summary->bytes_up;
+    checkpoint->bytes_down += summary->bytes_down;
+    checkpoint->elapsed_ms += (uint64_t)(summary->seconds * 1000.0);
+    uint64_t start = fedge_os_monotonic_ns();
+    status = append_line(global, summary, err);
+    if (status == FEDGE_OK) {
+        status = save_checkpoint(global, err);
+    }
+    summary->seconds_checkpoint = seconds_since(start);
+    if (status == FEDGE_OK) {
+        status = reset_devices(global, err);
+    }
+    return status;
+}
+
+fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal, fedge_error *err)
+{
+    fedge_status status = fedge_journal_fail(journal, err);
+    return status == FEDGE_OK ? reset_devices(global, err) : status;
+}
+
+uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
+{
+    uint8_t *model = global->model;
+    *size = global->model_size;
+    global->model = NULL;
+    global->model_size = 0;
+    return model;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static fedge_status initial_values(fedge_global *global, fedge_error *err)
+{
+    const fedge_plan *plan = global->plan;
+    if (!global->job->initial_model[0]) {
+        if (plan->external) {
+            memset(global->values, 0, plan->schema.num_elements * sizeof(*global->values));
+            return FEDGE_OK;
+        }
+        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, global->values,
+                                       err);
+    }
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_os_read_file(global->job->initial_model, FEDGE_CHECKPOINT_MAX_MODEL,
+                                             &bytes, &size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_safetensors_read(bytes, size, &plan->schema, global->values, err);
+    }
+    free(bytes);
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "initial-model");
+}
+
+/* Round 0: the model before any training. */
+static fedge_status begin_run(fedge_global *global, fedge_error *err)
+{
+    fedge_status status = initial_values(global, err);
+    if (status == FEDGE_OK) {
+        status = write_model(global, err);
+    }
+    if (status == FEDGE_OK) {
+        global->checkpoint = (fedge_checkpoint){.next_task_id = 1};
+        memcpy(global->checkpoint.run_id, global->run.run_id, sizeof(global->run.run_id));
+        memcpy(global->checkpoint.strategy, global->strategy->name,
+               strlen(global->strategy->name) + 1);
+        global->checkpoint.incarnation = global->run.incarnation;
+        status = save_checkpoint(global, err);
+    }
+    return status;
+}
+
+/* Takes over what a checkpoint holds. */
+static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data *data,
+                                    fedge_error *err)
+{
+    if (strcmp(data->checkpoint.strategy, global->strategy->name) != 0) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "the run's checkpoint is of strategy %s and the job asks for %s; start "
+                          "with --new-run",
+                          data->checkpoint.strategy, global->strategy->name);
+    }
+    fedge_status status = fedge_safetensors_read(data->model, data->model_size,
+                                                 &global->plan->schema, global->values, err);
+    if (status == FEDGE_OK) {
+        status = global->strategy->load(global->strategy_state, data->strategy_state,
+                                        data->strategy_state_size, err);
+    }
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
+    }
+    global->checkpoint = data->checkpoint;
+    global->checkpoint.incarnation = global->run.incarnation;
+    free(global->model);
+    global->model = data->model;
+    global->model_size = data->model_size;
+    data->model = NULL;
+    return FEDGE_OK;
+}
+
+static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                           const fedge_upload *upload, void *user, fedge_error *err)
+{
+    (void)user;
+    return fedge_ingest_replay(global->plan, &global->devices[slot % global->num_devices], journal,
+                               slot, upload, fedge_journal_get_phase(journal)->bounds_log2,
+                               fedge_global_weight(global->job, upload), err);
+}
+
+static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)
+{
+    fedge_round_summary summary = {.round = recovery->last_closed + 1,
+                                   .attempt = recovery->attempt,
+                                   .kind = FEDGE_TASK_TRAIN,
+                                   .seconds_upload = NAN};
+    FEDGE_LOG(global->log, FEDGE_LOG_INFO, "round-closed-again",
+              fedge_log_int("round", summary.round));
+    return fedge_global_step(global, recovery->journal, &summary, err);
+}
+
+/* One turn of recovery.h's loop. *done: the run stands where [recovery] says. */
+static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery, bool *done,
+                                 fedge_error *err)
+{
+    fedge_status status = fedge_recover(&global->run, recovery, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (recovery->note[0]) {
+        FEDGE_LOG(global->log, FEDGE_LOG_WARN, "recovered", fedge_log_str("note", recovery->note));
+    }
+    *done = false;
+    if (!recovery->has_checkpoint) {
+        return begin_run(global, err);
+    }
+    status = load_checkpoint(global, &recovery->checkpoint, err);
+    if (status == FEDGE_OK && !global->round_log.file.path[0]) {
+        char path[FEDGE_MAX_PATH];
+        status = fedge_run_path(&global->run, "rounds.jsonl", path, err);
+        if (status == FEDGE_OK) {
+            status = fedge_round_log_open(&global->round_log, path, recovery->last_closed, err);
+        }
+    }
+    if (status == FEDGE_OK && recovery->journal) {
+        status = for_each_accepted(global, recovery->journal, replay, NULL, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (recovery->reclose) {
+        return close_again(global, recovery, err);
+    }
+    *done = true;
+    return FEDGE_OK;
+}
+
+static fedge_status take_memory(fedge_global *global, fedge_error *err)
+{
+    size_t count = global->plan->schema.num_elements;
+    global->values = calloc(count, sizeof(*global->values));
+    global->sums = malloc(count * sizeof(*global->sums));
+    if (!global->values || !global->sums) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu parameters", count);
+    }
+    fedge_status status = fedge_device_open(&fedge_device_cpu, 0, count, &global->devices[0], err);
+    if (status == FEDGE_OK) {
+        global->num_devices = 1;
+    }
+    return status;
+}
+
+static fedge_status set_up(fedge_global *global, const char *job_text, size_t job_size,
+                           const char *state_dir, bool new_run, fedge_error *err)
+{
+    fedge_strategy_config config = {
+        .struct_size = sizeof(config),
+        .schema = &global->plan->schema,
+        .server_learning_rate = global->job->server_learning_rate,
+    };
+    fedge_status status = fedge_strategy_find(global->job->strategy, &global->strategy, err);
+    if (status == FEDGE_OK) {
+        status = global->strategy->init(&config, &global->strategy_state, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take_memory(global, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_evaluator_new(global->job, &global->evaluator, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_state_open(state_dir, &global->state, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_run_open(&global->state, job_text, job_size, new_run, &global->run, err);
+    }
+    return status;
+}
+
+fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
+                               size_t job_size, const char *state_dir, bool new_run,
+                               const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
+{
+    *global = (fedge_global){
+        .job = job, .plan = &job->plan, .log = log, .state.lock = -1, .round_log.file.fd = -1};
+    *recovery = (fedge_recovery){0};
+    fedge_status status = set_up(global, job_text, job_size, state_dir, new_run, err);
+    bool done = false;
+    while (status == FEDGE_OK && !done) {
+        fedge_recovery_fini(recovery);
+        *recovery = (fedge_recovery){0};
+        status = recover_once(global, recovery, &done, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_recovery_fini(recovery);
+        *recovery = (fedge_recovery){0};
+    }
+    return status;
+}
+
+void fedge_global_close(fedge_global *global)
+{
+    if (global->round_log.file.path[0]) {
+        fedge_round_log_close(&global->round_log);
+    }
+    fedge_state_close(&global->state);
+    fedge_evaluator_free(global->evaluator);
+    for (uint32_t i = 0; i < global->num_devices; i++) {
+        fedge_device_close(&global->devices[i]);
+    }
+    if (global->strategy) {
+        global->strategy->free(global->strategy_state);
+    }
+    free(global->values);
+    free(global->sums);
+    free(global->model);
+    *global = (fedge_global){.state.lock = -1};
+}

@@ -1,0 +1,97 @@
+/* The global model and everything that moves it: run directory, sums, strategy, checkpoints.
+ *
+ * fedge_global_open finds out where a run stands and brings the model there; after that the
+ * closer's thread alone calls the functions that say so.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_GLOBAL_H
+#define FEDGE_AGGREGATOR_SERVER_GLOBAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/reduce/device.h"
+#include "aggregator/rounds/strategy.h"
+#include "aggregator/server/evaluator.h"
+#include "aggregator/store/checkpoint.h"
+#include "aggregator/store/journal.h"
+#include "aggregator/store/recovery.h"
+#include "aggregator/store/round_log.h"
+#include "aggregator/store/run.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+#include "edge/io/protocol.h"
+
+#define FEDGE_GLOBAL_MAX_DEVICES 16
+
+/* A phase that has ended, as rounds.jsonl, /metrics and the progress line tell it. Plain data; what
+ * is not known is NaN. */
+typedef struct fedge_round_summary {
+    uint32_t round, attempt;
+    fedge_task_kind kind;
+    uint32_t asked, reported;          /* clients */
+    uint64_t examples;                 /* of the clients that reported */
+    double loss, accuracy;             /* TRAIN: on the test set; EVALUATE: on the clients */
+    double train_loss, train_accuracy; /* TRAIN: means over examples, while training */
+    uint64_t bytes_up, bytes_down;     /* of all websocket messages during the phase */
+    uint64_t clamped;                  /* values cut to the bound by clients */
+    double seconds;                    /* of the phase, from its opening */
+    double seconds_train, seconds_encode, seconds_upload;  /* means over clients */
+    double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
+    double seconds_step, seconds_evaluate, seconds_checkpoint;
+    char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
+} fedge_round_summary;
+
+typedef struct fedge_global {
+    const fedge_job *job;
+    const fedge_plan *plan; /* &job->plan */
+    const fedge_log *log;
+    fedge_state state;
+    fedge_run run;
+    fedge_device devices[FEDGE_GLOBAL_MAX_DEVICES];
+    uint32_t num_devices;
+    const fedge_strategy_ops *strategy;
+    void *strategy_state;
+    float *values; /* the model: schema->num_elements */
+    int64_t *sums; /* where devices' sums are joined: schema->num_elements */
+    fedge_evaluator *evaluator;
+    fedge_round_log round_log;
+    fedge_checkpoint checkpoint; /* the last one */
+    uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
+    size_t model_size;
+} fedge_global;
+
+/* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
+ * closed again; the accepted updates of an open phase are on the devices. *recovery has what the
+ * round machine needs (and the open journal); its owner calls fedge_recovery_fini. */
+FEDGE_MUST_USE fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
+                                              const char *job_text, size_t job_size,
+                                              const char *state_dir, bool new_run,
+                                              const fedge_log *log, fedge_recovery *recovery,
+                                              fedge_error *err);
+/* Also after a failed open. */
+void fedge_global_close(fedge_global *global);
+
+/* The model file of the last checkpoint; ownership passes to the caller (malloc'ed). */
+uint8_t *fedge_global_take_model(fedge_global *global, size_t *size);
+
+/* Closer's thread: ends the training phase of [journal], whose accepted updates are all on the
+ * devices, with a step, an evaluation, a line in rounds.jsonl and a checkpoint. The caller has set
+ * round, attempt, bytes, seconds and the workers' times in [summary]; the rest is filled. */
+FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
+                                              fedge_round_summary *summary, fedge_error *err);
+/* Closer's thread: drops a phase that failed. */
+FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
+                                              fedge_error *err);
+/* Closer's thread: the line of an evaluation phase. */
+FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
+                                                        const fedge_round_summary *summary,
+                                                        fedge_error *err);
+
+/* The weight of an update: its examples, at most the job's max-weight, at least 1. */
+uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload);
+
+/* The metric named [name] of an upload, or NaN. */
+double fedge_upload_metric(const fedge_upload *upload, const char *name);
+
+#endif

@@ -1,0 +1,88 @@
+/* Ingest workers: from the bytes of an upload to a validated, durable, summed update.
+ *
+ *   write  bytes go to the task's slot in the journal as they arrive
+ *   finish read back, inflated, decoded and checked against every bound, appended to the journal's
+ *          log, added to the sum; acknowledged after the next sync, which covers all updates that
+ *          were waiting (group commit)
+ *
+ * All jobs of one slot run on one worker, in order. A worker holds one update at a time: memory is
+ * workers × model, whatever the number of clients. Each queue has a limit in bytes; who exceeds it
+ * is told, and stops reading from the peer.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_INGEST_H
+#define FEDGE_AGGREGATOR_SERVER_INGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/reduce/device.h"
+#include "aggregator/server/mailbox.h"
+#include "aggregator/store/journal.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+#include "edge/io/protocol.h"
+
+#define FEDGE_INGEST_MAX_WORKERS 64
+#define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* per worker */
+#define FEDGE_INGEST_MAX_GROUP 64                    /* updates per sync */
+
+typedef struct fedge_ingest fedge_ingest;
+
+/* [plan], [devices] and [mailbox] outlive the workers. Worker i sums on device i mod num_devices.
+ */
+FEDGE_MUST_USE fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
+                                             fedge_device *devices, uint32_t num_devices,
+                                             fedge_mailbox *mailbox, uint32_t num_workers,
+                                             fedge_error *err);
+/* Waits for the queues to empty, then ends the threads. NULL is fine. */
+void fedge_ingest_free(fedge_ingest *ingest);
+
+/* Queues bytes for a slot. [data] is copied. *full is set when the worker's queue is over its
+ * limit: stop reading from this peer until FEDGE_MAIL_RELIEVED. [journal] stays open until a flush.
+ */
+FEDGE_MUST_USE fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal,
+                                               uint32_t slot, uint64_t task_id, uint64_t offset,
+                                               const uint8_t *data, uint32_t size, bool *full,
+                                               fedge_error *err);
+
+/* An upload, as described by its client. */
+typedef struct fedge_ingest_upload {
+    fedge_upload upload;
+    uint32_t weight; /* FedAvg weight, 1 to the job's maximum */
+    uint32_t meta_size;
+    char meta[FEDGE_MESSAGE_MAX_META]; /* the UPLOAD's JSON, as received */
+} fedge_ingest_upload;
+
+/* Queues the end of an upload; FEDGE_MAIL_VALIDATED follows. Takes ownership of [upload]
+ * (malloc'ed), also on failure. [bounds_log2] (one per tensor) stays valid until a flush. */
+FEDGE_MUST_USE fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal,
+                                                uint32_t slot, fedge_ingest_upload *upload,
+                                                const int8_t *bounds_log2, fedge_error *err);
+
+/* Queues the record that a slot has a new task, behind all that was queued for the old one. */
+FEDGE_MUST_USE fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_journal *journal,
+                                                uint32_t slot, const fedge_journal_task *task,
+                                                fedge_error *err);
+
+/* Queues that the slot's upload begins anew. */
+FEDGE_MUST_USE fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal,
+                                                uint32_t slot, uint64_t task_id, fedge_error *err);
+
+/* Waits until everything queued before has been carried out, synced and mailed. Not on a worker. */
+void fedge_ingest_flush(fedge_ingest *ingest);
+
+/* Reads an accepted update of [journal] back and adds it to [device]: recovery's half of finish. */
+FEDGE_MUST_USE fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_device *device,
+                                                fedge_journal *journal, uint32_t slot,
+                                                const fedge_upload *upload,
+                                                const int8_t *bounds_log2, uint32_t weight,
+                                                fedge_error *err);
+
+typedef struct fedge_ingest_stats {
+    uint64_t queued_bytes;
+    uint64_t validate_ns, journal_ns, sum_ns; /* summed over workers since the start */
+} fedge_ingest_stats;
+void fedge_ingest_get_stats(const fedge_ingest *ingest, fedge_ingest_stats *stats);
+
+#endif
