@@ -1,0 +1,248 @@
+/* Rounds of local training: order, steps, short batches, cancelling, learning. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "edge/train/trainer.h"
+#include "tests/edge/train/support.h"
+
+enum { NUM_EXAMPLES = 23, FEATURES = 6, BATCH = 5 };
+
+/* Two separable clouds; remembers what was read. */
+typedef struct data {
+    float x[NUM_EXAMPLES][FEATURES];
+    int32_t labels[NUM_EXAMPLES];
+    uint32_t order[4096], num_read;
+    uint32_t sizes[1024], num_batches;
+    uint32_t fail_at; /* the batch that cannot be read, from 1; 0: none */
+} data;
+
+static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n, float *x,
+                                  int32_t *labels, fedge_error *err)
+{
+    data *from = user;
+    from->sizes[from->num_batches++] = n;
+    if (from->num_batches == from->fail_at) {
+        return fedge_fail(err, FEDGE_IO, "the card is gone");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(indices[i] < NUM_EXAMPLES);
+        from->order[from->num_read++] = indices[i];
+        memcpy(x + (size_t)i * FEATURES, from->x[indices[i]], sizeof from->x[0]);
+        labels[i] = from->labels[indices[i]];
+    }
+    return FEDGE_OK;
+}
+
+typedef struct fixture {
+    fedge_model_spec spec;
+    test_model self;
+    data data;
+    fedge_examples examples;
+    void *scratch;
+    size_t scratch_size;
+    fedge_trainer_result result;
+    fedge_error err;
+} fixture;
+
+static fixture *open_fixture(void)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    spec_input(&f->spec, 1, FEATURES, 0, 0);
+    spec_linear(&f->spec, FEATURES, 8);
+    spec_relu(&f->spec);
+    spec_linear(&f->spec, 8, 2);
+    const fedge_model_options options = {.max_batch = BATCH, .training = true};
+    model_open(&f->self, &f->spec, &options, 3, 0);
+    fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (int i = 0; i < NUM_EXAMPLES; i++) {
+        f->data.labels[i] = i % 2;
+        for (int k = 0; k < FEATURES; k++) {
+            f->data.x[i][k] = (float)fedge_rng_normal(&rng) * 0.3f + (i % 2 == 0 ? -1.0f : 1.0f);
+        }
+    }
+    f->examples = (fedge_examples){&f->data, NUM_EXAMPLES, read_examples};
+    f->scratch_size = fedge_trainer_scratch_size(&f->spec, NUM_EXAMPLES, BATCH);
+    f->scratch = aligned_alloc(64, f->scratch_size);
+    assert_non_null(f->scratch);
+    return f;
+}
+
+static void close_fixture(fixture *f)
+{
+    free(f->scratch);
+    model_close(&f->self);
+    free(f);
+}
+
+static fedge_trainer_config config(uint32_t round, uint32_t epochs, uint32_t steps)
+{
+    return (fedge_trainer_config){.seed = 9,
+                                  .round = round,
+                                  .client_index = 4,
+                                  .local_epochs = epochs,
+                                  .local_steps = steps,
+                                  .batch_size = BATCH,
+                                  .sgd = {.learning_rate = 0.1f}};
+}
+
+static fedge_status run(fixture *f, fedge_trainer_config with)
+{
+    return fedge_trainer_run(f->self.model, &f->examples, &with, f->scratch, f->scratch_size, NULL,
+                             NULL, &f->result, &f->err);
+}
+
+static void test_epochs(void **state)
+{
+    (void)state;
+    fixture *f = open_fixture();
+    assert_int_equal(run(f, config(1, 2, 0)), FEDGE_OK);
+    assert_int_equal(f->result.num_examples, NUM_EXAMPLES);
+    assert_int_equal(f->result.num_steps, 10);
+    assert_int_equal(f->result.num_seen, 2 * NUM_EXAMPLES);
+    assert_true(f->result.loss_sum > 0.0 && f->result.correct <= f->result.num_seen);
+    static const uint32_t sizes[] = {5, 5, 5, 5, 3, 5, 5, 5, 5, 3};
+    assert_memory_equal(f->data.sizes, sizes, sizeof sizes);
+    for (int epoch = 0; epoch < 2; epoch++) { /* each example once per epoch */
+        uint32_t seen[NUM_EXAMPLES] = {0};
+        for (int i = 0; i < NUM_EXAMPLES; i++) {
+            seen[f->data.order[epoch * NUM_EXAMPLES + i]]++;
+        }
+        for (int i = 0; i < NUM_EXAMPLES; i++) {
+            assert_int_equal(seen[i], 1);
+        }
+    }
+    assert_memory_not_equal(f->data.order, f->data.order + NUM_EXAMPLES,
+                            NUM_EXAMPLES * sizeof f->data.order[0]);
+    close_fixture(f);
+}
+
+static void test_local_steps(void **state)
+{
+    (void)state;
+    fixture *f = open_fixture();
+    assert_int_equal(run(f, config(1, 1, 7)), FEDGE_OK); /* local_epochs is not read */
+    assert_int_equal(f->result.num_steps, 7);
+    assert_int_equal(f->result.num_seen, NUM_EXAMPLES + 10);
+    fixture *g = open_fixture();
+    assert_int_equal(run(g, config(1, 2, 0)), FEDGE_OK);
+    assert_memory_equal(f->data.order, g->data.order,
+                        (NUM_EXAMPLES + 10) * sizeof f->data.order[0]);
+    close_fixture(g);
+    close_fixture(f);
+}
+
+static void test_same_round_same_bits(void **state)
+{
+    (void)state;
+    fixture *f = open_fixture(), *g = open_fixture();
+    const size_t bytes = fedge_model_num_values(f->self.model) * sizeof(float);
+    assert_int_equal(run(f, config(2, 3, 0)), FEDGE_OK);
+    assert_int_equal(run(g, config(2, 3, 0)), FEDGE_OK);
+    assert_memory_equal(fedge_model_values(f->self.model), fedge_model_values(g->self.model),
+                        bytes);
+    assert_true(f->result.loss_sum == g->result.loss_sum);
+    close_fixture(g);
+    g = open_fixture();
+    assert_int_equal(run(g, config(3, 3, 0)), FEDGE_OK); /* another round, another order */
+    assert_memory_not_equal(f->data.order, g->data.order, NUM_EXAMPLES * sizeof(uint32_t));
+    assert_memory_not_equal(fedge_model_values(f->self.model), fedge_model_values(g->self.model),
+                            bytes);
+    close_fixture(g);
+    close_fixture(f);
+}
+
+static void test_learning(void **state)
+{
+    (void)state;
+    fixture *f = open_fixture();
+    fedge_trainer_result before, after;
+    assert_int_equal(fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, f->scratch,
+                                            f->scratch_size, NULL, NULL, &before, &f->err),
+                     FEDGE_OK);
+    assert_true(before.num_steps == 0 && before.num_seen == NUM_EXAMPLES &&
+                before.num_examples == NUM_EXAMPLES);
+    for (uint32_t i = 0; i < NUM_EXAMPLES; i++) { /* in order */
+        assert_int_equal(f->data.order[i], i);
+    }
+    assert_int_equal(run(f, config(1, 20, 0)), FEDGE_OK);
+    assert_int_equal(fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, f->scratch,
+                                            f->scratch_size, NULL, NULL, &after, &f->err),
+                     FEDGE_OK);
+    assert_true(after.loss_sum < 0.1 * before.loss_sum);
+    assert_int_equal(after.correct, NUM_EXAMPLES);
+    close_fixture(f);
+}
+
+static bool cancel_at(void *user)
+{
+    uint32_t *left = user;
+    return (*left)-- == 0;
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    fixture *f = open_fixture();
+    const fedge_trainer_config with = config(1, 5, 0);
+    uint32_t left = 3;
+    assert_int_equal(fedge_trainer_run(f->self.model, &f->examples, &with, f->scratch,
+                                       f->scratch_size, cancel_at, &left, &f->result, &f->err),
+                     FEDGE_CANCELLED);
+    assert_int_equal(f->data.num_batches, 3);
+    left = 2;
+    assert_int_equal(fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, f->scratch,
+                                            f->scratch_size, cancel_at, &left, &f->result, &f->err),
+                     FEDGE_CANCELLED);
+    assert_int_equal(f->data.num_batches, 5);
+    close_fixture(f);
+}
+
+static void test_bad_runs(void **state)
+{
+    (void)state;
+    fixture *f = open_fixture();
+    fedge_trainer_config with = config(6, 1, 0);
+    f->scratch_size--;
+    assert_int_equal(run(f, with), FEDGE_TOO_BIG);
+    assert_non_null(strstr(f->err.message, "scratch"));
+    f->scratch_size++;
+    f->examples.num_examples = 0;
+    assert_int_equal(run(f, with), FEDGE_INVALID_ARGUMENT);
+    f->examples.num_examples = NUM_EXAMPLES;
+    with.batch_size = 0;
+    assert_int_equal(run(f, with), FEDGE_INVALID_ARGUMENT);
+    with.batch_size = BATCH + 1;
+    assert_int_equal(run(f, with), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(f->err.message, "batch_size is 6"));
+    assert_int_equal(run(f, config(6, 0, 0)), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(run(f, config(6, 65537, 0)), FEDGE_OUT_OF_RANGE);
+    assert_int_equal(run(f, config(6, 0, 65536u * 5 + 1)), FEDGE_OUT_OF_RANGE);
+    assert_int_equal(f->data.num_batches, 0);
+    f->data.fail_at = 3;
+    assert_int_equal(run(f, config(6, 1, 0)), FEDGE_IO);
+    assert_non_null(strstr(f->err.message, "round 6, step 3: the card is gone"));
+    f->data.fail_at = 0;
+    with = config(6, 50, 0);
+    with.sgd.learning_rate = 1e30f; /* diverges */
+    assert_int_equal(run(f, with), FEDGE_NOT_FINITE);
+    assert_non_null(strstr(f->err.message, "round 6, step "));
+    assert_int_equal(fedge_trainer_scratch_size(&f->spec, 23, 5), 128 + 64 + 128);
+    close_fixture(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epochs),   cmocka_unit_test(test_local_steps),
+        cmocka_unit_test(test_learning), cmocka_unit_test(test_same_round_same_bits),
+        cmocka_unit_test(test_cancel),   cmocka_unit_test(test_bad_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
