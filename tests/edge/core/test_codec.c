@@ -141,6 +141,25 @@ static void int8_rounds_once_and_to_even(void **state)
     }
 }
 
+/* Values exactly between two steps, for scales of all sizes: a quotient that is a little off on its
+ * way shows here. */
+static void int8_halfway_cases_are_exact(void **state)
+{
+    (void)state;
+    for (int32_t m = 1; m <= UINT16_MAX; m += 7) {
+        int32_t v[255];
+        int8_t q[255], plain[255];
+        for (int32_t k = -127; k < 127; k++)
+            v[k + 127] = (2 * k + 1) * 64 * m;
+        v[254] = 127 * 128 * m;
+        assert_int_equal(fedge_int8_encode(v, 255, q), m);
+        assert_int_equal(fedge_int8_encode_scalar(v, 255, plain), m);
+        for (int32_t k = -127; k < 127; k++)
+            assert_int_equal(q[k + 127], k % 2 == 0 ? k : k + 1);
+        assert_memory_equal(q, plain, sizeof q);
+    }
+}
+
 static void int8_at_its_edges(void **state)
 {
     (void)state;
@@ -344,6 +363,7 @@ int main(void)
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(none_keeps_every_bit_of_the_fixed_point_values),
         cmocka_unit_test(int8_rounds_once_and_to_even),
+        cmocka_unit_test(int8_halfway_cases_are_exact),
         cmocka_unit_test(int8_at_its_edges),
         cmocka_unit_test(int8_sections_round_trip),
         cmocka_unit_test(encoding_clamps_counts_and_refuses_nan),
