@@ -7,9 +7,9 @@
  *   int8   per tensor, blocks of 256 values: u16 scale m (little-endian) then the block's int8 q;
  *          v = q · m · 2^7 in units of 2^−F, |q| ≤ 127, so decoding rounds nothing.
  *          The last block of a tensor is short.                          1 + 2/256 bytes per value
- *          The encoder takes the smallest m with 127 · m · 2^7 ≥ max |v| of the block, at most 65535
- *          (0 for a block of zeros), and q = round-to-nearest-even(v / (m · 2^7)) cut to ±127.
- *          Limit: 127 · 65535 · 2^7 < 2^30, so the largest int8 value is 0.99217 · B.
+ *          The encoder takes the smallest m with 127 · m · 2^7 ≥ max |v| of the block, at most
+ * 65535 (0 for a block of zeros), and q = round-to-nearest-even(v / (m · 2^7)) cut to ±127. Limit:
+ * 127 · 65535 · 2^7 < 2^30, so the largest int8 value is 0.99217 · B.
  */
 #ifndef FEDGE_EDGE_CORE_CODEC_H
 #define FEDGE_EDGE_CORE_CODEC_H
@@ -41,8 +41,9 @@ typedef struct fedge_codec_stats {
 
 /* Encodes [values] (schema->num_elements floats) into exactly fedge_codec_size bytes at [out].
  * [bounds_log2]: b of each tensor, schema->num_tensors of them. Values over the bound are clamped
- * and counted in [stats] (set, not added to; may be NULL). FEDGE_NOT_FINITE when a value is NaN (the
- * message names tensor and index); FEDGE_INVALID_ARGUMENT for a bound outside fixed.h's range and when out_size is not the exact size. */
+ * and counted in [stats] (set, not added to; may be NULL). FEDGE_NOT_FINITE when a value is NaN
+ * (the message names tensor and index); FEDGE_INVALID_ARGUMENT for a bound outside fixed.h's range
+ * and when out_size is not the exact size. */
 FEDGE_MUST_USE fedge_status fedge_codec_encode(fedge_codec codec, const fedge_schema *schema,
                                                const int8_t *bounds_log2, const float *values,
                                                uint8_t *out, size_t out_size,

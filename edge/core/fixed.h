@@ -28,8 +28,8 @@
 void fedge_fixed_quantise(const float *x, size_t n, int bound_log2, int32_t *v, uint64_t *clamped,
                           uint64_t *not_finite);
 
-/* As above for values that must already obey the bound: FEDGE_NOT_FINITE or FEDGE_OUT_OF_RANGE names
- * the first index that does not. This is what the aggregator runs on received floats. */
+/* As above for values that must already obey the bound: FEDGE_NOT_FINITE or FEDGE_OUT_OF_RANGE
+ * names the first index that does not. This is what the aggregator runs on received floats. */
 FEDGE_MUST_USE fedge_status fedge_fixed_quantise_strict(const float *x, size_t n, int bound_log2,
                                                         int32_t *v, fedge_error *err);
 

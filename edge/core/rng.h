@@ -1,9 +1,9 @@
 /* Named randomness: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
  * 1, 2, 3", SC 2011), a counter-based generator.
  *
- * A stream is named by (seed, purpose, a, b, c). Drawing from one stream never touches another, so no
- * result depends on the order of threads, clients or rounds. Not for secrets: noise and masks come
- * from fedge_os_random.
+ * A stream is named by (seed, purpose, a, b, c). Drawing from one stream never touches another, so
+ * no result depends on the order of threads, clients or rounds. Not for secrets: noise and masks
+ * come from fedge_os_random.
  */
 #ifndef FEDGE_EDGE_CORE_RNG_H
 #define FEDGE_EDGE_CORE_RNG_H
@@ -35,7 +35,8 @@ void fedge_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t
 
 /* The stream named by its arguments, each combination a stream of its own of 2^34 words: the key is
  * the seed, the counter is (block number, purpose << 16 | c, a, b). */
-fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uint32_t b, uint16_t c);
+fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uint32_t b,
+                           uint16_t c);
 
 uint32_t fedge_rng_u32(fedge_rng *rng);
 uint64_t fedge_rng_u64(fedge_rng *rng);

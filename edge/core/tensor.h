@@ -14,9 +14,10 @@
 #include "edge/core/status.h"
 
 #define FEDGE_MAX_RANK 8
-#define FEDGE_MAX_TENSOR_NAME 96                  /* bytes with the terminating NUL */
-#define FEDGE_MAX_TENSORS 1024                    /* in one schema */
-#define FEDGE_MAX_ELEMENTS ((size_t)1 << 31)      /* in one schema: 8 GiB of float */
+#define FEDGE_MAX_TENSOR_NAME 96 /* bytes with the terminating NUL */
+#define FEDGE_MAX_TENSORS 1024   /* in one schema */
+/* In one schema: 8 GiB of float; so many that 8 bytes each still count in a size_t of 32 bits. */
+#define FEDGE_MAX_ELEMENTS ((size_t)1 << (sizeof(size_t) > 4 ? 31 : 28))
 
 typedef enum fedge_dtype {
     FEDGE_F32,
@@ -59,9 +60,9 @@ typedef struct fedge_schema {
 void fedge_schema_init(fedge_schema *schema, fedge_tensor_spec *storage, uint32_t capacity);
 
 /* Appends a tensor and computes its count and offset.
- * FEDGE_INVALID_ARGUMENT: empty, too long or repeated name, rank over FEDGE_MAX_RANK, a zero dimension.
- * FEDGE_TOO_BIG: no room in the array, or the sum of elements over FEDGE_MAX_ELEMENTS (checked
- * without overflow). The schema is unchanged on failure. */
+ * FEDGE_INVALID_ARGUMENT: empty, too long or repeated name, rank over FEDGE_MAX_RANK, a zero
+ * dimension. FEDGE_TOO_BIG: no room in the array, or the sum of elements over FEDGE_MAX_ELEMENTS
+ * (checked without overflow). The schema is unchanged on failure. */
 FEDGE_MUST_USE fedge_status fedge_schema_add(fedge_schema *schema, const char *name,
                                              fedge_dtype dtype, uint32_t rank,
                                              const uint32_t *shape, fedge_error *err);
