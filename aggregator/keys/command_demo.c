@@ -1,0 +1,234 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/keys/keys.h"
+#include "edge/core/ids.h"
+#include "edge/core/os.h"
+#include "secure/identity/ca.h"
+#include "secure/identity/registry.h"
+
+#define MAX_CLIENTS 10000
+
+static const char help[] =
+    "Usage: fedge-keys demo --out DIR --clients N [OPTION...]\n"
+    "\n"
+    "Makes everything for a demonstration on one machine: DIR/ca, DIR/trust, DIR/registry,\n"
+    "DIR/server, DIR/operator and DIR/clients/0000, 0001, ... (client I has index I). All keys\n"
+    "are made in one place, so this is not how to deploy.\n"
+    "\n"
+    "  --out DIR           must not hold an authority yet\n"
+    "  --clients N         1 to 10000\n"
+    "  --server-name NAME  the server's host name (default localhost); may be repeated\n"
+    "  --ip ADDRESS        the server's address (default 127.0.0.1); may be repeated\n"
+    "  --valid-days N      validity of all certificates (default 365)\n"
+    "  -h, --help          this text\n";
+
+typedef struct options {
+    const char *out;
+    const char *dns[FEDGE_X509_MAX_HOSTS + 1], *ip[FEDGE_X509_MAX_HOSTS + 1];
+    size_t num_dns, num_ip;
+    unsigned clients, days;
+} options;
+
+/* The demonstration while it is made. */
+typedef struct demo {
+    const options *given;
+    char registry_dir[FEDGE_OS_MAX_PATH];
+    fedge_ca *ca;
+    fedge_registry *registry;
+} demo;
+
+/* Writes DIR/NAME, mode 0600, without waiting for the disk: thousands of files would take minutes,
+ * and after a crash a demonstration is made again. */
+static fedge_status write_quickly(const char *dir, const char *name, const char *text,
+                                  fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    fedge_os_file file;
+    fedge_status status = fedge_x509_path(path, sizeof path, dir, name, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_os_write_at(&file, 0, text, strlen(text), err);
+    fedge_os_close(&file);
+    return status;
+}
+
+static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, fedge_error *err)
+{
+    fedge_certificate_info info;
+    fedge_registry_match match;
+    fedge_request request;
+    fedge_status status = fedge_request_read(request_pem, &request, err);
+    if (status == FEDGE_OK)
+        status = fedge_ca_sign(all->ca, &request, all->given->days, fedge_os_unix_ms(), chain_pem,
+                               &info, err);
+    if (status == FEDGE_OK)
+        status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE,
+                                    false, &match, err);
+    fedge_request_fini(&request);
+    return status;
+}
+
+/* Makes OUT/[place] with a key and a chain. */
+static fedge_status make_identity(demo *all, const char *place, fedge_request_names *names,
+                                  fedge_error *err)
+{
+    char dir[FEDGE_OS_MAX_PATH];
+    char id_text[FEDGE_UUID_TEXT];
+    fedge_device_id id;
+    char *key_pem = NULL;
+    char *request_pem = NULL;
+    char *chain_pem = NULL;
+    fedge_status status = fedge_x509_path(dir, sizeof dir, all->given->out, place, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_device_id_random(&id, err);
+    if (status != FEDGE_OK)
+        return status;
+    names->device_id = fedge_device_id_format(&id, id_text);
+    status = fedge_request_make(names, &key_pem, &request_pem, err);
+    if (status == FEDGE_OK)
+        status = sign(all, request_pem, &chain_pem, err);
+    if (status == FEDGE_OK)
+        status = write_quickly(dir, "key.pem", key_pem, err);
+    if (status == FEDGE_OK)
+        status = write_quickly(dir, "chain.pem", chain_pem, err);
+    fedge_request_wipe(key_pem);
+    free(request_pem);
+    free(chain_pem);
+    return status;
+}
+
+static fedge_status make_identities(demo *all, fedge_error *err)
+{
+    const options *given = all->given;
+    fedge_status status = FEDGE_OK;
+    for (unsigned i = 0; status == FEDGE_OK && i < given->clients; i++) {
+        char place[32];
+        char name[32];
+        snprintf(place, sizeof place, "clients/%04u", i);
+        snprintf(name, sizeof name, "client-%04u", i);
+        fedge_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
+        status = make_identity(all, place, &names, err);
+    }
+    fedge_request_names operator_names = {.name = "operator", .role = FEDGE_ROLE_OPERATOR};
+    fedge_request_names server_names = {.name = "server",
+                                        .role = FEDGE_ROLE_SERVER,
+                                        .dns = given->dns,
+                                        .num_dns = given->num_dns,
+                                        .ip = given->ip,
+                                        .num_ip = given->num_ip};
+    if (status == FEDGE_OK)
+        status = make_identity(all, "operator", &operator_names, err);
+    if (status == FEDGE_OK)
+        status = make_identity(all, "server", &server_names, err);
+    return status;
+}
+
+static fedge_status make_authority(demo *all, fedge_error *err)
+{
+    char ca_dir[FEDGE_OS_MAX_PATH];
+    char trust_dir[FEDGE_OS_MAX_PATH];
+    uint64_t root_end_ms;
+    uint64_t issuing_end_ms;
+    const char *out = all->given->out;
+    uint64_t now_ms = fedge_os_unix_ms();
+    fedge_status status = fedge_x509_path(ca_dir, sizeof ca_dir, out, "ca", err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_path(trust_dir, sizeof trust_dir, out, "trust", err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_path(all->registry_dir, sizeof all->registry_dir, out, "registry", err);
+    if (status == FEDGE_OK)
+        status = fedge_ca_create(ca_dir, "fedge demo", FEDGE_CA_ROOT_DAYS, FEDGE_CA_ISSUING_DAYS,
+                                 now_ms, &root_end_ms, &issuing_end_ms, err);
+    if (status == FEDGE_OK)
+        status = fedge_keys_trust_root(ca_dir, trust_dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_ca_load(ca_dir, now_ms, &all->ca, err);
+    return status;
+}
+
+static fedge_status run(const options *given, fedge_error *err)
+{
+    demo all = {.given = given};
+    int lock = -1;
+    fedge_status status = make_authority(&all, err);
+    if (status == FEDGE_OK)
+        status = fedge_registry_lock(all.registry_dir, &lock, err);
+    if (status == FEDGE_OK) {
+        status = fedge_registry_open(all.registry_dir, &all.registry, err);
+        if (status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0)
+            status = fedge_fail(err, FEDGE_EXISTS, "%s has devices already: name another directory",
+                                all.registry_dir);
+        if (status == FEDGE_OK)
+            status = make_identities(&all, err);
+        if (status == FEDGE_OK)
+            status = fedge_registry_save(all.registry, all.registry_dir, err);
+        fedge_os_unlock(lock);
+    }
+    fedge_registry_free(all.registry);
+    fedge_ca_free(all.ca);
+    if (status == FEDGE_OK)
+        printf("%s: authority, server, operator and %u clients; certificates expire in %u days\n",
+               given->out, given->clients, given->days);
+    return status;
+}
+
+int fedge_keys_demo(int argc, char **argv)
+{
+    enum { OUT = 256, CLIENTS, SERVER_NAME, IP, DAYS };
+    static const struct option long_options[] = {
+        {"out", required_argument, NULL, OUT},
+        {"clients", required_argument, NULL, CLIENTS},
+        {"server-name", required_argument, NULL, SERVER_NAME},
+        {"ip", required_argument, NULL, IP},
+        {"valid-days", required_argument, NULL, DAYS},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    options given = {.days = FEDGE_CA_LEAF_DAYS};
+    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
+        if (given.num_dns > FEDGE_X509_MAX_HOSTS || given.num_ip > FEDGE_X509_MAX_HOSTS)
+            return fedge_keys_usage("demo", "at most %d --server-name and --ip each",
+                                    FEDGE_X509_MAX_HOSTS);
+        switch (option) {
+        case OUT:
+            given.out = optarg;
+            break;
+        case CLIENTS:
+            if (!fedge_keys_number("demo", "clients", optarg, 1, MAX_CLIENTS, &given.clients))
+                return FEDGE_KEYS_USAGE;
+            break;
+        case SERVER_NAME:
+            given.dns[given.num_dns++] = optarg;
+            break;
+        case IP:
+            given.ip[given.num_ip++] = optarg;
+            break;
+        case DAYS:
+            if (!fedge_keys_number("demo", "valid-days", optarg, 1, FEDGE_CA_MAX_DAYS, &given.days))
+                return FEDGE_KEYS_USAGE;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return FEDGE_KEYS_OK;
+        default:
+            return fedge_keys_usage("demo", "wrong option");
+        }
+    }
+    if (given.out == NULL || given.clients == 0 || optind < argc)
+        return fedge_keys_usage("demo", optind < argc ? "unexpected argument"
+                                                      : "--out and --clients are needed");
+    if (given.num_dns == 0)
+        given.dns[given.num_dns++] = "localhost";
+    if (given.num_ip == 0)
+        given.ip[given.num_ip++] = "127.0.0.1";
+    fedge_error err;
+    fedge_status status = run(&given, &err);
+    return fedge_keys_end("demo", status, &err);
+}

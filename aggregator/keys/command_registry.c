@@ -1,0 +1,265 @@
+/* The commands that show and change the registry: list, revoke, activate. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/keys/keys.h"
+#include "edge/core/ids.h"
+#include "edge/core/os.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/registry.h"
+
+#define MIN_PREFIX 16 /* hex digits of a fingerprint that name it well enough */
+
+static const char list_help[] =
+    "Usage: fedge-keys list --registry DIR [--json]\n"
+    "\n"
+    "Shows every certificate: role, index, state, end of validity, device id, SHA-256, name.\n"
+    "\n"
+    "  --registry DIR  the registry\n"
+    "  --json          one JSON array of objects\n"
+    "  -h, --help      this text\n";
+
+static const char revoke_help[] =
+    "Usage: fedge-keys revoke --registry DIR WHICH\n"
+    "\n"
+    "Shuts out every certificate of a device, or one certificate. Send the aggregator SIGHUP\n"
+    "to have live connections dropped.\n"
+    "\n"
+    "  --registry DIR     the registry\n"
+    "  --device-id UUID   WHICH: the device with this id\n"
+    "  --name NAME        WHICH: the device with this name, if it is the only one\n"
+    "  --fingerprint HEX  WHICH: the certificate with this SHA-256 (16 digits or more)\n"
+    "  -h, --help         this text\n";
+
+static const char activate_help[] =
+    "Usage: fedge-keys activate --registry DIR WHICH\n"
+    "\n"
+    "Lets every certificate of a device, or one certificate, in: pending and revoked ones\n"
+    "become active. Send the aggregator SIGHUP to have it known.\n"
+    "\n"
+    "  --registry DIR     the registry\n"
+    "  --device-id UUID   WHICH: the device with this id\n"
+    "  --name NAME        WHICH: the device with this name, if it is the only one\n"
+    "  --fingerprint HEX  WHICH: the certificate with this SHA-256 (16 digits or more)\n"
+    "  -h, --help         this text\n";
+
+/* --- list
+ * ----------------------------------------------------------------------------------------- */
+
+typedef struct listing {
+    bool json;
+    unsigned count;
+} listing;
+
+static fedge_status print_row(void *user, fedge_registry_row *row, fedge_error *err)
+{
+    (void)err;
+    listing *list = user;
+    const fedge_registry_match *match = &row->match;
+    char end[FEDGE_CALENDAR_TEXT];
+    char hex[2 * FEDGE_FINGERPRINT_SIZE + 1];
+    fedge_calendar_text(row->not_after_ms, end);
+    fedge_hex_encode(row->fingerprint, FEDGE_FINGERPRINT_SIZE, hex);
+    const char *role = fedge_role_name(match->role);
+    const char *state = fedge_certificate_state_name(match->state);
+    if (list->json)
+        printf("%s\n{\"role\":\"%s\",\"index\":%" PRIu32 ",\"state\":\"%s\",\"expires\":\"%s\","
+               "\"device_id\":\"%s\",\"sha256\":\"%s\",\"name\":\"%s\"}",
+               list->count == 0 ? "" : ",", role, match->index, state, end, match->device_id, hex,
+               match->name);
+    else
+        printf("%-8s %6" PRIu32 " %-7s %s %s %.16s %s\n", role, match->index, state, end,
+               match->device_id, hex, match->name);
+    list->count++;
+    return FEDGE_OK;
+}
+
+static fedge_status run_list(const char *dir, bool json, fedge_error *err)
+{
+    listing list = {.json = json};
+    fedge_registry *registry = NULL;
+    fedge_status status = fedge_registry_load(dir, &registry, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (json)
+        putchar('[');
+    status = fedge_registry_visit(registry, print_row, &list, err);
+    if (json)
+        puts("\n]");
+    fedge_registry_free(registry);
+    return status;
+}
+
+int fedge_keys_list(int argc, char **argv)
+{
+    enum { REGISTRY = 256, JSON };
+    static const struct option long_options[] = {
+        {"registry", required_argument, NULL, REGISTRY},
+        {"json", no_argument, NULL, JSON},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    const char *dir = NULL;
+    bool json = false;
+    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
+        switch (option) {
+        case REGISTRY:
+            dir = optarg;
+            break;
+        case JSON:
+            json = true;
+            break;
+        case 'h':
+            fputs(list_help, stdout);
+            return FEDGE_KEYS_OK;
+        default:
+            return fedge_keys_usage("list", "wrong option");
+        }
+    }
+    if (dir == NULL || optind < argc)
+        return fedge_keys_usage("list",
+                                optind < argc ? "unexpected argument" : "--registry is needed");
+    fedge_error err;
+    fedge_status status = run_list(dir, json, &err);
+    return fedge_keys_end("list", status, &err);
+}
+
+/* --- revoke, activate
+ * ----------------------------------------------------------------------------- */
+
+/* Which certificates are meant (one of the three is set), and what becomes of them. */
+typedef struct change {
+    const char *device_id, *name, *fingerprint;
+    fedge_certificate_state state;
+    bool apply;                        /* else only looked for */
+    unsigned certificates, devices;    /* found */
+    char last_device[FEDGE_UUID_TEXT]; /* found last */
+} change;
+
+static bool is_meant(const change *wanted, const fedge_registry_row *row)
+{
+    char hex[2 * FEDGE_FINGERPRINT_SIZE + 1];
+    if (wanted->device_id != NULL)
+        return strcmp(wanted->device_id, row->match.device_id) == 0;
+    if (wanted->name != NULL)
+        return strcmp(wanted->name, row->match.name) == 0;
+    fedge_hex_encode(row->fingerprint, FEDGE_FINGERPRINT_SIZE, hex);
+    return strncmp(hex, wanted->fingerprint, strlen(wanted->fingerprint)) == 0;
+}
+
+static fedge_status visit_row(void *user, fedge_registry_row *row, fedge_error *err)
+{
+    (void)err;
+    change *wanted = user;
+    if (!is_meant(wanted, row))
+        return FEDGE_OK;
+    wanted->certificates++;
+    if (strcmp(wanted->last_device, row->match.device_id) != 0) {
+        memcpy(wanted->last_device, row->match.device_id, sizeof wanted->last_device);
+        wanted->devices++;
+    }
+    if (wanted->apply) {
+        row->match.state = wanted->state;
+        printf("%s: '%s', role %s, device %s\n", fedge_certificate_state_name(wanted->state),
+               row->match.name, fedge_role_name(row->match.role), row->match.device_id);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status change_loaded(const char *dir, fedge_registry *registry, change *wanted,
+                                  fedge_error *err)
+{
+    fedge_status status = fedge_registry_visit(registry, visit_row, wanted, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (wanted->certificates == 0)
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no such certificate", dir);
+    if (wanted->devices > 1)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%u devices fit: use --device-id ('fedge-keys list' shows them)",
+                          wanted->devices);
+    wanted->apply = true;
+    status = fedge_registry_visit(registry, visit_row, wanted, err);
+    return status == FEDGE_OK ? fedge_registry_save(registry, dir, err) : status;
+}
+
+static fedge_status run_change(const char *dir, change *wanted, fedge_error *err)
+{
+    int lock = -1;
+    fedge_registry *registry = NULL;
+    if (!fedge_os_exists(dir))
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s does not exist", dir);
+    fedge_status status = fedge_registry_lock(dir, &lock, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_registry_load(dir, &registry, err);
+    if (status == FEDGE_OK)
+        status = change_loaded(dir, registry, wanted, err);
+    fedge_registry_free(registry);
+    fedge_os_unlock(lock);
+    return status;
+}
+
+static int change_command(int argc, char **argv, const char *help, change *wanted)
+{
+    enum { REGISTRY = 256, DEVICE_ID, NAME, FINGERPRINT };
+    static const struct option long_options[] = {
+        {"registry", required_argument, NULL, REGISTRY},
+        {"device-id", required_argument, NULL, DEVICE_ID},
+        {"name", required_argument, NULL, NAME},
+        {"fingerprint", required_argument, NULL, FINGERPRINT},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    const char *dir = NULL;
+    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
+        switch (option) {
+        case REGISTRY:
+            dir = optarg;
+            break;
+        case DEVICE_ID:
+            wanted->device_id = optarg;
+            break;
+        case NAME:
+            wanted->name = optarg;
+            break;
+        case FINGERPRINT:
+            wanted->fingerprint = optarg;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return FEDGE_KEYS_OK;
+        default:
+            return fedge_keys_usage(argv[0], "wrong option");
+        }
+    }
+    int given =
+        (wanted->device_id != NULL) + (wanted->name != NULL) + (wanted->fingerprint != NULL);
+    if (optind < argc)
+        return fedge_keys_usage(argv[0], "unexpected argument '%s'", argv[optind]);
+    if (dir == NULL || given != 1)
+        return fedge_keys_usage(
+            argv[0], "--registry and one of --device-id, --name and --fingerprint are needed");
+    if (wanted->fingerprint != NULL &&
+        (strlen(wanted->fingerprint) < MIN_PREFIX ||
+         strspn(wanted->fingerprint, "0123456789abcdef") != strlen(wanted->fingerprint)))
+        return fedge_keys_usage(argv[0], "--fingerprint must be %d or more lower-case hex digits",
+                                MIN_PREFIX);
+    fedge_error err;
+    fedge_status status = run_change(dir, wanted, &err);
+    return fedge_keys_end(argv[0], status, &err);
+}
+
+int fedge_keys_revoke(int argc, char **argv)
+{
+    change wanted = {.state = FEDGE_CERTIFICATE_REVOKED};
+    return change_command(argc, argv, revoke_help, &wanted);
+}
+
+int fedge_keys_activate(int argc, char **argv)
+{
+    change wanted = {.state = FEDGE_CERTIFICATE_ACTIVE};
+    return change_command(argc, argv, activate_help, &wanted);
+}

@@ -1,0 +1,190 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/keys/keys.h"
+#include "edge/core/os.h"
+#include "secure/identity/ca.h"
+#include "secure/identity/registry.h"
+
+static const char help[] =
+    "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
+    "\n"
+    "Signs a request and registers the certificate. A request for renewal that the device's\n"
+    "present key has signed is known as such; any other request for a device that is already\n"
+    "registered is refused.\n"
+    "\n"
+    "  --ca DIR          the authority, made by 'fedge-keys ca'\n"
+    "  --registry DIR    the registry, made when missing\n"
+    "  --request FILE    what 'fedge-keys request' or 'renew' has written\n"
+    "  --out FILE        the chain to hand back (may replace DIR/chain.pem on the same machine)\n"
+    "  --role ROLE       refuse a request for another role\n"
+    "  --valid-days N    validity (default 365; never beyond the intermediate's)\n"
+    "  --pending         register as pending: 'fedge-keys activate' lets it in\n"
+    "  --renew           take it for a renewal without the present key's signature, after\n"
+    "                    making sure by other means that it is the device\n"
+    "  -h, --help        this text\n";
+
+typedef struct options {
+    const char *ca, *registry, *request, *out, *role;
+    unsigned days;
+    bool pending, renew;
+} options;
+
+/* Whether [request] is a renewal by a certificate that is good. */
+static fedge_status check_renewal(const fedge_registry *registry, const fedge_request *request,
+                                  bool *renewal, fedge_error *err)
+{
+    if (!request->renews || *renewal)
+        return FEDGE_OK;
+    fedge_registry_match match;
+    fedge_status status = fedge_registry_find(registry, request->present.fingerprint, &match, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "the certificate to renew is unknown");
+    if (match.state != FEDGE_CERTIFICATE_ACTIVE ||
+        strcmp(match.device_id, request->present.device_id) != 0)
+        return fedge_fail(err, FEDGE_REVOKED, "the certificate to renew, of '%s', is %s",
+                          match.name, fedge_certificate_state_name(match.state));
+    *renewal = true;
+    return FEDGE_OK;
+}
+
+static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registry *registry,
+                         const fedge_request *request, fedge_error *err)
+{
+    char *chain_pem = NULL;
+    fedge_certificate_info info;
+    fedge_registry_match match;
+    bool renewal = given->renew;
+    fedge_status status = check_renewal(registry, request, &renewal, err);
+    if (status == FEDGE_OK)
+        status =
+            fedge_ca_sign(ca, request, given->days, fedge_os_unix_ms(), &chain_pem, &info, err);
+    if (status == FEDGE_OK)
+        status = fedge_registry_add(registry, &info, request->name,
+                                    given->pending ? FEDGE_CERTIFICATE_PENDING
+                                                   : FEDGE_CERTIFICATE_ACTIVE,
+                                    renewal, &match, err);
+    if (status == FEDGE_EXISTS)
+        status = fedge_error_prefix(err, status,
+                                    "not a renewal ('fedge-keys renew' on the device makes one)");
+    if (status == FEDGE_OK)
+        status = fedge_os_write_file(given->out, chain_pem, strlen(chain_pem), 0644, err);
+    if (status == FEDGE_OK) {
+        status = fedge_registry_save(registry, given->registry, err);
+        if (status != FEDGE_OK && fedge_os_remove(given->out, NULL) != FEDGE_OK)
+            status =
+                fedge_error_prefix(err, status, "remove %s, which is not registered", given->out);
+    }
+    free(chain_pem);
+    if (status == FEDGE_OK) {
+        printf("%s '%s', %s, index %u: ", renewal ? "renewed" : "signed", match.name,
+               fedge_certificate_state_name(match.state), match.index);
+        fedge_keys_print_certificate(&info);
+    }
+    return status;
+}
+
+static fedge_status read_request(const options *given, fedge_request *request, fedge_error *err)
+{
+    uint8_t *pem = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_os_read_file(given->request, FEDGE_X509_MAX_PEM, &pem, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_request_read((const char *)pem, request, err);
+    free(pem);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "%s", given->request);
+    if (given->role != NULL && strcmp(given->role, fedge_role_name(request->names.role)) != 0)
+        return fedge_fail(err, FEDGE_DENIED, "%s asks for role %s, not %s", given->request,
+                          fedge_role_name(request->names.role), given->role);
+    return FEDGE_OK;
+}
+
+static fedge_status run(const options *given, fedge_error *err)
+{
+    fedge_request request = {.renews = false};
+    fedge_ca *ca = NULL;
+    fedge_registry *registry = NULL;
+    int lock = -1;
+    mbedtls_x509_csr_init(&request.csr);
+    fedge_status status = read_request(given, &request, err);
+    if (status == FEDGE_OK)
+        status = fedge_ca_load(given->ca, fedge_os_unix_ms(), &ca, err);
+    if (status == FEDGE_OK)
+        status = fedge_registry_lock(given->registry, &lock, err);
+    if (status == FEDGE_OK) {
+        status = fedge_registry_open(given->registry, &registry, err);
+        if (status == FEDGE_OK)
+            status = sign(given, ca, registry, &request, err);
+        fedge_os_unlock(lock);
+    }
+    fedge_registry_free(registry);
+    fedge_ca_free(ca);
+    fedge_request_fini(&request);
+    return status;
+}
+
+int fedge_keys_sign(int argc, char **argv)
+{
+    enum { CA = 256, REGISTRY, REQUEST, OUT, ROLE, DAYS, PENDING, RENEW };
+    static const struct option long_options[] = {
+        {"ca", required_argument, NULL, CA},
+        {"registry", required_argument, NULL, REGISTRY},
+        {"request", required_argument, NULL, REQUEST},
+        {"out", required_argument, NULL, OUT},
+        {"role", required_argument, NULL, ROLE},
+        {"valid-days", required_argument, NULL, DAYS},
+        {"pending", no_argument, NULL, PENDING},
+        {"renew", no_argument, NULL, RENEW},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    options given = {.days = FEDGE_CA_LEAF_DAYS};
+    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
+        switch (option) {
+        case CA:
+            given.ca = optarg;
+            break;
+        case REGISTRY:
+            given.registry = optarg;
+            break;
+        case REQUEST:
+            given.request = optarg;
+            break;
+        case OUT:
+            given.out = optarg;
+            break;
+        case ROLE:
+            given.role = optarg;
+            break;
+        case DAYS:
+            if (!fedge_keys_number("sign", "valid-days", optarg, 1, FEDGE_CA_MAX_DAYS, &given.days))
+                return FEDGE_KEYS_USAGE;
+            break;
+        case PENDING:
+            given.pending = true;
+            break;
+        case RENEW:
+            given.renew = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return FEDGE_KEYS_OK;
+        default:
+            return fedge_keys_usage("sign", "wrong option");
+        }
+    }
+    if (optind < argc)
+        return fedge_keys_usage("sign", "unexpected argument");
+    if (given.ca == NULL || given.registry == NULL || given.request == NULL || given.out == NULL)
+        return fedge_keys_usage("sign", "--ca, --registry, --request and --out are needed");
+    fedge_error err;
+    fedge_role role;
+    if (given.role != NULL && fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)
+        return fedge_keys_usage("sign", "%s", err.message);
+    fedge_status status = run(&given, &err);
+    return fedge_keys_end("sign", status, &err);
+}

@@ -1,0 +1,414 @@
+#include "secure/identity/ca.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mbedtls/oid.h>
+#include <mbedtls/pk.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/os.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/x509.h"
+
+#define SERIAL_SIZE 16
+#define MAX_CA_NAME 40
+#define NOT_A_CA (-1)
+
+struct fedge_ca {
+    mbedtls_x509_crt certificate;
+    mbedtls_pk_context key;
+    char *pem; /* of the certificate */
+};
+
+/* --- writing one certificate
+ * ---------------------------------------------------------------------- */
+
+/* What a certificate will say. */
+typedef struct content {
+    const char *subject;            /* "CN=…" */
+    const char *issuer;             /* "CN=…" */
+    mbedtls_pk_context *key;        /* the subject's */
+    mbedtls_pk_context *issuer_key; /* the same for a root */
+    int path_length;                /* of an authority, or NOT_A_CA */
+    const fedge_x509_names *names;  /* NULL for an authority */
+    uint64_t now_ms, not_after_ms;
+} content;
+
+static int set_serial(mbedtls_x509write_cert *writer)
+{
+    unsigned char serial[SERIAL_SIZE];
+    int code = fedge_x509_random(NULL, serial, sizeof serial);
+    if (code != 0)
+        return code;
+    serial[0] = (unsigned char)((serial[0] & 0x7f) | 0x40); /* positive, and no leading zero */
+    return mbedtls_x509write_crt_set_serial_raw(writer, serial, sizeof serial);
+}
+
+static int set_validity(mbedtls_x509write_cert *writer, uint64_t from_ms, uint64_t to_ms)
+{
+    char text[2][32];
+    const uint64_t times[2] = {from_ms, to_ms};
+    for (int i = 0; i < 2; i++) {
+        fedge_calendar at = fedge_calendar_from_ms(times[i]);
+        snprintf(text[i], sizeof text[i], "%04d%02d%02d%02d%02d%02d", at.year % 10000,
+                 at.month % 100, at.day % 100, at.hour % 100, at.minute % 100, at.second % 100);
+    }
+    return mbedtls_x509write_crt_set_validity(writer, text[0], text[1]);
+}
+
+/* Extended key usage and names of a certificate that is not an authority's. */
+static int set_leaf_extensions(mbedtls_x509write_cert *writer, const fedge_x509_names *names)
+{
+    mbedtls_asn1_sequence usage = {0};
+    usage.buf.tag = MBEDTLS_ASN1_OID;
+    /* Both object identifiers are as long. */
+    usage.buf.len = MBEDTLS_OID_SIZE(MBEDTLS_OID_CLIENT_AUTH);
+    usage.buf.p =
+        (unsigned char *)(uintptr_t)(names->role == FEDGE_ROLE_SERVER ? MBEDTLS_OID_SERVER_AUTH
+                                                                      : MBEDTLS_OID_CLIENT_AUTH);
+    fedge_x509_san_nodes list;
+    fedge_x509_names_list(names, &list);
+    int code = mbedtls_x509write_crt_set_ext_key_usage(writer, &usage);
+    if (code == 0)
+        code = mbedtls_x509write_crt_set_subject_alternative_name(writer, list.nodes);
+    return code;
+}
+
+static int fill(mbedtls_x509write_cert *writer, const content *what)
+{
+    bool is_ca = what->path_length != NOT_A_CA;
+    mbedtls_x509write_crt_set_version(writer, MBEDTLS_X509_CRT_VERSION_3);
+    mbedtls_x509write_crt_set_md_alg(writer, MBEDTLS_MD_SHA256);
+    mbedtls_x509write_crt_set_subject_key(writer, what->key);
+    mbedtls_x509write_crt_set_issuer_key(writer, what->issuer_key);
+    int code = mbedtls_x509write_crt_set_subject_name(writer, what->subject);
+    if (code == 0)
+        code = mbedtls_x509write_crt_set_issuer_name(writer, what->issuer);
+    if (code == 0)
+        code = set_serial(writer);
+    if (code == 0)
+        code = set_validity(writer, what->now_ms - FEDGE_CA_BACKDATE_MS, what->not_after_ms);
+    if (code == 0)
+        code = mbedtls_x509write_crt_set_basic_constraints(writer, is_ca, what->path_length);
+    if (code == 0)
+        code = mbedtls_x509write_crt_set_key_usage(
+            writer, is_ca ? MBEDTLS_X509_KU_KEY_CERT_SIGN | MBEDTLS_X509_KU_CRL_SIGN
+                          : MBEDTLS_X509_KU_DIGITAL_SIGNATURE);
+    if (code == 0)
+        code = mbedtls_x509write_crt_set_subject_key_identifier(writer);
+    if (code == 0)
+        code = mbedtls_x509write_crt_set_authority_key_identifier(writer);
+    if (code == 0 && !is_ca)
+        code = set_leaf_extensions(writer, what->names);
+    return code;
+}
+
+/* Appends the certificate as PEM to [out]; a NUL follows. */
+static fedge_status write_certificate(const content *what, fedge_buffer *out, fedge_error *err)
+{
+    uint8_t *room = NULL;
+    fedge_status status = fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err);
+    if (status != FEDGE_OK)
+        return status;
+    mbedtls_x509write_cert writer;
+    mbedtls_x509write_crt_init(&writer);
+    int code = fill(&writer, what);
+    if (code == 0)
+        code = mbedtls_x509write_crt_pem(&writer, room, FEDGE_X509_MAX_PEM / 2, fedge_x509_random,
+                                         NULL);
+    mbedtls_x509write_crt_free(&writer);
+    if (code != 0)
+        return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write the certificate");
+    out->size += strlen((const char *)room);
+    return FEDGE_OK;
+}
+
+/* --- the authority's files
+ * ------------------------------------------------------------------------ */
+
+static fedge_status check_days(unsigned days, fedge_error *err)
+{
+    if (days == 0 || days > FEDGE_CA_MAX_DAYS)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "validity must be 1 to %d days, not %u",
+                          FEDGE_CA_MAX_DAYS, days);
+    return FEDGE_OK;
+}
+
+/* "CN=NAME KIND 1f3c": the digits keep successive authorities apart in people's eyes. */
+static fedge_status make_subject(const char *name, const char *kind, char *out, size_t size,
+                                 fedge_error *err)
+{
+    uint8_t bytes[2];
+    if (!fedge_name_valid(name) || strlen(name) > MAX_CA_NAME)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the authority's name '%.60s' is not 1 to %d letters, digits and "
+                          "' ._:@-'",
+                          name, MAX_CA_NAME);
+    fedge_status status = fedge_os_random(bytes, sizeof bytes, err);
+    if (status == FEDGE_OK)
+        snprintf(out, size, "CN=%s %s %02x%02x", name, kind, bytes[0], bytes[1]);
+    return status;
+}
+
+static fedge_status save(const char *dir, const char *name, const char *text, unsigned mode,
+                         fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    fedge_status status = fedge_x509_path(path, sizeof path, dir, name, err);
+    return status == FEDGE_OK ? fedge_os_write_file(path, text, strlen(text), mode, err) : status;
+}
+
+/* Writes a key, then the certificate that belongs to it. */
+static fedge_status save_pair(const char *dir, const char *key_name, const mbedtls_pk_context *key,
+                              const char *certificate_name, const char *certificate,
+                              fedge_error *err)
+{
+    char *text = NULL;
+    fedge_status status = fedge_x509_key_text(key, &text, err);
+    if (status == FEDGE_OK)
+        status = save(dir, key_name, text, 0600, err);
+    fedge_request_wipe(text);
+    return status == FEDGE_OK ? save(dir, certificate_name, certificate, 0644, err) : status;
+}
+
+/* Loads DIR/[certificate_name] and its key and checks that they are a pair that is still valid. */
+static fedge_status load_pair(const char *dir, const char *key_name, const char *certificate_name,
+                              uint64_t now_ms, fedge_ca *ca, fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    uint8_t *data = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_x509_path(path, sizeof path, dir, certificate_name, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    ca->pem = (char *)data;
+    status = fedge_x509_parse_chain(ca->pem, path, &ca->certificate, err);
+    if (status == FEDGE_OK && fedge_x509_ms(&ca->certificate.valid_to) < now_ms)
+        status = fedge_fail(err, FEDGE_EXPIRED, "%s has expired", path);
+    if (status == FEDGE_OK)
+        status = fedge_x509_path(path, sizeof path, dir, key_name, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_check_private(path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    int code = mbedtls_pk_parse_key(&ca->key, data, size + 1, NULL, 0, fedge_x509_random, NULL);
+    fedge_request_wipe((char *)data);
+    if (code != 0)
+        return fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
+    if (mbedtls_pk_check_pair(&ca->certificate.pk, &ca->key, fedge_x509_random, NULL) != 0)
+        return fedge_fail(err, FEDGE_MISMATCH, "%s does not belong to %s/%s", path, dir,
+                          certificate_name);
+    return FEDGE_OK;
+}
+
+static fedge_status ca_new(fedge_ca **ca, fedge_error *err)
+{
+    *ca = calloc(1, sizeof **ca);
+    if (*ca == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an authority");
+    mbedtls_x509_crt_init(&(*ca)->certificate);
+    mbedtls_pk_init(&(*ca)->key);
+    return FEDGE_OK;
+}
+
+void fedge_ca_free(fedge_ca *ca)
+{
+    if (ca == NULL)
+        return;
+    mbedtls_pk_free(&ca->key);
+    mbedtls_x509_crt_free(&ca->certificate);
+    free(ca->pem);
+    free(ca);
+}
+
+fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedge_error *err)
+{
+    fedge_status status = ca_new(ca, err);
+    if (status == FEDGE_OK)
+        status = load_pair(dir, "issuing-key.pem", "issuing.pem", now_ms, *ca, err);
+    if (status == FEDGE_OK)
+        return status;
+    fedge_ca_free(*ca);
+    *ca = NULL;
+    if (status == FEDGE_NOT_FOUND)
+        return fedge_error_prefix(err, status, "%s is not an authority ('fedge-keys ca' makes one)",
+                                  dir);
+    if (status == FEDGE_EXPIRED)
+        return fedge_error_prefix(err, status,
+                                  "make a new intermediate ('fedge-keys ca --renew-issuing')");
+    return status;
+}
+
+/* --- making them
+ * ---------------------------------------------------------------------------------- */
+
+/* A new intermediate under [root], written to DIR. */
+static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *root, unsigned days,
+                                 uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
+{
+    char subject[FEDGE_X509_MAX_SUBJECT];
+    char issuer[FEDGE_X509_MAX_SUBJECT];
+    fedge_x509_subject(&root->certificate.subject, issuer, sizeof issuer);
+    fedge_status status = make_subject(name, "issuing", subject, sizeof subject, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint64_t root_end_ms = fedge_x509_ms(&root->certificate.valid_to);
+    *end_ms = now_ms + days * FEDGE_DAY_MS;
+    *end_ms = *end_ms < root_end_ms ? *end_ms : root_end_ms;
+    mbedtls_pk_context key;
+    fedge_buffer out;
+    mbedtls_pk_init(&key);
+    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
+    status = fedge_x509_make_key(&key, err);
+    const content what = {.subject = subject,
+                          .issuer = issuer,
+                          .key = &key,
+                          .issuer_key = &root->key,
+                          .path_length = 0,
+                          .now_ms = now_ms,
+                          .not_after_ms = *end_ms};
+    if (status == FEDGE_OK)
+        status = write_certificate(&what, &out, err);
+    if (status == FEDGE_OK)
+        status =
+            save_pair(dir, "issuing-key.pem", &key, "issuing.pem", (const char *)out.data, err);
+    fedge_buffer_fini(&out);
+    mbedtls_pk_free(&key);
+    return status;
+}
+
+static fedge_status make_root(const char *dir, const char *name, unsigned days, uint64_t now_ms,
+                              uint64_t *end_ms, fedge_error *err)
+{
+    char subject[FEDGE_X509_MAX_SUBJECT];
+    fedge_status status = make_subject(name, "root", subject, sizeof subject, err);
+    if (status != FEDGE_OK)
+        return status;
+    *end_ms = now_ms + days * FEDGE_DAY_MS;
+    mbedtls_pk_context key;
+    fedge_buffer out;
+    mbedtls_pk_init(&key);
+    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
+    status = fedge_x509_make_key(&key, err);
+    const content what = {.subject = subject,
+                          .issuer = subject,
+                          .key = &key,
+                          .issuer_key = &key,
+                          .path_length = 1,
+                          .now_ms = now_ms,
+                          .not_after_ms = *end_ms};
+    if (status == FEDGE_OK)
+        status = write_certificate(&what, &out, err);
+    if (status == FEDGE_OK)
+        status = save_pair(dir, "root-key.pem", &key, "root.pem", (const char *)out.data, err);
+    fedge_buffer_fini(&out);
+    mbedtls_pk_free(&key);
+    return status;
+}
+
+fedge_status fedge_ca_renew_issuing(const char *dir, const char *name, unsigned issuing_days,
+                                    uint64_t now_ms, uint64_t *issuing_end_ms, fedge_error *err)
+{
+    fedge_status status = check_days(issuing_days, err);
+    fedge_ca *root = NULL;
+    if (status == FEDGE_OK)
+        status = ca_new(&root, err);
+    if (status == FEDGE_OK)
+        status = load_pair(dir, "root-key.pem", "root.pem", now_ms, root, err);
+    if (status == FEDGE_OK)
+        status = make_issuing(dir, name, root, issuing_days, now_ms, issuing_end_ms, err);
+    fedge_ca_free(root);
+    return status;
+}
+
+static fedge_status check_absent(const char *dir, fedge_error *err)
+{
+    static const char *const names[] = {"root.pem", "root-key.pem", "issuing.pem",
+                                        "issuing-key.pem"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[FEDGE_OS_MAX_PATH];
+        fedge_status status = fedge_x509_path(path, sizeof path, dir, names[i], err);
+        if (status != FEDGE_OK)
+            return status;
+        if (fedge_os_exists(path))
+            return fedge_fail(err, FEDGE_EXISTS,
+                              "%s exists: an authority is never overwritten; name another "
+                              "directory",
+                              path);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_ca_create(const char *dir, const char *name, unsigned root_days,
+                             unsigned issuing_days, uint64_t now_ms, uint64_t *root_end_ms,
+                             uint64_t *issuing_end_ms, fedge_error *err)
+{
+    fedge_status status = check_days(root_days, err);
+    if (status == FEDGE_OK)
+        status = check_absent(dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(dir, err);
+    if (status == FEDGE_OK)
+        status = make_root(dir, name, root_days, now_ms, root_end_ms, err);
+    if (status == FEDGE_OK)
+        status = fedge_ca_renew_issuing(dir, name, issuing_days, now_ms, issuing_end_ms, err);
+    return status;
+}
+
+/* --- signing
+ * -------------------------------------------------------------------------------------- */
+
+static fedge_status describe(const char *pem, fedge_certificate_info *info, fedge_error *err)
+{
+    mbedtls_x509_crt chain;
+    mbedtls_x509_crt_init(&chain);
+    fedge_status status = fedge_x509_parse_chain(pem, "the new certificate", &chain, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_info(&chain, info, err);
+    mbedtls_x509_crt_free(&chain);
+    return status;
+}
+
+fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_request *request, unsigned days,
+                           uint64_t now_ms, char **chain_pem, fedge_certificate_info *info,
+                           fedge_error *err)
+{
+    *chain_pem = NULL;
+    fedge_status status = check_days(days, err);
+    if (status != FEDGE_OK)
+        return status;
+    char subject[FEDGE_NAME_SIZE + 4];
+    char issuer[FEDGE_X509_MAX_SUBJECT];
+    snprintf(subject, sizeof subject, "CN=%s", request->name);
+    fedge_x509_subject(&ca->certificate.subject, issuer, sizeof issuer);
+    uint64_t end_ms = now_ms + days * FEDGE_DAY_MS;
+    uint64_t issuing_end_ms = fedge_x509_ms(&ca->certificate.valid_to);
+    /* mbedTLS reads both keys only, but asks for pointers that may write. */
+    const content what = {.subject = subject,
+                          .issuer = issuer,
+                          .key = (mbedtls_pk_context *)(uintptr_t)&request->csr.pk,
+                          .issuer_key = (mbedtls_pk_context *)(uintptr_t)&ca->key,
+                          .path_length = NOT_A_CA,
+                          .names = &request->names,
+                          .now_ms = now_ms,
+                          .not_after_ms = end_ms < issuing_end_ms ? end_ms : issuing_end_ms};
+    fedge_buffer out;
+    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
+    status = write_certificate(&what, &out, err);
+    if (status == FEDGE_OK)
+        status = describe((const char *)out.data, info, err);
+    if (status == FEDGE_OK)
+        status = fedge_buffer_append(&out, ca->pem, strlen(ca->pem) + 1, err);
+    if (status != FEDGE_OK) {
+        fedge_buffer_fini(&out);
+        return status;
+    }
+    *chain_pem = (char *)out.data;
+    return FEDGE_OK;
+}

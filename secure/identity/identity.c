@@ -1,0 +1,248 @@
+#include "secure/identity/identity.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mbedtls/pk.h>
+#include <mbedtls/platform_util.h>
+#include <mbedtls/sha256.h>
+
+#include "edge/core/ids.h"
+#include "edge/core/os.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/x509.h"
+
+#define MAX_TRUST_BYTES 1048576u /* of all roots together */
+
+static const char *const role_names[] = {
+    [FEDGE_ROLE_DEVICE] = "device",
+    [FEDGE_ROLE_SERVER] = "server",
+    [FEDGE_ROLE_OPERATOR] = "operator",
+    [FEDGE_ROLE_RELAY] = "relay",
+};
+_Static_assert(sizeof role_names / sizeof *role_names == FEDGE_ROLE_COUNT, "every role has a name");
+
+const char *fedge_role_name(fedge_role role)
+{
+    return (unsigned)role < FEDGE_ROLE_COUNT ? role_names[role] : NULL;
+}
+
+fedge_status fedge_role_from_name(const char *name, fedge_role *role, fedge_error *err)
+{
+    for (unsigned i = 0; i < FEDGE_ROLE_COUNT; i++) {
+        if (strcmp(name, role_names[i]) == 0) {
+            *role = (fedge_role)i;
+            return FEDGE_OK;
+        }
+    }
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "unknown role '%.40s'; it must be device, server, operator or relay", name);
+}
+
+bool fedge_name_valid(const char *name)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length >= FEDGE_NAME_SIZE || name[0] == ' ' || name[length - 1] == ' ')
+        return false;
+    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                        " ._:@-") == length;
+}
+
+void fedge_sha256(const void *data, size_t size, uint8_t hash[32])
+{
+    /* Fails only where a hardware driver does, which fedge does not configure. */
+    if (mbedtls_sha256(data, size, hash, 0) != 0)
+        abort();
+}
+
+void fedge_sha256_text(const void *data, size_t size, char text[65])
+{
+    uint8_t hash[32];
+    fedge_sha256(data, size, hash);
+    fedge_hex_encode(hash, sizeof hash, text);
+}
+
+/* Reads DIR/NAME as text; [path] gets its path. */
+static fedge_status read_pem(const char *dir, const char *name, char path[FEDGE_OS_MAX_PATH],
+                             char **pem, fedge_error *err)
+{
+    fedge_status status = fedge_x509_path(path, FEDGE_OS_MAX_PATH, dir, name, err);
+    uint8_t *data = NULL;
+    size_t size = 0;
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
+    *pem = (char *)data;
+    return status;
+}
+
+static fedge_status load_key(const char *dir, fedge_identity *identity, mbedtls_pk_context *key,
+                             fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    fedge_status status = read_pem(dir, "key.pem", path, &identity->key_pem, err);
+    if (status == FEDGE_NOT_FOUND)
+        return fedge_fail(err, status,
+                          "%s does not exist: make the key with 'fedge-keys request --identity %s'",
+                          path, dir);
+    if (status == FEDGE_OK)
+        status = fedge_os_check_private(path, err);
+    if (status != FEDGE_OK)
+        return status;
+    int code =
+        mbedtls_pk_parse_key(key, (const unsigned char *)identity->key_pem,
+                             strlen(identity->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
+    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
+}
+
+static fedge_status load_chain(const char *dir, fedge_identity *identity, mbedtls_x509_crt *chain,
+                               fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    fedge_status status = read_pem(dir, "chain.pem", path, &identity->chain_pem, err);
+    if (status == FEDGE_NOT_FOUND)
+        return fedge_fail(err, status,
+                          "%s does not exist: have %s/request.pem signed ('fedge-keys sign') and "
+                          "put the answer there ('fedge-keys install')",
+                          path, dir);
+    if (status == FEDGE_OK)
+        status = fedge_x509_parse_chain(identity->chain_pem, path, chain, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_x509_info(chain, &identity->certificate, err);
+    return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "%s", path);
+}
+
+static fedge_status check_identity(const char *dir, const fedge_identity *identity, fedge_role role,
+                                   uint64_t now_ms, const mbedtls_x509_crt *chain,
+                                   const mbedtls_pk_context *key, fedge_error *err)
+{
+    const fedge_certificate_info *own = &identity->certificate;
+    if (mbedtls_pk_check_pair(&chain->pk, key, fedge_x509_random, NULL) != 0)
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s/key.pem does not belong to the certificate in %s/chain.pem: install "
+                          "the answer to this key's request ('fedge-keys install')",
+                          dir, dir);
+    if (own->role != role)
+        return fedge_fail(err, FEDGE_DENIED,
+                          "%s/chain.pem has role %s, but %s is needed: name another directory, or "
+                          "request that role ('fedge-keys request --role %s')",
+                          dir, fedge_role_name(own->role), fedge_role_name(role),
+                          fedge_role_name(role));
+    if (now_ms != 0 && own->not_after_ms < now_ms) {
+        char end[FEDGE_CALENDAR_TEXT];
+        fedge_calendar_text(own->not_after_ms, end);
+        return fedge_fail(err, FEDGE_EXPIRED,
+                          "%s/chain.pem expired at %s: renew it ('fedge-keys renew --identity %s')",
+                          dir, end, dir);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_ms,
+                                 fedge_identity **identity, fedge_error *err)
+{
+    *identity = NULL;
+    fedge_identity *loaded = calloc(1, sizeof *loaded);
+    if (loaded == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the identity in %s", dir);
+    mbedtls_pk_context key;
+    mbedtls_x509_crt chain;
+    mbedtls_pk_init(&key);
+    mbedtls_x509_crt_init(&chain);
+    fedge_status status = load_key(dir, loaded, &key, err);
+    if (status == FEDGE_OK)
+        status = load_chain(dir, loaded, &chain, err);
+    if (status == FEDGE_OK)
+        status = check_identity(dir, loaded, role, now_ms, &chain, &key, err);
+    mbedtls_x509_crt_free(&chain);
+    mbedtls_pk_free(&key);
+    if (status != FEDGE_OK) {
+        fedge_identity_free(loaded);
+        return status;
+    }
+    *identity = loaded;
+    return FEDGE_OK;
+}
+
+void fedge_identity_free(fedge_identity *identity)
+{
+    if (identity == NULL)
+        return;
+    if (identity->key_pem != NULL)
+        mbedtls_platform_zeroize(identity->key_pem, strlen(identity->key_pem));
+    free(identity->key_pem);
+    free(identity->chain_pem);
+    free(identity);
+}
+
+/* The roots of a directory while they are gathered. */
+typedef struct trust {
+    const char *dir;
+    char *pem; /* NUL-terminated */
+    size_t size;
+} trust;
+
+static fedge_status check_root(const char *pem, const char *path, fedge_error *err)
+{
+    mbedtls_x509_crt roots;
+    mbedtls_x509_crt_init(&roots);
+    fedge_status status = fedge_x509_parse_chain(pem, path, &roots, err);
+    for (const mbedtls_x509_crt *root = &roots; status == FEDGE_OK && root != NULL;
+         root = root->next)
+        if (!root->MBEDTLS_PRIVATE(ca_istrue))
+            status = fedge_fail(err, FEDGE_DENIED,
+                                "%s is not a root but some program's certificate: put the "
+                                "authority's root.pem there instead",
+                                path);
+    mbedtls_x509_crt_free(&roots);
+    return status;
+}
+
+static fedge_status add_root(void *user, const char *name, fedge_error *err)
+{
+    trust *all = user;
+    size_t length = strlen(name);
+    if (length < 5 || strcmp(name + length - 4, ".pem") != 0)
+        return FEDGE_OK;
+    char path[FEDGE_OS_MAX_PATH];
+    char *pem = NULL;
+    fedge_status status = read_pem(all->dir, name, path, &pem, err);
+    if (status == FEDGE_OK)
+        status = check_root(pem, path, err);
+    if (status != FEDGE_OK) {
+        free(pem);
+        return status;
+    }
+    size_t added = strlen(pem);
+    char *grown =
+        all->size + added < MAX_TRUST_BYTES ? realloc(all->pem, all->size + added + 2) : NULL;
+    if (grown == NULL) {
+        free(pem);
+        return fedge_fail(err, FEDGE_TOO_BIG, "the roots in %s are more than %u bytes", all->dir,
+                          MAX_TRUST_BYTES);
+    }
+    memcpy(grown + all->size, pem, added);
+    grown[all->size + added] = '\n';
+    grown[all->size + added + 1] = '\0';
+    all->pem = grown;
+    all->size += added + 1;
+    free(pem);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err)
+{
+    *pem = NULL;
+    trust all = {.dir = dir};
+    fedge_status status = fedge_os_list_dir(dir, add_root, &all, err);
+    if (status == FEDGE_OK && all.pem == NULL)
+        status = fedge_fail(err, FEDGE_NOT_FOUND,
+                            "%s holds no *.pem: copy the authority's root.pem there", dir);
+    if (status != FEDGE_OK) {
+        free(all.pem);
+        return status;
+    }
+    *pem = all.pem;
+    return FEDGE_OK;
+}

@@ -1,0 +1,88 @@
+/* Who is who: keys, certificate chains, roles and time.
+ *
+ * identity/  key.pem (0600), chain.pem (own certificate, then the issuing intermediate)
+ * trust/     *.pem, one root each; the current and the next one during a rollover
+ * registry/  registry.json: device_id → certificates (registry.h)
+ * ca/        root and intermediate keys; never on a server
+ *
+ * A certificate names its device as URI SAN urn:fedge:device:UUID and its role as URI SAN
+ * urn:fedge:role:ROLE; the extended key usage must agree (serverAuth for servers, clientAuth for
+ * the rest). The common name is never read.
+ */
+#ifndef FEDGE_SECURE_IDENTITY_IDENTITY_H
+#define FEDGE_SECURE_IDENTITY_IDENTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+#define FEDGE_UUID_TEXT 37 /* canonical lower-case text and NUL */
+#define FEDGE_FINGERPRINT_SIZE 32
+
+typedef enum fedge_role {
+    FEDGE_ROLE_DEVICE,
+    FEDGE_ROLE_SERVER,
+    FEDGE_ROLE_OPERATOR,
+    FEDGE_ROLE_RELAY,
+    FEDGE_ROLE_COUNT
+} fedge_role;
+
+/* "device", "server", …; NULL for an unknown one. */
+const char *fedge_role_name(fedge_role role);
+FEDGE_MUST_USE fedge_status fedge_role_from_name(const char *name, fedge_role *role,
+                                                 fedge_error *err);
+
+/* Names for people (common name, name in the registry): 1 to 63 letters, digits and " ._:@-", no
+ * space at either end, so that they need no escape in certificates, logs or JSON. */
+#define FEDGE_NAME_SIZE 64
+bool fedge_name_valid(const char *name);
+
+/* What a certificate says, once parsed. Plain data. */
+typedef struct fedge_certificate_info {
+    char device_id[FEDGE_UUID_TEXT];
+    fedge_role role;
+    uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE]; /* SHA-256 of the DER */
+    uint64_t not_before_ms, not_after_ms;        /* Unix */
+    char subject[128];                           /* for people and logs only */
+} fedge_certificate_info;
+
+/* Parses one DER certificate and checks what TLS leaves to the application: exactly one device and
+ * one role SAN, extended key usage present and right for the role.
+ * FEDGE_CORRUPT (not a certificate), FEDGE_DENIED (names, role or usage; the message says which).
+ */
+FEDGE_MUST_USE fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
+                                                   fedge_certificate_info *info, fedge_error *err);
+
+/* An own identity, loaded. PEM texts as files hold them. The key is wiped by fedge_identity_free.
+ */
+typedef struct fedge_identity {
+    fedge_certificate_info certificate;
+    char *key_pem;   /* NUL-terminated, PKCS#8 or SEC 1 ("EC PRIVATE KEY") */
+    char *chain_pem; /* NUL-terminated: own certificate first */
+} fedge_identity;
+
+/* Loads DIR/key.pem and DIR/chain.pem. Refuses a key file that others may read, a key that does not
+ * belong to the certificate, and a certificate that is not for [role]; FEDGE_EXPIRED when it is
+ * past its end at [now_ms] (0: not checked). Messages name the file and the command that mends it.
+ */
+FEDGE_MUST_USE fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_ms,
+                                                fedge_identity **identity, fedge_error *err);
+void fedge_identity_free(fedge_identity *identity); /* NULL is fine */
+
+/* Puts an answer to a request (certificate, then intermediate) into DIR/chain.pem, once it is known
+ * to belong to DIR/next-key.pem (a renewal's, which then becomes key.pem) or to DIR/key.pem.
+ * FEDGE_MISMATCH: to neither. May be repeated after a crash. */
+FEDGE_MUST_USE fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
+                                                   fedge_certificate_info *info, fedge_error *err);
+
+/* All roots of a trust directory as one PEM text, malloc'ed. FEDGE_NOT_FOUND when there is none. */
+FEDGE_MUST_USE fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err);
+
+/* SHA-256, for blobs, models and fingerprints. */
+void fedge_sha256(const void *data, size_t size, uint8_t hash[32]);
+/* The same as 64 lower-case hex digits and NUL. */
+void fedge_sha256_text(const void *data, size_t size, char text[65]);
+
+#endif

@@ -1,0 +1,333 @@
+#include "secure/identity/registry.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/os.h"
+#include "secure/identity/registry_table.h"
+#include "secure/identity/x509.h"
+
+#define MIN_BITS 4u
+
+const char *fedge_certificate_state_name(fedge_certificate_state state)
+{
+    static const char *const names[] = {
+        [FEDGE_CERTIFICATE_PENDING] = "pending",
+        [FEDGE_CERTIFICATE_ACTIVE] = "active",
+        [FEDGE_CERTIFICATE_REVOKED] = "revoked",
+    };
+    return (unsigned)state < sizeof names / sizeof *names ? names[state] : NULL;
+}
+
+/* --- hash tables
+ * ---------------------------------------------------------------------------------- */
+
+static const uint8_t *key_of(const fedge_registry *registry, bool by_id, uint32_t place)
+{
+    return by_id ? registry->devices[place].id.bytes : registry->certificates[place].fingerprint;
+}
+
+/* The slot that holds [key], or the empty one where it belongs. */
+static uint32_t *slot_of(const fedge_registry *registry, bool by_id, const uint8_t *key)
+{
+    const fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
+    size_t key_size = by_id ? sizeof(fedge_device_id) : FEDGE_FINGERPRINT_SIZE;
+    uint32_t mask = (UINT32_C(1) << table->bits) - 1;
+    /* Multiplication spreads ids that somebody numbered by hand (Knuth's golden ratio). */
+    uint64_t hash = (fedge_get_u64(key) ^ fedge_get_u64(key + 8)) * UINT64_C(0x9e3779b97f4a7c15);
+    uint32_t at = (uint32_t)(hash >> 32) & mask;
+    while (table->slots[at] != 0 &&
+           memcmp(key_of(registry, by_id, table->slots[at] - 1), key, key_size) != 0)
+        at = (at + 1) & mask;
+    return &table->slots[at];
+}
+
+/* Makes the table of 2^[bits] slots and fills it with [count] entries. */
+static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count, unsigned bits,
+                            fedge_error *err)
+{
+    fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
+    uint32_t *slots = calloc((size_t)1 << bits, sizeof *slots);
+    if (slots == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the registry's index of %u entries",
+                          count);
+    free(table->slots);
+    table->slots = slots;
+    table->bits = bits;
+    for (uint32_t i = 0; i < count; i++)
+        *slot_of(registry, by_id, key_of(registry, by_id, i)) = i + 1;
+    return FEDGE_OK;
+}
+
+/* Room in the table for one more than [count]. */
+static fedge_status make_room(fedge_registry *registry, bool by_id, uint32_t count,
+                              fedge_error *err)
+{
+    const fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
+    if ((uint64_t)(count + 1) * 2 <= UINT64_C(1) << table->bits)
+        return FEDGE_OK;
+    return rebuild(registry, by_id, count, table->bits + 1, err);
+}
+
+/* Doubles an array when it is full. */
+static fedge_status grow(void **items, uint32_t count, uint32_t *capacity, size_t item_size,
+                         fedge_error *err)
+{
+    if (count < *capacity)
+        return FEDGE_OK;
+    uint32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
+    void *grown = realloc(*items, wanted * item_size);
+    if (grown == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a registry of %u entries", wanted);
+    *items = grown;
+    *capacity = wanted;
+    return FEDGE_OK;
+}
+
+/* --- making it
+ * ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err)
+{
+    *registry = NULL;
+    fedge_registry *fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a registry");
+    fedge_status status = rebuild(fresh, true, 0, MIN_BITS, err);
+    if (status == FEDGE_OK)
+        status = rebuild(fresh, false, 0, MIN_BITS, err);
+    if (status != FEDGE_OK) {
+        fedge_registry_free(fresh);
+        return status;
+    }
+    *registry = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_registry_free(fedge_registry *registry)
+{
+    if (registry == NULL)
+        return;
+    free(registry->by_id.slots);
+    free(registry->by_fingerprint.slots);
+    free(registry->devices);
+    free(registry->certificates);
+    free(registry);
+}
+
+fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_device_id *id,
+                                       fedge_role role, const char *name, uint32_t *place,
+                                       fedge_error *err)
+{
+    char text[FEDGE_DEVICE_ID_TEXT_SIZE];
+    if (*slot_of(registry, true, id->bytes) != 0)
+        return fedge_fail(err, FEDGE_DUPLICATE, "device %s is there twice",
+                          fedge_device_id_format(id, text));
+    if (registry->num_devices == FEDGE_REGISTRY_MAX_DEVICES)
+        return fedge_fail(err, FEDGE_TOO_BIG, "the registry is full: it has %u devices",
+                          FEDGE_REGISTRY_MAX_DEVICES);
+    fedge_status status = grow((void **)&registry->devices, registry->num_devices,
+                               &registry->cap_devices, sizeof *registry->devices, err);
+    if (status == FEDGE_OK)
+        status = make_room(registry, true, registry->num_devices, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_registry_device *device = &registry->devices[registry->num_devices];
+    *device = (fedge_registry_device){.id = *id,
+                                      .role = role,
+                                      .index = registry->num_of_role[role]++,
+                                      .first = FEDGE_REGISTRY_NONE,
+                                      .last = FEDGE_REGISTRY_NONE};
+    assert(strlen(name) < sizeof device->name);
+    memcpy(device->name, name, strlen(name) + 1);
+    *place = registry->num_devices++;
+    *slot_of(registry, true, id->bytes) = *place + 1;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t device,
+                                            const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+                                            fedge_certificate_state state, uint64_t not_after_ms,
+                                            fedge_error *err)
+{
+    fedge_registry_device *owner = &registry->devices[device];
+    if (*slot_of(registry, false, fingerprint) != 0)
+        return fedge_fail(err, FEDGE_DUPLICATE, "a certificate of '%s' is there twice",
+                          owner->name);
+    if (owner->num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES)
+        return fedge_fail(err, FEDGE_TOO_BIG, "'%s' has more than %d certificates", owner->name,
+                          FEDGE_REGISTRY_MAX_CERTIFICATES);
+    fedge_status status = grow((void **)&registry->certificates, registry->num_certificates,
+                               &registry->cap_certificates, sizeof *registry->certificates, err);
+    if (status == FEDGE_OK)
+        status = make_room(registry, false, registry->num_certificates, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint32_t place = registry->num_certificates++;
+    fedge_registry_certificate *certificate = &registry->certificates[place];
+    *certificate = (fedge_registry_certificate){.not_after_ms = not_after_ms,
+                                                .device = device,
+                                                .next = FEDGE_REGISTRY_NONE,
+                                                .state = state};
+    memcpy(certificate->fingerprint, fingerprint, FEDGE_FINGERPRINT_SIZE);
+    if (owner->last == FEDGE_REGISTRY_NONE)
+        owner->first = place;
+    else
+        registry->certificates[owner->last].next = place;
+    owner->last = place;
+    owner->num_certificates++;
+    *slot_of(registry, false, fingerprint) = place + 1;
+    return FEDGE_OK;
+}
+
+/* --- looking things up
+ * ---------------------------------------------------------------------------- */
+
+uint32_t fedge_registry_num_devices(const fedge_registry *registry)
+{
+    return registry->num_of_role[FEDGE_ROLE_DEVICE];
+}
+
+static void fill_match(const fedge_registry *registry,
+                       const fedge_registry_certificate *certificate, fedge_registry_match *match)
+{
+    const fedge_registry_device *device = &registry->devices[certificate->device];
+    *match = (fedge_registry_match){
+        .index = device->index, .role = device->role, .state = certificate->state};
+    fedge_device_id_format(&device->id, match->device_id);
+    memcpy(match->name, device->name, sizeof match->name);
+}
+
+fedge_status fedge_registry_find(const fedge_registry *registry,
+                                 const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+                                 fedge_registry_match *match, fedge_error *err)
+{
+    uint32_t slot = *slot_of(registry, false, fingerprint);
+    if (slot == 0) {
+        char text[2 * FEDGE_FINGERPRINT_SIZE + 1];
+        return fedge_fail(err, FEDGE_NOT_FOUND, "no certificate with SHA-256 %s is registered",
+                          fedge_hex_encode(fingerprint, FEDGE_FINGERPRINT_SIZE, text));
+    }
+    fill_match(registry, &registry->certificates[slot - 1], match);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit_fn visit,
+                                  void *user, fedge_error *err)
+{
+    for (uint32_t i = 0; i < registry->num_devices; i++) {
+        uint32_t at = registry->devices[i].first;
+        for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next) {
+            fedge_registry_certificate *certificate = &registry->certificates[at];
+            fedge_registry_row row = {.not_after_ms = certificate->not_after_ms};
+            fill_match(registry, certificate, &row.match);
+            memcpy(row.fingerprint, certificate->fingerprint, sizeof row.fingerprint);
+            fedge_status status = visit(user, &row, err);
+            if (status != FEDGE_OK)
+                return status;
+            certificate->state = row.match.state;
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* --- changing it
+ * ---------------------------------------------------------------------------------- */
+
+fedge_status fedge_registry_lock(const char *dir, int *lock, fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    fedge_status status = fedge_x509_path(path, sizeof path, dir, "lock", err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_lock(path, lock, err);
+    return status;
+}
+
+/* A device that has certificates, all of them revoked, was thrown out: renewal is no way back. */
+static bool is_revoked(const fedge_registry *registry, const fedge_registry_device *device)
+{
+    if (device->num_certificates == 0)
+        return false;
+    uint32_t at = device->first;
+    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next)
+        if (registry->certificates[at].state != FEDGE_CERTIFICATE_REVOKED)
+            return false;
+    return true;
+}
+
+/* Puts a certificate in the place of the device's one that expires first. */
+static fedge_status replace_certificate(fedge_registry *registry, uint32_t device,
+                                        const fedge_certificate_info *info,
+                                        fedge_certificate_state state, fedge_error *err)
+{
+    if (*slot_of(registry, false, info->fingerprint) != 0)
+        return fedge_fail(err, FEDGE_DUPLICATE, "this certificate is registered already");
+    uint32_t oldest = registry->devices[device].first;
+    uint32_t at = oldest;
+    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next)
+        if (registry->certificates[at].not_after_ms < registry->certificates[oldest].not_after_ms)
+            oldest = at;
+    fedge_registry_certificate *place = &registry->certificates[oldest];
+    memcpy(place->fingerprint, info->fingerprint, sizeof place->fingerprint);
+    place->not_after_ms = info->not_after_ms;
+    place->state = state;
+    return rebuild(registry, false, registry->num_certificates, registry->by_fingerprint.bits, err);
+}
+
+static fedge_status check_renewal(const fedge_registry *registry, uint32_t slot,
+                                  const fedge_certificate_info *info, fedge_error *err)
+{
+    if (slot == 0)
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "device %s is not registered, so there is nothing to renew: sign its "
+                          "first request instead",
+                          info->device_id);
+    const fedge_registry_device *device = &registry->devices[slot - 1];
+    if (device->role != info->role)
+        return fedge_fail(
+            err, FEDGE_DENIED, "device %s is registered with role %s; renewal cannot make it %s",
+            info->device_id, fedge_role_name(device->role), fedge_role_name(info->role));
+    if (is_revoked(registry, device))
+        return fedge_fail(err, FEDGE_REVOKED,
+                          "device %s ('%s') is revoked: let it back in with 'fedge-keys activate', "
+                          "or request a new identity",
+                          info->device_id, device->name);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_registry_add(fedge_registry *registry, const fedge_certificate_info *certificate,
+                                const char *name, fedge_certificate_state state, bool renewal,
+                                fedge_registry_match *match, fedge_error *err)
+{
+    fedge_device_id id;
+    fedge_status status = fedge_device_id_parse(certificate->device_id, &id, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint32_t slot = *slot_of(registry, true, id.bytes);
+    if (!fedge_name_valid(name))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the name '%.70s' is not 1 to %d letters, digits and ' ._:@-'", name,
+                          FEDGE_NAME_SIZE - 1);
+    if (renewal)
+        status = check_renewal(registry, slot, certificate, err);
+    else if (slot != 0)
+        status = fedge_fail(err, FEDGE_EXISTS, "device %s is registered already, as '%s'",
+                            certificate->device_id, registry->devices[slot - 1].name);
+    else
+        status = fedge_registry_put_device(registry, &id, certificate->role, name, &slot, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint32_t device = renewal ? slot - 1 : slot;
+    if (registry->devices[device].num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES)
+        status = replace_certificate(registry, device, certificate, state, err);
+    else
+        status = fedge_registry_put_certificate(registry, device, certificate->fingerprint, state,
+                                                certificate->not_after_ms, err);
+    if (status != FEDGE_OK)
+        return status;
+    return fedge_registry_find(registry, certificate->fingerprint, match, err);
+}

@@ -1,0 +1,350 @@
+#include "secure/identity/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mbedtls/oid.h>
+#include <mbedtls/pem.h>
+#include <mbedtls/platform_util.h>
+#include <mbedtls/sha256.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/ids.h"
+
+#define RENEWAL_BEGIN "-----BEGIN FEDGE RENEWAL-----"
+#define RENEWAL_END "-----END FEDGE RENEWAL-----"
+#define RENEWAL_CONTEXT "fedge renewal 1"
+#define MAX_DNS_NAME 253
+
+void fedge_request_wipe(char *secret)
+{
+    if (secret != NULL)
+        mbedtls_platform_zeroize(secret, strlen(secret));
+    free(secret);
+}
+
+/* --- making
+ * --------------------------------------------------------------------------------------- */
+
+static bool dns_name_valid(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= MAX_DNS_NAME && name[0] != '.' && name[0] != '-' &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-") ==
+               length;
+}
+
+/* [addresses] keeps the bytes of the IP addresses that [out] points to. */
+static fedge_status read_names(const fedge_request_names *names, fedge_x509_names *out,
+                               uint8_t addresses[FEDGE_X509_MAX_HOSTS][16], fedge_error *err)
+{
+    fedge_device_id id;
+    *out = (fedge_x509_names){.role = names->role};
+    if (!fedge_name_valid(names->name))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the name '%.70s' is not 1 to %d letters, digits and ' ._:@-'",
+                          names->name, FEDGE_NAME_SIZE - 1);
+    fedge_status status = fedge_device_id_parse(names->device_id, &id, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_device_id_format(&id, out->device_id);
+    if (names->num_dns > FEDGE_X509_MAX_HOSTS || names->num_ip > FEDGE_X509_MAX_HOSTS)
+        return fedge_fail(err, FEDGE_TOO_BIG, "at most %d DNS names and %d IP addresses",
+                          FEDGE_X509_MAX_HOSTS, FEDGE_X509_MAX_HOSTS);
+    for (; out->num_dns < names->num_dns; out->num_dns++) {
+        const char *dns = names->dns[out->num_dns];
+        if (!dns_name_valid(dns))
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.80s' is not a DNS name", dns);
+        out->dns[out->num_dns].p = (unsigned char *)(uintptr_t)dns; /* it is only read */
+        out->dns[out->num_dns].len = strlen(dns);
+    }
+    for (; out->num_ip < names->num_ip; out->num_ip++) {
+        const char *ip = names->ip[out->num_ip];
+        size_t size = mbedtls_x509_crt_parse_cn_inet_pton(ip, addresses[out->num_ip]);
+        if (size == 0)
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.80s' is not an IP address", ip);
+        out->ip[out->num_ip].p = addresses[out->num_ip];
+        out->ip[out->num_ip].len = size;
+    }
+    return fedge_x509_check_hosts(out, err);
+}
+
+/* Writes the request for [key] as PEM into [out]. */
+static fedge_status write_request(const char *name, const fedge_x509_names *names,
+                                  mbedtls_pk_context *key, fedge_buffer *out, fedge_error *err)
+{
+    char subject[FEDGE_NAME_SIZE + 4];
+    fedge_x509_san_nodes list;
+    snprintf(subject, sizeof subject, "CN=%s", name);
+    fedge_x509_names_list(names, &list);
+    uint8_t *room = NULL;
+    fedge_status status = fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err);
+    if (status != FEDGE_OK)
+        return status;
+    mbedtls_x509write_csr csr;
+    mbedtls_x509write_csr_init(&csr);
+    mbedtls_x509write_csr_set_key(&csr, key);
+    mbedtls_x509write_csr_set_md_alg(&csr, MBEDTLS_MD_SHA256);
+    int code = mbedtls_x509write_csr_set_subject_name(&csr, subject);
+    if (code == 0)
+        code = mbedtls_x509write_csr_set_subject_alternative_name(&csr, list.nodes);
+    if (code == 0)
+        code =
+            mbedtls_x509write_csr_pem(&csr, room, FEDGE_X509_MAX_PEM / 2, fedge_x509_random, NULL);
+    mbedtls_x509write_csr_free(&csr);
+    if (code != 0)
+        return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write the request");
+    out->size += strlen((const char *)room);
+    return FEDGE_OK;
+}
+
+static fedge_status make_with_key(const char *name, const fedge_x509_names *names, char **key_pem,
+                                  fedge_buffer *out, fedge_error *err)
+{
+    mbedtls_pk_context key;
+    mbedtls_pk_init(&key);
+    fedge_status status = fedge_x509_make_key(&key, err);
+    if (status == FEDGE_OK)
+        status = write_request(name, names, &key, out, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_key_text(&key, key_pem, err);
+    mbedtls_pk_free(&key);
+    return status;
+}
+
+/* Ends the text in [out] and hands it to the caller, or cleans up. */
+static fedge_status finish(fedge_status status, fedge_buffer *out, char **key_pem,
+                           char **request_pem, fedge_error *err)
+{
+    if (status == FEDGE_OK)
+        status = fedge_buffer_append(out, "", 1, err);
+    if (status == FEDGE_OK) {
+        *request_pem = (char *)out->data;
+        return FEDGE_OK;
+    }
+    fedge_buffer_fini(out);
+    fedge_request_wipe(*key_pem);
+    *key_pem = NULL;
+    return status;
+}
+
+fedge_status fedge_request_make(const fedge_request_names *names, char **key_pem,
+                                char **request_pem, fedge_error *err)
+{
+    *key_pem = NULL;
+    *request_pem = NULL;
+    fedge_x509_names parsed;
+    uint8_t addresses[FEDGE_X509_MAX_HOSTS][16];
+    fedge_status status = read_names(names, &parsed, addresses, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_buffer out;
+    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
+    status = make_with_key(names->name, &parsed, key_pem, &out, err);
+    return finish(status, &out, key_pem, request_pem, err);
+}
+
+/* --- renewal
+ * -------------------------------------------------------------------------------------- */
+
+/* The value of the common name in a name, or FEDGE_DENIED when there is no usable one. */
+static fedge_status read_common_name(const mbedtls_x509_name *subject, char name[FEDGE_NAME_SIZE],
+                                     fedge_error *err)
+{
+    for (; subject != NULL; subject = subject->next) {
+        if (MBEDTLS_OID_CMP(MBEDTLS_OID_AT_CN, &subject->oid) != 0)
+            continue;
+        if (subject->val.len < FEDGE_NAME_SIZE) {
+            memcpy(name, subject->val.p, subject->val.len);
+            name[subject->val.len] = '\0';
+            if (strlen(name) == subject->val.len && fedge_name_valid(name))
+                return FEDGE_OK;
+        }
+        break;
+    }
+    return fedge_fail(err, FEDGE_DENIED,
+                      "its common name is not 1 to %d letters, digits and ' ._:@-'",
+                      FEDGE_NAME_SIZE - 1);
+}
+
+static void renewal_hash(const uint8_t *der, size_t size, uint8_t hash[32])
+{
+    mbedtls_sha256_context context;
+    mbedtls_sha256_init(&context);
+    int code = mbedtls_sha256_starts(&context, 0);
+    if (code == 0)
+        code = mbedtls_sha256_update(&context, (const unsigned char *)RENEWAL_CONTEXT,
+                                     sizeof RENEWAL_CONTEXT - 1);
+    if (code == 0)
+        code = mbedtls_sha256_update(&context, der, size);
+    if (code == 0)
+        code = mbedtls_sha256_finish(&context, hash);
+    mbedtls_sha256_free(&context);
+    if (code != 0)
+        abort(); /* fails only where a hardware driver does, which fedge does not configure */
+}
+
+/* Appends the present certificate, and its key's signature over the request that [out] holds. */
+static fedge_status append_proof(const mbedtls_x509_crt *present, mbedtls_pk_context *key,
+                                 fedge_buffer *out, fedge_error *err)
+{
+    unsigned char text[FEDGE_X509_MAX_PEM / 4];
+    unsigned char signature[MBEDTLS_PK_SIGNATURE_MAX_SIZE];
+    uint8_t hash[32];
+    size_t size = 0;
+    mbedtls_x509_csr csr;
+    mbedtls_x509_csr_init(&csr);
+    int code = mbedtls_x509_csr_parse(&csr, out->data, out->size + 1);
+    if (code == 0) {
+        renewal_hash(csr.raw.p, csr.raw.len, hash);
+        code = mbedtls_pk_sign(key, MBEDTLS_MD_SHA256, hash, sizeof hash, signature,
+                               sizeof signature, &size, fedge_x509_random, NULL);
+    }
+    mbedtls_x509_csr_free(&csr);
+    size_t length = 0;
+    if (code == 0)
+        code =
+            mbedtls_pem_write_buffer("-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n",
+                                     present->raw.p, present->raw.len, text, sizeof text, &length);
+    fedge_status status = FEDGE_OK;
+    if (code == 0)
+        status = fedge_buffer_printf(out, err, "%s", (const char *)text);
+    if (code == 0 && status == FEDGE_OK)
+        code = mbedtls_pem_write_buffer(RENEWAL_BEGIN "\n", RENEWAL_END "\n", signature, size, text,
+                                        sizeof text, &length);
+    if (code == 0 && status == FEDGE_OK)
+        status = fedge_buffer_printf(out, err, "%s", (const char *)text);
+    return code == 0 ? status
+                     : fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot sign the renewal");
+}
+
+static fedge_status renew_parsed(const mbedtls_x509_crt *chain, mbedtls_pk_context *key,
+                                 bool new_key, char **key_pem, fedge_buffer *out, fedge_error *err)
+{
+    fedge_x509_names names;
+    char name[FEDGE_NAME_SIZE];
+    fedge_status status = fedge_x509_names_read(&chain->subject_alt_names, &names, err);
+    if (status == FEDGE_OK)
+        status = read_common_name(&chain->subject, name, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "the present certificate cannot be renewed");
+    status = new_key ? make_with_key(name, &names, key_pem, out, err)
+                     : write_request(name, &names, key, out, err);
+    return status == FEDGE_OK ? append_proof(chain, key, out, err) : status;
+}
+
+fedge_status fedge_request_renew(const fedge_identity *present, bool new_key, char **key_pem,
+                                 char **request_pem, fedge_error *err)
+{
+    *key_pem = NULL;
+    *request_pem = NULL;
+    fedge_buffer out;
+    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
+    mbedtls_x509_crt chain;
+    mbedtls_pk_context key;
+    mbedtls_x509_crt_init(&chain);
+    mbedtls_pk_init(&key);
+    fedge_status status =
+        fedge_x509_parse_chain(present->chain_pem, "the present chain", &chain, err);
+    if (status == FEDGE_OK) {
+        int code =
+            mbedtls_pk_parse_key(&key, (const unsigned char *)present->key_pem,
+                                 strlen(present->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
+        status = code == 0 ? renew_parsed(&chain, &key, new_key, key_pem, &out, err)
+                           : fedge_x509_fail(err, FEDGE_CORRUPT, code, "the present key");
+    }
+    mbedtls_pk_free(&key);
+    mbedtls_x509_crt_free(&chain);
+    return finish(status, &out, key_pem, request_pem, err);
+}
+
+/* --- reading
+ * -------------------------------------------------------------------------------------- */
+
+/* mbedTLS parses a request without checking that its key signed it. */
+static fedge_status check_signature(mbedtls_x509_csr *csr, fedge_error *err)
+{
+    uint8_t hash[32];
+    fedge_status status = fedge_x509_check_curve(&csr->pk, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (csr->MBEDTLS_PRIVATE(sig_md) != MBEDTLS_MD_SHA256)
+        return fedge_fail(err, FEDGE_DENIED, "it is not signed with SHA-256");
+    fedge_sha256(csr->cri.p, csr->cri.len, hash);
+    if (mbedtls_pk_verify(&csr->pk, MBEDTLS_MD_SHA256, hash, sizeof hash,
+                          csr->MBEDTLS_PRIVATE(sig).p, csr->MBEDTLS_PRIVATE(sig).len) != 0)
+        return fedge_fail(err, FEDGE_DENIED, "its signature is not by its own key");
+    return FEDGE_OK;
+}
+
+/* Checks the certificate and the signature that a renewal carries. */
+static fedge_status check_proof(fedge_request *request, mbedtls_x509_crt *present,
+                                mbedtls_pem_context *proof, fedge_error *err)
+{
+    size_t size = 0;
+    const unsigned char *signature = mbedtls_pem_get_buffer(proof, &size);
+    fedge_status status = fedge_x509_info(present, &request->present, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (strcmp(request->present.device_id, request->names.device_id) != 0 ||
+        request->present.role != request->names.role)
+        return fedge_fail(err, FEDGE_DENIED,
+                          "it renews the certificate of another device or role: %s, %s",
+                          request->present.device_id, fedge_role_name(request->present.role));
+    uint8_t hash[32];
+    renewal_hash(request->csr.raw.p, request->csr.raw.len, hash);
+    if (mbedtls_pk_verify(&present->pk, MBEDTLS_MD_SHA256, hash, sizeof hash, signature, size) != 0)
+        return fedge_fail(err, FEDGE_DENIED,
+                          "its renewal is not signed by the key of the present certificate");
+    request->renews = true;
+    return FEDGE_OK;
+}
+
+static fedge_status read_proof(const char *pem, fedge_request *request, fedge_error *err)
+{
+    if (strstr(pem, RENEWAL_BEGIN) == NULL)
+        return FEDGE_OK;
+    const char *certificate = strstr(pem, "-----BEGIN CERTIFICATE-----");
+    if (certificate == NULL)
+        return fedge_fail(err, FEDGE_DENIED, "its renewal lacks the present certificate");
+    size_t used = 0;
+    mbedtls_pem_context proof;
+    mbedtls_x509_crt present;
+    mbedtls_pem_init(&proof);
+    mbedtls_x509_crt_init(&present);
+    int code = mbedtls_pem_read_buffer(&proof, RENEWAL_BEGIN, RENEWAL_END,
+                                       (const unsigned char *)pem, NULL, 0, &used);
+    fedge_status status =
+        code == 0 ? fedge_x509_parse_chain(certificate, "its present certificate", &present, err)
+                  : fedge_x509_fail(err, FEDGE_CORRUPT, code, "its renewal cannot be read");
+    if (status == FEDGE_OK)
+        status = check_proof(request, &present, &proof, err);
+    mbedtls_x509_crt_free(&present);
+    mbedtls_pem_free(&proof);
+    return status;
+}
+
+fedge_status fedge_request_read(const char *pem, fedge_request *request, fedge_error *err)
+{
+    memset(request, 0, sizeof *request);
+    mbedtls_x509_csr_init(&request->csr);
+    int code = mbedtls_x509_csr_parse(&request->csr, (const unsigned char *)pem, strlen(pem) + 1);
+    if (code != 0)
+        return fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not a certificate request");
+    fedge_status status = check_signature(&request->csr, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_names_read(&request->csr.subject_alt_names, &request->names, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_check_hosts(&request->names, err);
+    if (status == FEDGE_OK)
+        status = read_common_name(&request->csr.subject, request->name, err);
+    if (status == FEDGE_OK)
+        status = read_proof(pem, request, err);
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "the request is refused");
+}
+
+void fedge_request_fini(fedge_request *request)
+{
+    mbedtls_x509_csr_free(&request->csr);
+}

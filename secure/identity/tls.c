@@ -1,0 +1,435 @@
+/* The settings of tls.h and the wrapped functions of mbedTLS that apply them. Both are in one file
+ * so that a program which sets anything has all wraps. Checked against libwebsockets 4.3.5
+ * (lib/tls/ mbedtls) and mbedTLS 3.6. */
+#include "secure/identity/tls.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <mbedtls/error.h>
+#include <mbedtls/net_sockets.h>
+#include <mbedtls/pk.h>
+#include <mbedtls/platform_time.h>
+#include <mbedtls/ssl.h>
+#include <mbedtls/ssl_ciphersuites.h>
+
+#include "edge/core/os.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/x509.h"
+
+/* Handshakes under way keep pointers to what was replaced; none takes as long as this. */
+#define RETIRE_MS 600000u
+
+/* Roots, or a chain with its key. */
+typedef struct material {
+    mbedtls_x509_crt certificates;
+    mbedtls_pk_context key;
+    uint64_t retired_ms; /* monotonic; when it was replaced */
+    struct material *older;
+} material;
+
+/* What this thread's handshake step has seen of the peer's certificate. */
+typedef struct sighting {
+    char subject[FEDGE_X509_MAX_SUBJECT];
+    char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* ours; empty where mbedTLS itself objects */
+    uint32_t flags;                        /* MBEDTLS_X509_BADCERT_… of the whole chain */
+} sighting;
+
+/* The one place in fedge with mutable globals: the wrapped functions get no other context. */
+static material *current_roots;
+static material *current_identity;
+static fedge_tls_refused_fn refused_fn;
+static void *refused_user;
+static int refused_socket = -1;
+static _Atomic uint64_t min_time_ms;
+static _Thread_local sighting seen;
+
+/* --- time
+ * ----------------------------------------------------------------------------------------- */
+
+void fedge_tls_set_min_time(uint64_t unix_ms)
+{
+    atomic_store(&min_time_ms, unix_ms);
+}
+
+uint64_t fedge_tls_now_ms(void)
+{
+    uint64_t now_ms = fedge_os_unix_ms();
+    uint64_t built_ms = FEDGE_BUILD_DAY * FEDGE_DAY_MS;
+    uint64_t set_ms = atomic_load(&min_time_ms);
+    now_ms = now_ms > built_ms ? now_ms : built_ms;
+    return now_ms > set_ms ? now_ms : set_ms;
+}
+
+static mbedtls_time_t certificate_time(mbedtls_time_t *out)
+{
+    mbedtls_time_t now = (mbedtls_time_t)(fedge_tls_now_ms() / 1000);
+    if (out != NULL)
+        *out = now;
+    return now;
+}
+
+/* --- roots and identity
+ * --------------------------------------------------------------------------- */
+
+static void material_free(material *gone)
+{
+    while (gone != NULL) {
+        material *older = gone->older;
+        mbedtls_x509_crt_free(&gone->certificates);
+        mbedtls_pk_free(&gone->key);
+        free(gone);
+        gone = older;
+    }
+}
+
+static fedge_status material_new(const char *pem, const char *what, material **fresh,
+                                 fedge_error *err)
+{
+    *fresh = calloc(1, sizeof **fresh);
+    if (*fresh == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %s", what);
+    mbedtls_x509_crt_init(&(*fresh)->certificates);
+    mbedtls_pk_init(&(*fresh)->key);
+    return fedge_x509_parse_chain(pem, what, &(*fresh)->certificates, err);
+}
+
+/* Puts [fresh] in place and frees what nobody can be using any more. */
+static void replace(material **current, material *fresh)
+{
+    uint64_t now_ms = fedge_os_monotonic_ms();
+    fresh->older = *current;
+    if (fresh->older != NULL)
+        fresh->older->retired_ms = now_ms;
+    for (material *at = fresh; at->older != NULL; at = at->older) {
+        if (now_ms - at->older->retired_ms > RETIRE_MS) {
+            material_free(at->older);
+            at->older = NULL;
+            break;
+        }
+    }
+    *current = fresh;
+}
+
+fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
+{
+    material *fresh = NULL;
+    fedge_status status = material_new(pem, "the roots", &fresh, err);
+    if (status == FEDGE_OK)
+        replace(&current_roots, fresh);
+    else
+        material_free(fresh);
+    return status;
+}
+
+fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge_error *err)
+{
+    material *fresh = NULL;
+    fedge_status status = material_new(identity->chain_pem, "the server's chain", &fresh, err);
+    if (status == FEDGE_OK) {
+        int code =
+            mbedtls_pk_parse_key(&fresh->key, (const unsigned char *)identity->key_pem,
+                                 strlen(identity->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
+        if (code != 0)
+            status = fedge_x509_fail(err, FEDGE_CORRUPT, code, "the server's key");
+    }
+    if (status == FEDGE_OK)
+        replace(&current_identity, fresh);
+    else
+        material_free(fresh);
+    return status;
+}
+
+void fedge_tls_reset(void)
+{
+    material_free(current_roots);
+    material_free(current_identity);
+    current_roots = NULL;
+    current_identity = NULL;
+    fedge_tls_on_refused(NULL, NULL);
+}
+
+/* --- reporting refusals
+ * --------------------------------------------------------------------------- */
+
+void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user)
+{
+    refused_fn = fn;
+    refused_user = user;
+}
+
+int fedge_tls_refused_socket(void)
+{
+    return refused_socket;
+}
+
+static void report(const mbedtls_ssl_context *ssl, const char *subject, const char *reason)
+{
+    if (refused_fn == NULL)
+        return;
+    /* libwebsockets and mbedTLS's own sockets both hand mbedtls_net_context to the transport. */
+    const mbedtls_net_context *net = ssl->MBEDTLS_PRIVATE(p_bio);
+    refused_socket = net != NULL ? net->fd : -1;
+    refused_fn(refused_user, subject, reason);
+    refused_socket = -1;
+}
+
+static const char *flags_text(uint32_t flags)
+{
+    static const struct {
+        uint32_t flag;
+        const char *text;
+    } texts[] = {
+        {MBEDTLS_X509_BADCERT_NOT_TRUSTED, "not signed by a trusted root"},
+        {MBEDTLS_X509_BADCERT_EXPIRED, "expired"},
+        {MBEDTLS_X509_BADCERT_FUTURE, "not valid yet"},
+        {MBEDTLS_X509_BADCERT_CN_MISMATCH, "not for the host name connected to"},
+        {MBEDTLS_X509_BADCERT_BAD_KEY, "a key other than P-256"},
+        {MBEDTLS_X509_BADCERT_BAD_PK, "a key other than P-256"},
+        {MBEDTLS_X509_BADCERT_BAD_MD, "a signature other than ECDSA with SHA-256"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if ((flags & texts[i].flag) != 0)
+            return texts[i].text;
+    return "failed verification";
+}
+
+static const char *alert_text(int alert)
+{
+    switch (alert) {
+    case MBEDTLS_SSL_ALERT_MSG_HANDSHAKE_FAILURE:
+        return "the peer found no common suite, group or signature";
+    case MBEDTLS_SSL_ALERT_MSG_NO_CERT:
+    case MBEDTLS_SSL_ALERT_MSG_CERT_REQUIRED:
+        return "the peer demands a certificate";
+    case MBEDTLS_SSL_ALERT_MSG_BAD_CERT:
+        return "the peer refused the certificate: bad certificate or host name";
+    case MBEDTLS_SSL_ALERT_MSG_UNSUPPORTED_CERT:
+        return "the peer refused the certificate: unsupported key or usage";
+    case MBEDTLS_SSL_ALERT_MSG_CERT_REVOKED:
+        return "the peer refused the certificate: revoked";
+    case MBEDTLS_SSL_ALERT_MSG_CERT_EXPIRED:
+        return "the peer refused the certificate: expired";
+    case MBEDTLS_SSL_ALERT_MSG_CERT_UNKNOWN:
+        return "the peer refused the certificate: not valid";
+    case MBEDTLS_SSL_ALERT_MSG_UNKNOWN_CA:
+        return "the peer refused the certificate: not signed by a root that it trusts";
+    case MBEDTLS_SSL_ALERT_MSG_ACCESS_DENIED:
+        return "the peer refused the certificate: role or names";
+    case MBEDTLS_SSL_ALERT_MSG_PROTOCOL_VERSION:
+        return "the peer does not speak TLS 1.3";
+    default:
+        return NULL;
+    }
+}
+
+static bool is_lost_connection(int code)
+{
+    return code == MBEDTLS_ERR_SSL_CONN_EOF || code == MBEDTLS_ERR_NET_RECV_FAILED ||
+           code == MBEDTLS_ERR_NET_SEND_FAILED || code == MBEDTLS_ERR_NET_CONN_RESET ||
+           code == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY;
+}
+
+/* The alert that made a function return MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE: the record is still in
+ * the buffer, level and number in two bytes. */
+static const char *last_alert(const mbedtls_ssl_context *ssl)
+{
+    const unsigned char *message = ssl->MBEDTLS_PRIVATE(in_msg);
+    return message != NULL ? alert_text(message[1]) : NULL;
+}
+
+static void report_failure(const mbedtls_ssl_context *ssl, int code)
+{
+    char text[160];
+    const char *reason = NULL;
+    if (is_lost_connection(code))
+        return;
+    if (seen.reason[0] != '\0')
+        reason = seen.reason;
+    else if (seen.flags != 0 || code == MBEDTLS_ERR_X509_CERT_VERIFY_FAILED)
+        reason = flags_text(seen.flags);
+    else if (code == MBEDTLS_ERR_SSL_NO_CLIENT_CERTIFICATE)
+        reason = "no certificate";
+    else if (code == MBEDTLS_ERR_SSL_BAD_PROTOCOL_VERSION)
+        reason = "no TLS 1.3";
+    else if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
+        reason = last_alert(ssl);
+    if (reason == NULL) {
+        mbedtls_strerror(code, text, sizeof text);
+        reason = text;
+    }
+    report(ssl, seen.subject, reason);
+}
+
+/* --- verification
+ * --------------------------------------------------------------------------------- */
+
+/* The names and role of the peer's own certificate. [user]: the configuration. */
+static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags)
+{
+    const mbedtls_ssl_config *conf = user;
+    seen.flags |= *flags;
+    if (depth != 0)
+        return 0;
+    fedge_certificate_info info;
+    fedge_error err;
+    fedge_x509_subject(&certificate->subject, seen.subject, sizeof seen.subject);
+    if (seen.flags != 0)
+        return 0;
+    bool is_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
+    fedge_status status = fedge_x509_info(certificate, &info, &err);
+    if (status == FEDGE_OK && is_client != (info.role == FEDGE_ROLE_SERVER))
+        status =
+            fedge_fail(&err, FEDGE_DENIED, "role %s cannot be a %s (device %s)",
+                       fedge_role_name(info.role), is_client ? "server" : "client", info.device_id);
+    if (status != FEDGE_OK) {
+        snprintf(seen.reason, sizeof seen.reason, "%s", err.message);
+        *flags |= MBEDTLS_X509_BADCERT_OTHER;
+    }
+    return 0;
+}
+
+/* --- the wrapped functions
+ * ------------------------------------------------------------------------ */
+
+/* What the linker makes of each name: __wrap_X is called for X, __real_X is mbedTLS's. */
+#define WRAP(result, function, ...)                                                                \
+    result __real_##function(__VA_ARGS__);                                                         \
+    result __wrap_##function(__VA_ARGS__);                                                         \
+    result __wrap_##function(__VA_ARGS__)
+
+static void apply_settings(mbedtls_ssl_config *conf)
+{
+    static const int suites[] = {MBEDTLS_TLS1_3_CHACHA20_POLY1305_SHA256,
+                                 MBEDTLS_TLS1_3_AES_128_GCM_SHA256,
+                                 MBEDTLS_TLS1_3_AES_256_GCM_SHA384, 0};
+    static const uint16_t groups[] = {MBEDTLS_SSL_IANA_TLS_GROUP_SECP256R1,
+                                      MBEDTLS_SSL_IANA_TLS_GROUP_NONE};
+    static const uint16_t signatures[] = {MBEDTLS_TLS1_3_SIG_ECDSA_SECP256R1_SHA256,
+                                          MBEDTLS_TLS1_3_SIG_NONE};
+    static const mbedtls_x509_crt_profile profile = {
+        .allowed_mds = MBEDTLS_X509_ID_FLAG(MBEDTLS_MD_SHA256),
+        .allowed_pks =
+            MBEDTLS_X509_ID_FLAG(MBEDTLS_PK_ECKEY) | MBEDTLS_X509_ID_FLAG(MBEDTLS_PK_ECDSA),
+        .allowed_curves = MBEDTLS_X509_ID_FLAG(MBEDTLS_ECP_DP_SECP256R1),
+        .rsa_min_bitlen = 0};
+    mbedtls_ssl_conf_min_tls_version(conf, MBEDTLS_SSL_VERSION_TLS1_3);
+    mbedtls_ssl_conf_max_tls_version(conf, MBEDTLS_SSL_VERSION_TLS1_3);
+    mbedtls_ssl_conf_ciphersuites(conf, suites);
+    mbedtls_ssl_conf_groups(conf, groups);
+    mbedtls_ssl_conf_sig_algs(conf, signatures);
+    mbedtls_ssl_conf_cert_profile(conf, &profile);
+    mbedtls_ssl_conf_verify(conf, verify, conf);
+    mbedtls_platform_set_time(certificate_time);
+}
+
+WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt *roots,
+     mbedtls_x509_crl *revoked)
+{
+    if (current_roots != NULL)
+        roots = &current_roots->certificates;
+    __real_mbedtls_ssl_conf_ca_chain(conf, roots, revoked);
+}
+
+WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, int transport,
+     int preset)
+{
+    int code = __real_mbedtls_ssl_config_defaults(conf, endpoint, transport, preset);
+    if (code != 0)
+        return code;
+    apply_settings(conf);
+    if (current_roots != NULL)
+        __real_mbedtls_ssl_conf_ca_chain(conf, &current_roots->certificates, NULL);
+    return 0;
+}
+
+/* libwebsockets would set 1.2. */
+WRAP(void, mbedtls_ssl_conf_min_version, mbedtls_ssl_config *conf, int major, int minor)
+{
+    (void)conf, (void)major, (void)minor;
+}
+
+WRAP(void, mbedtls_ssl_conf_max_version, mbedtls_ssl_config *conf, int major, int minor)
+{
+    (void)conf, (void)major, (void)minor;
+}
+
+/* A client always verifies; a server that asks for a certificate demands it. */
+static int strict_mode(const mbedtls_ssl_config *conf, int mode)
+{
+    bool is_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
+    return is_client || mode == MBEDTLS_SSL_VERIFY_OPTIONAL ? MBEDTLS_SSL_VERIFY_REQUIRED : mode;
+}
+
+WRAP(void, mbedtls_ssl_conf_authmode, mbedtls_ssl_config *conf, int mode)
+{
+    __real_mbedtls_ssl_conf_authmode(conf, strict_mode(conf, mode));
+}
+
+/* The set_hs_ functions are libwebsockets' way when the client names a host. */
+WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int mode)
+{
+    __real_mbedtls_ssl_set_hs_authmode(ssl, strict_mode(mbedtls_ssl_context_get_config(ssl), mode));
+}
+
+WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_crt *roots,
+     mbedtls_x509_crl *revoked)
+{
+    if (current_roots != NULL)
+        roots = &current_roots->certificates;
+    __real_mbedtls_ssl_set_hs_ca_chain(ssl, roots, revoked);
+}
+
+WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt *chain,
+     mbedtls_pk_context *key)
+{
+    /* libwebsockets sets it again before each step of a handshake, and mbedTLS would keep each. */
+    if (conf->MBEDTLS_PRIVATE(key_cert) != NULL)
+        return 0;
+    bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
+    if (is_server && current_identity != NULL)
+        return __real_mbedtls_ssl_conf_own_cert(conf, &current_identity->certificates,
+                                                &current_identity->key);
+    return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
+}
+
+WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
+     mbedtls_pk_context *key)
+{
+    if (current_identity != NULL)
+        return __real_mbedtls_ssl_set_hs_own_cert(ssl, &current_identity->certificates,
+                                                  &current_identity->key);
+    return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
+}
+
+/* A connection's own callback would hide the configuration's, which is verify(). */
+WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
+     int (*callback)(void *, mbedtls_x509_crt *, int, uint32_t *), void *user)
+{
+    (void)ssl, (void)callback, (void)user;
+}
+
+WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
+{
+    seen = (sighting){.flags = 0};
+    int code = __real_mbedtls_ssl_handshake_step(ssl);
+    if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
+        report_failure(ssl, code);
+    return code;
+}
+
+/* In TLS 1.3 a server judges the client's certificate after the client's handshake is over, so the
+ * refusal reaches a client as an alert in place of the first data. */
+WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
+{
+    int code = __real_mbedtls_ssl_read(ssl, out, size);
+    if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE) {
+        const char *reason = last_alert(ssl);
+        if (reason != NULL)
+            report(ssl, "", reason);
+    }
+    return code;
+}

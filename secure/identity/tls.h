@@ -1,0 +1,58 @@
+/* The TLS settings that libwebsockets leaves open on mbedTLS, applied at link time.
+ *
+ * Programs that link fedge_identity_tls carry -Wl,--wrap options, so that every TLS configuration
+ * of the process, whoever makes it,
+ *   - speaks TLS 1.3 only, with P-256, ECDSA and AEAD suites;
+ *   - as a client always demands a good certificate from the server, and as a server demands one
+ *     wherever it asks for one (libwebsockets alone only asks). Whether it asks stays a property of
+ *     the virtual host: LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT;
+ *   - trusts all roots given to fedge_tls_set_roots, not just the first in a file;
+ *   - refuses, in the handshake, a certificate without fedge's names, and one whose role does not
+ *     fit: a client talks to role server only, a server to every other role;
+ *   - reports why a handshake failed.
+ * What TLS cannot know (registered, pending, revoked) is for fedge_peer_check.
+ *
+ * The settings are one per process, as the wrapped functions have no other place to keep them; they
+ * are for the thread that runs the TLS connections. Changes hold for connections made afterwards.
+ */
+#ifndef FEDGE_SECURE_IDENTITY_TLS_H
+#define FEDGE_SECURE_IDENTITY_TLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "secure/identity/identity.h"
+
+/* Trusts exactly the roots in [pem] (fedge_trust_load), of which there may be several, in place of
+ * any that libwebsockets was given. Again at any time, e.g. on SIGHUP. FEDGE_CORRUPT: the old ones
+ * stay. */
+FEDGE_MUST_USE fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err);
+
+/* Presents this identity, with its whole chain, on every server-side connection, in place of the
+ * one that libwebsockets was given (of which it would present the first certificate only). Copied.
+ * Again at any time. FEDGE_CORRUPT: the old one stays. */
+FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *identity,
+                                                          fedge_error *err);
+
+/* Forgets roots, identity and handler, and frees them. Only without connections: for the end of a
+ * program, and for tests. */
+void fedge_tls_reset(void);
+
+/* Called on the service thread when a handshake fails for another reason than a lost connection:
+ * [reason] says why ("expired", "not signed by a trusted root", "no certificate", …), [subject] who
+ * the peer claims to be ("" without a certificate). Also called, as a client, when the server's
+ * alert says that it refused this side's certificate. One handler per process; NULL removes it. */
+typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
+void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
+
+/* Within the handler: the socket of the connection, for getpeername; −1 anywhere else. */
+int fedge_tls_refused_socket(void);
+
+/* Certificate time: the clock that validity is checked against, here and in mbedTLS, never behind
+ * the largest of the system clock, the build's date and what was set here (the last server time
+ * a client stored): boards without a clock battery work. Any thread. */
+void fedge_tls_set_min_time(uint64_t unix_ms);
+uint64_t fedge_tls_now_ms(void);
+
+#endif

@@ -1,0 +1,211 @@
+#include "secure/identity/x509.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <mbedtls/error.h>
+#include <mbedtls/oid.h>
+#include <mbedtls/sha256.h>
+
+#include "edge/core/ids.h"
+#include "edge/core/os.h"
+#include "secure/identity/calendar.h"
+
+int fedge_x509_random(void *unused, unsigned char *out, size_t size)
+{
+    (void)unused;
+    return fedge_os_random(out, size, NULL) == FEDGE_OK ? 0 : MBEDTLS_ERR_ERROR_GENERIC_ERROR;
+}
+
+fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what)
+{
+    char text[160];
+    mbedtls_strerror(code, text, sizeof text);
+    return fedge_fail(err, status, "%s: %s", what, text);
+}
+
+uint64_t fedge_x509_ms(const mbedtls_x509_time *time)
+{
+    fedge_calendar at = {
+        .year = time->year,
+        .month = time->mon,
+        .day = time->day,
+        .hour = time->hour,
+        .minute = time->min,
+        .second = time->sec,
+    };
+    return fedge_calendar_to_ms(&at);
+}
+
+fedge_status fedge_x509_path(char *out, size_t size, const char *dir, const char *name,
+                             fedge_error *err)
+{
+    int length = snprintf(out, size, "%s/%s", dir, name);
+    if (length < 0 || (size_t)length >= size)
+        return fedge_fail(err, FEDGE_TOO_BIG, "path %.80s.../%s is longer than %zu bytes", dir,
+                          name, size - 1);
+    return FEDGE_OK;
+}
+
+void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size)
+{
+    char whole[FEDGE_X509_MAX_SUBJECT];
+    if (mbedtls_x509_dn_gets(whole, sizeof whole, name) < 0)
+        snprintf(whole, sizeof whole, "(a very long name)");
+    snprintf(out, size, "%s", whole);
+}
+
+/* [prefix] starts the URI: the rest goes to [out] as a string. A NUL inside would let two readers
+ * see two names, so it makes the URI foreign. */
+static bool strip_prefix(const mbedtls_x509_buf *uri, const char *prefix,
+                         char out[FEDGE_X509_URN_SIZE])
+{
+    size_t length = strlen(prefix);
+    if (uri->len < length || uri->len - length >= FEDGE_X509_URN_SIZE ||
+        memcmp(uri->p, prefix, length) != 0 || memchr(uri->p, '\0', uri->len) != NULL)
+        return false;
+    memcpy(out, uri->p + length, uri->len - length);
+    out[uri->len - length] = '\0';
+    return true;
+}
+
+static fedge_status read_uri(const mbedtls_x509_buf *uri, fedge_x509_names *out, bool *has_role,
+                             fedge_error *err)
+{
+    char text[FEDGE_X509_URN_SIZE];
+    if (strip_prefix(uri, FEDGE_URN_DEVICE, text)) {
+        if (out->device_id[0] != '\0')
+            return fedge_fail(err, FEDGE_DENIED, "it names more than one device");
+        fedge_device_id id;
+        if (fedge_device_id_parse(text, &id, NULL) != FEDGE_OK)
+            return fedge_fail(err, FEDGE_DENIED, "its device id is not a lower-case UUID");
+        memcpy(out->device_id, text, FEDGE_UUID_TEXT);
+        return FEDGE_OK;
+    }
+    if (strip_prefix(uri, FEDGE_URN_ROLE, text)) {
+        if (*has_role)
+            return fedge_fail(err, FEDGE_DENIED, "it names more than one role");
+        if (fedge_role_from_name(text, &out->role, NULL) != FEDGE_OK)
+            return fedge_fail(err, FEDGE_DENIED,
+                              "its role is none of device, server, operator and relay");
+        *has_role = true;
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_DENIED, "it has a URI name that is neither %s... nor %s...",
+                      FEDGE_URN_DEVICE, FEDGE_URN_ROLE);
+}
+
+static fedge_status add_host(mbedtls_x509_buf *hosts, size_t *count, const mbedtls_x509_buf *host,
+                             fedge_error *err)
+{
+    if (*count == FEDGE_X509_MAX_HOSTS)
+        return fedge_fail(err, FEDGE_DENIED, "it has more than %d DNS names or IP addresses",
+                          FEDGE_X509_MAX_HOSTS);
+    hosts[(*count)++] = *host;
+    return FEDGE_OK;
+}
+
+static fedge_status read_name(const mbedtls_x509_buf *name, fedge_x509_names *out, bool *has_role,
+                              fedge_error *err)
+{
+    switch (name->tag & MBEDTLS_ASN1_TAG_VALUE_MASK) {
+    case MBEDTLS_X509_SAN_UNIFORM_RESOURCE_IDENTIFIER:
+        return read_uri(name, out, has_role, err);
+    case MBEDTLS_X509_SAN_DNS_NAME:
+        return add_host(out->dns, &out->num_dns, name, err);
+    case MBEDTLS_X509_SAN_IP_ADDRESS:
+        if (name->len != 4 && name->len != 16)
+            return fedge_fail(err, FEDGE_DENIED, "it has an IP address of %zu bytes", name->len);
+        return add_host(out->ip, &out->num_ip, name, err);
+    default:
+        return fedge_fail(err, FEDGE_DENIED, "it has an alternative name of type %d",
+                          name->tag & MBEDTLS_ASN1_TAG_VALUE_MASK);
+    }
+}
+
+fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names, fedge_x509_names *out,
+                                   fedge_error *err)
+{
+    memset(out, 0, sizeof *out);
+    bool has_role = false;
+    for (; names != NULL && names->buf.p != NULL; names = names->next) {
+        fedge_status status = read_name(&names->buf, out, &has_role, err);
+        if (status != FEDGE_OK)
+            return status;
+    }
+    if (out->device_id[0] == '\0')
+        return fedge_fail(err, FEDGE_DENIED, "it names no device (URI %s...)", FEDGE_URN_DEVICE);
+    if (!has_role)
+        return fedge_fail(err, FEDGE_DENIED, "it names no role (URI %s...)", FEDGE_URN_ROLE);
+    return FEDGE_OK;
+}
+
+/* mbedTLS takes a missing extended key usage, and "any", for every usage; fedge does not. */
+static fedge_status check_usage(const mbedtls_x509_crt *certificate, fedge_role role,
+                                fedge_error *err)
+{
+    if (certificate->MBEDTLS_PRIVATE(ca_istrue))
+        return fedge_fail(err, FEDGE_DENIED, "it is a certificate authority's");
+    if (!mbedtls_x509_crt_has_ext_type(certificate, MBEDTLS_X509_EXT_EXTENDED_KEY_USAGE))
+        return fedge_fail(err, FEDGE_DENIED, "it has no extended key usage");
+    const mbedtls_x509_buf wanted = {
+        .p = (unsigned char *)(uintptr_t)(role == FEDGE_ROLE_SERVER ? MBEDTLS_OID_SERVER_AUTH
+                                                                    : MBEDTLS_OID_CLIENT_AUTH),
+        .len = role == FEDGE_ROLE_SERVER ? MBEDTLS_OID_SIZE(MBEDTLS_OID_SERVER_AUTH)
+                                         : MBEDTLS_OID_SIZE(MBEDTLS_OID_CLIENT_AUTH)};
+    const mbedtls_x509_sequence *usage = &certificate->ext_key_usage;
+    for (; usage != NULL; usage = usage->next)
+        if (usage->buf.len == wanted.len && memcmp(usage->buf.p, wanted.p, wanted.len) == 0)
+            return FEDGE_OK;
+    return fedge_fail(err, FEDGE_DENIED, "its extended key usage is not %s, which role %s needs",
+                      role == FEDGE_ROLE_SERVER ? "serverAuth" : "clientAuth",
+                      fedge_role_name(role));
+}
+
+fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate, fedge_certificate_info *info,
+                             fedge_error *err)
+{
+    memset(info, 0, sizeof *info);
+    fedge_x509_subject(&certificate->subject, info->subject, sizeof info->subject);
+    fedge_sha256(certificate->raw.p, certificate->raw.len, info->fingerprint);
+    info->not_before_ms = fedge_x509_ms(&certificate->valid_from);
+    info->not_after_ms = fedge_x509_ms(&certificate->valid_to);
+    fedge_x509_names names;
+    fedge_status status = fedge_x509_names_read(&certificate->subject_alt_names, &names, err);
+    if (status == FEDGE_OK)
+        status = check_usage(certificate, names.role, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "certificate of %s", info->subject);
+    memcpy(info->device_id, names.device_id, sizeof info->device_id);
+    info->role = names.role;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
+                                    fedge_certificate_info *info, fedge_error *err)
+{
+    mbedtls_x509_crt certificate;
+    mbedtls_x509_crt_init(&certificate);
+    int code = mbedtls_x509_crt_parse_der_nocopy(&certificate, der, der_size);
+    fedge_status status =
+        code == 0 && certificate.raw.len == der_size ? fedge_x509_info(&certificate, info, err)
+        : code == 0                                  ? fedge_fail(err, FEDGE_CORRUPT,
+                                                                  "the certificate is followed by %zu bytes that "
+                                                                                                   "are not part of it",
+                                                                  der_size - certificate.raw.len)
+                    : fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not an X.509 certificate");
+    mbedtls_x509_crt_free(&certificate);
+    return status;
+}
+
+fedge_status fedge_x509_parse_chain(const char *pem, const char *what, mbedtls_x509_crt *chain,
+                                    fedge_error *err)
+{
+    int code = mbedtls_x509_crt_parse(chain, (const unsigned char *)pem, strlen(pem) + 1);
+    if (code > 0)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: %d of its certificates cannot be read", what,
+                          code);
+    if (code < 0)
+        return fedge_x509_fail(err, FEDGE_CORRUPT, code, what);
+    return FEDGE_OK;
+}

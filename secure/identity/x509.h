@@ -1,0 +1,81 @@
+/* What the files of this folder share on top of mbedTLS: randomness, errors, times and the names in
+ * a certificate. Not for other folders. */
+#ifndef FEDGE_SECURE_IDENTITY_X509_H
+#define FEDGE_SECURE_IDENTITY_X509_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mbedtls/x509_crt.h>
+
+#include "edge/core/status.h"
+#include "secure/identity/identity.h"
+
+#define FEDGE_URN_DEVICE "urn:fedge:device:"
+#define FEDGE_URN_ROLE "urn:fedge:role:"
+
+#define FEDGE_X509_MAX_PEM 65536u /* bytes of a key, chain, root or request file */
+#define FEDGE_X509_MAX_SUBJECT 256
+#define FEDGE_X509_MAX_HOSTS 16 /* DNS names and IP addresses, each */
+#define FEDGE_X509_URN_SIZE 64
+
+/* The operating system's randomness in mbedTLS's form. */
+int fedge_x509_random(void *unused, unsigned char *out, size_t size);
+
+/* fedge_fail with "what: " and mbedTLS's text for [code]. */
+fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what);
+
+uint64_t fedge_x509_ms(const mbedtls_x509_time *time);
+
+/* The names in a request or certificate. Hosts point into what they were read from. */
+typedef struct fedge_x509_names {
+    char device_id[FEDGE_UUID_TEXT];
+    fedge_role role;
+    mbedtls_x509_buf dns[FEDGE_X509_MAX_HOSTS]; /* not NUL-terminated */
+    size_t num_dns;
+    mbedtls_x509_buf ip[FEDGE_X509_MAX_HOSTS]; /* 4 or 16 bytes each */
+    size_t num_ip;
+} fedge_x509_names;
+
+/* Reads subject alternative names: exactly one device and one role, any hosts, nothing else.
+ * FEDGE_DENIED says what is wrong. */
+FEDGE_MUST_USE fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names,
+                                                  fedge_x509_names *out, fedge_error *err);
+
+/* Names as mbedTLS writes them, filled from [names], into which it points. */
+typedef struct fedge_x509_san_nodes {
+    mbedtls_x509_san_list nodes[2 + 2 * FEDGE_X509_MAX_HOSTS]; /* the list starts at nodes[0] */
+    char device[FEDGE_X509_URN_SIZE];
+    char role[FEDGE_X509_URN_SIZE];
+} fedge_x509_san_nodes;
+void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *list);
+
+/* FEDGE_DENIED unless servers have a host, and no others but relays do. */
+FEDGE_MUST_USE fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err);
+
+/* A fresh ECDSA key on P-256 in [key], initialised by the caller; and a key as PEM text, which the
+ * caller frees. */
+FEDGE_MUST_USE fedge_status fedge_x509_make_key(mbedtls_pk_context *key, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, char **pem,
+                                                fedge_error *err);
+/* FEDGE_DENIED unless it is an elliptic-curve key on P-256. */
+FEDGE_MUST_USE fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err);
+
+/* fedge_certificate_read of a certificate that is already parsed. */
+FEDGE_MUST_USE fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate,
+                                            fedge_certificate_info *info, fedge_error *err);
+
+/* Parses a NUL-terminated PEM text of one or more certificates into [chain], initialised by the
+ * caller, who also frees it. [what] is the file's name, for messages. */
+FEDGE_MUST_USE fedge_status fedge_x509_parse_chain(const char *pem, const char *what,
+                                                   mbedtls_x509_crt *chain, fedge_error *err);
+
+/* A distinguished name as text ("CN=pi-4"), cut at [size]; for people only. */
+void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size);
+
+/* DIR/NAME; FEDGE_TOO_BIG when it does not fit. */
+FEDGE_MUST_USE fedge_status fedge_x509_path(char *out, size_t size, const char *dir,
+                                            const char *name, fedge_error *err);
+
+#endif
