@@ -172,8 +172,9 @@ void model_open(test_model *self, const fedge_model_spec *spec, const fedge_mode
 
 void model_close(test_model *self)
 {
-    for (size_t i = 0; i < CANARY_BYTES; i++) {
-        assert_int_equal(self->block[self->memory.total + i], CANARY);
+    const size_t end = self->memory.total + CANARY_BYTES;
+    for (size_t i = self->memory.total; i < end; i++) {
+        assert_int_equal(self->block[i], CANARY);
     }
     free(self->block);
 }

@@ -269,7 +269,7 @@ static void test_levels_agree(void **state)
     unsigned levels[MAX_LEVELS];
     const unsigned num_levels = kernel_levels(levels);
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 3, 0, 0);
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < 100; round++) {
         fedge_model_spec spec;
         spec_random(&spec, &rng);
         const uint32_t batch = 1 + fedge_rng_below(&rng, 33);

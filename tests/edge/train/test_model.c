@@ -291,6 +291,40 @@ static void test_bad_steps(void **state)
     }
 }
 
+/* A NaN is never lost on the way, wherever in a pooling window it stands. */
+static void test_nan_reaches_the_loss(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 1, 4, 4);
+    spec_conv(&spec, 1, 3, 1, 1, 0);
+    spec_relu(&spec);
+    spec_pool(&spec, 2, 0, 0);
+    spec_flatten(&spec);
+    spec_linear(&spec, 12, 2);
+    for (unsigned level = 0; level < num_levels; level++) {
+        const fedge_model_options options = {.max_batch = 1,
+                                             .disabled_cpu_features = levels[level]};
+        test_model self;
+        model_open(&self, &spec, &options, SEED, 0);
+        for (int i = 0; i < 16; i++) {
+            fedge_error err = {0};
+            float x[16];
+            int32_t label;
+            double loss;
+            uint32_t correct;
+            fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 5, 0, 0);
+            fill_batch(&rng, x, 16, &label, 1, 2);
+            x[i] = NAN;
+            assert_int_equal(fedge_model_evaluate(self.model, x, &label, 1, &loss, &correct, &err),
+                             FEDGE_NOT_FINITE);
+        }
+        model_close(&self);
+    }
+}
+
 /* The same bits whatever the addresses of the block and of the inputs, and whatever ran before. */
 static void test_equal_bits(void **state)
 {
@@ -338,9 +372,10 @@ static void test_equal_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_sgd),       cmocka_unit_test(test_sgd_of_convolutions),
-        cmocka_unit_test(test_bad_steps), cmocka_unit_test(test_equal_bits),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_sgd),        cmocka_unit_test(test_sgd_of_convolutions),
+        cmocka_unit_test(test_bad_steps),  cmocka_unit_test(test_nan_reaches_the_loss),
+        cmocka_unit_test(test_equal_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
