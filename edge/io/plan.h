@@ -113,4 +113,8 @@ FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedg
                                              fedge_error *err);
 void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
 
+/* What plans may ask for in "must" and this release can do ("codec:int8", "layer:Conv2d", …), one
+ * by one from index 0; NULL behind the last. A client's HELLO lists them. */
+const char *fedge_plan_feature(unsigned index);
+
 #endif

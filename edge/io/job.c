@@ -1,0 +1,222 @@
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "edge/io/path.h"
+#include "edge/io/plan_fields.h"
+
+#define REQUIRED FEDGE_JSON_REQUIRED
+#define AT FEDGE_JSON_AT
+#define JOB_VERSION 1
+#define SMALLEST 1e-9 /* the least that a share above 0 can be */
+#define DEFAULT_MAX_COHORT 4096
+#define DEFAULT_MIN_FREE_DISK ((double)64 * 1024 * 1024)
+
+/* --- fields --------------------------------------------------------------------------------------
+ */
+
+static const fedge_json_field ROUNDS[] = {
+    {"num-server-rounds", "num_server_rounds num-rounds num_rounds", FEDGE_JSON_U32, REQUIRED,
+     AT(fedge_rounds_spec, num_server_rounds), .min = 1, .max = 1e6},
+    {"fraction-train", "fraction_train fraction-fit fraction_fit", FEDGE_JSON_F64,
+     AT(fedge_rounds_spec, fraction_train), .min = SMALLEST, .max = 1, .fallback = 1},
+    {"fraction-evaluate", "fraction_evaluate", FEDGE_JSON_F64,
+     AT(fedge_rounds_spec, fraction_evaluate), .min = 0, .max = 1, .fallback = 0},
+    {"min-train-nodes", "min_train_nodes min-fit-clients min_fit_clients", FEDGE_JSON_U32,
+     AT(fedge_rounds_spec, min_train_nodes), .min = 1, .max = 1e6, .fallback = 2},
+    {"min-evaluate-nodes", "min_evaluate_nodes min-evaluate-clients min_evaluate_clients",
+     FEDGE_JSON_U32, AT(fedge_rounds_spec, min_evaluate_nodes), .min = 1, .max = 1e6,
+     .fallback = 2},
+    {"min-available-nodes", "min_available_nodes min-available-clients min_available_clients",
+     FEDGE_JSON_U32, AT(fedge_rounds_spec, min_available_nodes), .min = 1, .max = 1e6},
+    {"over-selection", "over_selection", FEDGE_JSON_F64, AT(fedge_rounds_spec, over_selection),
+     .min = 1, .max = 10, .fallback = 1},
+    {"max-cohort", "max_cohort", FEDGE_JSON_U32, AT(fedge_rounds_spec, max_cohort), .min = 1,
+     .max = 1048576},
+    {"max-weight", "max_weight", FEDGE_JSON_U32, AT(fedge_rounds_spec, max_weight), .min = 1,
+     .max = UINT32_MAX, .fallback = (double)FEDGE_FIXED_DEFAULT_MAX_WEIGHT},
+    {"round-deadline-s", "round_deadline_s", FEDGE_JSON_SECONDS,
+     AT(fedge_rounds_spec, round_deadline_ms), .min = 0.001, .max = 2592000, .fallback = 600},
+    {"min-report-fraction", "min_report_fraction", FEDGE_JSON_F64,
+     AT(fedge_rounds_spec, min_report_fraction), .min = SMALLEST, .max = 1, .fallback = 1},
+    {NULL},
+};
+
+static const fedge_json_field STRATEGY[] = {
+    {"type", .kind = FEDGE_JSON_NAME, AT(fedge_job, strategy),
+     .choices = (const char *const[]){"FedAvg", NULL}},
+    {"server-learning-rate", "server_learning_rate", FEDGE_JSON_F64,
+     AT(fedge_job, server_learning_rate), .min = SMALLEST, .max = 1e6, .fallback = 1},
+    {NULL},
+};
+
+static const fedge_json_field TEST_SET[] = {
+    {"values", "images", FEDGE_JSON_TEXT, REQUIRED, AT(fedge_test_set, images), .min = 1},
+    {"labels", .kind = FEDGE_JSON_TEXT, AT(fedge_test_set, labels)},
+    {NULL},
+};
+
+const fedge_json_field fedge_job_fields[] = {
+    {"$schema", .kind = FEDGE_JSON_IGNORED},
+    {"fedge-job", .kind = FEDGE_JSON_IGNORED},
+    FEDGE_PLAN_FIELDS,
+    {"rounds", .kind = FEDGE_JSON_OBJECT, .flags = REQUIRED, AT(fedge_job, rounds),
+     .fields = ROUNDS},
+    {"strategy", .kind = FEDGE_JSON_OBJECT, .fields = STRATEGY},
+    {"test-set", "test_set", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE, AT(fedge_job, test_set),
+     .extra = offsetof(fedge_job, test_set.present), .fields = TEST_SET},
+    {"initial-model", "initial_model", FEDGE_JSON_TEXT, AT(fedge_job, initial_model), .min = 1},
+    {"keep-checkpoints", "keep_checkpoints", FEDGE_JSON_U32, AT(fedge_job, keep_checkpoints),
+     .min = 1, .max = 1000, .fallback = 2},
+    {"min-free-disk", "min_free_disk", FEDGE_JSON_U64, AT(fedge_job, min_free_disk),
+     .fallback = DEFAULT_MIN_FREE_DISK},
+    {NULL},
+};
+
+_Static_assert(offsetof(fedge_job, plan) == 0, "FEDGE_PLAN_FIELDS serve jobs too");
+
+/* --- what has to hold between the parts
+ * ------------------------------------------------------------ */
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The sums of fixed.h cannot overflow while max-cohort · max-weight ≤ 2^32. */
+static fedge_status settle_cohort(const fedge_json *json, fedge_rounds_spec *rounds,
+                                  fedge_error *err)
+{
+    uint64_t most = FEDGE_FIXED_MAX_TOTAL_WEIGHT / rounds->max_weight;
+    if (rounds->max_cohort == 0)
+        rounds->max_cohort = (uint32_t)(most < DEFAULT_MAX_COHORT ? most : DEFAULT_MAX_COHORT);
+    if (rounds->max_cohort > most)
+        return fedge_json_fail_at(json, "rounds.max-cohort", err,
+                                  "%" PRIu32 " times max-weight %" PRIu32
+                                  " is over 2^32, so sums could overflow; lower "
+                                  "max-weight to %" PRIu64 " or max-cohort to %" PRIu64,
+                                  rounds->max_cohort, rounds->max_weight,
+                                  FEDGE_FIXED_MAX_TOTAL_WEIGHT / rounds->max_cohort, most);
+    return FEDGE_OK;
+}
+
+static fedge_status settle_rounds(const fedge_json *json, fedge_rounds_spec *rounds,
+                                  fedge_error *err)
+{
+    fedge_status st = settle_cohort(json, rounds, err);
+    if (st != FEDGE_OK)
+        return st;
+    if (rounds->min_train_nodes > rounds->max_cohort)
+        return fedge_json_fail_at(json, "rounds.min-train-nodes", err,
+                                  "%" PRIu32 " is over max-cohort %" PRIu32 "; raise max-cohort "
+                                  "(and lower max-weight), or lower this",
+                                  rounds->min_train_nodes, rounds->max_cohort);
+    bool evaluates = rounds->fraction_evaluate > 0;
+    uint32_t least = larger(rounds->min_train_nodes, evaluates ? rounds->min_evaluate_nodes : 0);
+    if (rounds->min_available_nodes == 0)
+        rounds->min_available_nodes = least;
+    if (rounds->min_available_nodes < least)
+        return fedge_json_fail_at(
+            json, "rounds.min-available-nodes", err,
+            "%" PRIu32 " is less than %s %" PRIu32 "; raise it", rounds->min_available_nodes,
+            least == rounds->min_train_nodes ? "min-train-nodes" : "min-evaluate-nodes", least);
+    return FEDGE_OK;
+}
+
+/* Makes the job's paths relative to where its file lies. */
+static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_error *err)
+{
+    const struct {
+        const char *key;
+        char *path;
+    } paths[] = {{"test-set.values", job->test_set.images},
+                 {"test-set.labels", job->test_set.labels},
+                 {"initial-model", job->initial_model}};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (!fedge_path_resolve(json->options.name, paths[i].path))
+            return fedge_json_fail_at(json, paths[i].key, err,
+                                      "is over %d bytes with the folder of the job before it",
+                                      FEDGE_MAX_PATH - 1);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_error *err)
+{
+    fedge_status st = fedge_plan_validate(json, &job->plan, err);
+    if (st == FEDGE_OK)
+        st = settle_rounds(json, &job->rounds, err);
+    if (st == FEDGE_OK && job->test_set.present && job->plan.external)
+        st = fedge_json_fail_at(json, "test-set", err,
+                                "the server cannot evaluate an external model; remove it and use "
+                                "rounds.fraction-evaluate");
+    return st == FEDGE_OK ? settle_paths(json, job, err) : st;
+}
+
+static fedge_status check_version(const fedge_json *json, fedge_error *err)
+{
+    const cJSON *version = fedge_json_get(json->root, "fedge-job");
+    if (version == NULL)
+        return fedge_json_fail_at(json, "fedge-job", err,
+                                  "is missing: begin the job with \"fedge-job\": %d", JOB_VERSION);
+    if (!cJSON_IsNumber(version) || version->valuedouble != JOB_VERSION)
+        return fedge_json_fail_at(json, "fedge-job", err,
+                                  "must be %d, the version this release "
+                                  "knows",
+                                  JOB_VERSION);
+    return FEDGE_OK;
+}
+
+/* --- jobs as text
+ * ---------------------------------------------------------------------------------- */
+
+fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fedge_job **job,
+                             fedge_error *err)
+{
+    const fedge_json_options options = {.name = name,
+                                        .lines = true,
+                                        .strict = true,
+                                        .status = FEDGE_INVALID_ARGUMENT,
+                                        .max_size = FEDGE_JOB_MAX_SIZE,
+                                        .max_depth = FEDGE_JSON_MAX_DEPTH,
+                                        .max_values = FEDGE_PLAN_MAX_VALUES};
+    fedge_json json;
+    fedge_status st = fedge_json_open(&json, text, size, &options, err);
+    if (st != FEDGE_OK)
+        return st;
+    fedge_job *made = calloc(1, sizeof *made);
+    st =
+        made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
+    if (st == FEDGE_OK)
+        st = check_version(&json, err);
+    if (st == FEDGE_OK)
+        st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
+    if (st == FEDGE_OK)
+        st = settle_job(&json, made, err);
+    fedge_json_close(&json);
+    if (st != FEDGE_OK) {
+        free(made);
+        return st;
+    }
+    *job = made;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size = 0;
+    fedge_status st = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err);
+    if (st == FEDGE_OK)
+        st = fedge_job_parse((const char *)text, size, path, job, err);
+    free(text);
+    return st;
+}
+
+void fedge_job_free(fedge_job *job)
+{
+    free(job);
+}

@@ -1,0 +1,13 @@
+/* Paths in files are relative to the file; a part of job.c and site.c, not for others. */
+#ifndef FEDGE_EDGE_IO_PATH_H
+#define FEDGE_EDGE_IO_PATH_H
+
+#include <stdbool.h>
+
+#include "edge/io/plan.h"
+
+/* Puts the folder of [file] before [path] unless that is empty or begins with '/'. False when the
+ * result is too long; [path] is unchanged then. */
+FEDGE_MUST_USE bool fedge_path_resolve(const char *file, char path[FEDGE_MAX_PATH]);
+
+#endif

@@ -1,0 +1,53 @@
+/* The keys that jobs and plans share; a part of plan.c and job.c, not for others. */
+#ifndef FEDGE_EDGE_IO_PLAN_FIELDS_H
+#define FEDGE_EDGE_IO_PLAN_FIELDS_H
+
+#include "edge/core/status.h"
+#include "edge/io/json.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_PLAN_MAX_VALUES 32768 /* JSON values in one job or plan */
+
+extern const fedge_json_field fedge_data_fields[];     /* of a fedge_data_spec */
+extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_spec */
+extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
+extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; tests compare the schema */
+
+/* Keys of a model that fedge trains, of one that it does not, of its tensors, and of a layer of
+ * each type: for tests. */
+extern const fedge_json_field fedge_model_fields[];
+extern const fedge_json_field fedge_external_fields[];
+extern const fedge_json_field fedge_tensor_fields[];
+extern const fedge_json_field *const fedge_layer_fields[FEDGE_LAYER_COUNT];
+
+/* The model of a fedge_plan, with its schema. */
+FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON *node,
+                                             void *record, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *key, cJSON *object,
+                                              fedge_error *err);
+
+/* What has to hold between the parts of a plan that has been read from [json]. */
+FEDGE_MUST_USE fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
+                                                fedge_error *err);
+
+/* The fields of a fedge_plan, and of a fedge_job since its plan comes first. */
+#define FEDGE_PLAN_FIELDS                                                                          \
+    {"name", .kind = FEDGE_JSON_TEXT, .flags = FEDGE_JSON_REQUIRED,                                \
+     FEDGE_JSON_AT(fedge_plan, name), .min = 1},                                                   \
+        {"seed", .kind = FEDGE_JSON_U64, FEDGE_JSON_AT(fedge_plan, seed)},                         \
+        {"model", .kind = FEDGE_JSON_CUSTOM, .flags = FEDGE_JSON_REQUIRED,                         \
+         .read = fedge_model_read, .write = fedge_model_write},                                    \
+        {"data",                                                                                   \
+         .kind = FEDGE_JSON_OBJECT,                                                                \
+         .flags = FEDGE_JSON_PRESENCE,                                                             \
+         FEDGE_JSON_AT(fedge_plan, data),                                                          \
+         .extra = offsetof(fedge_plan, has_data),                                                  \
+         .fields = fedge_data_fields},                                                             \
+        {"training", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, training),               \
+         .fields = fedge_training_fields},                                                         \
+    {                                                                                              \
+        "update", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, update),                    \
+                  .fields = fedge_update_fields                                                    \
+    }
+
+#endif

@@ -1,0 +1,190 @@
+/* Plans: there and back with the same bytes, lenient reading, and what "must" refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/io/plan.h"
+
+static const char JOB[] =
+    "{\"fedge-job\": 1, \"name\": \"cnn\", \"seed\": 9007199254740991,"
+    " \"model\": {\"input-shape\": [3, 8, 8], \"layers\": ["
+    "  {\"type\": \"Conv2d\", \"in_channels\": 3, \"out_channels\": 4, \"kernel_size\": [3, 1],"
+    "   \"padding\": [1, 0], \"bias\": false},"
+    "  {\"type\": \"ReLU\"}, {\"type\": \"MaxPool2d\", \"kernel_size\": 2}, {\"type\": "
+    "\"Flatten\"},"
+    "  {\"type\": \"Linear\", \"name\": \"head.fc\", \"in_features\": 64, \"out_features\": 5}]},"
+    " \"data\": {\"name\": \"d\", \"shape\": [3, 8, 8], \"dtype\": \"u8\", \"labels\": 5,"
+    "  \"normalisation\": {\"divide-by\": 255, \"mean\": [0.1, 0.2, 0.3], \"std\": [0.3, 0.2, "
+    "0.1]}},"
+    " \"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3}}";
+
+static const char PLAN[] =
+    "{\"fedge-plan\":1,\"must\":[\"codec:int8\",\"deflate\",\"layer:Linear\",\"layer:Conv2d\","
+    "\"layer:MaxPool2d\",\"layer:ReLU\",\"layer:Flatten\",\"loss:CrossEntropyLoss\","
+    "\"optimizer:SGD\",\"normalisation\"],\"name\":\"cnn\",\"seed\":9007199254740991,"
+    "\"model\":{\"input-shape\":[3,8,8],\"layers\":[{\"type\":\"Conv2d\",\"in_channels\":3,"
+    "\"out_channels\":4,\"kernel_size\":[3,1],\"padding\":[1,0],\"bias\":false},{\"type\":\"ReLU\"}"
+    ","
+    "{\"type\":\"MaxPool2d\",\"kernel_size\":[2,2],\"stride\":[2,2]},{\"type\":\"Flatten\"},"
+    "{\"type\":\"Linear\",\"name\":\"head.fc\",\"in_features\":64,\"out_features\":5,"
+    "\"bias\":true}],\"loss\":{\"type\":\"CrossEntropyLoss\"}},\"data\":{\"name\":\"d\","
+    "\"shape\":[3,8,8],\"dtype\":\"u8\",\"labels\":5,\"normalisation\":{\"divide-by\":255,"
+    "\"mean\":[0.1,0.2,0.3],\"std\":[0.3,0.2,0.1]}},\"training\":{\"local-epochs\":1,"
+    "\"local-steps\":0,\"batch-size\":32,\"learning-rate\":0.1,\"optimizer\":{\"type\":\"SGD\","
+    "\"momentum\":0,\"weight_decay\":0}},\"update\":{\"codec\":\"int8\",\"deflate\":true,"
+    "\"bound-log2\":2}}";
+
+static const char EXTERNAL[] =
+    "{\"fedge-plan\":1,\"must\":[\"codec:none\",\"external\"],\"name\":\"own\",\"seed\":0,"
+    "\"model\":{\"type\":\"external\",\"tensors\":[{\"name\":\"w\",\"shape\":[10,2],"
+    "\"dtype\":\"F32\"},{\"name\":\"b\",\"shape\":[],\"dtype\":\"F32\"}]},"
+    "\"training\":{\"local-epochs\":1,\"local-steps\":0,\"batch-size\":32,\"learning-rate\":0,"
+    "\"optimizer\":{\"type\":\"SGD\",\"momentum\":0,\"weight_decay\":0}},"
+    "\"update\":{\"codec\":\"none\",\"deflate\":false,\"bound-log2\":0}}";
+
+static void expect_text(const fedge_plan *plan, const char *expected)
+{
+    char *text = NULL;
+    size_t size = 0;
+    fedge_error err = {0};
+    if (fedge_plan_write(plan, &text, &size, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_string_equal(text, expected);
+    assert_int_equal(size, strlen(expected));
+    free(text);
+}
+
+static fedge_plan *parse(const char *text)
+{
+    fedge_plan *plan = NULL;
+    fedge_error err = {0};
+    if (fedge_plan_parse(text, strlen(text), &plan, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    return plan;
+}
+
+/* [text] with [from] replaced by [to] is refused. */
+static void expect(const char *text, const char *from, const char *to, fedge_status status,
+                   const char *part)
+{
+    char changed[4096];
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    (void)snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to,
+                   at + strlen(from));
+    fedge_plan *plan = NULL;
+    fedge_error err = {0};
+    fedge_status st = fedge_plan_parse(changed, strlen(changed), &plan, &err);
+    if (st != status || strstr(err.message, part) == NULL)
+        fail_msg("%s -> %s\n  gave %s: %s\n  expected %s: %s", from, to, fedge_status_text(st),
+                 err.message, fedge_status_text(status), part);
+    fedge_plan_free(plan);
+}
+
+static void plans_come_from_jobs_and_read_back(void **state)
+{
+    (void)state;
+    fedge_job *job = NULL;
+    fedge_error err = {0};
+    if (fedge_job_parse(JOB, strlen(JOB), "job.json", &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    expect_text(&job->plan, PLAN);
+    fedge_plan *plan = parse(PLAN);
+    expect_text(plan, PLAN);
+    assert_int_equal(fedge_schema_compare(&job->plan.schema, "job", &plan->schema, "plan", &err),
+                     FEDGE_OK);
+    assert_memory_equal(&plan->training, &job->plan.training, sizeof plan->training);
+    assert_memory_equal(&plan->data, &job->plan.data, sizeof plan->data);
+    fedge_plan_free(plan);
+    fedge_job_free(job);
+}
+
+static void external_plans_read_back(void **state)
+{
+    (void)state;
+    fedge_plan *plan = parse(EXTERNAL);
+    assert_true(plan->external);
+    assert_int_equal(plan->schema.num_elements, 21);
+    expect_text(plan, EXTERNAL);
+    fedge_plan_free(plan);
+}
+
+static void unknown_keys_are_skipped_unless_they_must_be_known(void **state)
+{
+    (void)state;
+    expect(PLAN, "\"seed\"", "\"privacy\":{\"epsilon\":1},\"seed\"", FEDGE_OK, "");
+    expect(PLAN, "\"batch-size\"", "\"shuffle\":true,\"batch-size\"", FEDGE_OK, "");
+    expect(PLAN, "\"deflate\",", "\"deflate\",\"privacy\",", FEDGE_UNSUPPORTED,
+           "plan: must[2]: this release (");
+    expect(PLAN, "\"codec:int8\"", "\"codec:int4\"", FEDGE_UNSUPPORTED,
+           "cannot do \"codec:int4\"; a newer one may");
+    expect(PLAN, "\"fedge-plan\":1", "\"fedge-plan\":2", FEDGE_UNSUPPORTED, "this release knows 1");
+}
+
+static void broken_plans_are_corrupt(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *part;
+    } CASES[] = {
+        {"{\"fedge-plan\":1,", "{", "fedge-plan: is missing"},
+        {"\"must\":[", "\"must\":7,\"x\":[", "must: must be a list"},
+        {"\"must\":[", "\"must\":[7,", "must[0]: must be a text"},
+        {"\"name\":\"cnn\",", "", "name: is missing"},
+        {"\"name\":\"cnn\",", "\"name\":\"cnn\",\"name\":\"cnn\",", "name: stands twice"},
+        {"\"seed\":9007199254740991", "\"seed\":-1", "seed: -1 is not in"},
+        {"\"in_features\":64", "\"in_features\":65", "model.layers[4]: "},
+        {"\"labels\":5", "\"labels\":6", "data.labels: is 6"},
+        {"\"learning-rate\":0.1", "\"learning-rate\":\"0.1\"", "learning-rate: must be a number"},
+        {"\"codec\":\"int8\"", "\"codec\":\"int5\"", "update.codec: \"int5\" is not known"},
+        {"\"mean\":[0.1,0.2,0.3],", "\"mean\":[0.1,0.2],", "has 3 elements, but the list that"},
+        {"\"mean\":[0.1,0.2,0.3],\"std\":[0.3,0.2,0.1]", "\"mean\":[1,2],\"std\":[1,2]",
+         "give 1 for all or 3"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+        expect(PLAN, CASES[i].from, CASES[i].to, FEDGE_CORRUPT, CASES[i].part);
+    fedge_plan *plan = NULL;
+    fedge_error err;
+    for (size_t cut = 0; cut < strlen(PLAN); cut += 7)
+        assert_int_equal(fedge_plan_parse(PLAN, cut, &plan, &err), FEDGE_CORRUPT);
+    char *big = calloc(1, FEDGE_PLAN_MAX_SIZE + 1);
+    assert_int_equal(fedge_plan_parse(big, FEDGE_PLAN_MAX_SIZE + 1, &plan, &err), FEDGE_TOO_BIG);
+    free(big);
+    assert_null(plan);
+}
+
+static void every_codec_and_layer_is_a_feature(void **state)
+{
+    (void)state;
+    unsigned codecs = 0, layers = 0, count = 0;
+    for (const char *name = NULL; (name = fedge_plan_feature(count)) != NULL; count++) {
+        for (int i = 0; i < FEDGE_CODEC_COUNT; i++)
+            codecs += strncmp(name, "codec:", 6) == 0 &&
+                      strcmp(name + 6, fedge_codec_name((fedge_codec)i)) == 0;
+        for (int i = 0; i < FEDGE_LAYER_COUNT; i++)
+            layers += strncmp(name, "layer:", 6) == 0 &&
+                      strcmp(name + 6, fedge_layer_type_name((fedge_layer_type)i)) == 0;
+    }
+    assert_int_equal(codecs, FEDGE_CODEC_COUNT);
+    assert_int_equal(layers, FEDGE_LAYER_COUNT);
+    assert_in_range(count, 1, 16); /* they fit in a HELLO */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_come_from_jobs_and_read_back),
+        cmocka_unit_test(external_plans_read_back),
+        cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
+        cmocka_unit_test(broken_plans_are_corrupt),
+        cmocka_unit_test(every_codec_and_layer_is_a_feature),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
