@@ -1,0 +1,218 @@
+#include "edge/io/site.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "edge/io/path.h"
+#include "edge/io/site_fields.h"
+#include "edge/io/update.h"
+
+#define AT FEDGE_JSON_AT
+
+/* --- fields --------------------------------------------------------------------------------------
+ */
+
+static const char *codec_name(unsigned value)
+{
+    return value < FEDGE_CODEC_COUNT ? fedge_codec_name((fedge_codec)value) : NULL;
+}
+
+/* "iid" or "dirichlet:0.5" */
+static fedge_status read_partition(const fedge_json *json, const cJSON *node, void *record,
+                                   fedge_error *err)
+{
+    fedge_site_data *data = record;
+    char text[64];
+    fedge_error cause = {0};
+    fedge_status st = fedge_json_text(json, node, 1, text, sizeof text, err);
+    if (st != FEDGE_OK)
+        return st;
+    if (fedge_partition_parse(text, &data->partition, &cause) != FEDGE_OK)
+        return fedge_json_fail(json, node, NULL, err, "%s", cause.message);
+    data->has_partition = true;
+    return FEDGE_OK;
+}
+
+const fedge_json_field fedge_site_data_fields[] = {
+    {"values", "images", FEDGE_JSON_TEXT, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values),
+     .min = 1},
+    {"labels", .kind = FEDGE_JSON_TEXT, AT(fedge_site_data, labels)},
+    {"validation-fraction", "validation_fraction", FEDGE_JSON_F64,
+     AT(fedge_site_data, validation_fraction), .min = 0, .max = 0.9},
+    {"partition-seed", "partition_seed", FEDGE_JSON_U64, AT(fedge_site_data, partition.seed)},
+    {"partition", .kind = FEDGE_JSON_CUSTOM, .read = read_partition},
+    {NULL},
+};
+
+const fedge_json_field fedge_policy_fields[] = {
+    {"max-ram", "max_ram", FEDGE_JSON_U64, AT(fedge_site, max_ram_bytes), .min = 1,
+     .max = (double)FEDGE_JSON_MAX_INTEGER},
+    {"codecs", .kind = FEDGE_JSON_ENUMS, AT(fedge_site, allowed_codecs), .name_of = codec_name,
+     .num_names = FEDGE_CODEC_COUNT},
+    {"max-local-epochs", "max_local_epochs", FEDGE_JSON_U32, AT(fedge_site, max_local_epochs),
+     .min = 1, .max = UINT32_MAX},
+    {"jobs", .kind = FEDGE_JSON_TEXT, .flags = FEDGE_JSON_LIST,
+     FEDGE_JSON_ARRAY(fedge_site, jobs, num_jobs), .min = 1},
+    {NULL},
+};
+
+/* An object of names and data sets. */
+static fedge_status read_data(const fedge_json *json, const cJSON *node, void *record,
+                              fedge_error *err)
+{
+    fedge_site *site = record;
+    if (!cJSON_IsObject(node))
+        return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
+    if (cJSON_GetArraySize(node) > FEDGE_SITE_MAX_DATA)
+        return fedge_json_fail(json, node, NULL, err, "must have at most %d data sets, not %d",
+                               FEDGE_SITE_MAX_DATA, cJSON_GetArraySize(node));
+    const cJSON *child = NULL;
+    cJSON_ArrayForEach(child, node)
+    {
+        fedge_site_data *data = &site->data[site->num_data];
+        size_t length = strlen(child->string);
+        if (length == 0 || length >= sizeof data->name)
+            return fedge_json_fail(json, child, NULL, err,
+                                   "a data set's name must have 1 to %zu bytes",
+                                   sizeof data->name - 1);
+        fedge_status st = fedge_json_read(json, child, fedge_site_data_fields, data, err);
+        if (st != FEDGE_OK)
+            return st;
+        memcpy(data->name, child->string, length + 1);
+        if (!fedge_path_resolve(json->options.name, data->values) ||
+            !fedge_path_resolve(json->options.name, data->labels))
+            return fedge_json_fail(json, child, NULL, err,
+                                   "a path is over %d bytes with the folder of this file before it",
+                                   FEDGE_MAX_PATH - 1);
+        site->num_data++;
+    }
+    return FEDGE_OK;
+}
+
+const fedge_json_field fedge_site_fields[] = {
+    {"$schema", .kind = FEDGE_JSON_IGNORED},
+    {"data", .kind = FEDGE_JSON_CUSTOM, .read = read_data},
+    {"policy", .kind = FEDGE_JSON_OBJECT, .fields = fedge_policy_fields},
+    {NULL},
+};
+
+/* --- files
+ * ----------------------------------------------------------------------------------------- */
+
+fedge_status fedge_site_parse(const char *text, size_t size, const char *name, fedge_site **site,
+                              fedge_error *err)
+{
+    const fedge_json_options options = {.name = name,
+                                        .lines = true,
+                                        .strict = true,
+                                        .status = FEDGE_INVALID_ARGUMENT,
+                                        .max_size = FEDGE_SITE_MAX_SIZE,
+                                        .max_depth = FEDGE_JSON_WIRE_DEPTH,
+                                        .max_values = FEDGE_SITE_MAX_SIZE};
+    fedge_json json;
+    fedge_status st = fedge_json_open(&json, text, size, &options, err);
+    if (st != FEDGE_OK)
+        return st;
+    fedge_site *made = calloc(1, sizeof *made);
+    st = made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
+                      : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
+    fedge_json_close(&json);
+    if (st != FEDGE_OK) {
+        free(made);
+        return st;
+    }
+    *site = made;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size = 0;
+    fedge_status st = fedge_os_read_file(path, FEDGE_SITE_MAX_SIZE, &text, &size, err);
+    if (st == FEDGE_OK)
+        st = fedge_site_parse((const char *)text, size, path, site, err);
+    free(text);
+    return st;
+}
+
+void fedge_site_free(fedge_site *site)
+{
+    free(site);
+}
+
+const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name)
+{
+    for (uint32_t i = 0; i < site->num_data; i++) {
+        if (strcmp(site->data[i].name, name) == 0)
+            return &site->data[i];
+    }
+    return NULL;
+}
+
+/* --- policy
+ * ---------------------------------------------------------------------------------------- */
+
+static bool allows_job(const fedge_site *site, const char *name)
+{
+    bool allowed = site->num_jobs == 0;
+    for (uint32_t i = 0; i < site->num_jobs && !allowed; i++)
+        allowed = strcmp(site->jobs[i], name) == 0;
+    return allowed;
+}
+
+/* What the built-in trainer takes: the model with its activations, the base model that the delta
+ * is taken from, and the delta's encoded bytes. For an external model: all but the first. */
+static fedge_status memory_needed(const fedge_plan *plan, uint64_t *bytes, fedge_error *err)
+{
+    fedge_model_memory memory = {0};
+    const fedge_model_options options = {.max_batch = plan->training.batch_size,
+                                         .training = true,
+                                         .momentum = plan->training.momentum};
+    if (!plan->external) {
+        fedge_status st = fedge_model_size(&plan->model, &options, &memory, err);
+        if (st != FEDGE_OK)
+            return st;
+    }
+    *bytes = (uint64_t)memory.total + 2 * (uint64_t)plan->schema.num_elements * sizeof(float) +
+             2 * (uint64_t)fedge_update_max_size(plan);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
+{
+    if (!allows_job(site, plan->name))
+        return fedge_fail(
+            err, FEDGE_DENIED,
+            "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
+            plan->name);
+    if (site->allowed_codecs != 0 && !(site->allowed_codecs >> plan->update.codec & 1u))
+        return fedge_fail(err, FEDGE_DENIED,
+                          "the plan's codec is %s, which is not among this site's policy.codecs",
+                          fedge_codec_name(plan->update.codec));
+    if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs)
+        return fedge_fail(err, FEDGE_DENIED,
+                          "the plan wants %" PRIu32 " local epochs, this site's "
+                          "policy.max-local-epochs is %" PRIu32,
+                          plan->training.local_epochs, site->max_local_epochs);
+    uint64_t bytes = 0;
+    fedge_status st = memory_needed(plan, &bytes, err);
+    if (st != FEDGE_OK)
+        return st;
+    if (site->max_ram_bytes != 0 && bytes > site->max_ram_bytes)
+        return fedge_fail(err, FEDGE_DENIED,
+                          "the plan needs %" PRIu64
+                          " bytes to train, this site's policy.max-ram is "
+                          "%" PRIu64,
+                          bytes, site->max_ram_bytes);
+    if (plan->has_data && fedge_site_find(site, plan->data.name) == NULL)
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "the plan's data set \"%s\" is not in this site's data; name its files "
+                          "there",
+                          plan->data.name);
+    return FEDGE_OK;
+}
