@@ -63,7 +63,7 @@ static fedge_status check_keys(const fedge_json *json, const cJSON *object,
             field++;
         if (field->key != NULL)
             continue;
-        const char *keys[MAX_KEYS];
+        const char *keys[MAX_KEYS] = {NULL};
         size_t count = 0;
         for (field = fields; field->key != NULL && count < MAX_KEYS; field++)
             keys[count++] = field->key;
