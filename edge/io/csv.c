@@ -11,11 +11,14 @@ fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, 
     const fedge_status status = fedge_reader_open(&csv->reader, path, err);
     if (status)
         return status;
-    csv->line = malloc(FEDGE_CSV_MAX_LINE + 2);
+    csv->max_line = FEDGE_CSV_MAX_LINE;
+    if (columns < (FEDGE_CSV_MAX_LINE - FEDGE_CSV_LINE_BASE) / FEDGE_CSV_LINE_PER_FIELD)
+        csv->max_line = FEDGE_CSV_LINE_BASE + (size_t)columns * FEDGE_CSV_LINE_PER_FIELD;
+    csv->line = malloc(csv->max_line + 2);
     if (!csv->line) {
         fedge_csv_close(csv);
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a line of %zu bytes", path,
-                          FEDGE_CSV_MAX_LINE);
+                          csv->max_line);
     }
     return FEDGE_OK;
 }
@@ -56,7 +59,7 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
     for (;;) {
         size_t length = 0;
         const fedge_status status =
-            fedge_reader_line(&csv->reader, csv->line, FEDGE_CSV_MAX_LINE + 2, &length, end, err);
+            fedge_reader_line(&csv->reader, csv->line, csv->max_line + 2, &length, end, err);
         if (status)
             return fedge_error_prefix(err, status, "line %" PRIu64, csv->number + 1);
         if (*end)

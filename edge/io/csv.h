@@ -16,11 +16,15 @@
 #include "edge/core/tensor.h"
 #include "edge/io/reader.h"
 
-#define FEDGE_CSV_MAX_LINE ((size_t)1 << 20) /* bytes */
+/* Bytes of a line: room for a header and for any way to write the numbers, within a bound. */
+#define FEDGE_CSV_MAX_LINE ((size_t)1 << 24)
+#define FEDGE_CSV_LINE_BASE 4096
+#define FEDGE_CSV_LINE_PER_FIELD 64
 
 typedef struct fedge_csv {
     fedge_reader reader;
     char *line;       /* the present row; malloc'ed */
+    size_t max_line;  /* bytes that a line may have: the least of the limits above */
     uint64_t number;  /* of that line, from 1 */
     uint64_t columns; /* fields in every row */
 } fedge_csv;

@@ -8,8 +8,8 @@
 
 #include "edge/core/os.h"
 
-#define BUFFER_SIZE (128u * 1024u) /* zlib's, per open file */
-#define CHUNK_SIZE 4096            /* passed over at a time */
+#define BUFFER_SIZE (32u * 1024u) /* zlib takes three times this per open file */
+#define CHUNK_SIZE 4096           /* passed over at a time */
 
 fedge_status fedge_reader_open(fedge_reader *reader, const char *path, fedge_error *err)
 {

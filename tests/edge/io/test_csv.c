@@ -152,10 +152,11 @@ static void test_line_limit(void **state)
 {
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    save_long_line(FEDGE_CSV_MAX_LINE);
+    const size_t limit = FEDGE_CSV_LINE_BASE + 3 * FEDGE_CSV_LINE_PER_FIELD;
+    save_long_line(limit);
     expect_refused(&spec, VALUES, "", FEDGE_CORRUPT, "1 comma-separated fields");
-    save_long_line(FEDGE_CSV_MAX_LINE + 1);
-    expect_refused(&spec, VALUES, "", FEDGE_TOO_BIG, "limit of 1048576 bytes");
+    save_long_line(limit + 1);
+    expect_refused(&spec, VALUES, "", FEDGE_TOO_BIG, "limit of 4288 bytes");
 }
 
 int main(void)
