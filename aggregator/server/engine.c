@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/server/engine_internal.h"
+#include "aggregator/store/plot.h"
 #include "edge/core/os.h"
 
 #define HEARTBEAT_S 20
@@ -159,6 +160,26 @@ bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
         *failure = engine->failure;
     }
     return engine->done;
+}
+
+fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
+{
+    const fedge_run *run = &engine->global.run;
+    char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
+    fedge_status status = fedge_run_path(run, "model.safetensors", model, err);
+    if (status == FEDGE_OK) {
+        status = fedge_run_path(run, "rounds.jsonl", log, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_run_path(run, "rounds.svg", picture, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_os_write_file(model, engine->model->bytes, engine->model->size, 0644, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);
+    }
+    return status;
 }
 
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)

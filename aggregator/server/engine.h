@@ -52,6 +52,10 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms);
  * error. */
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure);
 
+/* Leaves model.safetensors and rounds.svg in the run's directory, beside rounds.jsonl. To be called
+ * when fedge_engine_done. */
+FEDGE_MUST_USE fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err);
+
 /* What a connection needs. */
 void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index,
                           fedge_welcome *welcome);

@@ -1,0 +1,113 @@
+#include "aggregator/server/progress.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BAR_WIDTH 30
+
+char *fedge_bytes_text(uint64_t bytes, char text[FEDGE_BYTES_TEXT])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 999.5 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        value /= 1000.0;
+        unit++;
+    }
+    int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(text, FEDGE_BYTES_TEXT, "%.*f %s", decimals, value, units[unit]);
+    return text;
+}
+
+void fedge_progress_clear(fedge_progress *progress)
+{
+    if (progress->barred) {
+        fputs("\r\033[K", progress->out);
+        fflush(progress->out);
+        progress->barred = false;
+        progress->bar[0] = '\0';
+    }
+}
+
+static void print_share(FILE *out, double share)
+{
+    if (isfinite(share)) {
+        fprintf(out, " %8.2f%%", 100.0 * share);
+    } else {
+        fprintf(out, " %9s", "-");
+    }
+}
+
+static void print_number(FILE *out, double value)
+{
+    if (isfinite(value)) {
+        fprintf(out, " %8.4f", value);
+    } else {
+        fprintf(out, " %8s", "-");
+    }
+}
+
+void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary)
+{
+    char up[FEDGE_BYTES_TEXT], down[FEDGE_BYTES_TEXT], round[32], clients[32];
+    FILE *out = progress->out;
+    fedge_progress_clear(progress);
+    if (!progress->headed) {
+        fprintf(out, "%12s %9s %8s %9s %9s %9s %8s\n", "round", "accuracy", "loss", "clients", "up",
+                "down", "seconds");
+        progress->headed = true;
+    }
+    snprintf(round, sizeof(round), "%s%u/%u", summary->kind == FEDGE_TASK_EVALUATE ? "eval " : "",
+             summary->round, progress->num_rounds);
+    snprintf(clients, sizeof(clients), "%u/%u", summary->reported, summary->asked);
+    fprintf(out, "%12s", round);
+    print_share(out, summary->accuracy);
+    print_number(out, summary->loss);
+    fprintf(out, " %9s %9s %9s %8.2f\n", clients, fedge_bytes_text(summary->bytes_up, up),
+            fedge_bytes_text(summary->bytes_down, down), summary->seconds);
+    fflush(out);
+}
+
+void fedge_progress_draw(fedge_progress *progress, const fedge_engine_status *status)
+{
+    if (!progress->terminal || progress->num_rounds == 0) {
+        return;
+    }
+    char blocks[BAR_WIDTH + 1], bar[sizeof(progress->bar)];
+    uint32_t closed =
+        status->rounds_closed < progress->num_rounds ? status->rounds_closed : progress->num_rounds;
+    size_t filled = (size_t)BAR_WIDTH * closed / progress->num_rounds;
+    memset(blocks, '#', filled);
+    memset(blocks + filled, '.', BAR_WIDTH - filled);
+    blocks[BAR_WIDTH] = '\0';
+    snprintf(bar, sizeof(bar), "[%s] %u/%u  %.80s", blocks, closed, progress->num_rounds,
+             status->state);
+    if (strcmp(bar, progress->bar) != 0) {
+        memcpy(progress->bar, bar, sizeof(bar));
+        fprintf(progress->out, "\r\033[K%s", bar);
+        fflush(progress->out);
+        progress->barred = true;
+    }
+}
+
+static void put_json_number(FILE *out, const char *key, double value)
+{
+    if (isfinite(value)) {
+        fprintf(out, "\"%s\":%.9g,", key, value);
+    } else {
+        fprintf(out, "\"%s\":null,", key);
+    }
+}
+
+void fedge_progress_json(FILE *out, const fedge_engine_status *status, double seconds)
+{
+    fprintf(out, "{\"rounds\":%u,", status->rounds_closed);
+    put_json_number(out, "accuracy", status->accuracy);
+    put_json_number(out, "loss", status->loss);
+    fprintf(out, "\"bytes_up\":%llu,\"bytes_down\":%llu,", (unsigned long long)status->bytes_up,
+            (unsigned long long)status->bytes_down);
+    put_json_number(out, "seconds", seconds);
+    fprintf(out, "\"model_sha256\":\"%s\",\"run_dir\":\"%s\"}\n", status->model_hash,
+            status->run_dir);
+    fflush(out);
+}

@@ -1,0 +1,38 @@
+/* What a person sees of a run on standard output: a line per round, and a bar on a terminal. */
+#ifndef FEDGE_AGGREGATOR_SERVER_PROGRESS_H
+#define FEDGE_AGGREGATOR_SERVER_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "aggregator/server/engine.h"
+#include "aggregator/server/global.h"
+
+/* Plain data; starts as zeros but for the first three. */
+typedef struct fedge_progress {
+    FILE *out;           /* not owned */
+    bool terminal;       /* draw the bar */
+    uint32_t num_rounds; /* of the run */
+    bool headed;         /* the column heads were printed */
+    bool barred;         /* the last line on the terminal is the bar */
+    char bar[160];       /* as last drawn */
+} fedge_progress;
+
+/* A line for a phase that has ended. */
+void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary);
+
+/* Redraws the bar when something has changed. */
+void fedge_progress_draw(fedge_progress *progress, const fedge_engine_status *status);
+
+/* Removes the bar, so that other lines may be printed. */
+void fedge_progress_clear(fedge_progress *progress);
+
+/* The run as one line of JSON: rounds, accuracy, bytes_up, bytes_down, seconds, model_sha256. */
+void fedge_progress_json(FILE *out, const fedge_engine_status *status, double seconds);
+
+/* "1.4 MB": three significant digits, decimal units. Returns [text]. */
+#define FEDGE_BYTES_TEXT 16
+char *fedge_bytes_text(uint64_t bytes, char text[FEDGE_BYTES_TEXT]);
+
+#endif
