@@ -42,30 +42,35 @@ static const fedge_json_field ROUNDS[] = {
      AT(fedge_rounds_spec, round_deadline_ms), .min = 0.001, .max = 2592000, .fallback = 600},
     {"min-report-fraction", "min_report_fraction", FEDGE_JSON_F64,
      AT(fedge_rounds_spec, min_report_fraction), .min = SMALLEST, .max = 1, .fallback = 1},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 static const fedge_json_field STRATEGY[] = {
-    {"type", .kind = FEDGE_JSON_NAME, AT(fedge_job, strategy),
+    {.key = "type",
+     .kind = FEDGE_JSON_NAME,
+     AT(fedge_job, strategy),
      .choices = (const char *const[]){"FedAvg", NULL}},
     {"server-learning-rate", "server_learning_rate", FEDGE_JSON_F64,
      AT(fedge_job, server_learning_rate), .min = SMALLEST, .max = 1e6, .fallback = 1},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 static const fedge_json_field TEST_SET[] = {
     {"values", "images", FEDGE_JSON_TEXT, REQUIRED, AT(fedge_test_set, images), .min = 1},
-    {"labels", .kind = FEDGE_JSON_TEXT, AT(fedge_test_set, labels)},
-    {NULL},
+    {.key = "labels", .kind = FEDGE_JSON_TEXT, AT(fedge_test_set, labels)},
+    FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_job_fields[] = {
-    {"$schema", .kind = FEDGE_JSON_IGNORED},
-    {"fedge-job", .kind = FEDGE_JSON_IGNORED},
+    {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
+    {.key = "fedge-job", .kind = FEDGE_JSON_IGNORED},
     FEDGE_PLAN_FIELDS,
-    {"rounds", .kind = FEDGE_JSON_OBJECT, .flags = REQUIRED, AT(fedge_job, rounds),
+    {.key = "rounds",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = REQUIRED,
+     AT(fedge_job, rounds),
      .fields = ROUNDS},
-    {"strategy", .kind = FEDGE_JSON_OBJECT, .fields = STRATEGY},
+    {.key = "strategy", .kind = FEDGE_JSON_OBJECT, .fields = STRATEGY},
     {"test-set", "test_set", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE, AT(fedge_job, test_set),
      .extra = offsetof(fedge_job, test_set.present), .fields = TEST_SET},
     {"initial-model", "initial_model", FEDGE_JSON_TEXT, AT(fedge_job, initial_model), .min = 1},
@@ -73,7 +78,7 @@ const fedge_json_field fedge_job_fields[] = {
      .min = 1, .max = 1000, .fallback = 2},
     {"min-free-disk", "min_free_disk", FEDGE_JSON_U64, AT(fedge_job, min_free_disk),
      .fallback = DEFAULT_MIN_FREE_DISK},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 _Static_assert(offsetof(fedge_job, plan) == 0, "FEDGE_PLAN_FIELDS serve jobs too");

@@ -36,8 +36,9 @@ static bool find_node(const cJSON *at, const cJSON *node, uint32_t *index, char 
 }
 
 /* "job.json:12: rounds.seed: message"; [path] may be empty. */
-static fedge_status fail_in(const fedge_json *json, uint32_t index, const char *path,
-                            fedge_error *err, const char *format, va_list args)
+static fedge_status __attribute__((format(printf, 5, 0)))
+fail_in(const fedge_json *json, uint32_t index, const char *path, fedge_error *err,
+        const char *format, va_list args)
 {
     char message[FEDGE_ERROR_MESSAGE_SIZE];
     (void)vsnprintf(message, sizeof message, format, args);

@@ -87,7 +87,7 @@ typedef fedge_status (*fedge_json_read_fn)(const fedge_json *json, const cJSON *
 typedef fedge_status (*fedge_json_write_fn)(const void *record, const char *key, cJSON *object,
                                             fedge_error *err);
 
-/* One key of an object. An array of them ends with one whose key is NULL. */
+/* One key of an object. An array of them ends with FEDGE_JSON_END. */
 struct fedge_json_field {
     const char *key;
     const char *aliases; /* other spellings that are read, separated by spaces; or NULL */
@@ -106,6 +106,11 @@ struct fedge_json_field {
     fedge_json_read_fn read;
     fedge_json_write_fn write; /* of a struct that is only read: NULL */
 };
+
+#define FEDGE_JSON_END                                                                             \
+    {                                                                                              \
+        .key = NULL                                                                                \
+    }
 
 /* Where a field lies: FEDGE_JSON_AT(struct, member); FEDGE_JSON_ARRAY(struct, member, count
  * member). */

@@ -13,7 +13,9 @@
  */
 
 #define LAYER(text)                                                                                \
-    {"type", .kind = FEDGE_JSON_NAME, .flags = REQUIRED,                                           \
+    {.key = "type",                                                                                \
+     .kind = FEDGE_JSON_NAME,                                                                      \
+     .flags = REQUIRED,                                                                            \
      .choices = (const char *const[]){text, NULL}},                                                \
     {                                                                                              \
         "name", .kind = FEDGE_JSON_TEXT, AT(fedge_layer_spec, name), .min = 1                      \
@@ -21,44 +23,82 @@
 
 static const fedge_json_field LINEAR[] = {
     LAYER("Linear"),
-    {"in_features", .kind = FEDGE_JSON_U32, .flags = REQUIRED,
-     AT(fedge_layer_spec, u.linear.in_features), .min = 1, .max = MAX_WIDTH},
-    {"out_features", .kind = FEDGE_JSON_U32, .flags = REQUIRED,
-     AT(fedge_layer_spec, u.linear.out_features), .min = 1, .max = MAX_WIDTH},
-    {"bias", .kind = FEDGE_JSON_BOOL, AT(fedge_layer_spec, u.linear.bias), .fallback = 1},
-    {NULL},
+    {.key = "in_features",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_layer_spec, u.linear.in_features),
+     .min = 1,
+     .max = MAX_WIDTH},
+    {.key = "out_features",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_layer_spec, u.linear.out_features),
+     .min = 1,
+     .max = MAX_WIDTH},
+    {.key = "bias", .kind = FEDGE_JSON_BOOL, AT(fedge_layer_spec, u.linear.bias), .fallback = 1},
+    FEDGE_JSON_END,
 };
 
 static const fedge_json_field CONV2D[] = {
     LAYER("Conv2d"),
-    {"in_channels", .kind = FEDGE_JSON_U32, .flags = REQUIRED,
-     AT(fedge_layer_spec, u.conv2d.in_channels), .min = 1, .max = MAX_WIDTH},
-    {"out_channels", .kind = FEDGE_JSON_U32, .flags = REQUIRED,
-     AT(fedge_layer_spec, u.conv2d.out_channels), .min = 1, .max = MAX_WIDTH},
-    {"kernel_size", .kind = FEDGE_JSON_PAIR, .flags = REQUIRED,
-     AT(fedge_layer_spec, u.conv2d.kernel_size), .min = 1, .max = MAX_SIDE},
-    {"stride", .kind = FEDGE_JSON_PAIR, AT(fedge_layer_spec, u.conv2d.stride), .min = 1,
-     .max = MAX_SIDE, .fallback = 1},
-    {"padding", .kind = FEDGE_JSON_PAIR, AT(fedge_layer_spec, u.conv2d.padding), .min = 0,
+    {.key = "in_channels",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_layer_spec, u.conv2d.in_channels),
+     .min = 1,
+     .max = MAX_WIDTH},
+    {.key = "out_channels",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_layer_spec, u.conv2d.out_channels),
+     .min = 1,
+     .max = MAX_WIDTH},
+    {.key = "kernel_size",
+     .kind = FEDGE_JSON_PAIR,
+     .flags = REQUIRED,
+     AT(fedge_layer_spec, u.conv2d.kernel_size),
+     .min = 1,
      .max = MAX_SIDE},
-    {"bias", .kind = FEDGE_JSON_BOOL, AT(fedge_layer_spec, u.conv2d.bias), .fallback = 1},
-    {NULL},
+    {.key = "stride",
+     .kind = FEDGE_JSON_PAIR,
+     AT(fedge_layer_spec, u.conv2d.stride),
+     .min = 1,
+     .max = MAX_SIDE,
+     .fallback = 1},
+    {.key = "padding",
+     .kind = FEDGE_JSON_PAIR,
+     AT(fedge_layer_spec, u.conv2d.padding),
+     .min = 0,
+     .max = MAX_SIDE},
+    {.key = "bias", .kind = FEDGE_JSON_BOOL, AT(fedge_layer_spec, u.conv2d.bias), .fallback = 1},
+    FEDGE_JSON_END,
 };
 
 static const fedge_json_field MAXPOOL2D[] = {
     LAYER("MaxPool2d"),
-    {"kernel_size", .kind = FEDGE_JSON_PAIR, .flags = REQUIRED,
-     AT(fedge_layer_spec, u.maxpool2d.kernel_size), .min = 1, .max = MAX_SIDE},
-    {"stride", .kind = FEDGE_JSON_PAIR, AT(fedge_layer_spec, u.maxpool2d.stride), .min = 1,
-     .max = MAX_SIDE, .fallback = 0},
-    {"padding", .kind = FEDGE_JSON_PAIR, AT(fedge_layer_spec, u.maxpool2d.padding), .min = 0,
+    {.key = "kernel_size",
+     .kind = FEDGE_JSON_PAIR,
+     .flags = REQUIRED,
+     AT(fedge_layer_spec, u.maxpool2d.kernel_size),
+     .min = 1,
      .max = MAX_SIDE},
-    {NULL},
+    {.key = "stride",
+     .kind = FEDGE_JSON_PAIR,
+     AT(fedge_layer_spec, u.maxpool2d.stride),
+     .min = 1,
+     .max = MAX_SIDE,
+     .fallback = 0},
+    {.key = "padding",
+     .kind = FEDGE_JSON_PAIR,
+     AT(fedge_layer_spec, u.maxpool2d.padding),
+     .min = 0,
+     .max = MAX_SIDE},
+    FEDGE_JSON_END,
 };
 
-static const fedge_json_field RELU[] = {LAYER("ReLU"), {NULL}};
+static const fedge_json_field RELU[] = {LAYER("ReLU"), FEDGE_JSON_END};
 
-static const fedge_json_field FLATTEN[] = {LAYER("Flatten"), {NULL}};
+static const fedge_json_field FLATTEN[] = {LAYER("Flatten"), FEDGE_JSON_END};
 
 const fedge_json_field *const fedge_layer_fields[FEDGE_LAYER_COUNT] = {
     [FEDGE_LAYER_LINEAR] = LINEAR,       [FEDGE_LAYER_CONV2D] = CONV2D,
@@ -137,19 +177,24 @@ static fedge_status write_layers(const void *record, const char *key, cJSON *obj
 }
 
 static const fedge_json_field LOSS[] = {
-    {"type", .kind = FEDGE_JSON_NAME, .flags = REQUIRED,
+    {.key = "type",
+     .kind = FEDGE_JSON_NAME,
+     .flags = REQUIRED,
      .choices = (const char *const[]){"CrossEntropyLoss", NULL}},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_model_fields[] = {
     {"input-shape", "input_shape", FEDGE_JSON_U32, REQUIRED | FEDGE_JSON_LIST,
      FEDGE_JSON_ARRAY(fedge_plan, model.input_shape, model.input_rank), .min_count = 1, .min = 1,
      .max = UINT32_MAX},
-    {"layers", .kind = FEDGE_JSON_CUSTOM, .flags = REQUIRED, .read = read_layers,
+    {.key = "layers",
+     .kind = FEDGE_JSON_CUSTOM,
+     .flags = REQUIRED,
+     .read = read_layers,
      .write = write_layers},
-    {"loss", .kind = FEDGE_JSON_OBJECT, .fields = LOSS},
-    {NULL},
+    {.key = "loss", .kind = FEDGE_JSON_OBJECT, .fields = LOSS},
+    FEDGE_JSON_END,
 };
 
 /* --- external models -----------------------------------------------------------------------------
@@ -161,12 +206,24 @@ static const char *parameter_type_name(unsigned value)
 }
 
 const fedge_json_field fedge_tensor_fields[] = {
-    {"name", .kind = FEDGE_JSON_TEXT, .flags = REQUIRED, AT(fedge_tensor_spec, name), .min = 1},
-    {"shape", .kind = FEDGE_JSON_U32, .flags = REQUIRED | FEDGE_JSON_LIST,
-     FEDGE_JSON_ARRAY(fedge_tensor_spec, shape, rank), .min = 1, .max = UINT32_MAX},
-    {"dtype", .kind = FEDGE_JSON_ENUM, AT(fedge_tensor_spec, dtype), .fallback = FEDGE_F32,
-     .name_of = parameter_type_name, .num_names = 1},
-    {NULL},
+    {.key = "name",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = REQUIRED,
+     AT(fedge_tensor_spec, name),
+     .min = 1},
+    {.key = "shape",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED | FEDGE_JSON_LIST,
+     FEDGE_JSON_ARRAY(fedge_tensor_spec, shape, rank),
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "dtype",
+     .kind = FEDGE_JSON_ENUM,
+     AT(fedge_tensor_spec, dtype),
+     .fallback = FEDGE_F32,
+     .name_of = parameter_type_name,
+     .num_names = 1},
+    FEDGE_JSON_END,
 };
 
 _Static_assert(FEDGE_F32 == 0, "the one name of parameter_type_name");
@@ -213,11 +270,16 @@ static fedge_status write_tensors(const void *record, const char *key, cJSON *ob
 }
 
 const fedge_json_field fedge_external_fields[] = {
-    {"type", .kind = FEDGE_JSON_NAME, .flags = REQUIRED,
+    {.key = "type",
+     .kind = FEDGE_JSON_NAME,
+     .flags = REQUIRED,
      .choices = (const char *const[]){"external", NULL}},
-    {"tensors", .kind = FEDGE_JSON_CUSTOM, .flags = REQUIRED, .read = read_tensors,
+    {.key = "tensors",
+     .kind = FEDGE_JSON_CUSTOM,
+     .flags = REQUIRED,
+     .read = read_tensors,
      .write = write_tensors},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 /* --- models --------------------------------------------------------------------------------------

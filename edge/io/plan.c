@@ -31,32 +31,61 @@ static const char *codec_name(unsigned value)
 static const fedge_json_field NORMALISATION[] = {
     {"divide-by", "divide_by", FEDGE_JSON_F32, AT(fedge_data_spec, divide_by), .min = FLT_MIN,
      .max = MAX_FLOAT, .fallback = 1},
-    {"mean", .kind = FEDGE_JSON_F32, .flags = LIST,
+    {.key = "mean",
+     .kind = FEDGE_JSON_F32,
+     .flags = LIST,
      FEDGE_JSON_ARRAY(fedge_data_spec, mean, num_channels)},
-    {"std", .kind = FEDGE_JSON_F32, .flags = LIST | FEDGE_JSON_SAME_COUNT,
-     FEDGE_JSON_ARRAY(fedge_data_spec, std, num_channels), .min = FLT_MIN, .max = MAX_FLOAT},
-    {NULL},
+    {.key = "std",
+     .kind = FEDGE_JSON_F32,
+     .flags = LIST | FEDGE_JSON_SAME_COUNT,
+     FEDGE_JSON_ARRAY(fedge_data_spec, std, num_channels),
+     .min = FLT_MIN,
+     .max = MAX_FLOAT},
+    FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_data_fields[] = {
-    {"name", .kind = FEDGE_JSON_TEXT, .flags = REQUIRED, AT(fedge_data_spec, name), .min = 1},
-    {"shape", .kind = FEDGE_JSON_U32, .flags = REQUIRED | LIST,
-     FEDGE_JSON_ARRAY(fedge_data_spec, shape, rank), .min_count = 1, .min = 1, .max = UINT32_MAX},
-    {"dtype", .kind = FEDGE_JSON_ENUM, .flags = REQUIRED, AT(fedge_data_spec, dtype),
-     .name_of = stored_type_name, .num_names = FEDGE_DTYPE_COUNT},
-    {"labels", .kind = FEDGE_JSON_U32, .flags = REQUIRED, AT(fedge_data_spec, num_labels), .min = 1,
+    {.key = "name",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = REQUIRED,
+     AT(fedge_data_spec, name),
+     .min = 1},
+    {.key = "shape",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED | LIST,
+     FEDGE_JSON_ARRAY(fedge_data_spec, shape, rank),
+     .min_count = 1,
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "dtype",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = REQUIRED,
+     AT(fedge_data_spec, dtype),
+     .name_of = stored_type_name,
+     .num_names = FEDGE_DTYPE_COUNT},
+    {.key = "labels",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_data_spec, num_labels),
+     .min = 1,
      .max = MAX_LABELS},
     {"normalisation", "normalization", FEDGE_JSON_OBJECT, .fields = NORMALISATION},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 static const fedge_json_field OPTIMIZER[] = {
-    {"type", .kind = FEDGE_JSON_NAME, .flags = REQUIRED,
+    {.key = "type",
+     .kind = FEDGE_JSON_NAME,
+     .flags = REQUIRED,
      .choices = (const char *const[]){"SGD", NULL}},
-    {"momentum", .kind = FEDGE_JSON_F32, AT(fedge_training_spec, momentum), .min = 0, .max = 1},
+    {.key = "momentum",
+     .kind = FEDGE_JSON_F32,
+     AT(fedge_training_spec, momentum),
+     .min = 0,
+     .max = 1},
     {"weight_decay", "weight-decay", FEDGE_JSON_F32, AT(fedge_training_spec, weight_decay),
      .min = 0, .max = 1e6},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_training_fields[] = {
@@ -68,21 +97,25 @@ const fedge_json_field fedge_training_fields[] = {
      .max = FEDGE_MAX_BATCH, .fallback = 32},
     {"learning-rate", "learning_rate lr", FEDGE_JSON_F32, AT(fedge_training_spec, learning_rate),
      .min = 0, .max = FEDGE_MAX_LEARNING_RATE},
-    {"optimizer", .kind = FEDGE_JSON_OBJECT, .fields = OPTIMIZER},
-    {NULL},
+    {.key = "optimizer", .kind = FEDGE_JSON_OBJECT, .fields = OPTIMIZER},
+    FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_update_fields[] = {
-    {"codec", .kind = FEDGE_JSON_ENUM, AT(fedge_update_spec, codec), .name_of = codec_name,
-     .num_names = FEDGE_CODEC_COUNT, .fallback = FEDGE_CODEC_INT8},
-    {"deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
+    {.key = "codec",
+     .kind = FEDGE_JSON_ENUM,
+     AT(fedge_update_spec, codec),
+     .name_of = codec_name,
+     .num_names = FEDGE_CODEC_COUNT,
+     .fallback = FEDGE_CODEC_INT8},
+    {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
     {"bound-log2", "bound_log2", FEDGE_JSON_I32, AT(fedge_update_spec, bound_log2),
      .min = FEDGE_FIXED_MIN_BOUND_LOG2, .max = FEDGE_FIXED_MAX_BOUND_LOG2,
      .fallback = FEDGE_FIXED_DEFAULT_BOUND_LOG2},
-    {NULL},
+    FEDGE_JSON_END,
 };
 
-static const fedge_json_field PLAN[] = {FEDGE_PLAN_FIELDS, {NULL}};
+static const fedge_json_field PLAN[] = {FEDGE_PLAN_FIELDS, FEDGE_JSON_END};
 
 _Static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums as unsigned");
 

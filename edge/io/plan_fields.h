@@ -32,22 +32,30 @@ FEDGE_MUST_USE fedge_status fedge_plan_validate(const fedge_json *json, const fe
 
 /* The fields of a fedge_plan, and of a fedge_job since its plan comes first. */
 #define FEDGE_PLAN_FIELDS                                                                          \
-    {"name", .kind = FEDGE_JSON_TEXT, .flags = FEDGE_JSON_REQUIRED,                                \
-     FEDGE_JSON_AT(fedge_plan, name), .min = 1},                                                   \
-        {"seed", .kind = FEDGE_JSON_U64, FEDGE_JSON_AT(fedge_plan, seed)},                         \
-        {"model", .kind = FEDGE_JSON_CUSTOM, .flags = FEDGE_JSON_REQUIRED,                         \
-         .read = fedge_model_read, .write = fedge_model_write},                                    \
-        {"data",                                                                                   \
+    {.key = "name",                                                                                \
+     .kind = FEDGE_JSON_TEXT,                                                                      \
+     .flags = FEDGE_JSON_REQUIRED,                                                                 \
+     FEDGE_JSON_AT(fedge_plan, name),                                                              \
+     .min = 1},                                                                                    \
+        {.key = "seed", .kind = FEDGE_JSON_U64, FEDGE_JSON_AT(fedge_plan, seed)},                  \
+        {.key = "model",                                                                           \
+         .kind = FEDGE_JSON_CUSTOM,                                                                \
+         .flags = FEDGE_JSON_REQUIRED,                                                             \
+         .read = fedge_model_read,                                                                 \
+         .write = fedge_model_write},                                                              \
+        {.key = "data",                                                                            \
          .kind = FEDGE_JSON_OBJECT,                                                                \
          .flags = FEDGE_JSON_PRESENCE,                                                             \
          FEDGE_JSON_AT(fedge_plan, data),                                                          \
          .extra = offsetof(fedge_plan, has_data),                                                  \
          .fields = fedge_data_fields},                                                             \
-        {"training", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, training),               \
+        {.key = "training",                                                                        \
+         .kind = FEDGE_JSON_OBJECT,                                                                \
+         FEDGE_JSON_AT(fedge_plan, training),                                                      \
          .fields = fedge_training_fields},                                                         \
     {                                                                                              \
-        "update", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, update),                    \
-                  .fields = fedge_update_fields                                                    \
+        .key = "update", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, update),             \
+        .fields = fedge_update_fields                                                              \
     }
 
 #endif

@@ -40,24 +40,30 @@ static fedge_status read_partition(const fedge_json *json, const cJSON *node, vo
 const fedge_json_field fedge_site_data_fields[] = {
     {"values", "images", FEDGE_JSON_TEXT, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values),
      .min = 1},
-    {"labels", .kind = FEDGE_JSON_TEXT, AT(fedge_site_data, labels)},
+    {.key = "labels", .kind = FEDGE_JSON_TEXT, AT(fedge_site_data, labels)},
     {"validation-fraction", "validation_fraction", FEDGE_JSON_F64,
      AT(fedge_site_data, validation_fraction), .min = 0, .max = 0.9},
     {"partition-seed", "partition_seed", FEDGE_JSON_U64, AT(fedge_site_data, partition.seed)},
-    {"partition", .kind = FEDGE_JSON_CUSTOM, .read = read_partition},
-    {NULL},
+    {.key = "partition", .kind = FEDGE_JSON_CUSTOM, .read = read_partition},
+    FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_policy_fields[] = {
     {"max-ram", "max_ram", FEDGE_JSON_U64, AT(fedge_site, max_ram_bytes), .min = 1,
      .max = (double)FEDGE_JSON_MAX_INTEGER},
-    {"codecs", .kind = FEDGE_JSON_ENUMS, AT(fedge_site, allowed_codecs), .name_of = codec_name,
+    {.key = "codecs",
+     .kind = FEDGE_JSON_ENUMS,
+     AT(fedge_site, allowed_codecs),
+     .name_of = codec_name,
      .num_names = FEDGE_CODEC_COUNT},
     {"max-local-epochs", "max_local_epochs", FEDGE_JSON_U32, AT(fedge_site, max_local_epochs),
      .min = 1, .max = UINT32_MAX},
-    {"jobs", .kind = FEDGE_JSON_TEXT, .flags = FEDGE_JSON_LIST,
-     FEDGE_JSON_ARRAY(fedge_site, jobs, num_jobs), .min = 1},
-    {NULL},
+    {.key = "jobs",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = FEDGE_JSON_LIST,
+     FEDGE_JSON_ARRAY(fedge_site, jobs, num_jobs),
+     .min = 1},
+    FEDGE_JSON_END,
 };
 
 /* An object of names and data sets. */
@@ -94,10 +100,10 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
 }
 
 const fedge_json_field fedge_site_fields[] = {
-    {"$schema", .kind = FEDGE_JSON_IGNORED},
-    {"data", .kind = FEDGE_JSON_CUSTOM, .read = read_data},
-    {"policy", .kind = FEDGE_JSON_OBJECT, .fields = fedge_policy_fields},
-    {NULL},
+    {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
+    {.key = "data", .kind = FEDGE_JSON_CUSTOM, .read = read_data},
+    {.key = "policy", .kind = FEDGE_JSON_OBJECT, .fields = fedge_policy_fields},
+    FEDGE_JSON_END,
 };
 
 /* --- files

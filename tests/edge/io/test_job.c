@@ -223,84 +223,85 @@ static void flowers_older_names_are_read(void **state)
            FEDGE_INVALID_ARGUMENT, "\"num-server-rounds\" says the same; keep one");
 }
 
+/* A part of JOB, what is put in its place, and what the message says then. */
+static const struct {
+    const char *from, *to, *part;
+} MISTAKES[] = {
+    {"\"fedge-job\": 1", "\"fedge-job\": 2", "fedge-job: must be 1"},
+    {"\"fedge-job\": 1, ", "", "begin the job with \"fedge-job\": 1"},
+    {"\"name\": \"cnn\"", "\"name\": \"\"", "job.json:1: name: must have 1 to 63 bytes"},
+    {"\"name\": \"cnn\", ", "", "name: is missing"},
+    {"\"seed\": 7", "\"seed\": 9007199254740992", "seed: 9007199254740992 is not in"},
+    {"\"seed\": 7", "\"seeds\": 7", "seeds: \"seeds\" is not known here; did you mean \"seed\""},
+    {"\"model\"", "\"modle\"", "job.json:2: modle: \"modle\" is not known here; did you mean "},
+    {"[1, 28, 28], \"layers\"", "[], \"layers\"", "model.input-shape: must have 1 to 3"},
+    {"Conv2d", "Conv3d",
+     "job.json:3: model.layers[0].type: \"Conv3d\" is not a layer of this release; did you "
+     "mean "
+     "\"Conv2d\"?"},
+    {"ReLU", "LSTM", "it has Linear, Conv2d, MaxPool2d, ReLU and Flatten"},
+    {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
+    {"\"kernel_size\": 3", "\"kernel-size\": 3",
+     "model.layers[0].kernel-size: \"kernel-size\" is not known here; did you mean "
+     "\"kernel_size\"?"},
+    {"\"kernel_size\": 3", "\"kernel_size\": 0", "kernel_size: 0 is not in [1, 65536]"},
+    {"\"kernel_size\": 3", "\"kernel_size\": [3]", "an integer or a list of two"},
+    {"\"in_channels\": 1, ", "", "job.json:3: model.layers[0].in_channels: is missing"},
+    {"\"in_features\": 3136", "\"in_features\": 3000", "job.json:7: model.layers[4]: "},
+    {"{\"type\": \"Flatten\"}", "{\"type\": \"ReLU\"}", "job.json:7: model.layers[4]: "},
+    {"\"in_channels\": 1", "\"in_channels\": 3", "job.json:3: model.layers[0]: "},
+    {"\"name\": \"fc\"", "\"name\": \"\"", "name: must have 1 to 63 bytes, not 0"},
+    {"CrossEntropyLoss", "MSELoss", "model.loss.type: \"MSELoss\" is not known here"},
+    {"\"shape\": [1, 28, 28]", "\"shape\": [3, 28, 28]",
+     "job.json:9: data.shape: is [3, 28, 28], but model.input-shape is [1, 28, 28]"},
+    {"\"labels\": 10", "\"labels\": 11",
+     "data.labels: is 11, but the model's last layer has 10 outputs"},
+    {"\"u8\"", "\"i64\"", "data.dtype: \"i64\" is not known here; valid: f32, u8"},
+    {"\"divide-by\": 255", "\"divide-by\": 0", "divide-by: 0 is not in"},
+    {"\"std\": [0.353]", "\"std\": [0]", "std[0]: 0 is not in"},
+    {", \"std\": [0.353]", "", "data.normalisation.std: is missing"},
+    {"\"mean\": [0.286], \"std\": [0.353]", "\"mean\": [1, 2], \"std\": [1, 2]",
+     "give 1 for all or 1, one for each channel"},
+    {"\"local-epochs\": 3", "\"local-epochs\": 0", "local-epochs: 0 is not in [1, 100000]"},
+    {"\"batch-size\": 16", "\"batch-size\": 65537", "batch-size: 65537 is not in [1, 65536]"},
+    {", \"learning-rate\": 0.05", "",
+     "job.json:11: training.learning-rate: is missing or 0; give e.g. 0.05"},
+    {"\"SGD\"", "\"Adam\"", "training.optimizer.type: \"Adam\" is not known here; valid: SGD"},
+    {"\"momentum\": 0.9", "\"momentum\": 1.1", "momentum: 1.1 is not in [0, 1]"},
+    {"\"num-server-rounds\": 10, ", "", "job.json:13: rounds.num-server-rounds: is missing"},
+    {"\"fraction-train\": 0.5", "\"fraction-train\": 0", "fraction-train: 0 is not in"},
+    {"\"fraction-train\": 0.5", "\"fraction-train\": 1.5", "fraction-train: 1.5 is not in"},
+    {"\"fraction-evaluate\": 0.25", "\"fraction-evaluate\": -1", "-1 is not in [0, 1]"},
+    {"\"over-selection\": 1.2", "\"over-selection\": 0.5", "0.5 is not in [1, 10]"},
+    {"\"max-weight\": 60000", "\"max-weight\": 4294967295",
+     "job.json:15: rounds.max-cohort: 64 times max-weight 4294967295 is over 2^32, so sums "
+     "could overflow; lower max-weight to 67108864 or max-cohort to 1"},
+    {"\"min-train-nodes\": 4", "\"min-train-nodes\": 65",
+     "job.json:14: rounds.min-train-nodes: 65 is over max-cohort 64"},
+    {"\"min-available-nodes\": 8", "\"min-available-nodes\": 3",
+     "rounds.min-available-nodes: 3 is less than min-train-nodes 4; raise it"},
+    {"\"min-evaluate-nodes\": 3", "\"min-evaluate-nodes\": 9",
+     "rounds.min-available-nodes: 8 is less than min-evaluate-nodes 9"},
+    {"\"round-deadline-s\": 1.5", "\"round-deadline-s\": 0", "0 is not in [0.001, 2592000]"},
+    {"\"min-report-fraction\": 0.8", "\"min-report-fraction\": 0", "0 is not in"},
+    {"\"FedAvg\"", "\"FedAvgg\"", "strategy.type: \"FedAvgg\" is not known here; did you mean"},
+    {"\"server-learning-rate\": 0.7", "\"server-learning-rate\": 0", "0 is not in"},
+    {"\"codec\": \"none\"", "\"codec\": \"int4\"",
+     "update.codec: \"int4\" is not known here; did you mean \"int8\"?"},
+    {"\"deflate\": false", "\"deflate\": 0", "update.deflate: must be true or false"},
+    {"\"bound-log2\": -1", "\"bound-log2\": 21", "21 is not in [-20, 20]"},
+    {"\"values\": \"data/images.gz\", ", "", "test-set.values: is missing"},
+    {"\"start.safetensors\"", "\"\"", "initial-model: must have 1 to 511 bytes"},
+    {"\"keep-checkpoints\": 5", "\"keep-checkpoints\": 0", "0 is not in [1, 1000]"},
+    {"\"min-free-disk\": 1000", "\"min-free-disk\": -1", "min-free-disk: -1 is not in"},
+    {"\"rounds\": {", "\"rounds\": [], \"x\": {", "\"x\" is not known here"},
+};
+
 static void mistakes_name_key_line_and_remedy(void **state)
 {
     (void)state;
-    static const struct {
-        const char *from, *to, *part;
-    } CASES[] = {
-        {"\"fedge-job\": 1", "\"fedge-job\": 2", "fedge-job: must be 1"},
-        {"\"fedge-job\": 1, ", "", "begin the job with \"fedge-job\": 1"},
-        {"\"name\": \"cnn\"", "\"name\": \"\"", "job.json:1: name: must have 1 to 63 bytes"},
-        {"\"name\": \"cnn\", ", "", "name: is missing"},
-        {"\"seed\": 7", "\"seed\": 9007199254740992", "seed: 9007199254740992 is not in"},
-        {"\"seed\": 7", "\"seeds\": 7",
-         "seeds: \"seeds\" is not known here; did you mean \"seed\""},
-        {"\"model\"", "\"modle\"", "job.json:2: modle: \"modle\" is not known here; did you mean "},
-        {"[1, 28, 28], \"layers\"", "[], \"layers\"", "model.input-shape: must have 1 to 3"},
-        {"Conv2d", "Conv3d",
-         "job.json:3: model.layers[0].type: \"Conv3d\" is not a layer of this release; did you "
-         "mean "
-         "\"Conv2d\"?"},
-        {"ReLU", "LSTM", "it has Linear, Conv2d, MaxPool2d, ReLU and Flatten"},
-        {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
-        {"\"kernel_size\": 3", "\"kernel-size\": 3",
-         "model.layers[0].kernel-size: \"kernel-size\" is not known here; did you mean "
-         "\"kernel_size\"?"},
-        {"\"kernel_size\": 3", "\"kernel_size\": 0", "kernel_size: 0 is not in [1, 65536]"},
-        {"\"kernel_size\": 3", "\"kernel_size\": [3]", "an integer or a list of two"},
-        {"\"in_channels\": 1, ", "", "job.json:3: model.layers[0].in_channels: is missing"},
-        {"\"in_features\": 3136", "\"in_features\": 3000", "job.json:7: model.layers[4]: "},
-        {"{\"type\": \"Flatten\"}", "{\"type\": \"ReLU\"}", "job.json:7: model.layers[4]: "},
-        {"\"in_channels\": 1", "\"in_channels\": 3", "job.json:3: model.layers[0]: "},
-        {"\"name\": \"fc\"", "\"name\": \"\"", "name: must have 1 to 63 bytes, not 0"},
-        {"CrossEntropyLoss", "MSELoss", "model.loss.type: \"MSELoss\" is not known here"},
-        {"\"shape\": [1, 28, 28]", "\"shape\": [3, 28, 28]",
-         "job.json:9: data.shape: is [3, 28, 28], but model.input-shape is [1, 28, 28]"},
-        {"\"labels\": 10", "\"labels\": 11",
-         "data.labels: is 11, but the model's last layer has 10 outputs"},
-        {"\"u8\"", "\"i64\"", "data.dtype: \"i64\" is not known here; valid: f32, u8"},
-        {"\"divide-by\": 255", "\"divide-by\": 0", "divide-by: 0 is not in"},
-        {"\"std\": [0.353]", "\"std\": [0]", "std[0]: 0 is not in"},
-        {", \"std\": [0.353]", "", "data.normalisation.std: is missing"},
-        {"\"mean\": [0.286], \"std\": [0.353]", "\"mean\": [1, 2], \"std\": [1, 2]",
-         "give 1 for all or 1, one for each channel"},
-        {"\"local-epochs\": 3", "\"local-epochs\": 0", "local-epochs: 0 is not in [1, 100000]"},
-        {"\"batch-size\": 16", "\"batch-size\": 65537", "batch-size: 65537 is not in [1, 65536]"},
-        {", \"learning-rate\": 0.05", "",
-         "job.json:11: training.learning-rate: is missing or 0; give e.g. 0.05"},
-        {"\"SGD\"", "\"Adam\"", "training.optimizer.type: \"Adam\" is not known here; valid: SGD"},
-        {"\"momentum\": 0.9", "\"momentum\": 1.1", "momentum: 1.1 is not in [0, 1]"},
-        {"\"num-server-rounds\": 10, ", "", "job.json:13: rounds.num-server-rounds: is missing"},
-        {"\"fraction-train\": 0.5", "\"fraction-train\": 0", "fraction-train: 0 is not in"},
-        {"\"fraction-train\": 0.5", "\"fraction-train\": 1.5", "fraction-train: 1.5 is not in"},
-        {"\"fraction-evaluate\": 0.25", "\"fraction-evaluate\": -1", "-1 is not in [0, 1]"},
-        {"\"over-selection\": 1.2", "\"over-selection\": 0.5", "0.5 is not in [1, 10]"},
-        {"\"max-weight\": 60000", "\"max-weight\": 4294967295",
-         "job.json:15: rounds.max-cohort: 64 times max-weight 4294967295 is over 2^32, so sums "
-         "could overflow; lower max-weight to 67108864 or max-cohort to 1"},
-        {"\"min-train-nodes\": 4", "\"min-train-nodes\": 65",
-         "job.json:14: rounds.min-train-nodes: 65 is over max-cohort 64"},
-        {"\"min-available-nodes\": 8", "\"min-available-nodes\": 3",
-         "rounds.min-available-nodes: 3 is less than min-train-nodes 4; raise it"},
-        {"\"min-evaluate-nodes\": 3", "\"min-evaluate-nodes\": 9",
-         "rounds.min-available-nodes: 8 is less than min-evaluate-nodes 9"},
-        {"\"round-deadline-s\": 1.5", "\"round-deadline-s\": 0", "0 is not in [0.001, 2592000]"},
-        {"\"min-report-fraction\": 0.8", "\"min-report-fraction\": 0", "0 is not in"},
-        {"\"FedAvg\"", "\"FedAvgg\"", "strategy.type: \"FedAvgg\" is not known here; did you mean"},
-        {"\"server-learning-rate\": 0.7", "\"server-learning-rate\": 0", "0 is not in"},
-        {"\"codec\": \"none\"", "\"codec\": \"int4\"",
-         "update.codec: \"int4\" is not known here; did you mean \"int8\"?"},
-        {"\"deflate\": false", "\"deflate\": 0", "update.deflate: must be true or false"},
-        {"\"bound-log2\": -1", "\"bound-log2\": 21", "21 is not in [-20, 20]"},
-        {"\"values\": \"data/images.gz\", ", "", "test-set.values: is missing"},
-        {"\"start.safetensors\"", "\"\"", "initial-model: must have 1 to 511 bytes"},
-        {"\"keep-checkpoints\": 5", "\"keep-checkpoints\": 0", "0 is not in [1, 1000]"},
-        {"\"min-free-disk\": 1000", "\"min-free-disk\": -1", "min-free-disk: -1 is not in"},
-        {"\"rounds\": {", "\"rounds\": [], \"x\": {", "\"x\" is not known here"},
-    };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
-        expect(JOB, CASES[i].from, CASES[i].to, FEDGE_INVALID_ARGUMENT, CASES[i].part);
+    for (size_t i = 0; i < sizeof MISTAKES / sizeof MISTAKES[0]; i++)
+        expect(JOB, MISTAKES[i].from, MISTAKES[i].to, FEDGE_INVALID_ARGUMENT, MISTAKES[i].part);
     expect(JOB, "\"seed\": 7", "\"seed\": 7, \"seed\": 7", FEDGE_CORRUPT, "seed: stands twice");
     expect(JOB, "\"seed\": 7,", "\"seed\": 7", FEDGE_CORRUPT, "job.json:2: not valid JSON");
     expect(SHORT, "\"data\"", "\"strategy\": {}, \"dat\"", FEDGE_INVALID_ARGUMENT, "\"dat\"");
