@@ -1,0 +1,23 @@
+/* How fedge-client ends, for supervisors. docs/operations.md repeats this table. */
+#ifndef FEDGE_CLIENT_EXIT_CODES_H
+#define FEDGE_CLIENT_EXIT_CODES_H
+
+/* X(code, value, restart, text). [restart]: whether starting again without a change can help. */
+#define FEDGE_EXIT_MAP(X)                                                                          \
+    X(OK, 0, false, "the run is complete, or SIGTERM or SIGINT asked for the end")                 \
+    X(INTERNAL, 1, true, "out of memory or an error in fedge itself")                              \
+    X(USAGE, 2, false, "the command line is wrong")                                                \
+    X(CONFIG, 3, false, "the site file is missing or wrong")                                       \
+    X(IDENTITY, 4, false, "identity or trust directory missing, unsafe, wrong or expired")         \
+    X(STATE, 5, false, "the state directory is in use, cannot be written or is of a newer format") \
+    X(REFUSED, 6, false, "the server refused this client for good; the log has its reason")        \
+    X(NOT_ADMITTED, 7, false, "the server does not admit this device (revoked or not registered)") \
+    X(DECLINED, 8, false, "this device declined the job: policy, data or a missing feature")
+
+typedef enum fedge_exit {
+#define FEDGE_EXIT_ENUM(code, value, restart, text) FEDGE_EXIT_##code = value,
+    FEDGE_EXIT_MAP(FEDGE_EXIT_ENUM)
+#undef FEDGE_EXIT_ENUM
+} fedge_exit;
+
+#endif

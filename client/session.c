@@ -1,0 +1,620 @@
+#include "client/session.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/session_private.h"
+
+fedge_status fedge_session_new(const fedge_session_config *config, fedge_session **session,
+                               fedge_error *err)
+{
+    fedge_session *s = calloc(1, sizeof(*s));
+    if (!s)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a session of %zu bytes", sizeof(*s));
+    s->config = *config;
+    s->jitter = fedge_rng_stream(config->jitter_seed, FEDGE_PURPOSE_JITTER, 0, 0, 0);
+    s->connect_at = FEDGE_SESSION_NEVER;
+    *session = s;
+    return FEDGE_OK;
+}
+
+void fedge_session_free(fedge_session *session)
+{
+    free(session);
+}
+
+/* --- actions ------------------------------------------------------------------------------- */
+
+fedge_action *fedge_session_push(fedge_session *s, fedge_action_type type)
+{
+    assert(s->num_actions < FEDGE_SESSION_MAX_ACTIONS);
+    unsigned at = (s->first_action + s->num_actions++) % FEDGE_SESSION_MAX_ACTIONS;
+    fedge_action *action = &s->actions[at];
+    memset(action, 0, sizeof(*action));
+    action->type = type;
+    return action;
+}
+
+void fedge_session_note(fedge_session *s, fedge_log_level level, const char *event,
+                        const char *format, ...)
+{
+    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_NOTE);
+    action->level = level;
+    action->event = event;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(action->text, sizeof(action->text), format, args);
+    va_end(args);
+}
+
+static void push_blob(fedge_session *s, fedge_action_type type, const session_fetch *fetch)
+{
+    fedge_action *action = fedge_session_push(s, type);
+    memcpy(action->hash, fetch->hash, sizeof(action->hash));
+    action->size = fetch->size;
+}
+
+static void copy_text(char out[FEDGE_MAX_TEXT], const char *text)
+{
+    snprintf(out, FEDGE_MAX_TEXT, "%s", text);
+}
+
+/* --- the link ------------------------------------------------------------------------------ */
+
+uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
+{
+    uint32_t bound = most < UINT32_MAX ? (uint32_t)most + 1 : UINT32_MAX;
+    return fedge_rng_below(&s->jitter, bound);
+}
+
+/* Full jitter (Brooker, "Exponential Backoff and Jitter", 2015): spreads a fleet's reconnects
+ * evenly, and the worst wait is the cap. */
+static uint64_t backoff(fedge_session *s)
+{
+    uint64_t most = s->config.backoff_base_ms;
+    for (unsigned i = 0; i < s->attempt && most < s->config.backoff_cap_ms; i++)
+        most *= 2;
+    if (most > s->config.backoff_cap_ms)
+        most = s->config.backoff_cap_ms;
+    s->attempt++;
+    return fedge_session_jitter(s, most);
+}
+
+void fedge_session_progress(fedge_session *s)
+{
+    s->progress_at = s->now_ms;
+    s->attempt = 0;
+}
+
+/* The link is down: what was under way on it is taken up again after the next WELCOME. */
+static void go_offline(fedge_session *s, uint64_t later_ms)
+{
+    if (s->link == LINK_ONLINE && s->now_ms - s->online_since >= s->config.backoff_cap_ms)
+        s->attempt = 0;
+    s->link = LINK_OFFLINE;
+    s->say_hello = s->say_decline = false;
+    s->upload = UPLOAD_NONE;
+    s->plan_fetch.ask = s->model_fetch.ask = false;
+    uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, later_ms / 8) : backoff(s);
+    s->connect_at = s->now_ms + wait;
+    if (!s->stopping)
+        fedge_session_note(s, FEDGE_LOG_INFO, "reconnect", "next connection in %.1f s",
+                           (double)wait / 1e3);
+}
+
+static void close_link(fedge_session *s, fedge_reason reason, const char *text)
+{
+    if (s->link == LINK_OFFLINE)
+        return;
+    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_CLOSE);
+    action->reason = reason;
+    copy_text(action->text, text);
+}
+
+void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text)
+{
+    fedge_session_note(s, FEDGE_LOG_WARN, "disconnect", "%s", text);
+    close_link(s, reason, text);
+    go_offline(s, later_ms);
+}
+
+void fedge_session_restore(fedge_session *session, const char *run_id, uint32_t incarnation,
+                           const fedge_upload *result)
+{
+    snprintf(session->run_id, sizeof(session->run_id), "%s", run_id);
+    session->incarnation = incarnation;
+    session->has_result = result != NULL;
+    if (result)
+        session->result = *result;
+}
+
+void fedge_session_start(fedge_session *session, uint64_t now_ms)
+{
+    session->connect_at = now_ms;
+    fedge_session_tick(session, now_ms);
+}
+
+void fedge_session_connected(fedge_session *session, uint64_t now_ms)
+{
+    session->now_ms = now_ms;
+    if (session->stopping || session->link != LINK_CONNECTING)
+        return;
+    session->link = LINK_GREETING;
+    session->progress_at = now_ms;
+    session->say_hello = true;
+}
+
+void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigned http_status,
+                                const char *why)
+{
+    session->now_ms = now_ms;
+    if (session->stopped || session->link == LINK_OFFLINE)
+        return;
+    if (session->stopping) {
+        session->link = LINK_OFFLINE;
+        return;
+    }
+    if (http_status == 403) {
+        session->link = LINK_OFFLINE;
+        fedge_session_end(session, FEDGE_EXIT_NOT_ADMITTED, 0, FEDGE_REASON_REVOKED,
+                          "the server does not admit this device: its certificate is revoked or "
+                          "not registered (HTTP 403)");
+        return;
+    }
+    if (http_status)
+        fedge_session_note(session, FEDGE_LOG_WARN, "disconnected", "%s (HTTP %u)", why,
+                           http_status);
+    else
+        fedge_session_note(session, FEDGE_LOG_WARN, "disconnected", "%s", why);
+    go_offline(session, 0);
+}
+
+bool fedge_session_online(const fedge_session *session)
+{
+    return session->link == LINK_ONLINE;
+}
+
+/* --- the end ------------------------------------------------------------------------------- */
+
+void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_type farewell,
+                       fedge_reason reason, const char *text)
+{
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    s->exit_code = exit_code;
+    copy_text(s->stop_text, text);
+    s->stop_at = s->now_ms + FEDGE_SESSION_FAREWELL_MS;
+    if (s->working && !s->cancelled) {
+        s->cancelled = true;
+        fedge_session_push(s, FEDGE_ACTION_CANCEL);
+    }
+    if (farewell && s->link == LINK_ONLINE) {
+        s->say_farewell = true;
+        s->farewell_type = farewell;
+        memset(&s->farewell, 0, sizeof(s->farewell));
+        s->farewell.reason = reason;
+        copy_text(s->farewell.text, text);
+    }
+}
+
+void fedge_session_stop(fedge_session *session, uint64_t now_ms, fedge_exit exit_code,
+                        const char *text)
+{
+    session->now_ms = now_ms;
+    fedge_session_end(session, exit_code, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, text);
+}
+
+/* Called when nothing else is left to do. */
+static void finish(fedge_session *s)
+{
+    if (s->say_farewell && s->link == LINK_ONLINE && s->now_ms < s->stop_at)
+        return;
+    close_link(s, s->say_farewell ? FEDGE_REASON_TIMEOUT : FEDGE_REASON_NONE, s->stop_text);
+    s->link = LINK_OFFLINE;
+    s->stopped = true;
+    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_STOP);
+    action->exit_code = s->exit_code;
+    copy_text(action->text, s->stop_text);
+}
+
+/* --- blobs, plan, task --------------------------------------------------------------------- */
+
+static session_fetch *fetch_of(fedge_session *s, const char *hash)
+{
+    session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
+    for (size_t i = 0; i < 2; i++)
+        if (strcmp(both[i]->hash, hash) == 0)
+            return both[i];
+    return NULL;
+}
+
+static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, uint64_t size)
+{
+    unsigned bad = strcmp(fetch->hash, hash) == 0 ? fetch->bad : 0;
+    memset(fetch, 0, sizeof(*fetch));
+    memcpy(fetch->hash, hash, sizeof(fetch->hash));
+    fetch->size = size;
+    fetch->bad = bad;
+    fetch->state = BLOB_LOOKUP;
+    push_blob(s, FEDGE_ACTION_LOOKUP_BLOB, fetch);
+}
+
+static void advance_plan(fedge_session *s)
+{
+    if (s->plan_fetch.state == BLOB_UNKNOWN) {
+        look_up(s, &s->plan_fetch, s->welcome.plan, s->welcome.plan_size);
+    } else if (s->plan_fetch.state == BLOB_WHOLE) {
+        s->plan = PLAN_LOADING;
+        push_blob(s, FEDGE_ACTION_LOAD_PLAN, &s->plan_fetch);
+    }
+}
+
+/* Refuses the waiting task, saying why. */
+static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason, const char *text)
+{
+    fedge_session_note(s, FEDGE_LOG_ERROR, "decline", "task %llu: %s", (unsigned long long)task_id,
+                       text);
+    memset(&s->decline, 0, sizeof(s->decline));
+    s->decline.has_task = true;
+    s->decline.task_id = task_id;
+    s->decline.reason = reason;
+    copy_text(s->decline.text, text);
+    s->say_decline = s->link == LINK_ONLINE;
+}
+
+static void advance_task(fedge_session *s)
+{
+    if (s->task.model_size > s->max_model_size) {
+        char text[FEDGE_MAX_TEXT];
+        snprintf(text, sizeof(text), "its model has %llu bytes; this plan's has at most %llu",
+                 (unsigned long long)s->task.model_size, (unsigned long long)s->max_model_size);
+        s->has_task = false;
+        decline_task(s, s->task.task_id, FEDGE_REASON_TOO_BIG, text);
+        return;
+    }
+    session_fetch *fetch = &s->model_fetch;
+    if (fetch->state == BLOB_UNKNOWN || strcmp(fetch->hash, s->task.model) != 0) {
+        look_up(s, fetch, s->task.model, s->task.model_size);
+    } else if (fetch->state == BLOB_WHOLE) {
+        s->work = s->task;
+        s->has_task = false;
+        s->working = true;
+        s->cancelled = false;
+        fedge_session_push(s, FEDGE_ACTION_WORK)->task = &s->work;
+    }
+}
+
+void fedge_session_advance(fedge_session *s)
+{
+    if (s->stopping || s->link != LINK_ONLINE)
+        return;
+    if (s->has_result && s->upload == UPLOAD_NONE) {
+        s->upload = UPLOAD_ANNOUNCE;
+        s->progress_at = s->now_ms;
+    }
+    if (s->plan == PLAN_NONE)
+        advance_plan(s);
+    else if (s->plan == PLAN_READY && s->has_task && !s->working && !s->has_result)
+        advance_task(s);
+}
+
+void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *hash,
+                           uint64_t offset)
+{
+    session->now_ms = now_ms;
+    session_fetch *fetch = fetch_of(session, hash);
+    if (!fetch || fetch->state == BLOB_WHOLE || fetch->state == BLOB_UNKNOWN)
+        return;
+    bool first = fetch->state == BLOB_LOOKUP;
+    fetch->offset = offset <= fetch->size ? offset : 0;
+    if (fetch->offset == fetch->size && fetch->size > 0) {
+        fetch->state = BLOB_WHOLE;
+        fetch->ask = false;
+    } else {
+        fetch->state = BLOB_FETCH;
+        fetch->ask = first || fetch->ask;
+        session->progress_at = now_ms;
+    }
+    fedge_session_advance(session);
+}
+
+void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash)
+{
+    session->now_ms = now_ms;
+    session_fetch *fetch = fetch_of(session, hash);
+    if (!fetch)
+        return;
+    if (fetch == &session->plan_fetch && session->plan == PLAN_LOADING)
+        session->plan = PLAN_NONE;
+    if (fetch == &session->model_fetch && session->working) {
+        session->working = false;
+        session->has_task = session->has_task || !session->cancelled;
+        if (!session->cancelled)
+            session->task = session->work;
+    }
+    fetch->state = BLOB_UNKNOWN;
+    fetch->bad++;
+    fedge_session_note(session, FEDGE_LOG_WARN, "bad-blob", "blob %.12s… has another hash", hash);
+    if (fetch->bad % FEDGE_SESSION_MAX_REPEATS == 0 && session->link == LINK_ONLINE &&
+        !session->stopping)
+        fedge_session_drop(session, FEDGE_REASON_BAD_DATA, 0,
+                           "a download does not have its hash, again and again");
+    fedge_session_advance(session);
+}
+
+void fedge_session_plan_ready(fedge_session *session, uint64_t now_ms, const char *hash,
+                              uint64_t max_model_size)
+{
+    session->now_ms = now_ms;
+    if (session->plan != PLAN_LOADING || strcmp(session->plan_fetch.hash, hash) != 0)
+        return;
+    session->plan = PLAN_READY;
+    session->max_model_size = max_model_size;
+    fedge_session_advance(session);
+}
+
+void fedge_session_plan_failed(fedge_session *session, uint64_t now_ms, const char *hash,
+                               fedge_reason reason, fedge_exit exit_code, const char *text)
+{
+    session->now_ms = now_ms;
+    if (session->plan != PLAN_LOADING || strcmp(session->plan_fetch.hash, hash) != 0)
+        return;
+    session->plan = PLAN_NONE;
+    fedge_session_end(session, exit_code, FEDGE_MESSAGE_DECLINE, reason, text);
+}
+
+/* --- work and result ----------------------------------------------------------------------- */
+
+void fedge_session_discard_result(fedge_session *s)
+{
+    s->has_result = false;
+    s->upload = UPLOAD_NONE;
+    s->upload_repeats = 0;
+    fedge_session_push(s, FEDGE_ACTION_DISCARD_RESULT);
+}
+
+void fedge_session_drop_task(fedge_session *s, uint64_t task_id)
+{
+    if (s->has_task && s->task.task_id == task_id) {
+        s->has_task = false;
+        s->model_fetch.ask = false;
+        s->model_fetch.state = BLOB_UNKNOWN;
+    }
+    if (s->working && !s->cancelled && s->work.task_id == task_id) {
+        s->cancelled = true;
+        fedge_session_push(s, FEDGE_ACTION_CANCEL);
+    }
+}
+
+void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedge_upload *result)
+{
+    session->now_ms = now_ms;
+    session->working = false;
+    bool wanted = !session->cancelled && strcmp(result->run_id, session->run_id) == 0 &&
+                  result->incarnation == session->incarnation;
+    if (session->stopping && strcmp(result->run_id, session->run_id) == 0)
+        return; /* it is stored: the next process offers it */
+    if (!wanted) {
+        fedge_session_discard_result(session);
+    } else {
+        session->has_result = true;
+        session->result = *result;
+        session->upload = UPLOAD_NONE;
+        session->upload_repeats = 0;
+    }
+    fedge_session_advance(session);
+}
+
+void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_reason reason,
+                               const char *text)
+{
+    session->now_ms = now_ms;
+    if (!session->working)
+        return;
+    session->working = false;
+    if (reason != FEDGE_REASON_NONE && !session->cancelled)
+        decline_task(session, session->work.task_id, reason, text);
+    fedge_session_advance(session);
+}
+
+void fedge_session_result_lost(fedge_session *session, uint64_t now_ms, const char *text)
+{
+    session->now_ms = now_ms;
+    if (!session->has_result)
+        return;
+    uint64_t task_id = session->result.task_id;
+    fedge_session_discard_result(session);
+    decline_task(session, task_id, FEDGE_REASON_INTERNAL, text);
+    fedge_session_advance(session);
+}
+
+/* --- messages ------------------------------------------------------------------------------ */
+
+void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *what)
+{
+    session->now_ms = now_ms;
+    if (session->stopping || session->link == LINK_OFFLINE)
+        return;
+    fedge_session_drop(session, FEDGE_REASON_BAD_FRAME, 0, what);
+}
+
+void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame, size_t size)
+{
+    session->now_ms = now_ms;
+    if (session->stopping || (session->link != LINK_GREETING && session->link != LINK_ONLINE))
+        return;
+    fedge_message message;
+    fedge_error err;
+    if (fedge_message_unpack(frame, size, &message, &err)) {
+        fedge_session_garbage(session, now_ms, err.message);
+        return;
+    }
+    if (fedge_message_type_name(message.type)) {
+        fedge_session_read(session, &message);
+    } else if (message.flags & FEDGE_MESSAGE_FLAG_MUST) {
+        char text[FEDGE_MAX_TEXT];
+        snprintf(text, sizeof(text),
+                 "the server demands a message of type %u, which this release does not know: "
+                 "install a newer one",
+                 message.type);
+        fedge_session_end(session, FEDGE_EXIT_DECLINED, FEDGE_MESSAGE_BYE,
+                          FEDGE_REASON_UNKNOWN_TYPE, text);
+    }
+}
+
+/* --- time ---------------------------------------------------------------------------------- */
+
+/* Whether the server owes an answer, or the link a write. */
+static bool waits(const fedge_session *s)
+{
+    if (s->link == LINK_CONNECTING || s->link == LINK_GREETING)
+        return true;
+    if (s->link != LINK_ONLINE)
+        return false;
+    return (s->upload != UPLOAD_NONE && s->upload != UPLOAD_PAUSED) ||
+           s->plan_fetch.state == BLOB_FETCH || (s->has_task && s->model_fetch.state == BLOB_FETCH);
+}
+
+uint64_t fedge_session_deadline(const fedge_session *session)
+{
+    if (session->stopped)
+        return FEDGE_SESSION_NEVER;
+    if (session->stopping)
+        return session->stop_at;
+    if (session->link == LINK_OFFLINE)
+        return session->connect_at;
+    uint64_t at = FEDGE_SESSION_NEVER;
+    if (waits(session))
+        at = session->progress_at + session->config.progress_timeout_ms;
+    if (session->upload == UPLOAD_PAUSED && session->upload_again_at < at)
+        at = session->upload_again_at;
+    return at;
+}
+
+void fedge_session_tick(fedge_session *session, uint64_t now_ms)
+{
+    session->now_ms = now_ms;
+    if (session->stopping)
+        return;
+    if (session->link == LINK_OFFLINE) {
+        if (now_ms < session->connect_at)
+            return;
+        session->link = LINK_CONNECTING;
+        session->progress_at = now_ms;
+        fedge_session_push(session, FEDGE_ACTION_CONNECT);
+        return;
+    }
+    if (waits(session) && now_ms >= session->progress_at + session->config.progress_timeout_ms) {
+        fedge_session_drop(session, FEDGE_REASON_TIMEOUT, 0,
+                           session->link == LINK_CONNECTING ? "the connection does not come up"
+                                                            : "the server has gone silent");
+        return;
+    }
+    if (session->upload == UPLOAD_PAUSED && now_ms >= session->upload_again_at) {
+        session->upload = UPLOAD_NONE;
+        fedge_session_advance(session);
+    }
+}
+
+/* --- sending ------------------------------------------------------------------------------- */
+
+bool fedge_session_wants_write(const fedge_session *session)
+{
+    if (session->stopped)
+        return false;
+    if (session->stopping)
+        return session->say_farewell && session->link == LINK_ONLINE;
+    if (session->link == LINK_GREETING)
+        return session->say_hello;
+    return session->link == LINK_ONLINE &&
+           (session->say_decline || session->plan_fetch.ask || session->model_fetch.ask ||
+            session->upload == UPLOAD_ANNOUNCE || session->upload == UPLOAD_SENDING);
+}
+
+static void pack_fetch(fedge_session *s, session_fetch *fetch, size_t *size)
+{
+    fedge_blob_ref ref = {.offset = fetch->offset};
+    memcpy(ref.hash, fetch->hash, sizeof(ref.hash));
+    fetch->ask = false;
+    if (fedge_fetch_pack(&ref, s->frame, sizeof(s->frame), size, NULL))
+        *size = 0;
+}
+
+static void next_part(fedge_session *s, fedge_action *action)
+{
+    uint64_t left = s->result.size - s->upload_offset;
+    memset(action, 0, sizeof(*action));
+    action->type = FEDGE_ACTION_SEND_PART;
+    action->task_id = s->result.task_id;
+    action->offset = s->upload_offset;
+    action->data_size =
+        (uint32_t)(left < FEDGE_MESSAGE_MAX_PAYLOAD ? left : FEDGE_MESSAGE_MAX_PAYLOAD);
+    s->upload_offset += action->data_size;
+    if (s->upload_offset == s->result.size)
+        s->upload = UPLOAD_SENT;
+}
+
+/* The frame that is due, by urgency. The texts and names were bounded when they came in, so packing
+ * can fail only for an upload with too much metadata: it is given up. */
+static void next_frame(fedge_session *s, fedge_action *action)
+{
+    size_t size = 0;
+    fedge_error err;
+    s->progress_at = s->now_ms;
+    if (!s->stopping && s->link == LINK_ONLINE && s->upload == UPLOAD_SENDING && !s->say_decline &&
+        !s->plan_fetch.ask && !s->model_fetch.ask) {
+        next_part(s, action);
+        return;
+    }
+    memset(action, 0, sizeof(*action));
+    action->type = FEDGE_ACTION_SEND;
+    fedge_status status = FEDGE_OK;
+    if (s->stopping) {
+        s->say_farewell = false;
+        status = fedge_notice_pack(s->farewell_type, &s->farewell, s->frame, sizeof(s->frame),
+                                   &size, &err);
+    } else if (s->say_hello) {
+        s->say_hello = false;
+        status = fedge_hello_pack(s->config.hello, s->frame, sizeof(s->frame), &size, &err);
+    } else if (s->say_decline) {
+        s->say_decline = false;
+        status = fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &s->decline, s->frame, sizeof(s->frame),
+                                   &size, &err);
+    } else if (s->plan_fetch.ask) {
+        pack_fetch(s, &s->plan_fetch, &size);
+    } else if (s->model_fetch.ask) {
+        pack_fetch(s, &s->model_fetch, &size);
+    } else {
+        s->upload = UPLOAD_ANNOUNCED;
+        status = fedge_upload_pack(&s->result, s->frame, sizeof(s->frame), &size, &err);
+        if (status)
+            fedge_session_result_lost(s, s->now_ms, err.message);
+    }
+    if (status && !s->stopping)
+        fedge_session_note(s, FEDGE_LOG_ERROR, "internal", "cannot write a message: %s",
+                           err.message);
+    action->data = s->frame;
+    action->data_size = (uint32_t)size;
+}
+
+bool fedge_session_next(fedge_session *session, bool writeable, fedge_action *action)
+{
+    if (session->num_actions == 0 && session->stopping && !session->stopped)
+        finish(session);
+    if (session->num_actions > 0) {
+        *action = session->actions[session->first_action];
+        session->first_action = (session->first_action + 1) % FEDGE_SESSION_MAX_ACTIONS;
+        session->num_actions--;
+        return true;
+    }
+    if (!writeable || !fedge_session_wants_write(session))
+        return false;
+    next_frame(session, action);
+    if (action->data_size > 0)
+        return true;
+    return fedge_session_next(session, writeable, action); /* not packed: what it pushed comes */
+}

@@ -1,0 +1,143 @@
+/* The client's side of the protocol as a pure state machine: no I/O, no clock, no threads.
+ *
+ * Events and the time go in by function calls; what is to be done comes out of
+ * fedge_session_next(). After every event the owner calls it until it returns false:
+ *
+ *   fedge_session_frame(session, now_ms, frame, size);
+ *   while (fedge_session_next(session, writeable, &action))
+ *       perform(&action);
+ *
+ * Frames to send come out only when [writeable] is true, one for each time the link takes one, so
+ * nothing queues up: what is still to be said is a handful of flags, and parts of an upload are
+ * made when the link has room for them.
+ *
+ *   OFFLINE → CONNECTING → GREETING (HELLO sent) → ONLINE (WELCOME read) → OFFLINE … → STOPPED
+ *
+ * Beside it runs the work: plan (fetch, load, ready), task (fetch model, work), result (stored,
+ * announced, sent, acknowledged). One task and one result at a time: a new task waits until the
+ * result of the one before is acknowledged or refused. A result that is stored is never computed
+ * again: its bytes are offered until the server has answered.
+ */
+#ifndef FEDGE_CLIENT_SESSION_H
+#define FEDGE_CLIENT_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/exit_codes.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/io/protocol.h"
+
+/* A download or an upload that was found damaged is repeated this often before the link is given up
+ * (download) or the result is discarded (upload). */
+#define FEDGE_SESSION_MAX_REPEATS 3
+/* How long the last message (BYE, DECLINE) may wait for a writeable link. */
+#define FEDGE_SESSION_FAREWELL_MS 400
+#define FEDGE_SESSION_NEVER UINT64_MAX
+
+typedef struct fedge_session_config {
+    uint64_t backoff_base_ms; /* the n-th retry waits uniformly in [0, min(cap, base · 2^n)] */
+    uint64_t backoff_cap_ms;
+    uint64_t progress_timeout_ms; /* without progress for so long, the link is dropped */
+    uint64_t jitter_seed;         /* different on each device */
+    const fedge_hello *hello;     /* must outlive the session; its errors may change */
+} fedge_session_config;
+
+typedef enum fedge_action_type {
+    FEDGE_ACTION_CONNECT,     /* open the link */
+    FEDGE_ACTION_CLOSE,       /* close it, telling the peer [reason] and [text] */
+    FEDGE_ACTION_SEND,        /* send [data]: a frame, valid until the next call */
+    FEDGE_ACTION_SEND_PART,   /* send PART: bytes [offset, offset + data_size) of result task_id */
+    FEDGE_ACTION_WELCOMED,    /* store [welcome]; when [flag], first discard all of the old run */
+    FEDGE_ACTION_LOOKUP_BLOB, /* answer by fedge_session_blob_at */
+    FEDGE_ACTION_STORE_CHUNK, /* write [data] of blob [hash] at [offset]; then blob_at.
+                                 [data] points into the frame last given */
+    FEDGE_ACTION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
+    FEDGE_ACTION_WORK,        /* do [task] with blob task->model */
+    FEDGE_ACTION_CANCEL,      /* stop the work under way; it still reports its end */
+    FEDGE_ACTION_DISCARD_RESULT, /* forget the stored result */
+    FEDGE_ACTION_NOTE,           /* log [event] and [text] at [level] */
+    FEDGE_ACTION_STOP            /* end with [exit_code]; nothing follows */
+} fedge_action_type;
+
+typedef struct fedge_action {
+    fedge_action_type type;
+    char hash[FEDGE_HASH_TEXT];
+    uint64_t task_id, offset, size;
+    const uint8_t *data;
+    uint32_t data_size;
+    const fedge_welcome *welcome; /* the session's; valid until the next event */
+    const fedge_task *task;       /* likewise */
+    bool flag;
+    fedge_reason reason;
+    fedge_exit exit_code;
+    fedge_log_level level;
+    const char *event; /* static text */
+    char text[FEDGE_MAX_TEXT];
+} fedge_action;
+
+typedef struct fedge_session fedge_session;
+
+/* Heap; the caller frees with fedge_session_free. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_session_new(const fedge_session_config *config,
+                                              fedge_session **session, fedge_error *err);
+void fedge_session_free(fedge_session *session); /* NULL is fine */
+
+/* Before start: what an earlier process left. [run_id] "" when nothing; [result] NULL when none. */
+void fedge_session_restore(fedge_session *session, const char *run_id, uint32_t incarnation,
+                           const fedge_upload *result);
+
+/* --- events; now_ms is monotonic and never goes back --- */
+
+/* First connection, at once. */
+void fedge_session_start(fedge_session *session, uint64_t now_ms);
+void fedge_session_connected(fedge_session *session, uint64_t now_ms);
+/* The link is gone, or did not come up. [http_status]: what the server answered to the upgrade, 0
+ * when it did not come to that. 403 ends the session: this device is not admitted. */
+void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigned http_status,
+                                const char *why);
+/* A whole binary message. */
+void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame,
+                         size_t size);
+/* What came is not a message: a text frame, a bad header, one over the limit. */
+void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *what);
+/* So many bytes of the blob are stored; a whole one is its size. */
+void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *hash,
+                           uint64_t offset);
+/* The blob does not have its hash (and has been removed): it is fetched again from byte 0. */
+void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash);
+/* Plan [hash] is loaded (one that is not wanted any more is passed over).
+ * [max_model_size]: largest model blob that fits it. */
+void fedge_session_plan_ready(fedge_session *session, uint64_t now_ms, const char *hash,
+                              uint64_t max_model_size);
+/* Says DECLINE with the reason and ends with [exit_code]. */
+void fedge_session_plan_failed(fedge_session *session, uint64_t now_ms, const char *hash,
+                               fedge_reason reason, fedge_exit exit_code, const char *text);
+/* The work ended with a result, which is durable in the store. */
+void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedge_upload *result);
+/* It ended without one. FEDGE_REASON_NONE: it was cancelled, and nothing is said. */
+void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_reason reason,
+                               const char *text);
+/* The stored result cannot be read any more. */
+void fedge_session_result_lost(fedge_session *session, uint64_t now_ms, const char *text);
+/* Time has passed. Due when now_ms reaches fedge_session_deadline(); earlier calls are harmless. */
+void fedge_session_tick(fedge_session *session, uint64_t now_ms);
+/* Say BYE, close and stop with [exit_code]: within FEDGE_SESSION_FAREWELL_MS. */
+void fedge_session_stop(fedge_session *session, uint64_t now_ms, fedge_exit exit_code,
+                        const char *text);
+
+/* --- what is to be done --- */
+
+/* The next action, or false. With [writeable] it may be one SEND or SEND_PART: pass false again
+ * until the link has room for another. */
+bool fedge_session_next(fedge_session *session, bool writeable, fedge_action *action);
+/* True when a frame waits for a writeable link. */
+bool fedge_session_wants_write(const fedge_session *session);
+/* When fedge_session_tick is due; FEDGE_SESSION_NEVER when nothing is timed. */
+uint64_t fedge_session_deadline(const fedge_session *session);
+/* True from WELCOME to the end of the link. */
+bool fedge_session_online(const fedge_session *session);
+
+#endif

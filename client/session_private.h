@@ -1,0 +1,115 @@
+/* The session's insides, shared by session.c (events, time, sending) and session_read.c (messages).
+ */
+#ifndef FEDGE_CLIENT_SESSION_PRIVATE_H
+#define FEDGE_CLIENT_SESSION_PRIVATE_H
+
+#include "client/session.h"
+#include "edge/core/rng.h"
+
+/* No event causes more actions than this; the owner drains them after each. */
+#define FEDGE_SESSION_MAX_ACTIONS 16
+
+typedef enum session_link {
+    LINK_OFFLINE,
+    LINK_CONNECTING,
+    LINK_GREETING,
+    LINK_ONLINE
+} session_link;
+
+typedef enum session_blob {
+    BLOB_UNKNOWN, /* to be looked up */
+    BLOB_LOOKUP,  /* asked the store */
+    BLOB_FETCH,   /* arriving */
+    BLOB_WHOLE
+} session_blob;
+
+typedef enum session_plan { PLAN_NONE, PLAN_LOADING, PLAN_READY } session_plan;
+
+typedef enum session_upload {
+    UPLOAD_NONE,
+    UPLOAD_ANNOUNCE, /* UPLOAD is to be sent */
+    UPLOAD_ANNOUNCED,
+    UPLOAD_SENDING,
+    UPLOAD_SENT,  /* waits for ACK */
+    UPLOAD_PAUSED /* the server said later */
+} session_upload;
+
+/* One blob on its way from the server. */
+typedef struct session_fetch {
+    session_blob state;
+    char hash[FEDGE_HASH_TEXT];
+    uint64_t size, offset;
+    bool ask;      /* FETCH is to be sent */
+    bool repaired; /* asked again after a gap, and nothing fitting has come since */
+    unsigned bad;  /* times the whole had another hash */
+} session_fetch;
+
+struct fedge_session {
+    fedge_session_config config;
+    fedge_rng jitter;
+
+    session_link link;
+    uint64_t now_ms;      /* of the last event */
+    uint64_t connect_at;  /* while offline */
+    uint64_t progress_at; /* when something last moved */
+    uint64_t online_since;
+    unsigned attempt; /* retries since the last progress */
+
+    char run_id[FEDGE_RUN_ID_TEXT]; /* "" until known */
+    uint32_t incarnation;
+    fedge_welcome welcome;
+
+    session_plan plan;
+    session_fetch plan_fetch;
+    uint64_t max_model_size;
+
+    bool has_task;  /* received, not begun */
+    bool working;   /* the owner is at work on [work] */
+    bool cancelled; /* and its result is not wanted any more */
+    fedge_task task, work, incoming;
+    session_fetch model_fetch;
+
+    bool has_result;
+    fedge_upload result;
+    session_upload upload;
+    uint64_t upload_offset, upload_again_at;
+    unsigned upload_repeats;
+
+    bool say_hello, say_decline;
+    fedge_notice decline;
+
+    bool stopping, stopped, say_farewell;
+    fedge_message_type farewell_type;
+    fedge_notice farewell;
+    uint64_t stop_at;
+    fedge_exit exit_code;
+    char stop_text[FEDGE_MAX_TEXT];
+
+    fedge_action actions[FEDGE_SESSION_MAX_ACTIONS];
+    unsigned first_action, num_actions;
+    uint8_t frame[FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META];
+};
+
+/* Appends an action and returns it, for its fields to be filled. */
+fedge_action *fedge_session_push(fedge_session *s, fedge_action_type type);
+void fedge_session_note(fedge_session *s, fedge_log_level level, const char *event,
+                        const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The server answered something useful: waiting starts anew and the backoff is forgotten. */
+void fedge_session_progress(fedge_session *s);
+/* Closes the link (when there is one) and comes back after the backoff, or after [later_ms]. */
+void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text);
+/* Begins the end. With a [farewell] type the notice is sent first. */
+void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_type farewell,
+                       fedge_reason reason, const char *text);
+/* Starts what can be started: blob lookups, the plan, the task. */
+void fedge_session_advance(fedge_session *s);
+/* Forgets the stored result, here and in the store. */
+void fedge_session_discard_result(fedge_session *s);
+/* Forgets task [task_id] if it waits or is worked on. */
+void fedge_session_drop_task(fedge_session *s, uint64_t task_id);
+/* Up to [most], uniformly. */
+uint64_t fedge_session_jitter(fedge_session *s, uint64_t most);
+/* Acts on one message of a known type. */
+void fedge_session_read(fedge_session *s, const fedge_message *message);
+
+#endif

@@ -1,0 +1,426 @@
+#include "client/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/store_backend.h"
+#include "edge/io/json.h"
+#include "secure/identity/identity.h"
+
+struct fedge_store {
+    fedge_store_backend backend;
+    uint64_t max_bytes;
+    size_t result_header; /* bytes of the UPLOAD message before the result's own, once known */
+};
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+static fedge_status
+open_store(fedge_status (*make)(const char *, fedge_store_backend *, fedge_error *),
+           const char *path, uint64_t max_bytes, fedge_store **store, fedge_error *err)
+{
+    fedge_store *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a store");
+    fresh->max_bytes = max_bytes ? max_bytes : FEDGE_STORE_DEFAULT_MAX_BYTES;
+    fedge_status status =
+        make ? make(path, &fresh->backend, err) : fedge_store_backend_memory(&fresh->backend, err);
+    if (status) {
+        free(fresh);
+        return status;
+    }
+    *store = fresh;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_store_open_dir(const char *path, uint64_t max_bytes, fedge_store **store,
+                                  fedge_error *err)
+{
+    fedge_status status = open_store(fedge_store_backend_dir, path, max_bytes, store, err);
+    if (status)
+        return status;
+    fedge_store_state state;
+    status = fedge_store_read_state(*store, &state, err);
+    if (status)
+        fedge_store_close(*store);
+    return status;
+}
+
+fedge_status fedge_store_open_memory(uint64_t max_bytes, fedge_store **store, fedge_error *err)
+{
+    return open_store(NULL, NULL, max_bytes, store, err);
+}
+
+void fedge_store_close(fedge_store *store)
+{
+    if (!store)
+        return;
+    store->backend.close(store->backend.user);
+    free(store);
+}
+
+static fedge_status check_size(const fedge_store *store, const char *what, uint64_t size,
+                               fedge_error *err)
+{
+    if (size <= store->max_bytes && size <= SIZE_MAX / 2)
+        return FEDGE_OK;
+    return fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; the store takes at most %llu", what,
+                      (unsigned long long)size, (unsigned long long)store->max_bytes);
+}
+
+/* Reads a whole file into a fresh block with a NUL behind it. */
+static fedge_status read_all(fedge_store *store, const char *name, uint64_t limit, uint8_t **data,
+                             size_t *size, fedge_error *err)
+{
+    uint64_t length;
+    fedge_status status = store->backend.size(store->backend.user, name, &length, err);
+    if (!status && length > limit)
+        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; %llu are the most", name,
+                            (unsigned long long)length, (unsigned long long)limit);
+    if (status)
+        return status;
+    uint8_t *block = malloc((size_t)length + 1);
+    if (!block)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %llu bytes of %s",
+                          (unsigned long long)length, name);
+    status = store->backend.read(store->backend.user, name, 0, block, (size_t)length, err);
+    if (status) {
+        free(block);
+        return status;
+    }
+    block[length] = '\0';
+    *data = block;
+    *size = (size_t)length;
+    return FEDGE_OK;
+}
+
+/* --- state ----------------------------------------------------------------------------------- */
+
+static const fedge_json_field state_fields[] = {
+    {.key = "format",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_REQUIRED,
+     FEDGE_JSON_AT(fedge_store_state, format)},
+    {.key = "run-id", .kind = FEDGE_JSON_TEXT, FEDGE_JSON_AT(fedge_store_state, run_id)},
+    {.key = "incarnation", .kind = FEDGE_JSON_U32, FEDGE_JSON_AT(fedge_store_state, incarnation)},
+    {.key = "server-time-ms",
+     .kind = FEDGE_JSON_U64,
+     FEDGE_JSON_AT(fedge_store_state, server_time_ms)},
+    {.key = "errors",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = FEDGE_JSON_LIST,
+     FEDGE_JSON_ARRAY(fedge_store_state, errors, num_errors)},
+    {.key = NULL}};
+
+fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state, fedge_error *err)
+{
+    uint8_t *text;
+    size_t size;
+    memset(state, 0, sizeof(*state));
+    fedge_status status = read_all(store, "state.json", FEDGE_STORE_MAX_STATE, &text, &size, err);
+    if (status == FEDGE_NOT_FOUND)
+        return FEDGE_OK;
+    if (status)
+        return status;
+    fedge_json json;
+    const fedge_json_options options = {.name = "state.json",
+                                        .lines = true,
+                                        .status = FEDGE_CORRUPT,
+                                        .max_size = FEDGE_STORE_MAX_STATE,
+                                        .max_depth = 4,
+                                        .max_values = 64};
+    status = fedge_json_open(&json, (const char *)text, size, &options, err);
+    if (!status) {
+        status = fedge_json_read(&json, json.root, state_fields, state, err);
+        fedge_json_close(&json);
+    }
+    free(text);
+    if (!status && state->format > FEDGE_STORE_FORMAT)
+        status =
+            fedge_fail(err, FEDGE_UNSUPPORTED,
+                       "state.json has format %u; this release reads up to %d: install a newer "
+                       "one or use another state directory",
+                       state->format, FEDGE_STORE_FORMAT);
+    return status;
+}
+
+fedge_status fedge_store_write_state(fedge_store *store, const fedge_store_state *state,
+                                     fedge_error *err)
+{
+    fedge_store_state copy = *state;
+    char *text;
+    size_t size;
+    copy.format = FEDGE_STORE_FORMAT;
+    fedge_status status = fedge_json_print(state_fields, &copy, &text, &size, err);
+    if (status)
+        return status;
+    status = store->backend.replace(store->backend.user, "state.json", (fedge_span){text, size},
+                                    (fedge_span){"\n", 1}, err);
+    free(text);
+    return status;
+}
+
+/* --- blobs ----------------------------------------------------------------------------------- */
+
+#define NAME_SIZE 192
+
+static void blob_name(const char *hash, char name[NAME_SIZE])
+{
+    snprintf(name, NAME_SIZE, "blobs/%.64s", hash);
+}
+
+fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_t size,
+                                   uint64_t *held, fedge_error *err)
+{
+    char name[NAME_SIZE];
+    blob_name(hash, name);
+    *held = 0;
+    fedge_status status = store->backend.size(store->backend.user, name, held, err);
+    if (status == FEDGE_NOT_FOUND)
+        return FEDGE_OK;
+    if (!status && *held > size) {
+        *held = 0;
+        status = store->backend.remove(store->backend.user, name, err);
+    }
+    return status;
+}
+
+fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint64_t offset,
+                                     const uint8_t *data, size_t size, uint64_t total,
+                                     fedge_error *err)
+{
+    char name[NAME_SIZE];
+    uint64_t held;
+    blob_name(hash, name);
+    fedge_status status = check_size(store, name, total, err);
+    if (!status)
+        status = fedge_store_blob_held(store, hash, total, &held, err);
+    if (!status && (held != offset || size > total - offset))
+        status = fedge_fail(err, FEDGE_MISMATCH, "%s: %llu bytes are held, not %llu", name,
+                            (unsigned long long)held, (unsigned long long)offset);
+    if (status)
+        return status;
+    return store->backend.write_at(store->backend.user, name, offset, (fedge_span){data, size},
+                                   err);
+}
+
+fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_t size,
+                                   uint8_t **data, fedge_error *err)
+{
+    char name[NAME_SIZE], actual[FEDGE_HASH_TEXT];
+    size_t length;
+    blob_name(hash, name);
+    fedge_status status = check_size(store, name, size, err);
+    if (!status)
+        status = read_all(store, name, size, data, &length, err);
+    if (status)
+        return status;
+    if (length < size) {
+        free(*data);
+        return fedge_fail(err, FEDGE_TRUNCATED, "%s: %zu of %llu bytes are held", name, length,
+                          (unsigned long long)size);
+    }
+    fedge_sha256_text(*data, length, actual);
+    if (strcmp(actual, hash) == 0)
+        return FEDGE_OK;
+    free(*data);
+    status = store->backend.remove(store->backend.user, name, err);
+    return status ? status
+                  : fedge_fail(err, FEDGE_CORRUPT, "blob %s has the SHA-256 %s: removed", hash,
+                               actual);
+}
+
+typedef struct keep {
+    fedge_store *store;
+    const char *hashes[2];
+} keep;
+
+static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
+{
+    const keep *k = user;
+    char path[NAME_SIZE];
+    if (strcmp(name, k->hashes[0]) == 0 || strcmp(name, k->hashes[1]) == 0)
+        return FEDGE_OK;
+    blob_name(name, path);
+    return k->store->backend.remove(k->store->backend.user, path, err);
+}
+
+fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1, const char *hash2,
+                                    fedge_error *err)
+{
+    keep k = {store, {hash1, hash2}};
+    return store->backend.list(store->backend.user, "blobs", remove_blob, &k, err);
+}
+
+/* --- the result ------------------------------------------------------------------------------ */
+
+#define RESULT "result"
+#define UPLOAD_MAX_SIZE (FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META)
+
+fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,
+                                    const uint8_t *bytes, fedge_error *err)
+{
+    fedge_status status = check_size(store, "the result", upload->size, err);
+    if (status)
+        return status;
+    uint8_t *header = malloc(UPLOAD_MAX_SIZE);
+    if (!header)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to store a result");
+    size_t size;
+    status = fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err);
+    if (!status)
+        status = store->backend.replace(store->backend.user, RESULT, (fedge_span){header, size},
+                                        (fedge_span){bytes, (size_t)upload->size}, err);
+    if (!status)
+        store->result_header = size;
+    free(header);
+    return status;
+}
+
+/* Checks the CRC of the result's bytes, piece by piece. */
+static fedge_status check_bytes(fedge_store *store, const fedge_upload *upload, uint8_t *piece,
+                                size_t piece_size, fedge_error *err)
+{
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < upload->size;) {
+        uint64_t left = upload->size - at;
+        size_t n = left < piece_size ? (size_t)left : piece_size;
+        fedge_status status = fedge_store_result_read(store, at, piece, n, err);
+        if (status)
+            return status;
+        crc = fedge_crc32(crc, piece, n);
+        at += n;
+    }
+    if (crc != upload->crc32)
+        return fedge_fail(err, FEDGE_CORRUPT, "its bytes have another checksum");
+    return FEDGE_OK;
+}
+
+static fedge_status find_result(fedge_store *store, uint64_t size, uint8_t *buffer,
+                                fedge_upload *upload, fedge_error *err)
+{
+    size_t head = size < UPLOAD_MAX_SIZE ? (size_t)size : UPLOAD_MAX_SIZE;
+    size_t frame;
+    fedge_message message;
+    fedge_status status = store->backend.read(store->backend.user, RESULT, 0, buffer, head, err);
+    if (!status)
+        status = fedge_message_peek(buffer, head, &frame, err);
+    if (!status && frame > head)
+        status =
+            fedge_fail(err, FEDGE_TRUNCATED, "%zu of the %zu bytes of its header", head, frame);
+    if (!status)
+        status = fedge_message_unpack(buffer, frame, &message, err);
+    if (!status && message.type != FEDGE_MESSAGE_UPLOAD)
+        status = fedge_fail(err, FEDGE_CORRUPT, "its header is not an UPLOAD message");
+    if (!status)
+        status = fedge_upload_read(&message, upload, err);
+    if (!status && upload->size != size - frame)
+        status = fedge_fail(err, FEDGE_TRUNCATED, "%llu bytes where its header says %llu",
+                            (unsigned long long)(size - frame), (unsigned long long)upload->size);
+    if (status)
+        return status;
+    store->result_header = frame;
+    return check_bytes(store, upload, buffer, UPLOAD_MAX_SIZE, err);
+}
+
+fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload, fedge_error *err)
+{
+    uint64_t size;
+    fedge_status status = store->backend.size(store->backend.user, RESULT, &size, err);
+    if (status)
+        return status;
+    uint8_t *buffer = malloc(UPLOAD_MAX_SIZE);
+    if (!buffer)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the stored result");
+    status = find_result(store, size, buffer, upload, err);
+    free(buffer);
+    if (status == FEDGE_OK || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
+        return status;
+    fedge_error_prefix(err, FEDGE_CORRUPT, "the stored result is damaged and was removed");
+    fedge_status removed = store->backend.remove(store->backend.user, RESULT, NULL);
+    return removed ? removed : FEDGE_CORRUPT;
+}
+
+fedge_status fedge_store_result_read(fedge_store *store, uint64_t offset, uint8_t *out, size_t size,
+                                     fedge_error *err)
+{
+    return store->backend.read(store->backend.user, RESULT, store->result_header + offset, out,
+                               size, err);
+}
+
+fedge_status fedge_store_result_discard(fedge_store *store, fedge_error *err)
+{
+    return store->backend.remove(store->backend.user, RESULT, err);
+}
+
+/* --- the trainer's values -------------------------------------------------------------------- */
+
+static fedge_status key_name(const char *run_id, const char *key, char name[NAME_SIZE],
+                             fedge_error *err)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t length = strlen(key), run_length = strlen(run_id);
+    bool bad = length == 0 || length > FEDGE_STORE_MAX_KEY || key[0] == '.' ||
+               strspn(key, allowed) != length || run_length == 0 ||
+               run_length >= FEDGE_RUN_ID_TEXT || strspn(run_id, "0123456789abcdef") != run_length;
+    if (bad)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "'%s' of run '%s' is not a key: 1 to %d letters, digits, '-', '_', '.' "
+                          "(not first), and a run's id",
+                          key, run_id, FEDGE_STORE_MAX_KEY);
+    snprintf(name, NAME_SIZE, "kv/%s/%s", run_id, key);
+    return FEDGE_OK;
+}
+
+static fedge_status count_key(void *user, const char *name, fedge_error *err)
+{
+    (void)name;
+    (void)err;
+    ++*(unsigned *)user;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char *key,
+                             const void *data, size_t size, fedge_error *err)
+{
+    char name[NAME_SIZE], folder[NAME_SIZE];
+    uint64_t old;
+    unsigned count = 0;
+    fedge_status status = key_name(run_id, key, name, err);
+    if (!status)
+        status = check_size(store, name, size, err);
+    if (status)
+        return status;
+    if (store->backend.size(store->backend.user, name, &old, NULL) == FEDGE_NOT_FOUND) {
+        snprintf(folder, sizeof(folder), "kv/%s", run_id);
+        status = store->backend.list(store->backend.user, folder, count_key, &count, err);
+        if (!status && count >= FEDGE_STORE_MAX_KEYS)
+            status = fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; %d are the most", name,
+                                count + 1, FEDGE_STORE_MAX_KEYS);
+        if (status)
+            return status;
+    }
+    return store->backend.replace(store->backend.user, name, (fedge_span){data, size},
+                                  (fedge_span){NULL, 0}, err);
+}
+
+fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
+                             uint8_t **data, size_t *size, fedge_error *err)
+{
+    char name[NAME_SIZE];
+    fedge_status status = key_name(run_id, key, name, err);
+    return status ? status : read_all(store, name, store->max_bytes, data, size, err);
+}
+
+fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err)
+{
+    static const char *const names[] = {"blobs", RESULT, "kv"};
+    for (size_t i = 0; i < 3; i++) {
+        fedge_status status = store->backend.remove(store->backend.user, names[i], err);
+        if (status)
+            return status;
+    }
+    return FEDGE_OK;
+}

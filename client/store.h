@@ -1,0 +1,96 @@
+/* What a client keeps: in a directory, so that it outlives the process, or in memory.
+ *
+ *   STATE/lock           held by the process that uses it (a second one is refused)
+ *   STATE/state.json     format, run, incarnation, last server time, last errors
+ *   STATE/blobs/HASH     plan and model, possibly in part: a download goes on where it stopped
+ *   STATE/result         the result that the server has not acknowledged yet: the UPLOAD message
+ *                        (edge/io/protocol.h; it has a CRC and the size and CRC of what follows),
+ *                        then the bytes of its sections
+ *   STATE/kv/RUN/KEY     the trainer's own values
+ *
+ * Blobs are verified by their SHA-256 whenever they are loaded, so they are not fsynced and save
+ * flash wear; everything else is replaced atomically and durably. A result of a damaged file is
+ * never offered. Functions may be called from several threads, one blob or key by one at a time.
+ */
+#ifndef FEDGE_CLIENT_STORE_H
+#define FEDGE_CLIENT_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/protocol.h"
+
+#define FEDGE_STORE_FORMAT 1     /* a newer one is refused, older ones are read */
+#define FEDGE_STORE_MAX_ERRORS 4 /* kept for the next HELLO */
+#define FEDGE_STORE_MAX_KEY 64   /* letters, digits, "-", "_", "." (not first) */
+#define FEDGE_STORE_MAX_KEYS 64  /* of one run */
+#define FEDGE_STORE_MAX_STATE ((size_t)16 * 1024)
+#define FEDGE_STORE_DEFAULT_MAX_BYTES ((uint64_t)8 << 30)
+
+typedef struct fedge_store fedge_store;
+
+/* What is known from before. Plain data. */
+typedef struct fedge_store_state {
+    uint32_t format;
+    char run_id[FEDGE_RUN_ID_TEXT]; /* "" before the first WELCOME */
+    uint32_t incarnation;
+    uint64_t server_time_ms; /* Unix; the last that a server told, 0 when none */
+    uint32_t num_errors;
+    char errors[FEDGE_STORE_MAX_ERRORS][FEDGE_MAX_TEXT]; /* newest first */
+} fedge_store_state;
+
+/* Opens the directory [path], creating it when missing. FEDGE_BUSY: another client uses it;
+ * FEDGE_UNSUPPORTED: a newer format. No blob, result or value may exceed [max_bytes]. */
+FEDGE_MUST_USE fedge_status fedge_store_open_dir(const char *path, uint64_t max_bytes,
+                                                 fedge_store **store, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_store_open_memory(uint64_t max_bytes, fedge_store **store,
+                                                    fedge_error *err);
+void fedge_store_close(fedge_store *store); /* NULL is fine */
+
+/* The state; all zero when there is none. FEDGE_CORRUPT names the file. */
+FEDGE_MUST_USE fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state,
+                                                   fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_store_write_state(fedge_store *store,
+                                                    const fedge_store_state *state,
+                                                    fedge_error *err);
+
+/* How many bytes of blob [hash] are held; 0 when none, or more than [size] (it is removed then). */
+FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char *hash,
+                                                  uint64_t size, uint64_t *held, fedge_error *err);
+/* Appends: [offset] must be what is held. [total]: size of the whole blob, against max_bytes. */
+FEDGE_MUST_USE fedge_status fedge_store_blob_append(fedge_store *store, const char *hash,
+                                                    uint64_t offset, const uint8_t *data,
+                                                    size_t size, uint64_t total, fedge_error *err);
+/* The whole blob, malloc'ed. When its SHA-256 is not [hash] it is removed: FEDGE_CORRUPT;
+ * FEDGE_NOT_FOUND or FEDGE_TRUNCATED when it is not held in full. */
+FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char *hash,
+                                                  uint64_t size, uint8_t **data, fedge_error *err);
+/* Removes every blob but these two (either may be ""). */
+FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1,
+                                                   const char *hash2, fedge_error *err);
+
+/* Keeps the one result, durably when this returns; upload->size bytes. */
+FEDGE_MUST_USE fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,
+                                                   const uint8_t *bytes, fedge_error *err);
+/* FEDGE_NOT_FOUND when there is none; a damaged one is removed: FEDGE_CORRUPT. */
+FEDGE_MUST_USE fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload,
+                                                    fedge_error *err);
+/* Bytes [offset, offset + size) of the result. */
+FEDGE_MUST_USE fedge_status fedge_store_result_read(fedge_store *store, uint64_t offset,
+                                                    uint8_t *out, size_t size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_store_result_discard(fedge_store *store, fedge_error *err);
+
+/* A trainer's value, kept for the run [run_id]. FEDGE_INVALID_ARGUMENT: key; FEDGE_TOO_BIG: value,
+ * or a key too many. */
+FEDGE_MUST_USE fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char *key,
+                                            const void *data, size_t size, fedge_error *err);
+/* *data is malloc'ed. FEDGE_NOT_FOUND. */
+FEDGE_MUST_USE fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
+                                            uint8_t **data, size_t *size, fedge_error *err);
+
+/* Removes blobs, result and values: those of a run that is over. */
+FEDGE_MUST_USE fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* Where the store's files lie. A file is named by a relative path with "/" ("blobs/HASH").
+ */
+#ifndef FEDGE_CLIENT_STORE_BACKEND_H
+#define FEDGE_CLIENT_STORE_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/os.h"
+#include "edge/core/status.h"
+
+/* One span of bytes; a file may be written from two without copying them together. */
+typedef struct fedge_span {
+    const void *data;
+    size_t size;
+} fedge_span;
+
+typedef struct fedge_store_backend {
+    void *user;
+    /* FEDGE_NOT_FOUND when missing. */
+    fedge_status (*size)(void *user, const char *name, uint64_t *size, fedge_error *err);
+    fedge_status (*read)(void *user, const char *name, uint64_t offset, void *out, size_t size,
+                         fedge_error *err);
+    /* Creates the file when missing; not durable. */
+    fedge_status (*write_at)(void *user, const char *name, uint64_t offset, fedge_span span,
+                             fedge_error *err);
+    /* The whole file, atomically and durably. */
+    fedge_status (*replace)(void *user, const char *name, fedge_span first, fedge_span second,
+                            fedge_error *err);
+    /* What is missing is fine; a name of a folder removes what is in it. */
+    fedge_status (*remove)(void *user, const char *name, fedge_error *err);
+    /* Names within a folder; none when it is missing. The visitor may remove what it is shown. */
+    fedge_status (*list)(void *user, const char *folder, fedge_os_visit visit, void *visit_user,
+                         fedge_error *err);
+    void (*close)(void *user);
+} fedge_store_backend;
+
+FEDGE_MUST_USE fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *backend,
+                                                    fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_store_backend_memory(fedge_store_backend *backend,
+                                                       fedge_error *err);
+
+#endif

@@ -1,0 +1,205 @@
+/* The store in memory: for clients without a state directory. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/store_backend.h"
+
+#define MAX_FILES 256
+#define MAX_NAME 192
+
+typedef struct memory_file {
+    char name[MAX_NAME]; /* "": free */
+    uint8_t *data;
+    size_t size, capacity;
+} memory_file;
+
+typedef struct store_memory {
+    pthread_mutex_t mutex;
+    memory_file files[MAX_FILES];
+} store_memory;
+
+static memory_file *find(store_memory *memory, const char *name)
+{
+    for (size_t i = 0; i < MAX_FILES; i++)
+        if (strcmp(memory->files[i].name, name) == 0)
+            return &memory->files[i];
+    return NULL;
+}
+
+static void drop(memory_file *file)
+{
+    free(file->data);
+    memset(file, 0, sizeof(*file));
+}
+
+static fedge_status missing(fedge_error *err, const char *name)
+{
+    return fedge_fail(err, FEDGE_NOT_FOUND, "%s is not in the store", name);
+}
+
+static fedge_status memory_size(void *user, const char *name, uint64_t *size, fedge_error *err)
+{
+    store_memory *memory = user;
+    pthread_mutex_lock(&memory->mutex);
+    memory_file *file = find(memory, name);
+    fedge_status status = FEDGE_OK;
+    if (file)
+        *size = file->size;
+    else
+        status = missing(err, name);
+    pthread_mutex_unlock(&memory->mutex);
+    return status;
+}
+
+static fedge_status memory_read(void *user, const char *name, uint64_t offset, void *out,
+                                size_t size, fedge_error *err)
+{
+    store_memory *memory = user;
+    pthread_mutex_lock(&memory->mutex);
+    memory_file *file = find(memory, name);
+    fedge_status status = FEDGE_OK;
+    if (!file)
+        status = missing(err, name);
+    else if (offset > file->size || size > file->size - offset)
+        status = fedge_fail(err, FEDGE_TRUNCATED, "%s has %zu bytes; %zu are wanted from byte %llu",
+                            name, file->size, size, (unsigned long long)offset);
+    else if (size > 0)
+        memcpy(out, file->data + offset, size);
+    pthread_mutex_unlock(&memory->mutex);
+    return status;
+}
+
+/* Makes room for [size] bytes in all. */
+static fedge_status grow(memory_file *file, const char *name, size_t size, fedge_error *err)
+{
+    if (size <= file->capacity)
+        return FEDGE_OK;
+    size_t capacity = size > file->capacity * 2 ? size : file->capacity * 2;
+    uint8_t *data = realloc(file->data, capacity);
+    if (!data)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of %s", capacity, name);
+    file->data = data;
+    file->capacity = capacity;
+    return FEDGE_OK;
+}
+
+/* Writes at [offset], which is at most the size of the file; a new one is made when missing. */
+static fedge_status put_at(store_memory *memory, const char *name, size_t offset, fedge_span span,
+                           fedge_error *err)
+{
+    memory_file *file = find(memory, name);
+    if (!file)
+        file = find(memory, "");
+    if (!file || strlen(name) >= MAX_NAME)
+        return fedge_fail(err, FEDGE_TOO_BIG, "no place for %s: %d files are the most", name,
+                          MAX_FILES);
+    if (offset > file->size || span.size > SIZE_MAX - offset)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%s: a write behind its end", name);
+    fedge_status status = grow(file, name, offset + span.size, err);
+    if (status)
+        return status;
+    snprintf(file->name, sizeof(file->name), "%s", name);
+    if (span.size > 0)
+        memcpy(file->data + offset, span.data, span.size);
+    if (offset + span.size > file->size)
+        file->size = offset + span.size;
+    return FEDGE_OK;
+}
+
+static fedge_status memory_write_at(void *user, const char *name, uint64_t offset, fedge_span span,
+                                    fedge_error *err)
+{
+    store_memory *memory = user;
+    if (offset > SIZE_MAX)
+        return fedge_fail(err, FEDGE_TOO_BIG, "%s does not fit in memory", name);
+    pthread_mutex_lock(&memory->mutex);
+    fedge_status status = put_at(memory, name, (size_t)offset, span, err);
+    pthread_mutex_unlock(&memory->mutex);
+    return status;
+}
+
+static fedge_status memory_replace(void *user, const char *name, fedge_span first,
+                                   fedge_span second, fedge_error *err)
+{
+    store_memory *memory = user;
+    const char *fresh = "new";
+    pthread_mutex_lock(&memory->mutex);
+    fedge_status status = put_at(memory, fresh, 0, first, err);
+    if (!status)
+        status = put_at(memory, fresh, first.size, second, err);
+    memory_file *file = find(memory, status ? fresh : name);
+    if (file)
+        drop(file);
+    if (!status && strlen(name) < MAX_NAME) {
+        file = find(memory, fresh);
+        snprintf(file->name, sizeof(file->name), "%s", name);
+    }
+    pthread_mutex_unlock(&memory->mutex);
+    return status;
+}
+
+static fedge_status memory_remove(void *user, const char *name, fedge_error *err)
+{
+    (void)err;
+    store_memory *memory = user;
+    size_t length = strlen(name);
+    pthread_mutex_lock(&memory->mutex);
+    for (size_t i = 0; i < MAX_FILES; i++) {
+        memory_file *file = &memory->files[i];
+        if (strncmp(file->name, name, length) == 0 &&
+            (file->name[length] == '\0' || file->name[length] == '/'))
+            drop(file);
+    }
+    pthread_mutex_unlock(&memory->mutex);
+    return FEDGE_OK;
+}
+
+static fedge_status memory_list(void *user, const char *folder, fedge_os_visit visit,
+                                void *visit_user, fedge_error *err)
+{
+    store_memory *memory = user;
+    size_t length = strlen(folder);
+    for (size_t i = 0; i < MAX_FILES; i++) {
+        char name[MAX_NAME] = "";
+        pthread_mutex_lock(&memory->mutex);
+        const memory_file *file = &memory->files[i];
+        if (strncmp(file->name, folder, length) == 0 && file->name[length] == '/')
+            memcpy(name, file->name + length + 1, sizeof(name) - length - 1);
+        pthread_mutex_unlock(&memory->mutex);
+        /* Unlocked: the visitor may remove. */
+        fedge_status status = name[0] ? visit(visit_user, name, err) : FEDGE_OK;
+        if (status)
+            return status;
+    }
+    return FEDGE_OK;
+}
+
+static void memory_close(void *user)
+{
+    store_memory *memory = user;
+    for (size_t i = 0; i < MAX_FILES; i++)
+        drop(&memory->files[i]);
+    pthread_mutex_destroy(&memory->mutex);
+    free(memory);
+}
+
+fedge_status fedge_store_backend_memory(fedge_store_backend *backend, fedge_error *err)
+{
+    store_memory *memory = calloc(1, sizeof(*memory));
+    if (!memory)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a store of %zu bytes",
+                          sizeof(*memory));
+    pthread_mutex_init(&memory->mutex, NULL);
+    *backend = (fedge_store_backend){.user = memory,
+                                     .size = memory_size,
+                                     .read = memory_read,
+                                     .write_at = memory_write_at,
+                                     .replace = memory_replace,
+                                     .remove = memory_remove,
+                                     .list = memory_list,
+                                     .close = memory_close};
+    return FEDGE_OK;
+}

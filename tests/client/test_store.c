@@ -1,0 +1,286 @@
+/* The store, in a directory and in memory: the same promises for both. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/store.h"
+#include "edge/core/os.h"
+#include "secure/identity/identity.h"
+
+#define DIR "store-test"
+#define RUN "00112233445566778899aabbccddeeff"
+#define MAX_BYTES 100000
+
+typedef struct rig {
+    bool on_disk;
+    fedge_store *store;
+} rig;
+
+static int set_up(rig *r)
+{
+    assert_int_equal(fedge_os_remove_tree(DIR, NULL), FEDGE_OK);
+    fedge_status status = r->on_disk ? fedge_store_open_dir(DIR, MAX_BYTES, &r->store, NULL)
+                                     : fedge_store_open_memory(MAX_BYTES, &r->store, NULL);
+    assert_int_equal(status, FEDGE_OK);
+    return 0;
+}
+
+static int set_up_dir(void **state)
+{
+    static rig r = {.on_disk = true};
+    *state = &r;
+    return set_up(&r);
+}
+
+static int set_up_memory(void **state)
+{
+    static rig r = {.on_disk = false};
+    *state = &r;
+    return set_up(&r);
+}
+
+static int tear_down(void **state)
+{
+    rig *r = *state;
+    fedge_store_close(r->store);
+    return fedge_os_remove_tree(DIR, NULL) ? -1 : 0;
+}
+
+static void test_state(void **state)
+{
+    rig *r = *state;
+    fedge_store_state s, again;
+    assert_int_equal(fedge_store_read_state(r->store, &s, NULL), FEDGE_OK);
+    assert_string_equal(s.run_id, "");
+    strcpy(s.run_id, RUN);
+    s.incarnation = 3;
+    s.server_time_ms = 1700000000123;
+    s.num_errors = 1;
+    strcpy(s.errors[0], "training diverged");
+    assert_int_equal(fedge_store_write_state(r->store, &s, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_read_state(r->store, &again, NULL), FEDGE_OK);
+    assert_string_equal(again.run_id, RUN);
+    assert_int_equal(again.incarnation, 3);
+    assert_int_equal(again.server_time_ms, 1700000000123);
+    assert_int_equal(again.num_errors, 1);
+    assert_string_equal(again.errors[0], "training diverged");
+}
+
+static void test_blobs(void **state)
+{
+    rig *r = *state;
+    uint8_t data[1000], *loaded;
+    char hash[65], other[65];
+    uint64_t held;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 7);
+    fedge_sha256_text(data, sizeof(data), hash);
+    fedge_sha256_text(data, 10, other);
+    assert_int_equal(fedge_store_blob_held(r->store, hash, 1000, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 0);
+    assert_int_equal(fedge_store_blob_load(r->store, hash, 1000, &loaded, NULL), FEDGE_NOT_FOUND);
+    assert_int_equal(fedge_store_blob_append(r->store, hash, 0, data, 600, 1000, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_append(r->store, hash, 599, data, 1, 1000, NULL),
+                     FEDGE_MISMATCH);
+    assert_int_equal(fedge_store_blob_append(r->store, hash, 600, data, 401, 1000, NULL),
+                     FEDGE_MISMATCH);
+    assert_int_equal(fedge_store_blob_load(r->store, hash, 1000, &loaded, NULL), FEDGE_TRUNCATED);
+    assert_int_equal(fedge_store_blob_append(r->store, hash, 600, data + 600, 400, 1000, NULL),
+                     FEDGE_OK);
+    assert_int_equal(fedge_store_blob_held(r->store, hash, 1000, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 1000);
+    assert_int_equal(fedge_store_blob_load(r->store, hash, 1000, &loaded, NULL), FEDGE_OK);
+    assert_memory_equal(loaded, data, 1000);
+    free(loaded);
+    assert_int_equal(fedge_store_blob_append(r->store, other, 0, data, 9, 9, NULL), FEDGE_OK);
+    fedge_error err;
+    assert_int_equal(fedge_store_blob_load(r->store, other, 9, &loaded, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, other));
+    assert_int_equal(fedge_store_blob_held(r->store, other, 9, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 0);
+    assert_int_equal(
+        fedge_store_blob_append(r->store, other, 0, data, 9, (uint64_t)MAX_BYTES + 1, NULL),
+        FEDGE_TOO_BIG);
+    assert_int_equal(fedge_store_blob_append(r->store, other, 0, data, 10, 10, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blobs_keep(r->store, other, "", NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_held(r->store, hash, 1000, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 0);
+    assert_int_equal(fedge_store_blob_held(r->store, other, 10, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 10);
+}
+
+static fedge_upload an_upload(const uint8_t *bytes, size_t size)
+{
+    fedge_upload upload = {.task_id = 42, .incarnation = 1, .size = size, .num_examples = 5};
+    strcpy(upload.run_id, RUN);
+    upload.crc32 = fedge_crc32(0, bytes, size);
+    upload.num_sections = 1;
+    strcpy(upload.sections[0].name, "delta");
+    upload.sections[0].size = upload.sections[0].raw_size = size;
+    upload.num_metrics = 1;
+    strcpy(upload.metrics[0].name, "loss");
+    upload.metrics[0].value = 0.25;
+    return upload;
+}
+
+static void test_result(void **state)
+{
+    rig *r = *state;
+    static uint8_t bytes[50000], part[100];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 13);
+    fedge_upload upload = an_upload(bytes, sizeof(bytes)), found;
+    assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_NOT_FOUND);
+    assert_int_equal(fedge_store_result_put(r->store, &upload, bytes, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_OK);
+    assert_int_equal(found.task_id, 42);
+    assert_int_equal(found.size, sizeof(bytes));
+    assert_true(found.metrics[0].value == 0.25);
+    assert_int_equal(fedge_store_result_read(r->store, 777, part, sizeof(part), NULL), FEDGE_OK);
+    assert_memory_equal(part, bytes + 777, sizeof(part));
+    assert_int_equal(fedge_store_result_read(r->store, 49901, part, 100, NULL), FEDGE_TRUNCATED);
+    upload = an_upload(bytes, 0); /* an evaluation: metrics only */
+    upload.num_sections = 0;
+    assert_int_equal(fedge_store_result_put(r->store, &upload, NULL, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_OK);
+    assert_int_equal(found.size, 0);
+    assert_int_equal(fedge_store_result_discard(r->store, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_NOT_FOUND);
+}
+
+static void test_values(void **state)
+{
+    rig *r = *state;
+    uint8_t *data;
+    size_t size;
+    char key[FEDGE_STORE_MAX_KEY + 2];
+    assert_int_equal(fedge_store_get(r->store, RUN, "residual", &data, &size, NULL),
+                     FEDGE_NOT_FOUND);
+    assert_int_equal(fedge_store_put(r->store, RUN, "residual", "abc", 3, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_put(r->store, RUN, "residual", "defg", 4, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_get(r->store, RUN, "residual", &data, &size, NULL), FEDGE_OK);
+    assert_int_equal(size, 4);
+    assert_memory_equal(data, "defg", 4);
+    free(data);
+    static const char *const bad[] = {"", ".x", "a/b", "../x", "a b", "ä"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(fedge_store_put(r->store, RUN, bad[i], "", 0, NULL),
+                         FEDGE_INVALID_ARGUMENT);
+    memset(key, 'k', sizeof(key) - 1);
+    key[sizeof(key) - 1] = '\0';
+    assert_int_equal(fedge_store_put(r->store, RUN, key, "", 0, NULL), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_store_put(r->store, "../..", "key", "", 0, NULL),
+                     FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_store_put(r->store, RUN, "big", key, MAX_BYTES + 1, NULL),
+                     FEDGE_TOO_BIG);
+    for (int i = 1; i < FEDGE_STORE_MAX_KEYS; i++) {
+        snprintf(key, sizeof(key), "key%d", i);
+        assert_int_equal(fedge_store_put(r->store, RUN, key, "", 0, NULL), FEDGE_OK);
+    }
+    assert_int_equal(fedge_store_put(r->store, RUN, "more", "", 0, NULL), FEDGE_TOO_BIG);
+    assert_int_equal(fedge_store_put(r->store, RUN, "key1", "x", 1, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_discard_run(r->store, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_get(r->store, RUN, "key1", &data, &size, NULL), FEDGE_NOT_FOUND);
+}
+
+static void reopen(rig *r)
+{
+    fedge_store_close(r->store);
+    assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, NULL), FEDGE_OK);
+}
+
+static void test_survives_the_process(void **state)
+{
+    rig *r = *state;
+    static uint8_t bytes[3000], part[10];
+    uint64_t held;
+    char hash[65];
+    fedge_upload upload = an_upload(bytes, sizeof(bytes)), found;
+    fedge_sha256_text(bytes, sizeof(bytes), hash);
+    assert_int_equal(fedge_store_result_put(r->store, &upload, bytes, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_append(r->store, hash, 0, bytes, 1000, 3000, NULL), FEDGE_OK);
+    reopen(r);
+    assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_result_read(r->store, 0, part, sizeof(part), NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_held(r->store, hash, 3000, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 1000);
+}
+
+static void test_a_damaged_result_is_never_offered(void **state)
+{
+    rig *r = *state;
+    static uint8_t bytes[3000];
+    fedge_upload upload = an_upload(bytes, sizeof(bytes)), found;
+    for (size_t at = 0; at < 3400; at += 97) {
+        uint8_t *file;
+        size_t size;
+        assert_int_equal(fedge_store_result_put(r->store, &upload, bytes, NULL), FEDGE_OK);
+        assert_int_equal(fedge_os_read_file(DIR "/result", 10000, &file, &size, NULL), FEDGE_OK);
+        if (at < size)
+            file[at] ^= 0x10;
+        else
+            size = size - 1 - at % 50;
+        assert_int_equal(fedge_os_write_file(DIR "/result", file, size, 0600, NULL), FEDGE_OK);
+        free(file);
+        reopen(r);
+        assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_CORRUPT);
+        assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_NOT_FOUND);
+    }
+}
+
+static void test_one_client_per_directory(void **state)
+{
+    (void)state;
+    fedge_store *second;
+    fedge_error err;
+    assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &second, &err), FEDGE_BUSY);
+    assert_non_null(strstr(err.message, DIR));
+}
+
+static void test_bad_state_files(void **state)
+{
+    rig *r = *state;
+    static const char *const texts[] = {"", "{", "{\"format\":1,\"run-id\":7}",
+                                        "{\"run-id\":\"\"}"};
+    fedge_error err;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(
+            fedge_os_write_file(DIR "/state.json", texts[i], strlen(texts[i]), 0600, NULL),
+            FEDGE_OK);
+        fedge_store_state s;
+        assert_int_equal(fedge_store_read_state(r->store, &s, &err), FEDGE_CORRUPT);
+        assert_non_null(strstr(err.message, "state.json"));
+    }
+    fedge_store_close(r->store);
+    const char newer[] = "{\"format\":2,\"new-key\":true}";
+    assert_int_equal(fedge_os_write_file(DIR "/state.json", newer, strlen(newer), 0600, NULL),
+                     FEDGE_OK);
+    assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err), FEDGE_UNSUPPORTED);
+    r->store = NULL;
+}
+
+#define BOTH(function)                                                                             \
+    cmocka_unit_test_setup_teardown(function, set_up_dir, tear_down),                              \
+        cmocka_unit_test_setup_teardown(function, set_up_memory, tear_down)
+#define DISK(function) cmocka_unit_test_setup_teardown(function, set_up_dir, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(test_state),
+        BOTH(test_blobs),
+        BOTH(test_result),
+        BOTH(test_values),
+        DISK(test_survives_the_process),
+        DISK(test_a_damaged_result_is_never_offered),
+        DISK(test_one_client_per_directory),
+        DISK(test_bad_state_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
