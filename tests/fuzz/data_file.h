@@ -1,0 +1,14 @@
+/* Fuzzing of data files: the bytes become a file in memory, which is loaded as a data set. */
+#ifndef FEDGE_TESTS_FUZZ_DATA_FILE_H
+#define FEDGE_TESTS_FUZZ_DATA_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/io/dataset.h"
+
+/* Loads the bytes as values with three labels, as values with labels within, and as labels. Aborts
+ * when what is accepted cannot be read, or has a label or a value that should have been refused. */
+void fuzz_data_file(const fedge_data_spec *spec, const uint8_t *data, size_t size);
+
+#endif
