@@ -55,6 +55,13 @@ typedef struct fedge_checkpoint_data {
 FEDGE_MUST_USE fedge_status fedge_checkpoint_load(const char *dir, uint32_t round,
                                                   fedge_checkpoint_data *data, fedge_error *err);
 
+/* The newest round ≤ [highest] that has a checkpoint, whole or not. FEDGE_NOT_FOUND when none. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest,
+                                                  uint32_t *round, fedge_error *err);
+/* Removes the checkpoint of [round]. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round,
+                                                    fedge_error *err);
+
 /* Loads the newest checkpoint that is whole. Those that are not are passed over and named in
  * [note] (note_size bytes, "" when none). FEDGE_NOT_FOUND when there is no checkpoint at all,
  * FEDGE_CORRUPT when there are some and none is usable. */

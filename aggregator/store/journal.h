@@ -36,11 +36,12 @@
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-#define FEDGE_JOURNAL_MAX_SLOTS 1048576u
+#define FEDGE_JOURNAL_MAX_SLOTS 65536u
 #define FEDGE_JOURNAL_MAX_METADATA FEDGE_MESSAGE_MAX_META /* of one update, bytes */
 #define FEDGE_JOURNAL_DEVICE_ID 37                        /* UUID text and NUL */
-#define FEDGE_JOURNAL_ASSIGNS_PER_SLOT 4 /* room for so many ASSIGN records, shared by all slots   \
-                                          */
+#define FEDGE_JOURNAL_ASSIGNS_PER_SLOT                                                             \
+    4 /* room for so many ASSIGN records, shared by all slots                                      \
+       */
 
 /* Who works for a slot. */
 typedef struct fedge_journal_task {
@@ -80,6 +81,12 @@ typedef struct fedge_journal_slot {
 } fedge_journal_slot;
 
 typedef struct fedge_journal fedge_journal;
+
+/* DIR/round-RRRRRR-aA.fj, and the way back: false for any other name. */
+FEDGE_MUST_USE fedge_status fedge_journal_make_path(const char *dir, uint32_t round,
+                                                    uint32_t attempt, char path[FEDGE_MAX_PATH],
+                                                    fedge_error *err);
+bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attempt);
 
 /* Reserves and writes the journal of a phase in DIR (the run's "journal") and makes it durable with
  * its OPEN record. Journals of other attempts of the round are removed then. tasks:
@@ -143,7 +150,8 @@ FEDGE_MUST_USE fedge_status fedge_journal_accept(fedge_journal *journal, uint32_
                                                  uint64_t task_id, uint64_t size, uint32_t crc32,
                                                  const char *metadata, uint32_t metadata_size,
                                                  fedge_error *err);
-/* Ends the phase and syncs. FEDGE_CLOSED when it has ended before, in the other way. */
+/* Ends the phase and syncs; nothing is accepted or assigned from the moment of the call.
+ * FEDGE_CLOSED when it has ended before, in the other way. */
 FEDGE_MUST_USE fedge_status fedge_journal_close(fedge_journal *journal, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_journal_fail(fedge_journal *journal, fedge_error *err);
 

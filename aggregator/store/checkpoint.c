@@ -1,0 +1,312 @@
+#include "aggregator/store/checkpoint.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/json_file.h"
+#include "edge/core/os.h"
+#include "edge/io/plan.h"
+#include "secure/identity/identity.h"
+
+#define CHECKPOINT_FORMAT 1
+#define MODEL_FILE "model.safetensors"
+#define STATE_FILE "state.json"
+#define STRATEGY_FILE "strategy.bin"
+
+/* --- names ---------------------------------------------------------------------------------------
+ */
+
+/* DIR/round-RRRRRR[SUFFIX][/NAME]. A suffix marks what is not a checkpoint (yet, any more). */
+static fedge_status make_path(const char *dir, uint32_t round, const char *suffix, const char *name,
+                              char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    int length = snprintf(path, FEDGE_MAX_PATH, "%s/round-%06" PRIu32 "%s%s%s", dir, round, suffix,
+                          name[0] != '\0' ? "/" : "", name);
+    if (length < 0 || length >= FEDGE_MAX_PATH)
+        return fedge_fail(err, FEDGE_TOO_BIG, "path of a checkpoint in %.200s... is over %d bytes",
+                          dir, FEDGE_MAX_PATH - 1);
+    return FEDGE_OK;
+}
+
+static bool parse_name(const char *name, uint32_t *round)
+{
+    char canonical[32];
+    if (sscanf(name, "round-%10" SCNu32, round) != 1)
+        return false;
+    snprintf(canonical, sizeof canonical, "round-%06" PRIu32, *round);
+    return strcmp(name, canonical) == 0;
+}
+
+typedef struct newest_visit {
+    uint32_t highest, round;
+    bool found;
+} newest_visit;
+
+static fedge_status visit_newest(void *user, const char *name, fedge_error *err)
+{
+    (void)err;
+    newest_visit *visit = user;
+    uint32_t round;
+    if (parse_name(name, &round) && round <= visit->highest &&
+        (!visit->found || round > visit->round)) {
+        visit->round = round;
+        visit->found = true;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest, uint32_t *round,
+                                   fedge_error *err)
+{
+    newest_visit visit = {.highest = highest};
+    fedge_status status = fedge_os_list_dir(dir, visit_newest, &visit, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!visit.found)
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no checkpoint", dir);
+    *round = visit.round;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = make_path(dir, round, "", "", path, err);
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+/* --- saving --------------------------------------------------------------------------------------
+ */
+
+/* All texts are hex, or a strategy's name: nothing to escape. */
+static fedge_status write_state(const char *path, const fedge_checkpoint *checkpoint,
+                                fedge_error *err)
+{
+    char text[1024];
+    int size =
+        snprintf(text, sizeof text,
+                 "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
+                 ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
+                 "\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64 ",\"bytes_down\":%" PRIu64
+                 ",\"elapsed_ms\":%" PRIu64 "}\n",
+                 CHECKPOINT_FORMAT, checkpoint->round, checkpoint->run_id, checkpoint->incarnation,
+                 checkpoint->model, checkpoint->strategy, checkpoint->strategy_state,
+                 checkpoint->next_task_id, checkpoint->bytes_up, checkpoint->bytes_down,
+                 checkpoint->elapsed_ms);
+    assert(size > 0 && (size_t)size < sizeof text);
+    return fedge_os_write_file(path, text, (size_t)size, 0600, err);
+}
+
+/* Writes a file of the checkpoint that is being built. */
+static fedge_status write_part(const char *dir, uint32_t round, const char *name,
+                               const uint8_t *bytes, size_t size, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = make_path(dir, round, ".new", name, path, err);
+    return status == FEDGE_OK ? fedge_os_write_file(path, bytes, size, 0600, err) : status;
+}
+
+/* Puts the built directory in its place. One that is there (damaged: why else write it again)
+ * steps aside, and comes back when that fails. */
+static fedge_status publish(const char *dir, uint32_t round, fedge_error *err)
+{
+    char built[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH], old[FEDGE_MAX_PATH];
+    fedge_status status = make_path(dir, round, ".new", "", built, err);
+    if (status == FEDGE_OK)
+        status = make_path(dir, round, "", "", path, err);
+    if (status == FEDGE_OK)
+        status = make_path(dir, round, ".old", "", old, err);
+    if (status != FEDGE_OK)
+        return status;
+    bool replace = fedge_os_exists(path);
+    if (replace) {
+        status = fedge_os_remove_tree(old, err);
+        if (status == FEDGE_OK)
+            status = fedge_os_rename(path, old, err);
+        if (status != FEDGE_OK)
+            return status;
+    }
+    status = fedge_os_rename(built, path, err);
+    if (status != FEDGE_OK) {
+        if (replace && fedge_os_rename(old, path, NULL) != FEDGE_OK)
+            return fedge_error_prefix(err, status, "%s is at %s now", path, old);
+        return status;
+    }
+    status = fedge_os_sync_dir(dir, err);
+    if (status == FEDGE_OK && replace)
+        status = fedge_os_remove_tree(old, err);
+    return status;
+}
+
+fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
+                                   const uint8_t *model, size_t model_size,
+                                   const uint8_t *strategy_state, size_t strategy_state_size,
+                                   fedge_error *err)
+{
+    char built[FEDGE_MAX_PATH], state[FEDGE_MAX_PATH];
+    uint32_t round = checkpoint->round;
+    fedge_sha256_text(model, model_size, checkpoint->model);
+    checkpoint->strategy_state[0] = '\0';
+    if (strategy_state_size > 0)
+        fedge_sha256_text(strategy_state, strategy_state_size, checkpoint->strategy_state);
+    fedge_status status = make_path(dir, round, ".new", "", built, err);
+    if (status == FEDGE_OK)
+        status = make_path(dir, round, ".new", STATE_FILE, state, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_remove_tree(built, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(built, err);
+    if (status == FEDGE_OK)
+        status = write_part(dir, round, MODEL_FILE, model, model_size, err);
+    if (status == FEDGE_OK && strategy_state_size > 0)
+        status = write_part(dir, round, STRATEGY_FILE, strategy_state, strategy_state_size, err);
+    if (status == FEDGE_OK)
+        status = write_state(state, checkpoint, err);
+    if (status == FEDGE_OK)
+        status = publish(dir, round, err);
+    return status;
+}
+
+/* --- loading -------------------------------------------------------------------------------------
+ */
+
+static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, fedge_error *err)
+{
+    cJSON *json = NULL;
+    uint64_t format = 0;
+    fedge_status status = fedge_json_file_read(path, FEDGE_CHECKPOINT_MAX_STATE, &json, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_json_get_u64(json, "format", path, &format, err);
+    if (status == FEDGE_OK && format > CHECKPOINT_FORMAT)
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "%s has format %" PRIu64 ", this release knows up to %d", path, format,
+                            CHECKPOINT_FORMAT);
+    const struct {
+        const char *key;
+        char *text;
+        size_t size;
+    } texts[] = {
+        {"run_id", checkpoint->run_id, sizeof checkpoint->run_id},
+        {"model", checkpoint->model, sizeof checkpoint->model},
+        {"strategy", checkpoint->strategy, sizeof checkpoint->strategy},
+        {"strategy_state", checkpoint->strategy_state, sizeof checkpoint->strategy_state},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == FEDGE_OK; i++)
+        status = fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err);
+    const struct {
+        const char *key;
+        uint64_t *number;
+    } numbers[] = {
+        {"next_task_id", &checkpoint->next_task_id},
+        {"bytes_up", &checkpoint->bytes_up},
+        {"bytes_down", &checkpoint->bytes_down},
+        {"elapsed_ms", &checkpoint->elapsed_ms},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == FEDGE_OK; i++)
+        status = fedge_json_get_u64(json, numbers[i].key, path, numbers[i].number, err);
+    if (status == FEDGE_OK)
+        status = fedge_json_get_u32(json, "round", path, &checkpoint->round, err);
+    if (status == FEDGE_OK)
+        status = fedge_json_get_u32(json, "incarnation", path, &checkpoint->incarnation, err);
+    cJSON_Delete(json);
+    return status;
+}
+
+/* Reads a file of the checkpoint and checks its SHA-256. */
+static fedge_status read_part(const char *path, size_t limit, const char *hash, uint8_t **bytes,
+                              size_t *size, fedge_error *err)
+{
+    char found[FEDGE_HASH_TEXT];
+    fedge_status status = fedge_os_read_file(path, limit, bytes, size, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_sha256_text(*bytes, *size, found);
+    if (strcmp(found, hash) == 0)
+        return FEDGE_OK;
+    free(*bytes);
+    *bytes = NULL;
+    return fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: its %zu bytes have SHA-256 %s, not %s",
+                      path, *size, found, hash);
+}
+
+fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkpoint_data *data,
+                                   fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    *data = (fedge_checkpoint_data){0};
+    fedge_checkpoint *checkpoint = &data->checkpoint;
+    fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
+    if (status == FEDGE_OK)
+        status = read_state(path, checkpoint, err);
+    if (status == FEDGE_OK && checkpoint->round != round)
+        status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
+    if (status == FEDGE_OK)
+        status = make_path(dir, round, "", MODEL_FILE, path, err);
+    if (status == FEDGE_OK)
+        status = read_part(path, FEDGE_CHECKPOINT_MAX_MODEL, checkpoint->model, &data->model,
+                           &data->model_size, err);
+    if (status == FEDGE_OK && checkpoint->strategy_state[0] != '\0') {
+        status = make_path(dir, round, "", STRATEGY_FILE, path, err);
+        if (status == FEDGE_OK)
+            status = read_part(path, FEDGE_STRATEGY_MAX_STATE, checkpoint->strategy_state,
+                               &data->strategy_state, &data->strategy_state_size, err);
+    }
+    if (status != FEDGE_OK)
+        fedge_checkpoint_data_fini(data);
+    return status;
+}
+
+/* The checkpoint is damaged; other errors may pass or concern all of them. */
+static bool is_damage(fedge_status status)
+{
+    return status == FEDGE_CORRUPT || status == FEDGE_NOT_FOUND || status == FEDGE_TOO_BIG ||
+           status == FEDGE_TRUNCATED;
+}
+
+fedge_status fedge_checkpoint_load_newest(const char *dir, fedge_checkpoint_data *data, char *note,
+                                          size_t note_size, fedge_error *err)
+{
+    fedge_error damage;
+    uint32_t highest = UINT32_MAX, round = 0;
+    size_t used = 0;
+    bool any = false;
+    assert(note_size > 0);
+    note[0] = '\0';
+    for (;;) {
+        fedge_status status = fedge_checkpoint_find(dir, highest, &round, err);
+        if (status == FEDGE_NOT_FOUND && any)
+            break;
+        if (status != FEDGE_OK)
+            return status;
+        any = true;
+        status = fedge_checkpoint_load(dir, round, data, &damage);
+        if (status == FEDGE_OK)
+            return FEDGE_OK;
+        if (!is_damage(status))
+            return fedge_fail(err, status, "%s", damage.message);
+        int length =
+            snprintf(note + used, note_size - used,
+                     "Checkpoint of round %" PRIu32 " passed over: %s. ", round, damage.message);
+        if (length > 0)
+            used = (size_t)length < note_size - used ? used + (size_t)length : note_size - 1;
+        if (round == 0)
+            break;
+        highest = round - 1;
+    }
+    return fedge_fail(
+        err, FEDGE_CORRUPT,
+        "no checkpoint in %s is whole (restore a backup, or begin with --new-run); the "
+        "oldest: %s",
+        dir, damage.message);
+}
+
+void fedge_checkpoint_data_fini(fedge_checkpoint_data *data)
+{
+    free(data->model);
+    free(data->strategy_state);
+    *data = (fedge_checkpoint_data){0};
+}

@@ -1,0 +1,563 @@
+#include "aggregator/store/journal.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/journal_file.h"
+#include "edge/core/bytes.h"
+
+/* --- names
+ * ---------------------------------------------------------------------------------------- */
+
+fedge_status fedge_journal_make_path(const char *dir, uint32_t round, uint32_t attempt,
+                                     char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    int length = snprintf(path, FEDGE_MAX_PATH, "%s/round-%06" PRIu32 "-a%" PRIu32 ".fj", dir,
+                          round, attempt);
+    if (length < 0 || length >= FEDGE_MAX_PATH)
+        return fedge_fail(err, FEDGE_TOO_BIG, "path of a journal in %.200s... is over %d bytes",
+                          dir, FEDGE_MAX_PATH - 1);
+    return FEDGE_OK;
+}
+
+bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attempt)
+{
+    char canonical[64];
+    int length = sscanf(name, "round-%10" SCNu32 "-a%10" SCNu32, round, attempt);
+    if (length != 2)
+        return false;
+    snprintf(canonical, sizeof canonical, "round-%06" PRIu32 "-a%" PRIu32 ".fj", *round, *attempt);
+    return strcmp(name, canonical) == 0;
+}
+
+/* --- creation ------------------------------------------------------------------------------------
+ */
+
+static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_free_bytes,
+                               fedge_error *err)
+{
+    uint64_t room = 0;
+    fedge_status status = fedge_os_free_bytes(dir, &room, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (room < min_free_bytes || room - min_free_bytes < needed)
+        return fedge_fail(err, FEDGE_NO_SPACE,
+                          "the journal of a round takes %" PRIu64 " MiB and %" PRIu64
+                          " MiB must stay free, but the disk of %s has %" PRIu64 " MiB",
+                          needed >> 20, min_free_bytes >> 20, dir, room >> 20);
+    return FEDGE_OK;
+}
+
+/* Reserves the open file and writes header and OPEN record. */
+static fedge_status fill(fedge_journal *journal, const fedge_journal_task *tasks, fedge_error *err)
+{
+    uint8_t page[JOURNAL_PAGE];
+    uint32_t body = fedge_journal_open_body(&journal->phase);
+    uint8_t *record = malloc((size_t)fedge_journal_record_size(body));
+    if (record == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the first record of %s",
+                          journal->file.path);
+    fedge_journal_pack_header(&journal->phase, &journal->layout, page);
+    fedge_journal_pack_open(&journal->phase, tasks, record + JOURNAL_RECORD_HEADER);
+    size_t size = fedge_journal_seal_record(record, body, 0, JOURNAL_OPEN, 0);
+    fedge_status status = fedge_os_reserve(&journal->file, journal->layout.file_size, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_write_at(&journal->file, 0, page, sizeof page, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_write_at(&journal->file, JOURNAL_PAGE, record, size, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_sync(&journal->file, err);
+    free(record);
+    journal->log_end = journal->durable = JOURNAL_PAGE + size;
+    journal->next_number = 1;
+    return status;
+}
+
+/* Makes the file under a name of its own, so that the journal's name means a whole journal. */
+static fedge_status make_file(fedge_journal *journal, const char *dir, const char *path,
+                              const fedge_journal_task *tasks, fedge_error *err)
+{
+    char temporary[FEDGE_MAX_PATH];
+    int length = snprintf(temporary, sizeof temporary, "%s" FEDGE_OS_TEMPORARY_SUFFIX, path);
+    if (length < 0 || (size_t)length >= sizeof temporary)
+        return fedge_fail(err, FEDGE_TOO_BIG, "path %.200s... is over %d bytes", path,
+                          FEDGE_MAX_PATH - 1);
+    if (fedge_os_exists(path))
+        return fedge_fail(err, FEDGE_EXISTS, "%s exists already", path);
+    fedge_status status = fedge_os_remove_tree(temporary, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_open(&journal->file, temporary, FEDGE_OS_CREATE, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fill(journal, tasks, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_rename(temporary, path, err);
+    if (status == FEDGE_OK) {
+        snprintf(journal->file.path, sizeof journal->file.path, "%s", path);
+        status = fedge_os_sync_dir(dir, err);
+    }
+    /* The file is worth nothing now, and the error to tell is the first one. */
+    if (status != FEDGE_OK && fedge_os_remove(journal->file.path, NULL) != FEDGE_OK)
+        return status;
+    return status;
+}
+
+/* Journals of earlier attempts of the same round are of no use any more. */
+typedef struct attempt_visit {
+    const char *dir;
+    uint32_t round, attempt;
+} attempt_visit;
+
+static fedge_status remove_other_attempt(void *user, const char *name, fedge_error *err)
+{
+    const attempt_visit *visit = user;
+    uint32_t round, attempt;
+    char path[FEDGE_MAX_PATH];
+    if (!fedge_journal_parse_name(name, &round, &attempt) || round != visit->round ||
+        attempt == visit->attempt)
+        return FEDGE_OK;
+    fedge_status status = fedge_journal_make_path(visit->dir, round, attempt, path, err);
+    return status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+}
+
+fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *phase,
+                                  const fedge_journal_task *tasks, uint64_t min_free_bytes,
+                                  fedge_journal **journal, fedge_error *err)
+{
+    assert(phase->wanted >= 1 && phase->wanted <= phase->num_tasks);
+    assert(phase->num_bounds <= FEDGE_MAX_TENSORS);
+    journal_layout layout;
+    fedge_journal *made = NULL;
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = fedge_journal_make_layout(phase, &layout, err);
+    if (status == FEDGE_OK)
+        status = fedge_journal_make_path(dir, phase->round, phase->attempt, path, err);
+    if (status == FEDGE_OK)
+        status = check_room(dir, layout.file_size, min_free_bytes, err);
+    if (status == FEDGE_OK)
+        status = fedge_journal_allocate(phase, &made, err);
+    if (status != FEDGE_OK)
+        return status;
+    made->layout = layout;
+    for (uint32_t slot = 0; slot < phase->num_tasks; slot++) {
+        made->slots[slot].facts.task = tasks[slot];
+        if (tasks[slot].task_id >= made->next_task_id)
+            made->next_task_id = tasks[slot].task_id + 1;
+    }
+    status = make_file(made, dir, path, tasks, err);
+    attempt_visit visit = {dir, phase->round, phase->attempt};
+    if (status == FEDGE_OK)
+        status = fedge_os_list_dir(dir, remove_other_attempt, &visit, err);
+    if (status != FEDGE_OK) {
+        fedge_journal_free(made);
+        return status;
+    }
+    *journal = made;
+    return FEDGE_OK;
+}
+
+/* --- facts ---------------------------------------------------------------------------------------
+ */
+
+const char *fedge_journal_note(const fedge_journal *journal)
+{
+    return journal->note;
+}
+
+const char *fedge_journal_path(const fedge_journal *journal)
+{
+    return journal->file.path;
+}
+
+const fedge_journal_phase *fedge_journal_get_phase(const fedge_journal *journal)
+{
+    return &journal->phase;
+}
+
+fedge_journal_state fedge_journal_get_state(fedge_journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    fedge_journal_state state = journal->state;
+    pthread_mutex_unlock(&journal->lock);
+    return state;
+}
+
+uint32_t fedge_journal_num_accepted(fedge_journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    uint32_t num_accepted = journal->num_accepted;
+    pthread_mutex_unlock(&journal->lock);
+    return num_accepted;
+}
+
+uint64_t fedge_journal_next_task_id(fedge_journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    uint64_t next_task_id = journal->next_task_id;
+    pthread_mutex_unlock(&journal->lock);
+    return next_task_id;
+}
+
+fedge_journal_slot fedge_journal_get_slot(fedge_journal *journal, uint32_t slot)
+{
+    assert(slot < journal->phase.num_tasks);
+    pthread_mutex_lock(&journal->lock);
+    fedge_journal_slot facts = journal->slots[slot].facts;
+    pthread_mutex_unlock(&journal->lock);
+    return facts;
+}
+
+fedge_status fedge_journal_find(fedge_journal *journal, uint64_t task_id, uint32_t *slot,
+                                fedge_error *err)
+{
+    fedge_status status = FEDGE_STALE;
+    pthread_mutex_lock(&journal->lock);
+    for (uint32_t i = 0; i < journal->phase.num_tasks && status != FEDGE_OK; i++) {
+        if (journal->slots[i].facts.task.task_id == task_id) {
+            *slot = i;
+            status = FEDGE_OK;
+        }
+    }
+    pthread_mutex_unlock(&journal->lock);
+    if (status != FEDGE_OK)
+        return fedge_fail(err, status,
+                          "task %" PRIu64 " is not of round %" PRIu32 " attempt %" PRIu32, task_id,
+                          journal->phase.round, journal->phase.attempt);
+    return FEDGE_OK;
+}
+
+/* --- under the lock ------------------------------------------------------------------------------
+ */
+
+static fedge_status check_alive(const fedge_journal *journal, fedge_error *err)
+{
+    if (journal->broken)
+        return fedge_fail(err, FEDGE_IO, "%s", journal->broken_message);
+    return FEDGE_OK;
+}
+
+/* Remembers the failure [why] for good and passes it on as FEDGE_IO. */
+static fedge_status break_journal(fedge_journal *journal, const fedge_error *why, fedge_error *err)
+{
+    if (!journal->broken) {
+        journal->broken = true;
+        memcpy(journal->broken_message, why->message, sizeof journal->broken_message);
+        pthread_cond_broadcast(&journal->synced_more);
+    }
+    return check_alive(journal, err);
+}
+
+/* The phase is open and the slot, not accepted, works for [task_id]. */
+static fedge_status check_slot(const fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                               fedge_error *err)
+{
+    assert(slot < journal->phase.num_tasks);
+    const fedge_journal_slot *facts = &journal->slots[slot].facts;
+    fedge_status status = check_alive(journal, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (facts->task.task_id != task_id)
+        return fedge_fail(err, FEDGE_STALE,
+                          "slot %" PRIu32 " works for task %" PRIu64 ", not %" PRIu64, slot,
+                          facts->task.task_id, task_id);
+    if (facts->accepted)
+        return fedge_fail(err, FEDGE_DUPLICATE,
+                          "the update of task %" PRIu64 " is accepted already", task_id);
+    if (journal->ending || journal->state != FEDGE_JOURNAL_OPEN)
+        return fedge_fail(err, FEDGE_CLOSED, "round %" PRIu32 " attempt %" PRIu32 " has ended",
+                          journal->phase.round, journal->phase.attempt);
+    return FEDGE_OK;
+}
+
+/* Appends the record whose body lies in journal->record. */
+static fedge_status append(fedge_journal *journal, uint32_t type, uint32_t body_size,
+                           fedge_error *err)
+{
+    size_t size = fedge_journal_seal_record(journal->record, body_size, journal->next_number, type,
+                                            journal->durable);
+    assert(journal->log_end + size <= journal->layout.slots_offset);
+    fedge_error why;
+    if (fedge_os_write_at(&journal->file, journal->log_end, journal->record, size, &why) !=
+        FEDGE_OK)
+        return break_journal(journal, &why, err);
+    journal->log_end += size;
+    journal->next_number++;
+    journal->num_writes++;
+    return FEDGE_OK;
+}
+
+/* --- uploads -------------------------------------------------------------------------------------
+ */
+
+static fedge_status check_write(const fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                uint64_t offset, size_t size, fedge_error *err)
+{
+    fedge_status status = check_slot(journal, slot, task_id, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint64_t limit = journal->phase.slot_size;
+    uint64_t written = journal->slots[slot].facts.written;
+    if (offset > limit || size > limit - offset)
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "%zu bytes at %" PRIu64 " of task %" PRIu64
+                          "'s upload are over its limit "
+                          "of %" PRIu64,
+                          size, offset, task_id, limit);
+    if (offset > written)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "bytes at %" PRIu64 " of task %" PRIu64 "'s upload, but it has %" PRIu64
+                          " so far",
+                          offset, task_id, written);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                 uint64_t offset, const void *bytes, size_t size, fedge_error *err)
+{
+    pthread_mutex_lock(&journal->lock);
+    fedge_status status = check_write(journal, slot, task_id, offset, size, err);
+    pthread_mutex_unlock(&journal->lock);
+    if (status != FEDGE_OK)
+        return status;
+    uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride + offset;
+    fedge_error why;
+    fedge_status written = fedge_os_write_at(&journal->file, at, bytes, size, &why);
+    pthread_mutex_lock(&journal->lock);
+    fedge_journal_slot *facts = &journal->slots[slot].facts;
+    if (written != FEDGE_OK)
+        status = break_journal(journal, &why, err);
+    else if (facts->task.task_id == task_id && facts->written < offset + size)
+        facts->written = offset + size;
+    journal->num_writes++;
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                  fedge_error *err)
+{
+    pthread_mutex_lock(&journal->lock);
+    fedge_status status = check_slot(journal, slot, task_id, err);
+    if (status == FEDGE_OK)
+        journal->slots[slot].facts.written = 0;
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot, uint64_t offset, void *out,
+                                size_t size, fedge_error *err)
+{
+    assert(slot < journal->phase.num_tasks);
+    uint64_t limit = journal->phase.slot_size;
+    if (offset > limit || size > limit - offset)
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "%zu bytes at %" PRIu64 " of slot %" PRIu32
+                          " are over its size of %" PRIu64,
+                          size, offset, slot, limit);
+    uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride + offset;
+    return fedge_os_read_at(&journal->file, at, out, size, err);
+}
+
+/* --- records -------------------------------------------------------------------------------------
+ */
+
+/* An assignment may not take the room that acceptances and the end of the phase need. */
+static bool has_room_for_assign(const fedge_journal *journal)
+{
+    uint64_t open = journal->phase.num_tasks - journal->num_accepted;
+    uint64_t needed = fedge_journal_record_size(JOURNAL_ASSIGN_BODY) +
+                      open * fedge_journal_accept_room() +
+                      fedge_journal_record_size(JOURNAL_END_BODY);
+    return journal->layout.slots_offset - journal->log_end >= needed;
+}
+
+static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_journal_task *task,
+                           fedge_error *err)
+{
+    fedge_journal_slot *facts = &journal->slots[slot].facts;
+    fedge_status status = check_slot(journal, slot, facts->task.task_id, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!has_room_for_assign(journal))
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "%s has no more room for new tasks: %d per slot were reserved",
+                          journal->file.path, FEDGE_JOURNAL_ASSIGNS_PER_SLOT);
+    uint8_t packed[JOURNAL_OPEN_TASK], *body = journal->record + JOURNAL_RECORD_HEADER;
+    fedge_journal_pack_task(task, packed);
+    fedge_put_u32(body, slot);
+    memcpy(body + 4, packed, sizeof packed);
+    status = append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err);
+    if (status != FEDGE_OK)
+        return status;
+    *facts = (fedge_journal_slot){.task = *task};
+    if (task->task_id >= journal->next_task_id)
+        journal->next_task_id = task->task_id + 1;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_journal_assign(fedge_journal *journal, uint32_t slot,
+                                  const fedge_journal_task *task, fedge_error *err)
+{
+    assert(slot < journal->phase.num_tasks);
+    pthread_mutex_lock(&journal->lock);
+    fedge_status status = assign(journal, slot, task, err);
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_id, uint64_t size,
+                           uint32_t crc32, const char *metadata, uint32_t metadata_size,
+                           fedge_error *err)
+{
+    fedge_status status = check_slot(journal, slot, task_id, err);
+    if (status != FEDGE_OK)
+        return status;
+    journal_slot *own = &journal->slots[slot];
+    if (metadata_size > FEDGE_JOURNAL_MAX_METADATA)
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "the metadata of task %" PRIu64 "'s update has %" PRIu32
+                          " bytes; at most %" PRIu32 " are allowed",
+                          task_id, metadata_size, (uint32_t)FEDGE_JOURNAL_MAX_METADATA);
+    if (size != own->facts.written)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "the update of task %" PRIu64 " has %" PRIu64 " bytes, but %" PRIu64
+                          " were written",
+                          task_id, size, own->facts.written);
+    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
+    fedge_put_u32(body, slot);
+    fedge_put_u32(body + 4, crc32);
+    fedge_put_u64(body + 8, task_id);
+    fedge_put_u64(body + 16, size);
+    if (metadata_size > 0)
+        memcpy(body + JOURNAL_ACCEPT_FIXED, metadata, metadata_size);
+    uint64_t at = journal->log_end;
+    status = append(journal, JOURNAL_ACCEPT, JOURNAL_ACCEPT_FIXED + metadata_size, err);
+    if (status != FEDGE_OK)
+        return status;
+    own->facts.accepted = true;
+    own->facts.size = size;
+    own->facts.crc32 = crc32;
+    own->facts.metadata_size = metadata_size;
+    own->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ACCEPT_FIXED;
+    journal->num_accepted++;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_journal_accept(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                  uint64_t size, uint32_t crc32, const char *metadata,
+                                  uint32_t metadata_size, fedge_error *err)
+{
+    pthread_mutex_lock(&journal->lock);
+    fedge_status status = accept(journal, slot, task_id, size, crc32, metadata, metadata_size, err);
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+static fedge_status append_end(fedge_journal *journal, fedge_journal_state state, fedge_error *err)
+{
+    fedge_status status = check_alive(journal, err);
+    if (status != FEDGE_OK || journal->state == state)
+        return status;
+    if (journal->state != FEDGE_JOURNAL_OPEN)
+        return fedge_fail(err, FEDGE_CLOSED, "round %" PRIu32 " attempt %" PRIu32 " has %s already",
+                          journal->phase.round, journal->phase.attempt,
+                          state == FEDGE_JOURNAL_CLOSED ? "failed" : "closed");
+    fedge_put_u32(journal->record + JOURNAL_RECORD_HEADER, journal->num_accepted);
+    uint32_t type = state == FEDGE_JOURNAL_CLOSED ? JOURNAL_CLOSE : JOURNAL_FAIL;
+    status = append(journal, type, JOURNAL_END_BODY, err);
+    if (status == FEDGE_OK)
+        journal->state = state;
+    return status;
+}
+
+/* The updates come to the disk before the record that makes them final: a file with that record
+ * has them whole. */
+static fedge_status end_phase(fedge_journal *journal, fedge_journal_state state, fedge_error *err)
+{
+    pthread_mutex_lock(&journal->lock);
+    journal->ending = true; /* nothing is accepted between the sync and the record */
+    pthread_mutex_unlock(&journal->lock);
+    fedge_status status = fedge_journal_sync(journal, err);
+    if (status != FEDGE_OK)
+        return status;
+    pthread_mutex_lock(&journal->lock);
+    status = append_end(journal, state, err);
+    pthread_mutex_unlock(&journal->lock);
+    return status == FEDGE_OK ? fedge_journal_sync(journal, err) : status;
+}
+
+fedge_status fedge_journal_close(fedge_journal *journal, fedge_error *err)
+{
+    return end_phase(journal, FEDGE_JOURNAL_CLOSED, err);
+}
+
+fedge_status fedge_journal_fail(fedge_journal *journal, fedge_error *err)
+{
+    return end_phase(journal, FEDGE_JOURNAL_FAILED, err);
+}
+
+fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char *out,
+                                    size_t out_size, fedge_error *err)
+{
+    assert(slot < journal->phase.num_tasks);
+    pthread_mutex_lock(&journal->lock);
+    journal_slot own = journal->slots[slot];
+    pthread_mutex_unlock(&journal->lock);
+    if (!own.facts.accepted)
+        return fedge_fail(err, FEDGE_NOT_FOUND, "slot %" PRIu32 " has no accepted update", slot);
+    if (out_size <= own.facts.metadata_size)
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "the metadata of slot %" PRIu32 " has %" PRIu32 " bytes", slot,
+                          own.facts.metadata_size);
+    out[own.facts.metadata_size] = '\0';
+    return fedge_os_read_at(&journal->file, own.metadata_offset, out, own.facts.metadata_size, err);
+}
+
+/* --- group commit --------------------------------------------------------------------------------
+ */
+
+/* One fdatasync for all that is finished now; the lock is released meanwhile. */
+static void sync_all(fedge_journal *journal)
+{
+    uint64_t num_writes = journal->num_writes, log_end = journal->log_end;
+    fedge_error why;
+    journal->syncing = true;
+    pthread_mutex_unlock(&journal->lock);
+    fedge_status status = fedge_os_sync(&journal->file, &why);
+    pthread_mutex_lock(&journal->lock);
+    journal->syncing = false;
+    journal->num_syncs++;
+    if (status == FEDGE_OK) {
+        journal->synced = num_writes;
+        journal->durable = log_end;
+    } else if (break_journal(journal, &why, NULL) == FEDGE_OK) {
+        assert(!"a broken journal stays broken");
+    }
+    pthread_cond_broadcast(&journal->synced_more);
+}
+
+fedge_status fedge_journal_sync(fedge_journal *journal, fedge_error *err)
+{
+    pthread_mutex_lock(&journal->lock);
+    uint64_t target = journal->num_writes;
+    while (!journal->broken && journal->synced < target) {
+        if (journal->syncing)
+            pthread_cond_wait(&journal->synced_more, &journal->lock);
+        else
+            sync_all(journal);
+    }
+    fedge_status status = check_alive(journal, err);
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+uint64_t fedge_journal_num_syncs(fedge_journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    uint64_t num_syncs = journal->num_syncs;
+    pthread_mutex_unlock(&journal->lock);
+    return num_syncs;
+}

@@ -1,0 +1,128 @@
+/* Inside the journal: its layout, its records and the struct behind the handle. For journal*.c and
+ * their tests only.
+ */
+#ifndef FEDGE_AGGREGATOR_STORE_JOURNAL_FILE_H
+#define FEDGE_AGGREGATOR_STORE_JOURNAL_FILE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/store/journal.h"
+#include "edge/core/os.h"
+#include "edge/core/status.h"
+
+/* The header: magic, version, num_slots, slots_offset, slot_stride, slot_size, file_size, CRC-32 of
+ * all that; the rest of the page is zero. */
+#define JOURNAL_MAGIC "FEDGEJNL"
+#define JOURNAL_VERSION 1u
+#define JOURNAL_PAGE ((uint64_t)4096) /* size of the header; slots begin at multiples of it */
+#define JOURNAL_HEADER_FIELDS 52      /* bytes of the header in use, CRC included */
+
+#define JOURNAL_RECORD_HEADER 24
+#define JOURNAL_OPEN_FIXED 128 /* OPEN without bounds and tasks */
+#define JOURNAL_OPEN_TASK 48   /* task_id, client_index, device_id without NUL */
+#define JOURNAL_ASSIGN_BODY 52
+#define JOURNAL_ACCEPT_FIXED 24 /* ACCEPT without the metadata */
+#define JOURNAL_END_BODY 4
+#define JOURNAL_MAX_BODY                                                                           \
+    (JOURNAL_OPEN_FIXED + (size_t)FEDGE_MAX_TENSORS +                                              \
+     (size_t)JOURNAL_OPEN_TASK * FEDGE_JOURNAL_MAX_SLOTS)
+
+/* Values are part of the format. */
+enum journal_record_type {
+    JOURNAL_OPEN = 1,   /* the phase and its tasks; the first record and only there */
+    JOURNAL_ASSIGN = 2, /* slot, client_index, task_id, device_id */
+    JOURNAL_ACCEPT = 3, /* slot, crc32, task_id, size, metadata */
+    JOURNAL_CLOSE = 4,  /* number of accepted updates */
+    JOURNAL_FAIL = 5    /* the same */
+};
+
+typedef struct journal_layout {
+    uint64_t slots_offset; /* the log region ends here */
+    uint64_t slot_stride;
+    uint64_t file_size;
+} journal_layout;
+
+typedef struct journal_slot {
+    fedge_journal_slot facts;
+    uint64_t metadata_offset; /* accepted: in the file */
+} journal_slot;
+
+struct fedge_journal {
+    fedge_os_file file;
+    journal_layout layout;
+    fedge_journal_phase phase;
+    char note[1024];
+
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t synced_more;
+    bool lock_made;
+    journal_slot *slots; /* phase.num_tasks */
+    fedge_journal_state state;
+    bool ending; /* nothing more is accepted or assigned */
+    uint32_t num_accepted;
+    uint64_t next_task_id;
+    uint64_t log_end;     /* offset of the next record */
+    uint32_t next_number; /* of the next record */
+    uint8_t *record;      /* scratch for one record after OPEN */
+
+    uint64_t num_writes; /* finished writes: bytes of slots and records */
+    uint64_t synced;     /* of them, how many are on the disk */
+    uint64_t durable;    /* the log is on the disk up to here */
+    bool syncing;        /* a thread is in fdatasync */
+    uint64_t num_syncs;
+    bool broken; /* a write or sync failed: nothing more is done */
+    char broken_message[FEDGE_ERROR_MESSAGE_SIZE];
+};
+
+/* A record read back; body points into the caller's buffer. */
+typedef struct journal_record {
+    uint32_t number, type;
+    uint64_t durable;
+    uint32_t body_size;
+    uint64_t total; /* bytes in the file, header and padding included */
+} journal_record;
+
+/* Bytes of a record with this body in the file. */
+uint64_t fedge_journal_record_size(uint64_t body_size);
+/* Room in the log that one ACCEPT with the largest metadata takes. */
+uint64_t fedge_journal_accept_room(void);
+
+fedge_status fedge_journal_make_layout(const fedge_journal_phase *phase, journal_layout *layout,
+                                       fedge_error *err);
+void fedge_journal_pack_header(const fedge_journal_phase *phase, const journal_layout *layout,
+                               uint8_t page[4096]);
+/* Checks the header against the file's true size. Fills *layout, *num_slots and *slot_size. */
+fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true_size,
+                                         const char *path, journal_layout *layout,
+                                         uint32_t *num_slots, uint64_t *slot_size,
+                                         fedge_error *err);
+
+/* Puts header and padding around the body that lies at out + JOURNAL_RECORD_HEADER; returns the
+ * bytes of the record. [out] has room for fedge_journal_record_size. */
+size_t fedge_journal_seal_record(uint8_t *out, uint32_t body_size, uint32_t number, uint32_t type,
+                                 uint64_t durable);
+
+/* Reads a record's header from [in], JOURNAL_RECORD_HEADER bytes, with [room] bytes from its start
+ * to the end of the log; false when it cannot be one. */
+bool fedge_journal_peek_record(const uint8_t *in, uint64_t room, journal_record *record);
+/* The CRC of header and body is right. */
+bool fedge_journal_check_record(const uint8_t *header, const uint8_t *body, uint32_t body_size);
+
+/* OPEN's body; [size] as fedge_journal_open_body says. */
+uint32_t fedge_journal_open_body(const fedge_journal_phase *phase);
+void fedge_journal_pack_open(const fedge_journal_phase *phase, const fedge_journal_task *tasks,
+                             uint8_t *out);
+/* Fills phase; the tasks follow at in + *tasks_offset, one JOURNAL_OPEN_TASK each. */
+fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_journal_phase *phase,
+                                       size_t *tasks_offset, const char *path, fedge_error *err);
+void fedge_journal_pack_task(const fedge_journal_task *task, uint8_t out[JOURNAL_OPEN_TASK]);
+void fedge_journal_unpack_task(const uint8_t in[JOURNAL_OPEN_TASK], fedge_journal_task *task);
+
+/* A journal with its slots, lock and scratch, without a file. */
+fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_journal **journal,
+                                    fedge_error *err);
+
+#endif

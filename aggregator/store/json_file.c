@@ -1,0 +1,68 @@
+#include "aggregator/store/json_file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: what a double counts without gaps */
+
+fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, fedge_error *err)
+{
+    uint8_t *text;
+    size_t size;
+    fedge_status status = fedge_os_read_file(path, limit, &text, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    const char *end = NULL;
+    cJSON *parsed = cJSON_ParseWithLengthOpts((const char *)text, size, &end, 0);
+    long long stopped = end != NULL ? (long long)(end - (const char *)text) : 0;
+    free(text);
+    if (!cJSON_IsObject(parsed)) {
+        cJSON_Delete(parsed);
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object (at byte %lld)", path,
+                          stopped);
+    }
+    *json = parsed;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_json_get_u64(const cJSON *json, const char *key, const char *path,
+                                uint64_t *value, fedge_error *err)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    double number = cJSON_IsNumber(item) ? item->valuedouble : -1.0;
+    if (!(number >= 0.0 && number <= MAX_WHOLE) || floor(number) != number)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: \"%s\" is missing or not a whole number", path,
+                          key);
+    *value = (uint64_t)number;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_json_get_u32(const cJSON *json, const char *key, const char *path,
+                                uint32_t *value, fedge_error *err)
+{
+    uint64_t wide = 0;
+    fedge_status status = fedge_json_get_u64(json, key, path, &wide, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (wide > UINT32_MAX)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: \"%s\" is %" PRIu64 ", over 32 bits", path, key,
+                          wide);
+    *value = (uint32_t)wide;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_json_get_text(const cJSON *json, const char *key, const char *path, char *text,
+                                 size_t size, fedge_error *err)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= size)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s: \"%s\" is missing or not a text of at most %zu bytes", path, key,
+                          size - 1);
+    memcpy(text, item->valuestring, strlen(item->valuestring) + 1);
+    return FEDGE_OK;
+}

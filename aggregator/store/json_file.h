@@ -1,0 +1,28 @@
+/* Small JSON files of the store: reading with checks and messages that name the file.
+ */
+#ifndef FEDGE_AGGREGATOR_STORE_JSON_FILE_H
+#define FEDGE_AGGREGATOR_STORE_JSON_FILE_H
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+/* Reads [path] (at most [limit] bytes), which must hold one JSON object. The caller frees it with
+ * cJSON_Delete. FEDGE_CORRUPT when it does not. */
+FEDGE_MUST_USE fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json,
+                                                 fedge_error *err);
+
+/* A whole number 0 … 2^53. FEDGE_CORRUPT names [path] and [key]. */
+FEDGE_MUST_USE fedge_status fedge_json_get_u64(const cJSON *json, const char *key, const char *path,
+                                               uint64_t *value, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_json_get_u32(const cJSON *json, const char *key, const char *path,
+                                               uint32_t *value, fedge_error *err);
+
+/* A string of fewer than [size] bytes, copied with its NUL. */
+FEDGE_MUST_USE fedge_status fedge_json_get_text(const cJSON *json, const char *key,
+                                                const char *path, char *text, size_t size,
+                                                fedge_error *err);
+
+#endif

@@ -1,0 +1,246 @@
+#include "aggregator/store/recovery.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+
+/* --- what is in the run's directories ------------------------------------------------------------
+ */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t length = strlen(name), end_length = strlen(end);
+    return length >= end_length && strcmp(name + length - end_length, end) == 0;
+}
+
+/* Removes what a crash left half made; the aggregator's lock is held, so nobody works on it. */
+static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    if (!ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX) && !ends_with(name, ".new") &&
+        !ends_with(name, ".old"))
+        return FEDGE_OK;
+    int length = snprintf(path, sizeof path, "%s/%s", (const char *)user, name);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return fedge_fail(err, FEDGE_TOO_BIG, "path of %.60s is too long", name);
+    return fedge_os_remove_tree(path, err);
+}
+
+typedef struct journal_visit {
+    const char *dir;
+    uint32_t round; /* looked for */
+    bool found;
+    uint32_t attempt; /* the highest of that round */
+    bool any;         /* there are journals at all */
+    uint32_t before;  /* retention: journals of rounds before this one go */
+} journal_visit;
+
+static fedge_status visit_journal(void *user, const char *name, fedge_error *err)
+{
+    journal_visit *visit = user;
+    uint32_t round, attempt;
+    char path[FEDGE_MAX_PATH];
+    if (!fedge_journal_parse_name(name, &round, &attempt))
+        return FEDGE_OK;
+    visit->any = true;
+    if (round == visit->round && (!visit->found || attempt > visit->attempt)) {
+        visit->found = true;
+        visit->attempt = attempt;
+    }
+    if (round >= visit->before)
+        return FEDGE_OK;
+    fedge_status status = fedge_journal_make_path(visit->dir, round, attempt, path, err);
+    return status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+}
+
+/* --- recovery ------------------------------------------------------------------------------------
+ */
+
+static fedge_status check_journal(const fedge_run *run, const fedge_recovery *recovery,
+                                  fedge_error *err)
+{
+    const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
+    const char *path = fedge_journal_path(recovery->journal);
+    if (strcmp(phase->run_id, run->run_id) != 0)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is of run %s: it does not belong here", path,
+                          phase->run_id);
+    if (phase->round != recovery->last_closed + 1)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, phase->round);
+    if (strcmp(phase->model, recovery->checkpoint.checkpoint.model) != 0)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s has base model %s, but the checkpoint of round %" PRIu32
+                          " is %s: files of different runs are mixed",
+                          path, phase->model, recovery->last_closed,
+                          recovery->checkpoint.checkpoint.model);
+    return FEDGE_OK;
+}
+
+static fedge_status take_tasks(fedge_recovery *recovery, fedge_error *err)
+{
+    const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
+    recovery->tasks = calloc(phase->num_tasks, sizeof recovery->tasks[0]);
+    if (recovery->tasks == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks",
+                          phase->num_tasks);
+    recovery->num_tasks = phase->num_tasks;
+    recovery->wanted = phase->wanted;
+    for (uint32_t slot = 0; slot < phase->num_tasks; slot++) {
+        fedge_journal_slot facts = fedge_journal_get_slot(recovery->journal, slot);
+        recovery->tasks[slot] = (fedge_rounds_task){
+            .task_id = facts.task.task_id,
+            .client_index = facts.task.client_index,
+            .state = facts.accepted ? FEDGE_TASK_REPORTED : FEDGE_TASK_OPEN,
+        };
+    }
+    return FEDGE_OK;
+}
+
+static void add_note(fedge_recovery *recovery, const char *text)
+{
+    size_t used = strlen(recovery->note);
+    snprintf(recovery->note + used, sizeof recovery->note - used, "%s", text);
+}
+
+/* Takes over the newest journal of the next round. A failed one only says which attempt is next. */
+static fedge_status take_journal(const fedge_run *run, const char *path, fedge_recovery *recovery,
+                                 fedge_error *err)
+{
+    fedge_status status = fedge_journal_recover(path, &recovery->journal, err);
+    if (status == FEDGE_OK)
+        status = check_journal(run, recovery, err);
+    if (status != FEDGE_OK)
+        return status;
+    add_note(recovery, fedge_journal_note(recovery->journal));
+    const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
+    uint64_t next_task_id = fedge_journal_next_task_id(recovery->journal);
+    if (next_task_id > recovery->next_task_id)
+        recovery->next_task_id = next_task_id;
+    recovery->attempt = phase->attempt;
+    switch (fedge_journal_get_state(recovery->journal)) {
+    case FEDGE_JOURNAL_FAILED:
+        recovery->attempt++;
+        fedge_journal_free(recovery->journal);
+        recovery->journal = NULL;
+        return FEDGE_OK;
+    case FEDGE_JOURNAL_CLOSED:
+        recovery->reclose = true;
+        break;
+    case FEDGE_JOURNAL_OPEN:
+        break;
+    }
+    return take_tasks(recovery, err);
+}
+
+/* A checkpoint after the one that was loaded is damaged: its round was closed and must be closed
+ * again, or acknowledged updates would be lost without a word. */
+static fedge_status check_nothing_lost(const char *checkpoints, const fedge_recovery *recovery,
+                                       fedge_error *err)
+{
+    uint32_t newest = 0;
+    fedge_status status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+    if (status == FEDGE_OK && newest > recovery->last_closed && !recovery->reclose)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "round %" PRIu32
+                          " was closed, but neither its checkpoint nor its journal "
+                          "is there; restore them, or remove the checkpoints after round %" PRIu32
+                          " in %s to go back to it",
+                          recovery->last_closed + 1, recovery->last_closed, checkpoints);
+    return status;
+}
+
+static fedge_status recover(const fedge_run *run, const char *checkpoints, const char *journals,
+                            fedge_recovery *recovery, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = fedge_checkpoint_load_newest(checkpoints, &recovery->checkpoint,
+                                                       recovery->note, sizeof recovery->note, err);
+    recovery->has_checkpoint = status == FEDGE_OK;
+    if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
+        return status;
+    recovery->last_closed = recovery->checkpoint.checkpoint.round;
+    journal_visit visit = {.dir = journals, .round = recovery->last_closed + 1};
+    status = fedge_os_list_dir(journals, visit_journal, &visit, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!recovery->has_checkpoint) {
+        recovery->next_task_id = 1;
+        if (visit.any)
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "run %s has journals but no checkpoint; restore %s", run->run_id,
+                              checkpoints);
+        return FEDGE_OK;
+    }
+    if (strcmp(recovery->checkpoint.checkpoint.run_id, run->run_id) != 0)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s has a checkpoint of run %s", checkpoints,
+                          recovery->checkpoint.checkpoint.run_id);
+    recovery->next_task_id = recovery->checkpoint.checkpoint.next_task_id;
+    if (visit.found) {
+        status = fedge_journal_make_path(journals, visit.round, visit.attempt, path, err);
+        if (status == FEDGE_OK)
+            status = take_journal(run, path, recovery, err);
+    }
+    if (status == FEDGE_OK)
+        status = check_nothing_lost(checkpoints, recovery, err);
+    if (run->resumed)
+        recovery->next_task_id += FEDGE_RECOVERY_TASK_ID_GAP;
+    return status;
+}
+
+fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge_error *err)
+{
+    char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
+    *recovery = (fedge_recovery){0};
+    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
+    if (status == FEDGE_OK)
+        status = fedge_run_path(run, "journal", journals, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_list_dir(checkpoints, remove_leftover, checkpoints, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_list_dir(journals, remove_leftover, journals, err);
+    if (status == FEDGE_OK)
+        status = recover(run, checkpoints, journals, recovery, err);
+    if (status != FEDGE_OK)
+        fedge_recovery_fini(recovery);
+    return status;
+}
+
+void fedge_recovery_fini(fedge_recovery *recovery)
+{
+    fedge_checkpoint_data_fini(&recovery->checkpoint);
+    fedge_journal_free(recovery->journal);
+    free(recovery->tasks);
+    *recovery = (fedge_recovery){0};
+}
+
+/* --- retention -----------------------------------------------------------------------------------
+ */
+
+fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, fedge_error *err)
+{
+    char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
+    uint32_t oldest = 0;
+    assert(keep >= 1);
+    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
+    if (status == FEDGE_OK)
+        status = fedge_run_path(run, "journal", journals, err);
+    if (status == FEDGE_OK)
+        status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &oldest, err);
+    for (uint32_t kept = 1; kept < keep && status == FEDGE_OK && oldest > 0; kept++)
+        status = fedge_checkpoint_find(checkpoints, oldest - 1, &oldest, err);
+    if (status == FEDGE_NOT_FOUND)
+        return FEDGE_OK; /* fewer than [keep] */
+    while (status == FEDGE_OK && oldest > 0) {
+        uint32_t round = 0;
+        status = fedge_checkpoint_find(checkpoints, oldest - 1, &round, err);
+        if (status == FEDGE_OK)
+            status = fedge_checkpoint_remove(checkpoints, round, err);
+    }
+    if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
+        return status;
+    journal_visit visit = {.dir = journals, .before = oldest};
+    return fedge_os_list_dir(journals, visit_journal, &visit, err);
+}

@@ -1,0 +1,136 @@
+#include "aggregator/store/round_log.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+
+static const char *kind_name(fedge_task_kind kind)
+{
+    return kind == FEDGE_TASK_TRAIN ? "train" : "evaluate";
+}
+
+/* The phase is the next one, or a later one. */
+static bool comes_after_last(const fedge_round_log *log, uint32_t round, fedge_task_kind kind)
+{
+    if (round != log->last_round)
+        return round > log->last_round;
+    return kind == FEDGE_TASK_EVALUATE && log->last_kind == FEDGE_TASK_TRAIN;
+}
+
+/* Reads round and phase of one line. */
+static bool parse_line(const char *line, size_t size, uint32_t *round, fedge_task_kind *kind)
+{
+    cJSON *json = cJSON_ParseWithLength(line, size);
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "round");
+    const cJSON *phase = cJSON_GetObjectItemCaseSensitive(json, "phase");
+    bool good = cJSON_IsNumber(number) && number->valuedouble >= 1 &&
+                number->valuedouble <= (double)UINT32_MAX && cJSON_IsString(phase);
+    if (good) {
+        *round = (uint32_t)number->valuedouble;
+        *kind = strcmp(phase->valuestring, "train") == 0 ? FEDGE_TASK_TRAIN : FEDGE_TASK_EVALUATE;
+        good = strcmp(phase->valuestring, kind_name(*kind)) == 0;
+    }
+    cJSON_Delete(json);
+    return good;
+}
+
+/* Sets log->size to the end of the last line to keep. */
+static fedge_status scan(fedge_round_log *log, const char *path, const char *text, size_t size,
+                         uint32_t last_closed, fedge_error *err)
+{
+    for (size_t at = 0, number = 1; at < size; number++) {
+        const char *end = memchr(text + at, '\n', size - at);
+        uint32_t round;
+        fedge_task_kind kind;
+        if (end == NULL)
+            return FEDGE_OK; /* torn */
+        size_t length = (size_t)(end - (text + at));
+        if (!parse_line(text + at, length, &round, &kind))
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "%s:%zu: not a line of a round; mend it or move the file away", path,
+                              number);
+        if (round > last_closed)
+            return FEDGE_OK;
+        if (!comes_after_last(log, round, kind))
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "%s:%zu: round %" PRIu32 " (%s) stands after round %" PRIu32
+                              "; mend it or move the file away",
+                              path, number, round, kind_name(kind), log->last_round);
+        log->last_round = round;
+        log->last_kind = kind;
+        at += length + 1;
+        log->size = at;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_round_log_open(fedge_round_log *log, const char *path, uint32_t last_closed,
+                                  fedge_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size = 0;
+    *log = (fedge_round_log){.file = {.fd = -1}};
+    fedge_status status = FEDGE_OK;
+    if (fedge_os_exists(path)) {
+        status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
+        if (status == FEDGE_OK)
+            status = scan(log, path, (const char *)text, size, last_closed, err);
+    }
+    if (status == FEDGE_OK && (text == NULL || log->size < size))
+        status = fedge_os_write_file(path, text != NULL ? (const char *)text : "",
+                                     (size_t)log->size, 0600, err);
+    free(text);
+    return status == FEDGE_OK ? fedge_os_open(&log->file, path, FEDGE_OS_READ_WRITE, err) : status;
+}
+
+static fedge_status make_line(fedge_buffer *line, uint32_t round, fedge_task_kind kind,
+                              const char *fields, fedge_error *err)
+{
+    fedge_status status =
+        fedge_buffer_printf(line, err, "{\"round\":%" PRIu32 ",\"phase\":\"%s\"%s%s}\n", round,
+                            kind_name(kind), fields[0] != '\0' ? "," : "", fields);
+    if (status != FEDGE_OK)
+        return status;
+    const char *text = (const char *)line->data;
+    cJSON *json = cJSON_ParseWithLength(text, line->size);
+    bool good = json != NULL && strchr(text, '\n') == text + line->size - 1;
+    cJSON_Delete(json);
+    if (!good)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "the line of round %" PRIu32 " is not one of JSON: %.200s", round, text);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round, fedge_task_kind kind,
+                                    const char *fields, fedge_error *err)
+{
+    if (!comes_after_last(log, round, kind))
+        return fedge_fail(err, FEDGE_DUPLICATE, "%s has round %" PRIu32 " (%s) already",
+                          log->file.path, log->last_round, kind_name(log->last_kind));
+    fedge_buffer line;
+    fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
+    fedge_status status = make_line(&line, round, kind, fields, err);
+    if (status == FEDGE_OK && log->size + line.size > FEDGE_ROUND_LOG_MAX_SIZE)
+        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has reached its limit of %zu bytes",
+                            log->file.path, FEDGE_ROUND_LOG_MAX_SIZE);
+    if (status == FEDGE_OK)
+        status = fedge_os_write_at(&log->file, log->size, line.data, line.size, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_sync(&log->file, err);
+    if (status == FEDGE_OK) {
+        log->size += line.size;
+        log->last_round = round;
+        log->last_kind = kind;
+    }
+    fedge_buffer_fini(&line);
+    return status;
+}
+
+void fedge_round_log_close(fedge_round_log *log)
+{
+    fedge_os_close(&log->file);
+}

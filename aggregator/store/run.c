@@ -1,0 +1,309 @@
+#include "aggregator/store/run.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/json_file.h"
+#include "edge/core/os.h"
+
+#define NEW_RUN_PREFIX "new-" /* of a run's directory until it is complete */
+
+/* --- paths ---------------------------------------------------------------------------------------
+ */
+
+static fedge_status join_path(char path[FEDGE_MAX_PATH], const char *dir, const char *name,
+                              fedge_error *err)
+{
+    int length = snprintf(path, FEDGE_MAX_PATH, "%s/%s", dir, name);
+    if (length < 0 || length >= FEDGE_MAX_PATH)
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "path %.60s.../%.60s is over %d bytes; use a shorter state directory",
+                          dir, name, FEDGE_MAX_PATH - 1);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FEDGE_MAX_PATH],
+                            fedge_error *err)
+{
+    return join_path(path, run->dir, name, err);
+}
+
+/* --- the state directory -------------------------------------------------------------------------
+ */
+
+static fedge_status check_format(const char *dir, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = join_path(path, dir, "format.json", err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!fedge_os_exists(path)) {
+        char text[64];
+        int size = snprintf(text, sizeof text, "{\"format\":%d}\n", FEDGE_STATE_FORMAT);
+        return fedge_os_write_file(path, text, (size_t)size, 0600, err);
+    }
+    cJSON *json = NULL;
+    status = fedge_json_file_read(path, 4096, &json, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint64_t format = 0;
+    status = fedge_json_get_u64(json, "format", path, &format, err);
+    cJSON_Delete(json);
+    if (status == FEDGE_OK && format > FEDGE_STATE_FORMAT)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s has format %" PRIu64 ", this release knows up to %d: use the release "
+                          "that wrote it or a newer one",
+                          path, format, FEDGE_STATE_FORMAT);
+    return status;
+}
+
+/* Removes directories of runs whose creation was cut off. */
+static fedge_status remove_incomplete(void *user, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    if (strncmp(name, NEW_RUN_PREFIX, sizeof NEW_RUN_PREFIX - 1) != 0)
+        return FEDGE_OK;
+    fedge_status status = join_path(path, user, name, err);
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+static fedge_status prepare_state(fedge_state *state, fedge_error *err)
+{
+    char runs[FEDGE_MAX_PATH];
+    fedge_status status = check_format(state->dir, err);
+    if (status == FEDGE_OK)
+        status = join_path(runs, state->dir, "runs", err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(runs, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_sync_dir(state->dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_list_dir(runs, remove_incomplete, runs, err);
+    return status;
+}
+
+fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    *state = (fedge_state){.lock = -1};
+    fedge_status status = join_path(path, dir, "lock", err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(dir, err);
+    if (status != FEDGE_OK)
+        return status;
+    snprintf(state->dir, sizeof state->dir, "%s", dir);
+    status = fedge_os_lock(path, &state->lock, err);
+    if (status == FEDGE_BUSY)
+        return fedge_error_prefix(err, status, "another aggregator uses state directory %s", dir);
+    if (status != FEDGE_OK) {
+        state->lock = -1;
+        return status;
+    }
+    status = prepare_state(state, err);
+    if (status != FEDGE_OK)
+        fedge_state_close(state);
+    return status;
+}
+
+void fedge_state_close(fedge_state *state)
+{
+    if (state->lock >= 0)
+        fedge_os_unlock(state->lock);
+    state->lock = -1;
+}
+
+/* --- run.json ------------------------------------------------------------------------------------
+ */
+
+static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH], text[256];
+    fedge_status status = fedge_run_path(run, "run.json", path, err);
+    if (status != FEDGE_OK)
+        return status;
+    int size = snprintf(text, sizeof text,
+                        "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32 ",\"finished\":%s}\n",
+                        run->number, run->incarnation, run->finished ? "true" : "false");
+    return fedge_os_write_file(path, text, (size_t)size, 0600, err);
+}
+
+static fedge_status read_run_file(fedge_run *run, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    cJSON *json = NULL;
+    uint64_t incarnation = 0;
+    fedge_status status = fedge_run_path(run, "run.json", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_json_file_read(path, 4096, &json, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_json_get_u64(json, "number", path, &run->number, err);
+    if (status == FEDGE_OK)
+        status = fedge_json_get_u64(json, "incarnation", path, &incarnation, err);
+    if (status == FEDGE_OK && (incarnation == 0 || incarnation > UINT32_MAX))
+        status = fedge_fail(err, FEDGE_CORRUPT, "%s: incarnation %" PRIu64 " is out of range", path,
+                            incarnation);
+    run->incarnation = (uint32_t)incarnation;
+    run->finished = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "finished"));
+    cJSON_Delete(json);
+    return status;
+}
+
+fedge_status fedge_run_finish(fedge_run *run, fedge_error *err)
+{
+    fedge_run finished = *run;
+    finished.finished = true;
+    fedge_status status = write_run_file(&finished, err);
+    if (status == FEDGE_OK)
+        *run = finished;
+    return status;
+}
+
+fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
+{
+    fedge_run raised = *run;
+    if (raised.incarnation == UINT32_MAX)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "run %s has used up its incarnations",
+                          run->run_id);
+    raised.incarnation++;
+    fedge_status status = write_run_file(&raised, err);
+    if (status == FEDGE_OK)
+        *run = raised;
+    return status;
+}
+
+/* --- finding and making runs ---------------------------------------------------------------------
+ */
+
+typedef struct run_search {
+    const char *runs_dir;
+    const char *job;
+    size_t job_size;
+    uint32_t num_runs;
+    uint64_t last_number;
+    fedge_run match; /* the newest unfinished one of this job; number 0 when none */
+    fedge_run other; /* the newest unfinished one of another job */
+} run_search;
+
+static bool is_run_id(const char *name)
+{
+    return strlen(name) == FEDGE_RUN_ID_TEXT - 1 &&
+           strspn(name, "0123456789abcdef") == FEDGE_RUN_ID_TEXT - 1;
+}
+
+static fedge_status is_same_job(const fedge_run *run, const run_search *search, bool *same,
+                                fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *job;
+    size_t size;
+    fedge_status status = fedge_run_path(run, "job.json", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &job, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    *same = size == search->job_size && memcmp(job, search->job, size) == 0;
+    free(job);
+    return FEDGE_OK;
+}
+
+static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
+{
+    run_search *search = user;
+    fedge_run run = {.resumed = true};
+    bool same = false;
+    if (!is_run_id(name))
+        return FEDGE_OK;
+    if (++search->num_runs > FEDGE_MAX_RUNS)
+        return fedge_fail(err, FEDGE_TOO_BIG, "%s has more than %u runs; move old ones away",
+                          search->runs_dir, FEDGE_MAX_RUNS);
+    memcpy(run.run_id, name, FEDGE_RUN_ID_TEXT);
+    fedge_status status = join_path(run.dir, search->runs_dir, name, err);
+    if (status == FEDGE_OK)
+        status = read_run_file(&run, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "run %s cannot be read (mend it or move it away)",
+                                  name);
+    if (run.number > search->last_number)
+        search->last_number = run.number;
+    if (run.finished)
+        return FEDGE_OK;
+    status = is_same_job(&run, search, &same, err);
+    fedge_run *newest = same ? &search->match : &search->other;
+    if (status == FEDGE_OK && run.number > newest->number)
+        *newest = run;
+    return status;
+}
+
+/* Fills the directory of a new run under a name that is not looked at, then gives it its own. */
+static fedge_status build_run(const fedge_run *run, const char *temporary, const char *job,
+                              size_t job_size, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_run build = *run;
+    memcpy(build.dir, temporary, sizeof build.dir);
+    static const char *const dirs[] = {"journal", "checkpoints"};
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        fedge_status status = fedge_run_path(&build, dirs[i], path, err);
+        if (status == FEDGE_OK)
+            status = fedge_os_make_dirs(path, err);
+        if (status != FEDGE_OK)
+            return status;
+    }
+    fedge_status status = fedge_run_path(&build, "job.json", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_write_file(path, job, job_size, 0600, err);
+    if (status == FEDGE_OK)
+        status = write_run_file(&build, err); /* syncs the directory, too */
+    if (status == FEDGE_OK)
+        status = fedge_os_rename(temporary, run->dir, err);
+    return status;
+}
+
+static fedge_status make_run(const run_search *search, fedge_run *run, fedge_error *err)
+{
+    uint8_t id[16];
+    char name[sizeof NEW_RUN_PREFIX + FEDGE_RUN_ID_TEXT], temporary[FEDGE_MAX_PATH];
+    fedge_status status = fedge_os_random(id, sizeof id, err);
+    if (status != FEDGE_OK)
+        return status;
+    *run = (fedge_run){.number = search->last_number + 1, .incarnation = 1};
+    for (size_t i = 0; i < sizeof id; i++)
+        snprintf(run->run_id + 2 * i, 3, "%02x", id[i]);
+    snprintf(name, sizeof name, NEW_RUN_PREFIX "%s", run->run_id);
+    status = join_path(run->dir, search->runs_dir, run->run_id, err);
+    if (status == FEDGE_OK)
+        status = join_path(temporary, search->runs_dir, name, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = build_run(run, temporary, search->job, search->job_size, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_sync_dir(search->runs_dir, err);
+    return status;
+}
+
+fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t job_size,
+                            bool new_run, fedge_run *run, fedge_error *err)
+{
+    char runs_dir[FEDGE_MAX_PATH];
+    fedge_status status = join_path(runs_dir, state->dir, "runs", err);
+    if (status != FEDGE_OK)
+        return status;
+    run_search search = {.runs_dir = runs_dir, .job = job, .job_size = job_size};
+    status = fedge_os_list_dir(runs_dir, look_at_run, &search, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!new_run && search.match.number > 0) {
+        *run = search.match;
+        return FEDGE_OK;
+    }
+    if (!new_run && search.other.number > 0)
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s has unfinished run %s of another job (its job.json differs from the "
+                          "one given): give that job to go on with it, or --new-run to begin anew",
+                          state->dir, search.other.run_id);
+    return make_run(&search, run, err);
+}
