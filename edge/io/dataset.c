@@ -224,9 +224,11 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, f
 
 fedge_examples fedge_view_examples(const fedge_view *view)
 {
-    /* The examples' user is not const for other sources' sake; this one only reads. */
-    return (fedge_examples){
-        .user = (void *)(uintptr_t)view, .num_examples = view->count, .read = read_view};
+    /* The user of examples is not const, for the sake of other sources; this one only reads. */
+    void *user;
+    memcpy(&user, &view, sizeof user);
+    return (fedge_examples){.user = user, .num_examples = view->count, .read = read_view};
+};
 }
 
 void fedge_view_fini(fedge_view *view)

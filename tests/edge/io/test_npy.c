@@ -128,9 +128,12 @@ static void test_refuses_versions_sizes_and_values(void **state)
     expect_refused(&spec, VALUES, LABELS, FEDGE_UNSUPPORTED, "version 4.0");
 
     save_values(2, dictionary, FLOATS, sizeof FLOATS);
-    file.data[11] = 0x7F;
-    save_file(VALUES, &file, 0);
-    expect_refused(&spec, VALUES, LABELS, FEDGE_TOO_BIG, "limit is 65536");
+    for (size_t byte = 10; byte <= 11; byte++) { /* the high half of the header's length */
+        file.data[10] = file.data[11] = 0;
+        file.data[byte] = 0x7F;
+        save_file(VALUES, &file, 0);
+        expect_refused(&spec, VALUES, LABELS, FEDGE_TOO_BIG, "limit is 65536");
+    }
     save_values(1, dictionary, FLOATS, sizeof FLOATS);
     for (size_t cut = 1; cut < file.size - 6; cut++) {
         save_file(VALUES, &file, cut);
