@@ -228,7 +228,6 @@ fedge_examples fedge_view_examples(const fedge_view *view)
     void *user;
     memcpy(&user, &view, sizeof user);
     return (fedge_examples){.user = user, .num_examples = view->count, .read = read_view};
-};
 }
 
 void fedge_view_fini(fedge_view *view)
