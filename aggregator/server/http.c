@@ -1,0 +1,169 @@
+#include "aggregator/server/http.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/io/json.h"
+
+/* What /healthz shows. */
+typedef struct health {
+    char status[8], state[160], run_id[FEDGE_RUN_ID_TEXT], release[16];
+    uint32_t round, rounds_closed, num_server_rounds, connected;
+} health;
+
+static const fedge_json_field HEALTH_FIELDS[] = {
+    {.key = "status", .kind = FEDGE_JSON_TEXT, FEDGE_JSON_AT(health, status)},
+    {.key = "state", .kind = FEDGE_JSON_TEXT, FEDGE_JSON_AT(health, state)},
+    {.key = "run_id", .kind = FEDGE_JSON_TEXT, FEDGE_JSON_AT(health, run_id)},
+    {.key = "round", .kind = FEDGE_JSON_U32, FEDGE_JSON_AT(health, round)},
+    {.key = "rounds_closed", .kind = FEDGE_JSON_U32, FEDGE_JSON_AT(health, rounds_closed)},
+    {.key = "num_server_rounds", .kind = FEDGE_JSON_U32, FEDGE_JSON_AT(health, num_server_rounds)},
+    {.key = "connected", .kind = FEDGE_JSON_U32, FEDGE_JSON_AT(health, connected)},
+    {.key = "release", .kind = FEDGE_JSON_TEXT, FEDGE_JSON_AT(health, release)},
+    {.key = NULL},
+};
+
+static fedge_status make_health(const fedge_http_facts *facts, fedge_http_answer *answer,
+                                fedge_error *err)
+{
+    const fedge_engine_status *engine = &facts->engine;
+    health record = {.round = engine->round,
+                     .rounds_closed = engine->rounds_closed,
+                     .num_server_rounds = engine->num_server_rounds,
+                     .connected = engine->connected};
+    snprintf(record.status, sizeof(record.status), "%s", engine->healthy ? "ok" : "failed");
+    snprintf(record.state, sizeof(record.state), "%s", engine->state);
+    snprintf(record.run_id, sizeof(record.run_id), "%s", engine->run_id);
+    snprintf(record.release, sizeof(record.release), "%s", FEDGE_RELEASE);
+    char *text = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_json_print(HEALTH_FIELDS, &record, &text, &size, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    answer->status = engine->healthy ? 200 : 503;
+    answer->type = "application/json";
+    answer->size = (size_t)snprintf(answer->body, sizeof(answer->body), "%s\n", text);
+    free(text);
+    return FEDGE_OK;
+}
+
+__attribute__((format(printf, 2, 3))) static void add(fedge_http_answer *answer, const char *format,
+                                                      ...)
+{
+    va_list args;
+    va_start(args, format);
+    size_t room = sizeof(answer->body) - answer->size;
+    int size = vsnprintf(answer->body + answer->size, room, format, args);
+    va_end(args);
+    if (size > 0 && (size_t)size < room) {
+        answer->size += (size_t)size;
+    }
+}
+
+/* Prometheus's text format, version 0.0.4. */
+static void add_head(fedge_http_answer *answer, const char *name, const char *type,
+                     const char *help)
+{
+    add(answer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void add_count(fedge_http_answer *answer, const char *name, const char *help, uint64_t value)
+{
+    add_head(answer, name, "counter", help);
+    add(answer, "%s %llu\n", name, (unsigned long long)value);
+}
+
+static void add_level(fedge_http_answer *answer, const char *name, const char *help, double value)
+{
+    add_head(answer, name, "gauge", help);
+    if (isnan(value)) {
+        add(answer, "%s NaN\n", name);
+    } else {
+        add(answer, "%s %.17g\n", name, value);
+    }
+}
+
+static void add_run(fedge_http_answer *answer, const fedge_engine_status *engine)
+{
+    add_head(answer, "fedge_info", "gauge", "Always 1; the labels say what runs.");
+    add(answer, "fedge_info{release=\"%s\",run_id=\"%s\"} 1\n", FEDGE_RELEASE, engine->run_id);
+    add_level(answer, "fedge_healthy", "1 until an error ends the process.", engine->healthy);
+    add_level(answer, "fedge_round", "The present or next round, from 1.", engine->round);
+    add_level(answer, "fedge_rounds_closed", "Rounds of the run that are done.",
+              engine->rounds_closed);
+    add_level(answer, "fedge_rounds", "Rounds that the job asks for.", engine->num_server_rounds);
+    add_level(answer, "fedge_run_incarnation", "Raised when a backup was restored.",
+              engine->incarnation);
+    add_level(answer, "fedge_test_accuracy_ratio", "Of the last evaluation on the test set.",
+              engine->accuracy);
+    add_level(answer, "fedge_test_loss", "Of the last evaluation on the test set.", engine->loss);
+    add_level(answer, "fedge_run_received_bytes", "Bytes of uploads, over the whole run.",
+              (double)engine->run_bytes_up);
+    add_level(answer, "fedge_run_sent_bytes", "Bytes of plans and models, over the whole run.",
+              (double)engine->run_bytes_down);
+}
+
+static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answer)
+{
+    const fedge_engine_status *engine = &facts->engine;
+    answer->status = 200;
+    answer->type = "text/plain; version=0.0.4; charset=utf-8";
+    answer->size = 0;
+    add_run(answer, engine);
+    add_level(answer, "fedge_clients", "Devices that are ready to work.", engine->connected);
+    add_level(answer, "fedge_connections", "Open connections, handshakes included.",
+              facts->connections);
+    add_level(answer, "fedge_registered_devices", "Devices in the registry.", facts->devices);
+    add_count(answer, "fedge_connections_refused_total",
+              "Connections refused by certificate, registry or limit.", facts->connections_refused);
+    add_count(answer, "fedge_updates_accepted_total", "Updates that are validated and durable.",
+              engine->updates_accepted);
+    add_count(answer, "fedge_updates_refused_total", "Updates refused.", engine->updates_refused);
+    add_count(answer, "fedge_updates_duplicate_total", "Updates that had been accepted before.",
+              engine->updates_duplicate);
+    add_count(answer, "fedge_bytes_received_total", "Bytes of messages from clients.",
+              engine->bytes_up);
+    add_count(answer, "fedge_bytes_sent_total", "Bytes of messages to clients.",
+              engine->bytes_down);
+    add_level(answer, "fedge_ingest_queued_bytes", "Bytes that wait for an ingest worker.",
+              (double)engine->ingest_queued_bytes);
+    add_head(answer, "fedge_stage_seconds_total", "counter",
+             "Time that ingest workers spent, by stage.");
+    add(answer, "fedge_stage_seconds_total{stage=\"validate\"} %.6f\n", engine->seconds_validate);
+    add(answer, "fedge_stage_seconds_total{stage=\"journal\"} %.6f\n", engine->seconds_journal);
+    add(answer, "fedge_stage_seconds_total{stage=\"sum\"} %.6f\n", engine->seconds_sum);
+    add_level(answer, "fedge_uptime_seconds", "Since the start of the process.",
+              facts->uptime_seconds);
+    add_head(answer, "process_cpu_seconds_total", "counter", "User and system time.");
+    add(answer, "process_cpu_seconds_total %.6f\n", facts->cpu_seconds);
+    add_level(answer, "process_resident_memory_bytes", "Resident memory.",
+              (double)facts->resident_bytes);
+}
+
+static void make_text(fedge_http_answer *answer, unsigned status, const char *text)
+{
+    answer->status = status;
+    answer->type = "text/plain; charset=utf-8";
+    answer->size = (size_t)snprintf(answer->body, sizeof(answer->body), "%s", text);
+}
+
+fedge_status fedge_http_answer_make(bool get, const char *path, const fedge_http_facts *facts,
+                                    fedge_http_answer *answer, fedge_error *err)
+{
+    bool health_asked = strcmp(path, "/healthz") == 0;
+    bool metrics_asked = strcmp(path, "/metrics") == 0;
+    if (!health_asked && !metrics_asked) {
+        make_text(answer, 404, "not found: there are /healthz and /metrics\n");
+    } else if (!get) {
+        make_text(answer, 405, "read-only: use GET\n");
+    } else if (health_asked) {
+        return make_health(facts, answer, err);
+    } else {
+        make_metrics(facts, answer);
+    }
+    return FEDGE_OK;
+}

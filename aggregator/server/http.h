@@ -1,0 +1,39 @@
+/* The answers of the read-only HTTP port: /healthz and /metrics. No sockets here; transport.c has
+ * them.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_HTTP_H
+#define FEDGE_AGGREGATOR_SERVER_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/server/engine.h"
+#include "edge/core/status.h"
+
+#define FEDGE_HTTP_MAX_BODY 16384
+
+/* What an answer is made from. */
+typedef struct fedge_http_facts {
+    fedge_engine_status engine;
+    uint32_t connections;         /* open sockets of clients, handshakes included */
+    uint32_t devices;             /* in the registry */
+    uint64_t connections_refused; /* by certificate, registry or limit, since the start */
+    double uptime_seconds;
+    double cpu_seconds; /* of the process */
+    uint64_t resident_bytes;
+} fedge_http_facts;
+
+typedef struct fedge_http_answer {
+    unsigned status; /* 200, 404, 405, 503 */
+    const char *type;
+    size_t size;
+    char body[FEDGE_HTTP_MAX_BODY];
+} fedge_http_answer;
+
+/* Answers [path]; [get]: the method is GET or HEAD. Fails only for want of memory. */
+FEDGE_MUST_USE fedge_status fedge_http_answer_make(bool get, const char *path,
+                                                   const fedge_http_facts *facts,
+                                                   fedge_http_answer *answer, fedge_error *err);
+
+#endif

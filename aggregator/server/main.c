@@ -1,0 +1,244 @@
+/* fedge-aggregator. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/engine.h"
+#include "aggregator/server/exit_codes.h"
+#include "aggregator/server/options.h"
+#include "aggregator/server/peers.h"
+#include "aggregator/server/progress.h"
+#include "aggregator/server/service.h"
+#include "aggregator/server/transport.h"
+#include "edge/core/os.h"
+
+#define MAX_DEFAULT_WORKERS 8
+
+/* Everything that main makes, in the order in which it is made. */
+typedef struct program {
+    fedge_options options;
+    fedge_log log;
+    char *job_text;
+    size_t job_size;
+    fedge_job *job;
+    fedge_peers *peers;
+    fedge_service *service;
+    fedge_transport *transport;
+    fedge_engine *engine;
+} program;
+
+static void write_log(void *user, const char *line, size_t size)
+{
+    (void)user;
+    (void)fwrite(line, 1, size, stderr);
+}
+
+static int fail(const fedge_error *err, fedge_exit_code code)
+{
+    fprintf(stderr, "fedge-aggregator: %s\n", err->message);
+    return (int)code;
+}
+
+static fedge_status check_file(const char *path, const char *what, fedge_error *err)
+{
+    if (path[0] == '\0' || fedge_os_exists(path)) {
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_NOT_FOUND, "%s: the job's %s does not exist", path, what);
+}
+
+/* All that can be checked without the state directory and the ports. */
+static fedge_status load(program *self, fedge_error *err)
+{
+    uint8_t *text = NULL;
+    const fedge_options *options = &self->options;
+    fedge_status status =
+        fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err);
+    self->job_text = (char *)text;
+    if (status == FEDGE_OK) {
+        status = fedge_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
+    }
+    if (status == FEDGE_OK && self->job->test_set.present) {
+        status = check_file(self->job->test_set.images, "test set", err);
+        if (status == FEDGE_OK) {
+            status = check_file(self->job->test_set.labels, "test set", err);
+        }
+    }
+    if (status == FEDGE_OK) {
+        status = check_file(self->job->initial_model, "initial model", err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
+                                 &self->peers, err);
+    }
+    if (status == FEDGE_OK &&
+        fedge_peers_num_devices(self->peers) < self->job->rounds.min_available_nodes) {
+        FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "too-few-devices",
+                  fedge_log_int("registered", fedge_peers_num_devices(self->peers)),
+                  fedge_log_int("min-available-nodes", self->job->rounds.min_available_nodes));
+    }
+    return status;
+}
+
+static int report_check(const program *self)
+{
+    if (self->options.json) {
+        printf("{\"status\":\"ok\",\"job\":\"%s\",\"devices\":%u}\n", self->job->plan.name,
+               fedge_peers_num_devices(self->peers));
+    } else {
+        printf("configuration ok\n");
+    }
+    return FEDGE_EXIT_OK;
+}
+
+/* Every connection needs a file descriptor: fewer of them if there are not so many. */
+static fedge_status limit_connections(program *self, fedge_error *err)
+{
+    uint32_t granted = 0;
+    uint32_t wanted = self->options.max_connections + FEDGE_OTHER_FILES;
+    fedge_status status = fedge_raise_file_limit(wanted, &granted, err);
+    if (status != FEDGE_OK || granted >= wanted) {
+        return status;
+    }
+    if (granted < 2 * FEDGE_OTHER_FILES) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%u open files are allowed, at least %u are needed: raise the hard limit "
+                          "(ulimit -Hn, LimitNOFILE=)",
+                          granted, 2 * FEDGE_OTHER_FILES);
+    }
+    self->options.max_connections = granted - FEDGE_OTHER_FILES;
+    FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "fewer-connections",
+              fedge_log_int("max-connections", self->options.max_connections),
+              fedge_log_int("open-files-allowed", granted),
+              fedge_log_str("advice", "raise the hard limit: ulimit -Hn, LimitNOFILE="));
+    return FEDGE_OK;
+}
+
+static fedge_status open_ports(program *self, fedge_error *err)
+{
+    fedge_transport_config config = {.loop = fedge_service_loop(self->service),
+                                     .listen = self->options.listen,
+                                     .http = self->options.http,
+                                     .http_on = self->options.http_on,
+                                     .max_connections = self->options.max_connections,
+                                     .peers = self->peers,
+                                     .log = &self->log};
+    return fedge_transport_new(&config, &self->transport, err);
+}
+
+static fedge_status open_run(program *self, fedge_error *err)
+{
+    uint32_t workers = self->options.num_workers;
+    if (workers == 0) {
+        workers = fedge_os_num_cpus();
+        workers = workers < MAX_DEFAULT_WORKERS ? workers : MAX_DEFAULT_WORKERS;
+    }
+    fedge_engine_config config = {.job = self->job,
+                                  .job_text = self->job_text,
+                                  .job_size = self->job_size,
+                                  .state_dir = self->options.state,
+                                  .new_run = self->options.new_run,
+                                  .num_workers = workers,
+                                  .num_clients = fedge_peers_num_devices(self->peers),
+                                  .log = &self->log,
+                                  .wake = fedge_service_wake,
+                                  .on_round = NULL,
+                                  .user = self->service};
+    return fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
+}
+
+static fedge_status announce(const program *self, fedge_error *err)
+{
+    uint16_t clients = 0;
+    uint16_t http = 0;
+    fedge_transport_ports(self->transport, &clients, &http);
+    FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "listening",
+              fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),
+              fedge_log_int("http-port", http),
+              fedge_log_int("devices", fedge_peers_num_devices(self->peers)),
+              fedge_log_str("release", FEDGE_RELEASE));
+    if (!self->options.port_file) {
+        return FEDGE_OK;
+    }
+    char text[32];
+    int size = snprintf(text, sizeof(text), "%u %u\n", clients, http);
+    return fedge_os_write_file(self->options.port_file, text, (size_t)size, 0644, err);
+}
+
+static int serve(program *self)
+{
+    uint64_t started_ms = fedge_os_monotonic_ms();
+    if (self->options.drain) {
+        fedge_engine_drain(self->engine, started_ms);
+    }
+    fedge_error failure;
+    fedge_ending how = fedge_service_run(self->service, self->transport, self->engine, &failure);
+    fedge_engine_status status;
+    fedge_engine_get_status(self->engine, &status);
+    static const char *const NAMES[] = {"complete", "drained", "stopped", "failed"};
+    double seconds = (double)(fedge_os_monotonic_ms() - started_ms) / 1000.0;
+    FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "ended", fedge_log_str("how", NAMES[how]),
+              fedge_log_int("rounds-closed", status.rounds_closed),
+              fedge_log_num("seconds", seconds), fedge_log_str("dir", status.run_dir));
+    if (how == FEDGE_ENDING_FAILED) {
+        return fail(&failure, failure.status == FEDGE_IO || failure.status == FEDGE_NO_SPACE
+                                  ? FEDGE_EXIT_DISK
+                                  : FEDGE_EXIT_FAILURE);
+    }
+    if (self->options.json) {
+        fedge_progress_json(stdout, &status, seconds);
+    }
+    return FEDGE_EXIT_OK;
+}
+
+static int run(program *self)
+{
+    fedge_error err;
+    if (limit_connections(self, &err) != FEDGE_OK ||
+        fedge_service_new(&self->log, NULL, NULL, &self->service, &err) != FEDGE_OK) {
+        return fail(&err, FEDGE_EXIT_FAILURE);
+    }
+    if (open_ports(self, &err) != FEDGE_OK) {
+        return fail(&err, err.status == FEDGE_NO_MEMORY || err.status == FEDGE_INTERNAL
+                              ? FEDGE_EXIT_FAILURE
+                              : FEDGE_EXIT_PORT);
+    }
+    if (open_run(self, &err) != FEDGE_OK) {
+        return fail(&err, err.status == FEDGE_NO_MEMORY ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_STATE);
+    }
+    if (announce(self, &err) != FEDGE_OK) {
+        return fail(&err, FEDGE_EXIT_CONFIG);
+    }
+    return serve(self);
+}
+
+int main(int argc, char **argv)
+{
+    program self = {.log.write = write_log};
+    fedge_error err;
+    if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
+        return fail(&err, FEDGE_EXIT_USAGE);
+    }
+    self.log.level = self.options.log_level;
+    self.log.json = self.options.log_json;
+    int code = FEDGE_EXIT_OK;
+    if (self.options.action == FEDGE_OPTIONS_HELP) {
+        fputs(fedge_options_help(), stdout);
+    } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
+        printf("fedge-aggregator %s\n", FEDGE_RELEASE);
+    } else if (load(&self, &err) != FEDGE_OK) {
+        code = fail(&err, FEDGE_EXIT_CONFIG);
+    } else if (self.options.action == FEDGE_OPTIONS_CHECK) {
+        code = report_check(&self);
+    } else {
+        code = run(&self);
+    }
+    /* Connections leave the engine, the engine wakes the loop: each ends before what it uses. */
+    fedge_transport_free(self.transport);
+    fedge_engine_free(self.engine);
+    fedge_service_free(self.service);
+    fedge_peers_free(self.peers);
+    fedge_job_free(self.job);
+    free(self.job_text);
+    return code;
+}

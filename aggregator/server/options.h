@@ -1,0 +1,46 @@
+/* The command line of fedge-aggregator. */
+#ifndef FEDGE_AGGREGATOR_SERVER_OPTIONS_H
+#define FEDGE_AGGREGATOR_SERVER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/server/listener.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+
+#define FEDGE_DEFAULT_LISTEN "0.0.0.0:9092"
+#define FEDGE_DEFAULT_HTTP "127.0.0.1:9093"
+#define FEDGE_DEFAULT_CONNECTIONS 20000u
+#define FEDGE_MAX_CONNECTIONS 1000000u
+
+typedef enum fedge_options_action {
+    FEDGE_OPTIONS_RUN,
+    FEDGE_OPTIONS_CHECK, /* --check-config */
+    FEDGE_OPTIONS_HELP,
+    FEDGE_OPTIONS_VERSION
+} fedge_options_action;
+
+/* Texts point into argv. */
+typedef struct fedge_options {
+    fedge_options_action action;
+    const char *job, *state, *identity, *trust, *registry;
+    fedge_address listen, http;
+    bool http_on;
+    uint32_t num_workers; /* 0: one per CPU, eight at most */
+    uint32_t max_connections;
+    bool new_run, drain, quiet, json, log_json;
+    fedge_log_level log_level;
+    const char *port_file; /* NULL: none */
+} fedge_options;
+
+/* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version win over what is
+ * missing.
+ */
+FEDGE_MUST_USE fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options,
+                                                fedge_error *err);
+
+/* The text of --help. */
+const char *fedge_options_help(void);
+
+#endif

@@ -1,0 +1,57 @@
+/* Who may connect: the registry, the trusted roots and the aggregator's own identity, loaded from
+ * their directories and loaded again on SIGHUP; and the log of who was refused. Identity and roots
+ * become the process's TLS settings (tls.h), so there is one fedge_peers at a time.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_PEERS_H
+#define FEDGE_AGGREGATOR_SERVER_PEERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "secure/identity/identity.h"
+#include "secure/identity/registry.h"
+
+#define FEDGE_REFUSALS_PER_SECOND 10 /* logged one by one; more are counted */
+
+typedef struct fedge_peers fedge_peers;
+
+/* The directories are those of identity.h and registry.h; texts and [log] outlive the peers.
+ * Errors name the file and what mends it; FEDGE_EXPIRED: the own certificate. */
+FEDGE_MUST_USE fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
+                                            const char *registry_dir, const fedge_log *log,
+                                            fedge_peers **peers, fedge_error *err);
+void fedge_peers_free(fedge_peers *peers); /* NULL is fine */
+
+/* Loads all three again; connections made from then on get the new identity and roots. On failure
+ * everything stays as it was. */
+FEDGE_MUST_USE fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err);
+
+/* Valid until the next reload. */
+const fedge_identity *fedge_peers_identity(const fedge_peers *peers);
+uint32_t fedge_peers_num_devices(const fedge_peers *peers);
+
+/* May the owner of this certificate connect as a device? As fedge_peer_check; [fingerprint] is set
+ * when the answer is yes. */
+FEDGE_MUST_USE fedge_status fedge_peers_admit(const fedge_peers *peers, const uint8_t *der,
+                                              size_t der_size,
+                                              uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+                                              fedge_registry_match *match, fedge_error *err);
+
+/* May it stay? Asked for every connection after a reload. FEDGE_REVOKED with a message otherwise.
+ */
+FEDGE_MUST_USE fedge_status fedge_peers_keep(const fedge_peers *peers,
+                                             const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+                                             fedge_error *err);
+
+/* Logs that [who] (a name, a certificate's subject, or "") at [address] was refused. At most
+ * FEDGE_REFUSALS_PER_SECOND lines a second, then one with their number. */
+void fedge_peers_refused(fedge_peers *peers, const char *address, const char *who,
+                         const char *reason, uint64_t now_ms);
+/* Once a second or so, for the line with the number. */
+void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms);
+/* Refused since the start, for /metrics. */
+uint64_t fedge_peers_num_refused(const fedge_peers *peers);
+
+#endif

@@ -1,0 +1,182 @@
+#define _GNU_SOURCE /* signals are POSIX, not C11 */
+
+#include "aggregator/server/service.h"
+
+#include <ev.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "edge/core/os.h"
+
+#define NUM_SIGNALS 4
+
+static const int SIGNALS[NUM_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+
+struct fedge_service {
+    const fedge_log *log;
+    void (*on_tick)(void *user);
+    void *user;
+    struct ev_loop *loop;
+    ev_async mail_watcher;
+    ev_timer tick_watcher;
+    ev_signal signal_watchers[NUM_SIGNALS];
+
+    fedge_transport *transport;
+    fedge_engine *engine;
+    uint64_t next_second_ms;
+    bool ending;
+    uint64_t end_ms; /* when it ends although clients are still connected */
+    fedge_ending how;
+    fedge_error failure;
+};
+
+static void begin_end(fedge_service *service, fedge_ending how, uint64_t patience_ms,
+                      fedge_reason reason, const char *text)
+{
+    service->ending = true;
+    service->how = how;
+    service->end_ms = fedge_os_monotonic_ms() + patience_ms;
+    fedge_transport_close_all(service->transport, FEDGE_MESSAGE_BYE, reason,
+                              reason == FEDGE_REASON_RUN_COMPLETE ? 0 : FEDGE_SERVICE_AWAY_MS,
+                              text);
+}
+
+/* Looks whether the engine has come to an end, and ends with it. */
+static void look(fedge_service *service, uint64_t now_ms)
+{
+    if (service->ending) {
+        if (now_ms >= service->end_ms || fedge_transport_num_connections(service->transport) == 0) {
+            ev_break(service->loop, EVBREAK_ALL);
+        }
+        return;
+    }
+    if (!fedge_engine_done(service->engine, &service->failure)) {
+        return;
+    }
+    fedge_engine_status status;
+    fedge_engine_get_status(service->engine, &status);
+    if (service->failure.status != FEDGE_OK) {
+        fedge_log_failure(service->log, FEDGE_LOG_ERROR, "run-failed", &service->failure);
+        begin_end(service, FEDGE_ENDING_FAILED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_INTERNAL,
+                  "the aggregator failed and must be restarted");
+    } else if (status.rounds_closed >= status.num_server_rounds) {
+        begin_end(service, FEDGE_ENDING_COMPLETE, FEDGE_SERVICE_FINISH_MS,
+                  FEDGE_REASON_RUN_COMPLETE, "all rounds are done");
+    } else {
+        begin_end(service, FEDGE_ENDING_DRAINED, FEDGE_SERVICE_FINISH_MS,
+                  FEDGE_REASON_SHUTTING_DOWN, "the aggregator has ended after a round");
+    }
+}
+
+static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
+{
+    (void)loop, (void)events;
+    fedge_service *service = watcher->data;
+    uint64_t now_ms = fedge_os_monotonic_ms();
+    fedge_engine_handle_mail(service->engine, now_ms);
+    look(service, now_ms);
+}
+
+static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
+{
+    (void)loop, (void)events;
+    fedge_service *service = watcher->data;
+    uint64_t now_ms = fedge_os_monotonic_ms();
+    fedge_engine_tick(service->engine, now_ms);
+    if (now_ms >= service->next_second_ms) {
+        service->next_second_ms = now_ms + 1000;
+        fedge_transport_tick(service->transport, now_ms);
+    }
+    if (service->on_tick) {
+        service->on_tick(service->user);
+    }
+    look(service, now_ms);
+}
+
+static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
+{
+    (void)events;
+    fedge_service *service = watcher->data;
+    FEDGE_LOG(service->log, FEDGE_LOG_INFO, "signal",
+              fedge_log_str("name", sigabbrev_np(watcher->signum)));
+    if (watcher->signum == SIGHUP) {
+        fedge_transport_reload(service->transport);
+    } else if (watcher->signum == SIGUSR1) {
+        fedge_engine_drain(service->engine, fedge_os_monotonic_ms());
+    } else if (service->ending) {
+        ev_break(loop, EVBREAK_ALL);
+    } else {
+        begin_end(service, FEDGE_ENDING_STOPPED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_SHUTTING_DOWN,
+                  "the aggregator stops; the run goes on when it starts again");
+    }
+}
+
+fedge_status fedge_service_new(const fedge_log *log, void (*tick)(void *user), void *user,
+                               fedge_service **service, fedge_error *err)
+{
+    fedge_service *fresh = calloc(1, sizeof(*fresh));
+    struct ev_loop *loop = fresh ? ev_loop_new(EVFLAG_AUTO) : NULL;
+    if (!loop) {
+        free(fresh);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "the event loop could not be set up");
+    }
+    fresh->log = log;
+    fresh->on_tick = tick;
+    fresh->user = user;
+    fresh->loop = loop;
+    ev_async_init(&fresh->mail_watcher, on_mail);
+    fresh->mail_watcher.data = fresh;
+    ev_timer_init(&fresh->tick_watcher, on_tick, FEDGE_SERVICE_TICK_MS / 1000.0,
+                  FEDGE_SERVICE_TICK_MS / 1000.0);
+    fresh->tick_watcher.data = fresh;
+    for (int i = 0; i < NUM_SIGNALS; i++) {
+        ev_signal_init(&fresh->signal_watchers[i], on_signal, SIGNALS[i]);
+        fresh->signal_watchers[i].data = fresh;
+    }
+    /* Sent while nobody looks yet, mail is kept by the watcher until the loop runs. */
+    ev_async_start(loop, &fresh->mail_watcher);
+    *service = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_service_free(fedge_service *service)
+{
+    if (!service) {
+        return;
+    }
+    ev_async_stop(service->loop, &service->mail_watcher);
+    ev_timer_stop(service->loop, &service->tick_watcher);
+    for (int i = 0; i < NUM_SIGNALS; i++) {
+        ev_signal_stop(service->loop, &service->signal_watchers[i]);
+    }
+    ev_loop_destroy(service->loop);
+    free(service);
+}
+
+struct ev_loop *fedge_service_loop(fedge_service *service)
+{
+    return service->loop;
+}
+
+void fedge_service_wake(void *user)
+{
+    fedge_service *service = user;
+    ev_async_send(service->loop, &service->mail_watcher);
+}
+
+fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
+                               fedge_engine *engine, fedge_error *failure)
+{
+    service->transport = transport;
+    service->engine = engine;
+    signal(SIGPIPE, SIG_IGN);
+    for (int i = 0; i < NUM_SIGNALS; i++) {
+        ev_signal_start(service->loop, &service->signal_watchers[i]);
+    }
+    ev_now_update(service->loop);
+    ev_timer_start(service->loop, &service->tick_watcher);
+    fedge_transport_start(transport, engine);
+    ev_run(service->loop, 0);
+    *failure = service->failure;
+    return service->how;
+}

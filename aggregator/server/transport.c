@@ -1,0 +1,340 @@
+#define _GNU_SOURCE /* libwebsockets.h needs more than C11; explicit_bzero */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/transport_internal.h"
+#include "edge/core/os.h"
+#include "secure/identity/tls.h"
+
+#define ACCEPT_BATCH 64           /* connections taken before others have their turn again */
+#define SERVICE_BUFFER_SIZE 32768 /* of libwebsockets, for all connections */
+#define RECEIVE_SIZE 4096         /* of libwebsockets, for each connection */
+
+/* libwebsockets' log callback has no context. */
+static const fedge_log *lws_log;
+
+static void log_lws(int level, const char *line)
+{
+    (void)level;
+    char text[256];
+    snprintf(text, sizeof(text), "%.*s", (int)strcspn(line, "\n"), line);
+    FEDGE_LOG(lws_log, FEDGE_LOG_DEBUG, "libwebsockets", fedge_log_str("text", text));
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------
+ */
+
+/* Before the loop waits: carries out what could not be done inside callbacks. */
+static void settle(struct ev_loop *loop, ev_prepare *watcher, int events)
+{
+    (void)loop, (void)events;
+    fedge_transport *transport = watcher->data;
+    while (transport->drops) {
+        fedge_client *peer = transport->drops;
+        transport->drops = peer->next_drop;
+        peer->next_drop = NULL;
+        fedge_client_end_conn(peer);
+        lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
+        transport->nudge = true;
+    }
+    if (transport->nudge) {
+        transport->nudge = false;
+        lws_cancel_service(transport->context);
+    }
+}
+
+static bool has_room(fedge_transport *transport, int socket, bool on_http)
+{
+    uint32_t limit = on_http ? FEDGE_HTTP_MAX_CONNECTIONS : transport->config.max_connections;
+    if ((on_http ? transport->num_http : transport->num_clients) < limit) {
+        return true;
+    }
+    char address[FEDGE_ADDRESS_TEXT];
+    char reason[96];
+    snprintf(reason, sizeof(reason), "%u connections are open, the limit%s", limit,
+             on_http ? "" : " (--max-connections)");
+    fedge_peers_refused(transport->config.peers, fedge_socket_peer(socket, address), "", reason,
+                        fedge_os_monotonic_ms());
+    return false;
+}
+
+static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
+{
+    (void)events;
+    fedge_transport *transport = watcher->data;
+    bool on_http = watcher == &transport->http_watcher;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        int socket = -1;
+        fedge_error err;
+        if (fedge_listener_accept(watcher->fd, &socket, &err) != FEDGE_OK) {
+            /* The event would come again at once: the next tick listens again. */
+            fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "cannot-accept", &err);
+            ev_io_stop(loop, watcher);
+            transport->out_of_files = true;
+            return;
+        }
+        if (socket < 0) {
+            return;
+        }
+        if (has_room(transport, socket, on_http)) {
+            fedge_client_adopt(transport, socket, on_http);
+        } else {
+            fedge_listener_close(socket);
+        }
+    }
+}
+
+/* A handshake failed: no callback of libwebsockets says why. */
+static void on_handshake_refused(void *user, const char *subject, const char *reason)
+{
+    fedge_transport *transport = user;
+    char address[FEDGE_ADDRESS_TEXT];
+    fedge_peers_refused(transport->config.peers,
+                        fedge_socket_peer(fedge_tls_refused_socket(), address), subject, reason,
+                        fedge_os_monotonic_ms());
+}
+
+/* ---- set-up -----------------------------------------------------------------------------------
+ */
+
+/* libwebsockets passes memory that does not begin like PEM on to mbedTLS, which reads PEM with a
+ * newline in front as well: the other way, its own decoder would fail on a chain. */
+static char *copy_pem(const char *pem, size_t *size)
+{
+    *size = strlen(pem) + 1;
+    char *copy = malloc(*size + 1);
+    if (copy) {
+        copy[0] = '\n';
+        memcpy(copy + 1, pem, *size);
+    }
+    return copy;
+}
+
+static const struct lws_protocols CLIENT_PROTOCOLS[] = {
+    {.name = FEDGE_SUBPROTOCOL, .callback = fedge_client_callback, .rx_buffer_size = RECEIVE_SIZE},
+    {.name = NULL},
+};
+static const struct lws_protocols HTTP_PROTOCOLS[] = {
+    {.name = "http", .callback = fedge_http_callback, .rx_buffer_size = RECEIVE_SIZE},
+    {.name = NULL},
+};
+/* Pings are sent by fedge_transport_tick, whose cost does not grow with the connections' timers. */
+static const lws_retry_bo_t NO_PINGS = {.secs_since_valid_ping = 0};
+
+static fedge_status make_clients_vhost(fedge_transport *transport, fedge_error *err)
+{
+    const fedge_identity *identity = fedge_peers_identity(transport->config.peers);
+    size_t chain_size = 0;
+    size_t key_size = 0;
+    char *chain = copy_pem(identity->chain_pem, &chain_size);
+    char *key = copy_pem(identity->key_pem, &key_size);
+    if (chain && key) {
+        struct lws_context_creation_info info = {
+            .vhost_name = "clients",
+            .port = CONTEXT_PORT_NO_LISTEN_SERVER,
+            .protocols = CLIENT_PROTOCOLS,
+            .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
+                       LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT,
+            .retry_and_idle_policy = &NO_PINGS,
+            .server_ssl_cert_mem = chain,
+            .server_ssl_cert_mem_len = (unsigned)chain_size,
+            .server_ssl_private_key_mem = key,
+            .server_ssl_private_key_mem_len = (unsigned)key_size + 1, /* mbedTLS wants the NUL */
+        };
+        transport->clients_vhost = lws_create_vhost(transport->context, &info);
+    }
+    if (key) {
+        explicit_bzero(key, key_size);
+    }
+    free(chain);
+    free(key);
+    return transport->clients_vhost ? FEDGE_OK
+                                    : fedge_fail(err, FEDGE_INTERNAL,
+                                                 "the TLS port could not be set up (--log-level "
+                                                 "debug shows libwebsockets' reason)");
+}
+
+static fedge_status make_vhosts(fedge_transport *transport, fedge_error *err)
+{
+    void *loops[] = {transport->config.loop};
+    struct lws_context_creation_info info = {
+        .port = CONTEXT_PORT_NO_LISTEN,
+        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS | LWS_SERVER_OPTION_LIBEV |
+                   LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
+        .foreign_loops = loops,
+        .timeout_secs = FEDGE_HANDSHAKE_TIMEOUT_S,
+        .pt_serv_buf_size = SERVICE_BUFFER_SIZE,
+    };
+    transport->context = lws_create_context(&info);
+    if (!transport->context) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets could not be set up");
+    }
+    /* Another port number than the clients' host: by it libwebsockets looks hosts up. */
+    struct lws_context_creation_info http = {.vhost_name = "http",
+                                             .port = CONTEXT_PORT_NO_LISTEN,
+                                             .protocols = HTTP_PROTOCOLS,
+                                             .retry_and_idle_policy = &NO_PINGS};
+    transport->http_vhost = lws_create_vhost(transport->context, &http);
+    if (!transport->http_vhost) {
+        return fedge_fail(err, FEDGE_INTERNAL, "the HTTP port could not be set up");
+    }
+    return make_clients_vhost(transport, err);
+}
+
+static void watch(ev_io *watcher, int listener, fedge_transport *transport)
+{
+    ev_io_init(watcher, on_connection, listener, EV_READ);
+    watcher->data = transport;
+}
+
+fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_transport **transport,
+                                 fedge_error *err)
+{
+    fedge_transport *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
+    }
+    fresh->config = *config;
+    fresh->clients_listener = fresh->http_listener = -1;
+    fresh->started_ms = fedge_os_monotonic_ms();
+    fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
+    lws_log = config->log;
+    lws_set_log_level(LLL_ERR | LLL_WARN, log_lws);
+    fedge_status status = fresh->certificate
+                              ? FEDGE_OK
+                              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
+    if (status == FEDGE_OK) {
+        status = fedge_listener_open(&config->listen, "--listen", &fresh->clients_listener,
+                                     &fresh->clients_port, err);
+    }
+    if (status == FEDGE_OK && config->http_on) {
+        status = fedge_listener_open(&config->http, "--http", &fresh->http_listener,
+                                     &fresh->http_port, err);
+    }
+    if (status == FEDGE_OK) {
+        watch(&fresh->clients_watcher, fresh->clients_listener, fresh);
+        watch(&fresh->http_watcher, fresh->http_listener, fresh);
+        ev_prepare_init(&fresh->settle_watcher, settle);
+        fresh->settle_watcher.data = fresh;
+        status = make_vhosts(fresh, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_transport_free(fresh);
+        return status;
+    }
+    fedge_tls_on_refused(on_handshake_refused, fresh);
+    *transport = fresh;
+    return FEDGE_OK;
+}
+
+static void stop_listening(fedge_transport *transport)
+{
+    ev_io_stop(transport->config.loop, &transport->clients_watcher);
+    ev_io_stop(transport->config.loop, &transport->http_watcher);
+    fedge_listener_close(transport->clients_listener);
+    fedge_listener_close(transport->http_listener);
+    transport->clients_listener = transport->http_listener = -1;
+}
+
+void fedge_transport_free(fedge_transport *transport)
+{
+    if (!transport) {
+        return;
+    }
+    transport->ending = true;
+    stop_listening(transport);
+    ev_prepare_stop(transport->config.loop, &transport->settle_watcher);
+    if (transport->context) {
+        lws_context_destroy(transport->context);
+    }
+    fedge_tls_on_refused(NULL, NULL);
+    lws_set_log_level(0, NULL);
+    free(transport->certificate);
+    free(transport);
+}
+
+void fedge_transport_ports(const fedge_transport *transport, uint16_t *clients, uint16_t *http)
+{
+    *clients = transport->clients_port;
+    *http = transport->http_port;
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+static void listen_again(fedge_transport *transport)
+{
+    if (!transport->ending) {
+        ev_io_start(transport->config.loop, &transport->clients_watcher);
+        if (transport->http_listener >= 0) {
+            ev_io_start(transport->config.loop, &transport->http_watcher);
+        }
+    }
+    transport->out_of_files = false;
+}
+
+void fedge_transport_start(fedge_transport *transport, fedge_engine *engine)
+{
+    transport->engine = engine;
+    ev_prepare_start(transport->config.loop, &transport->settle_watcher);
+    listen_again(transport);
+}
+
+void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms)
+{
+    if (transport->out_of_files) {
+        listen_again(transport);
+    }
+    fedge_peers_tick(transport->config.peers, now_ms);
+    for (fedge_client *peer = transport->clients; peer; peer = peer->next) {
+        if (peer->conn) {
+            fedge_client_tick(peer, now_ms);
+        }
+    }
+    /* Timers that were set from outside libwebsockets' own callbacks start running now. */
+    transport->nudge = true;
+}
+
+void fedge_transport_reload(fedge_transport *transport)
+{
+    fedge_error err;
+    const fedge_log *log = transport->config.log;
+    if (fedge_peers_reload(transport->config.peers, &err) != FEDGE_OK) {
+        fedge_log_failure(log, FEDGE_LOG_ERROR, "reload-failed", &err);
+        return;
+    }
+    FEDGE_LOG(log, FEDGE_LOG_INFO, "reloaded",
+              fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)));
+    for (fedge_client *peer = transport->clients; peer; peer = peer->next) {
+        if (peer->conn &&
+            fedge_peers_keep(transport->config.peers, peer->fingerprint, &err) != FEDGE_OK) {
+            FEDGE_LOG(log, FEDGE_LOG_WARN, "client-revoked",
+                      fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
+                      fedge_log_str("name", fedge_conn_match(peer->conn)->name),
+                      fedge_log_str("reason", err.message));
+            fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0,
+                             err.message);
+        }
+    }
+}
+
+void fedge_transport_close_all(fedge_transport *transport, fedge_message_type type,
+                               fedge_reason reason, uint64_t after_ms, const char *text)
+{
+    transport->ending = true;
+    stop_listening(transport);
+    for (fedge_client *peer = transport->clients; peer; peer = peer->next) {
+        if (peer->conn) {
+            fedge_conn_close(peer->conn, type, reason, after_ms, text);
+        } else if (!peer->on_http && peer->wsi) {
+            fedge_client_drop(peer);
+        }
+    }
+}
+
+uint32_t fedge_transport_num_connections(const fedge_transport *transport)
+{
+    return transport->num_clients;
+}

@@ -1,0 +1,282 @@
+#define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "aggregator/server/transport_internal.h"
+#include "edge/core/os.h"
+
+void fedge_client_forget(fedge_client *gone)
+{
+    fedge_transport *transport = gone->transport;
+    fedge_conn_free(gone->conn, fedge_os_monotonic_ms());
+    for (fedge_client **at = &transport->drops; *at; at = &(*at)->next_drop) {
+        if (*at == gone) {
+            *at = gone->next_drop;
+            break;
+        }
+    }
+    if (transport->adopting == gone) {
+        transport->adopting = NULL;
+    }
+    *(gone->previous ? &gone->previous->next : &transport->clients) = gone->next;
+    if (gone->next) {
+        gone->next->previous = gone->previous;
+    }
+    (*(gone->on_http ? &transport->num_http : &transport->num_clients))--;
+    free(gone);
+}
+
+void fedge_client_end_conn(fedge_client *peer)
+{
+    if (!peer->conn) {
+        return;
+    }
+    char address[FEDGE_ADDRESS_TEXT];
+    const fedge_registry_match *match = fedge_conn_match(peer->conn);
+    FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_INFO, "client-disconnected",
+              fedge_log_str("device", match->device_id), fedge_log_int("client", match->index),
+              fedge_log_str("address", fedge_socket_peer(lws_get_socket_fd(peer->wsi), address)));
+    fedge_conn_free(peer->conn, fedge_os_monotonic_ms());
+    peer->conn = NULL;
+}
+
+static void want_write(void *user)
+{
+    fedge_client *peer = user;
+    lws_callback_on_writable(peer->wsi);
+}
+
+static void pause_reading(void *user, bool paused)
+{
+    fedge_client *peer = user;
+    peer->paused = paused;
+    peer->heard_ms = fedge_os_monotonic_ms();
+    lws_rx_flow_control(peer->wsi, !paused);
+    /* Bytes that are decrypted already raise no event of the socket. */
+    peer->transport->nudge = true;
+}
+
+void fedge_client_drop(fedge_client *peer)
+{
+    if (!peer->dropping) {
+        peer->dropping = true;
+        peer->next_drop = peer->transport->drops;
+        peer->transport->drops = peer;
+    }
+}
+
+static void drop(void *user)
+{
+    fedge_client_drop(user);
+}
+
+void fedge_client_adopt(fedge_transport *transport, int socket, bool on_http)
+{
+    fedge_client *peer = calloc(1, sizeof(*peer));
+    if (!peer) {
+        fedge_listener_close(socket);
+        return;
+    }
+    peer->transport = transport;
+    peer->on_http = on_http;
+    peer->heard_ms = fedge_os_monotonic_ms();
+    peer->next = transport->clients;
+    if (peer->next) {
+        peer->next->previous = peer;
+    }
+    transport->clients = peer;
+    (*(on_http ? &transport->num_http : &transport->num_clients))++;
+    lws_adopt_desc_t adoption = {.vh = on_http ? transport->http_vhost : transport->clients_vhost,
+                                 .type = on_http ? LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP
+                                                 : LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP |
+                                                       LWS_ADOPT_ALLOW_SSL,
+                                 .fd.sockfd = socket,
+                                 .opaque = peer};
+    transport->adopting = peer;
+    struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adoption);
+    if (transport->adopting == peer) {
+        transport->adopting = NULL;
+        peer->wsi = wsi;
+        if (!wsi) {
+            fedge_client_forget(peer);
+        }
+    }
+}
+
+/* Looks at the certificate: TLS has verified it, but only the registry knows whose it is. */
+static fedge_status check_certificate(fedge_client *peer, struct lws *wsi,
+                                      fedge_registry_match *match, fedge_error *err)
+{
+    fedge_transport *transport = peer->transport;
+    union lws_tls_cert_info_results *info = transport->certificate;
+    *match = (fedge_registry_match){0};
+    if (!lws_is_ssl(wsi) || lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 ||
+        !info->verified) {
+        return fedge_fail(err, FEDGE_DENIED, "no verified certificate");
+    }
+    if (lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_DER_RAW, info, FEDGE_MAX_CERTIFICATE_SIZE) !=
+        0) {
+        return fedge_fail(err, FEDGE_DENIED, "the certificate is over %u bytes",
+                          FEDGE_MAX_CERTIFICATE_SIZE);
+    }
+    return fedge_peers_admit(transport->config.peers, (const uint8_t *)info->ns.name,
+                             (size_t)info->ns.len, peer->fingerprint, match, err);
+}
+
+/* Refuses a certificate: to the log, and to the peer as HTTP 403. */
+static int refuse_certificate(fedge_client *peer, struct lws *wsi,
+                              const fedge_registry_match *match, const fedge_error *err)
+{
+    char address[FEDGE_ADDRESS_TEXT];
+    char who[FEDGE_NAME_SIZE + FEDGE_UUID_TEXT + 4] = "";
+    if (match->device_id[0]) {
+        snprintf(who, sizeof(who), "%s (%s)", match->name, match->device_id);
+    }
+    fedge_peers_refused(peer->transport->config.peers,
+                        fedge_socket_peer(lws_get_socket_fd(wsi), address), who, err->message,
+                        fedge_os_monotonic_ms());
+    return fedge_http_send_text(peer->transport, wsi, 403, err->message);
+}
+
+/* The upgrade to a websocket: the last moment before messages. */
+static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
+{
+    fedge_transport *transport = peer->transport;
+    fedge_registry_match match;
+    fedge_error err;
+    if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
+        return refuse_certificate(peer, wsi, &match, &err);
+    }
+    if (!subprotocol) { /* libwebsockets takes the first protocol then */
+        return fedge_http_send_text(transport, wsi, 400,
+                                    "the upgrade names no subprotocol: " FEDGE_SUBPROTOCOL);
+    }
+    if (transport->ending) {
+        return fedge_http_send_text(transport, wsi, 503, "shutting down");
+    }
+    uint64_t now_ms = fedge_os_monotonic_ms();
+    fedge_conn_transport callbacks = {
+        .user = peer, .want_write = want_write, .pause = pause_reading, .drop = drop};
+    peer->wsi = wsi;
+    peer->heard_ms = now_ms;
+    if (fedge_conn_new(&peer->conn, transport->engine, &match, &callbacks, transport->config.log,
+                       now_ms, &err) != FEDGE_OK) {
+        fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
+        return fedge_http_send_text(transport, wsi, 503, err.message);
+    }
+    char address[FEDGE_ADDRESS_TEXT];
+    FEDGE_LOG(transport->config.log, FEDGE_LOG_INFO, "client-connected",
+              fedge_log_str("device", match.device_id), fedge_log_int("client", match.index),
+              fedge_log_str("name", match.name),
+              fedge_log_str("address", fedge_socket_peer(lws_get_socket_fd(wsi), address)));
+    return 0;
+}
+
+static int answer_plain(fedge_client *peer, struct lws *wsi)
+{
+    fedge_registry_match match;
+    fedge_error err;
+    if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
+        return refuse_certificate(peer, wsi, &match, &err);
+    }
+    return fedge_http_send_text(peer->transport, wsi, 404,
+                                "this port speaks websockets, subprotocol " FEDGE_SUBPROTOCOL);
+}
+
+static int receive(fedge_client *peer, struct lws *wsi, const uint8_t *data, size_t size)
+{
+    if (!peer->conn) {
+        return -1;
+    }
+    peer->heard_ms = fedge_os_monotonic_ms();
+    if (lws_frame_is_binary(wsi)) {
+        bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
+        fedge_conn_receive(peer->conn, data, size, final, peer->heard_ms);
+    } else if (!peer->text_refused) {
+        peer->text_refused = true;
+        fedge_conn_receive_text(peer->conn);
+    }
+    return 0;
+}
+
+/* One frame per call, so that a pending one is never mixed with another. */
+static int write_next(fedge_client *peer, struct lws *wsi)
+{
+    uint8_t *out = peer->transport->out + LWS_PRE;
+    if (!peer->conn) {
+        return -1;
+    }
+    if (peer->ping_due) {
+        peer->ping_due = false;
+        if (lws_write(wsi, out, 0, LWS_WRITE_PING) < 0) {
+            return -1;
+        }
+    } else {
+        size_t size = fedge_conn_next_frame(peer->conn, out);
+        if (size > 0 && lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size) {
+            return -1;
+        }
+    }
+    if (fedge_conn_should_close(peer->conn)) {
+        lws_close_reason(wsi, LWS_CLOSE_STATUS_NORMAL, NULL, 0);
+        return -1;
+    }
+    if (fedge_conn_has_frames(peer->conn)) {
+        lws_callback_on_writable(wsi);
+    }
+    return 0;
+}
+
+void fedge_client_tick(fedge_client *peer, uint64_t now_ms)
+{
+    fedge_conn_tick(peer->conn, now_ms);
+    if (peer->paused || peer->dropping || now_ms < peer->heard_ms + FEDGE_PING_AFTER_MS) {
+        return;
+    }
+    if (now_ms >= peer->heard_ms + FEDGE_SILENT_TIMEOUT_MS) {
+        FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_WARN, "client-silent",
+                  fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
+                  fedge_log_num("seconds", (double)(now_ms - peer->heard_ms) / 1000.0));
+        fedge_client_drop(peer);
+    } else if (now_ms >= peer->pinged_ms + FEDGE_PING_AFTER_MS) {
+        peer->pinged_ms = now_ms;
+        peer->ping_due = true;
+        want_write(peer);
+    }
+}
+
+int fedge_client_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                          size_t size)
+{
+    (void)user;
+    fedge_client *peer = lws_get_opaque_user_data(wsi);
+    switch ((int)reason) {
+    case LWS_CALLBACK_HTTP:
+        return peer ? answer_plain(peer, wsi) : -1;
+    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+        return peer ? admit(peer, wsi, in) : -1;
+    case LWS_CALLBACK_RECEIVE:
+        return peer ? receive(peer, wsi, in, size) : -1;
+    case LWS_CALLBACK_RECEIVE_PONG:
+        if (peer) {
+            peer->heard_ms = fedge_os_monotonic_ms();
+        }
+        return 0;
+    case LWS_CALLBACK_SERVER_WRITEABLE:
+        return peer ? write_next(peer, wsi) : -1;
+    case LWS_CALLBACK_CLOSED:
+        if (peer) {
+            fedge_client_end_conn(peer);
+        }
+        return 0;
+    case LWS_CALLBACK_WSI_DESTROY:
+        if (peer) {
+            lws_set_opaque_user_data(wsi, NULL);
+            fedge_client_forget(peer);
+        }
+        return 0;
+    default:
+        return 0;
+    }
+}

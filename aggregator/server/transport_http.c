@@ -1,0 +1,101 @@
+#define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
+
+#include <stdio.h>
+
+#include "aggregator/server/transport_internal.h"
+#include "edge/core/os.h"
+
+/* Answers a request, or an upgrade that is refused, and closes. Returns what the callback returns.
+ */
+static int send_answer(fedge_transport *transport, struct lws *wsi, bool head, unsigned status,
+                       const char *type, const char *body, size_t size)
+{
+    static const struct {
+        unsigned status;
+        const char *text;
+    } TEXTS[] = {{200, "OK"},
+                 {400, "Bad Request"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"}};
+    const char *text = "Service Unavailable";
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
+        if (TEXTS[i].status == status) {
+            text = TEXTS[i].text;
+        }
+    }
+    char *out = (char *)transport->out + LWS_PRE;
+    int used = snprintf(out, FEDGE_MESSAGE_MAX_SIZE,
+                        "HTTP/1.1 %u %s\r\n"
+                        "Content-Type: %s\r\n"
+                        "Content-Length: %zu\r\n"
+                        "%s"
+                        "Connection: close\r\n\r\n"
+                        "%.*s",
+                        status, text, type, size, status == 405 ? "Allow: GET, HEAD\r\n" : "",
+                        head ? 0 : (int)size, body);
+    lws_write(wsi, (unsigned char *)out, (size_t)used, LWS_WRITE_HTTP_HEADERS);
+    return -1;
+}
+
+int fedge_http_send_text(fedge_transport *transport, struct lws *wsi, unsigned status,
+                         const char *text)
+{
+    char line[FEDGE_ERROR_MESSAGE_SIZE + 2];
+    int size = snprintf(line, sizeof(line), "%s\n", text);
+    return send_answer(transport, wsi, false, status, "text/plain; charset=utf-8", line,
+                       (size_t)size);
+}
+
+static void gather_facts(fedge_transport *transport)
+{
+    fedge_http_facts *facts = &transport->facts;
+    fedge_engine_get_status(transport->engine, &facts->engine);
+    facts->connections = transport->num_clients;
+    facts->devices = fedge_peers_num_devices(transport->config.peers);
+    facts->connections_refused = fedge_peers_num_refused(transport->config.peers);
+    facts->uptime_seconds = (double)(fedge_os_monotonic_ms() - transport->started_ms) / 1000.0;
+    facts->cpu_seconds = fedge_os_cpu_seconds();
+    facts->resident_bytes = fedge_os_resident_bytes();
+}
+
+static int answer_http(fedge_client *peer, struct lws *wsi, const char *uri, size_t uri_size)
+{
+    fedge_transport *transport = peer->transport;
+    char path[32];
+    snprintf(path, sizeof(path), "%.*s", uri_size < 1024 ? (int)uri_size : 0, uri);
+    char *unused = NULL;
+    int unused_size = 0;
+    int method = lws_http_get_uri_and_method(wsi, &unused, &unused_size);
+    bool head = method == LWSHUMETH_HEAD;
+    gather_facts(transport);
+    fedge_http_answer *answer = &transport->answer;
+    fedge_error err;
+    if (fedge_http_answer_make(head || method == LWSHUMETH_GET, path, &transport->facts, answer,
+                               &err) != FEDGE_OK) {
+        return fedge_http_send_text(transport, wsi, 503, err.message);
+    }
+    return send_answer(transport, wsi, head, answer->status, answer->type, answer->body,
+                       answer->size);
+}
+
+int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                        size_t size)
+{
+    (void)user;
+    fedge_client *peer = lws_get_opaque_user_data(wsi);
+    switch ((int)reason) {
+    case LWS_CALLBACK_HTTP:
+        return peer ? answer_http(peer, wsi, in, size) : -1;
+    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+        return -1; /* no websockets here */
+    case LWS_CALLBACK_WSI_DESTROY:
+        if (peer) {
+            lws_set_opaque_user_data(wsi, NULL);
+            fedge_client_forget(peer);
+        }
+        return 0;
+    default:
+        return 0;
+    }
+}
