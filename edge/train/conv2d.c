@@ -137,13 +137,16 @@ static void list_row(const fedge_layer_context *context, const fedge_stage *stag
     const size_t channels = stage->out.channels, stride = stage->out.padded_channels;
     uint32_t *counts = context->scratch.entry_counts;
     for (size_t p = 0; p < pixels; p++) {
+        float *restrict bias = context->scratch.bias_gradient;
+        for (size_t c = 0; c < channels; c++) {
+            bias[c] += g[p * stride + c];
+        }
         fedge_grad_entry *end = context->scratch.entries;
         for (size_t c = 0; c < channels; c++, end += capacity) {
             const uint32_t place = argmax == NULL ? 0 : places[argmax[p * stride + c]];
             const float value = g[p * stride + c];
             end[counts[c]] = (fedge_grad_entry){first + place, value};
             counts[c] += value != 0.0f; /* NaN counts */
-            context->scratch.bias_gradient[c] += value;
         }
         first += step;
     }

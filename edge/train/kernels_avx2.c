@@ -28,9 +28,7 @@ static inline __m256i first_lanes(size_t n)
 #define splat(x) _mm256_set1_ps(x)
 #define splat_int(i) _mm256_set1_epi32(i)
 #define mul_add(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define mul(a, b) _mm256_mul_ps(a, b)
 #define add(a, b) _mm256_add_ps(a, b)
-#define sub(a, b) _mm256_sub_ps(a, b)
 
 /* The second operand wins when one is NaN. */
 #define max_propagating(a, b) _mm256_max_ps(a, b)

@@ -23,9 +23,7 @@ typedef __m512i vec_int;
 #define splat(x) _mm512_set1_ps(x)
 #define splat_int(i) _mm512_set1_epi32(i)
 #define mul_add(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define mul(a, b) _mm512_mul_ps(a, b)
 #define add(a, b) _mm512_add_ps(a, b)
-#define sub(a, b) _mm512_sub_ps(a, b)
 
 /* The second operand wins when one is NaN. */
 #define max_propagating(a, b) _mm512_max_ps(a, b)

@@ -185,34 +185,52 @@ typedef struct block_args {
     float *dx;
 } block_args;
 
+INLINE void weight_entry(const int segments, const int vectors, const fedge_grad_entry *entry,
+                         const float *const x[MAX_SEGMENTS], vec acc[MAX_SEGMENTS][MAX_VECTORS])
+{
+    const size_t offset = entry->offset;
+    const vec g = splat(entry->value);
+    UNROLL
+    for (int s = 0; s < segments; s++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            acc[s][v] = mul_add(g, load(x[s] + offset + v * LANES), acc[s][v]);
+        }
+    }
+}
+
+/* Small blocks keep two sums, of even and of odd entries, so that one addition need not wait for
+ * the one before. */
 INLINE void weight_block(const int segments, const int vectors, const block_args *args)
 {
-    vec acc[MAX_SEGMENTS][MAX_VECTORS];
+    const uint32_t ways = segments * vectors < 8 ? 2 : 1;
+    vec acc[2][MAX_SEGMENTS][MAX_VECTORS];
     const float *x[MAX_SEGMENTS];
     UNROLL
     for (int s = 0; s < segments; s++) {
         x[s] = args->x + args->offsets[s];
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            acc[s][v] = load(args->dw + (size_t)s * args->segment_stride + v * LANES);
+            acc[0][s][v] = load(args->dw + (size_t)s * args->segment_stride + v * LANES);
+            acc[1][s][v] = splat(0.0f);
         }
     }
-    for (uint32_t i = 0; i < args->n; i++) {
-        const size_t offset = args->list[i].offset;
-        const vec g = splat(args->list[i].value);
+    uint32_t i = 0;
+    for (; i + ways <= args->n; i += ways) {
         UNROLL
-        for (int s = 0; s < segments; s++) {
-            UNROLL
-            for (int v = 0; v < vectors; v++) {
-                acc[s][v] = mul_add(g, load(x[s] + offset + v * LANES), acc[s][v]);
-            }
+        for (uint32_t way = 0; way < ways; way++) {
+            weight_entry(segments, vectors, &args->list[i + way], x, acc[way]);
         }
+    }
+    if (i < args->n) {
+        weight_entry(segments, vectors, &args->list[i], x, acc[0]);
     }
     UNROLL
     for (int s = 0; s < segments; s++) {
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            store(args->dw + (size_t)s * args->segment_stride + v * LANES, acc[s][v]);
+            store(args->dw + (size_t)s * args->segment_stride + v * LANES,
+                  ways == 2 ? add(acc[0][s][v], acc[1][s][v]) : acc[0][s][v]);
         }
     }
 }

@@ -138,6 +138,7 @@ typedef struct step_args {
     size_t batch, dy_stride, x_stride;
     float *w, *v; /* (outputs, …) */
     size_t w_stride, columns;
+    size_t ahead; /* floats to the same columns of the next block, fetched meanwhile; 0: none */
     const fedge_sgd *sgd;
 } step_args;
 
@@ -171,19 +172,26 @@ INLINE void step_tile(const int outputs, const int vectors, const bool partial,
         x += args->x_stride;
     }
     const vec decay = splat(args->sgd->weight_decay), momentum = splat(args->sgd->momentum);
-    const vec rate = splat(args->sgd->learning_rate);
+    const vec minus_rate = splat(-args->sgd->learning_rate);
+    const bool decays = args->sgd->weight_decay != 0.0f;
     UNROLL
     for (int o = 0; o < outputs; o++) {
         UNROLL
         for (int v = 0; v < vectors; v++) {
             const size_t at = (size_t)o * args->w_stride + (size_t)v * LANES;
             const vec w = load_some(args->w + at, partial, args->columns);
-            vec g = add(acc[o][v], mul(decay, w));
+            vec g = acc[o][v];
+            if (args->ahead != 0) {
+                __builtin_prefetch(args->w + at + args->ahead, 1, 2);
+            }
+            if (decays) {
+                g = mul_add(decay, w, g);
+            }
             if (args->v != NULL) {
-                g = add(mul(momentum, load_some(args->v + at, partial, args->columns)), g);
+                g = mul_add(momentum, load_some(args->v + at, partial, args->columns), g);
                 store_some(args->v + at, g, partial, args->columns);
             }
-            store_some(args->w + at, sub(w, mul(rate, g)), partial, args->columns);
+            store_some(args->w + at, mul_add(minus_rate, g, w), partial, args->columns);
         }
     }
 }
@@ -255,6 +263,8 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
     const size_t in = shape->in, out = shape->out, batch = shape->batch;
     const size_t fit = BLOCK_FLOATS / out / (2 * LANES) * (2 * LANES);
     const size_t block = fit < 2 * LANES ? 2 * LANES : fit;
+    const bool fetch =
+        in * out > 4 * BLOCK_FLOATS; /* smaller weights stay in L2 from step to step */
     for (size_t begin = 0; begin < in; begin += block) {
         const size_t end = in - begin < block ? in : begin + block;
         int kind = 0;
@@ -283,6 +293,7 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
                                    .v = v == NULL ? NULL : v + k,
                                    .w_stride = in,
                                    .columns = width,
+                                   .ahead = fetch && in - k >= block + width ? block : 0,
                                    .sgd = sgd},
                        kind);
         }
