@@ -56,7 +56,7 @@ static const fedge_json_field STRATEGY[] = {
 };
 
 static const fedge_json_field TEST_SET[] = {
-    {"values", "images", FEDGE_JSON_TEXT, REQUIRED, AT(fedge_test_set, images), .min = 1},
+    {"values", NULL, FEDGE_JSON_TEXT, REQUIRED, AT(fedge_test_set, images), .min = 1},
     {.key = "labels", .kind = FEDGE_JSON_TEXT, AT(fedge_test_set, labels)},
     FEDGE_JSON_END,
 };

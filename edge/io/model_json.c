@@ -185,7 +185,7 @@ static const fedge_json_field LOSS[] = {
 };
 
 const fedge_json_field fedge_model_fields[] = {
-    {"input-shape", "input_shape", FEDGE_JSON_U32, REQUIRED | FEDGE_JSON_LIST,
+    {"input-shape", NULL, FEDGE_JSON_U32, REQUIRED | FEDGE_JSON_LIST,
      FEDGE_JSON_ARRAY(fedge_plan, model.input_shape, model.input_rank), .min_count = 1, .min = 1,
      .max = UINT32_MAX},
     {.key = "layers",

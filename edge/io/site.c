@@ -38,8 +38,7 @@ static fedge_status read_partition(const fedge_json *json, const cJSON *node, vo
 }
 
 const fedge_json_field fedge_site_data_fields[] = {
-    {"values", "images", FEDGE_JSON_TEXT, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values),
-     .min = 1},
+    {"values", NULL, FEDGE_JSON_TEXT, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values), .min = 1},
     {.key = "labels", .kind = FEDGE_JSON_TEXT, AT(fedge_site_data, labels)},
     {"validation-fraction", "validation_fraction", FEDGE_JSON_F64,
      AT(fedge_site_data, validation_fraction), .min = 0, .max = 0.9},
