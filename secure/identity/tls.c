@@ -241,6 +241,12 @@ static const char *last_alert(const mbedtls_ssl_context *ssl)
     return message != NULL ? alert_text(message[1]) : NULL;
 }
 
+/* mbedTLS's TLS 1.3 encrypts an alert about a certificate with the handshake's keys where its peer
+ * already expects the application's, so the reason does not arrive: its authentication fails. */
+#define BROKEN_OFF                                                                                 \
+    "the peer broke off at the end of the handshake, most likely because it refused this side's "  \
+    "certificate; its own log says why"
+
 static void report_failure(const mbedtls_ssl_context *ssl, int code)
 {
     char text[160];
@@ -257,6 +263,8 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
         reason = "no TLS 1.3";
     else if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
         reason = last_alert(ssl);
+    else if (code == MBEDTLS_ERR_SSL_INVALID_MAC)
+        reason = BROKEN_OFF;
     if (reason == NULL) {
         mbedtls_strerror(code, text, sizeof text);
         reason = text;
@@ -422,14 +430,16 @@ WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 }
 
 /* In TLS 1.3 a server judges the client's certificate after the client's handshake is over, so the
- * refusal reaches a client as an alert in place of the first data. */
+ * refusal reaches a client in place of the first data. */
 WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
     int code = __real_mbedtls_ssl_read(ssl, out, size);
-    if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE) {
-        const char *reason = last_alert(ssl);
-        if (reason != NULL)
-            report(ssl, "", reason);
-    }
+    const char *reason = NULL;
+    if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
+        reason = last_alert(ssl);
+    else if (code == MBEDTLS_ERR_SSL_INVALID_MAC)
+        reason = BROKEN_OFF;
+    if (reason != NULL)
+        report(ssl, "", reason);
     return code;
 }

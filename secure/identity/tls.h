@@ -41,8 +41,9 @@ void fedge_tls_reset(void);
 
 /* Called on the service thread when a handshake fails for another reason than a lost connection:
  * [reason] says why ("expired", "not signed by a trusted root", "no certificate", …), [subject] who
- * the peer claims to be ("" without a certificate). Also called, as a client, when the server's
- * alert says that it refused this side's certificate. One handler per process; NULL removes it. */
+ * the peer claims to be ("" without a certificate). Also called when the peer has refused this
+ * side: between two of fedge's own programs the reason then stands in the peer's log only, and
+ * [reason] says so. One handler per process; NULL removes it. */
 typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
 

@@ -1,0 +1,392 @@
+/* Handshakes over loopback sockets with mbedTLS driven as libwebsockets drives it: step by step,
+ * and with the settings that libwebsockets would make (optional client certificate, TLS 1.2, the
+ * first root only). What the wraps make of them is what is tested. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+#include <mbedtls/net_sockets.h>
+#include <mbedtls/ssl.h>
+
+#include "edge/core/os.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/tls.h"
+#include "tests/secure/identity/forge.h"
+
+#define DIR "test_tls.tmp"
+#define MAX_STEPS 20000       /* of a millisecond at most */
+#define LIBWEBSOCKETS_MINOR 3 /* TLS 1.2, as it would set it */
+
+static fedge_error err;
+
+/* What the handler was told last, by side: 0 server, 1 client. */
+static struct {
+    int side;
+    unsigned count[2];
+    char subject[2][256];
+    char reason[2][512];
+    int socket;
+} told;
+
+static void on_refused(void *user, const char *subject, const char *reason)
+{
+    (void)user;
+    snprintf(told.subject[told.side], sizeof told.subject[0], "%s", subject);
+    snprintf(told.reason[told.side], sizeof told.reason[0], "%s", reason);
+    told.count[told.side]++;
+    told.socket = fedge_tls_refused_socket();
+}
+
+/* One side of a connection. */
+typedef struct side {
+    mbedtls_ssl_config conf;
+    mbedtls_ssl_context ssl;
+    mbedtls_x509_crt chain;
+    mbedtls_x509_crt root;
+    mbedtls_pk_context key;
+    mbedtls_net_context net;
+    bool done, failed;
+} side;
+
+static void side_init(side *one, int endpoint, const char *identity, const char *root)
+{
+    memset(one, 0, sizeof *one);
+    mbedtls_ssl_config_init(&one->conf);
+    mbedtls_ssl_init(&one->ssl);
+    mbedtls_x509_crt_init(&one->chain);
+    mbedtls_x509_crt_init(&one->root);
+    mbedtls_pk_init(&one->key);
+    mbedtls_net_init(&one->net);
+    char *root_pem = forge_read(root, "root.pem");
+    assert_int_equal(fedge_x509_parse_chain(root_pem, root, &one->root, &err), FEDGE_OK);
+    free(root_pem);
+    mbedtls_ssl_set_verify(&one->ssl, NULL, NULL);
+    assert_int_equal(mbedtls_ssl_config_defaults(&one->conf, endpoint, MBEDTLS_SSL_TRANSPORT_STREAM,
+                                                 MBEDTLS_SSL_PRESET_DEFAULT),
+                     0);
+    mbedtls_ssl_conf_max_version(&one->conf, MBEDTLS_SSL_MAJOR_VERSION_3, LIBWEBSOCKETS_MINOR);
+    mbedtls_ssl_conf_min_version(&one->conf, MBEDTLS_SSL_MAJOR_VERSION_3, LIBWEBSOCKETS_MINOR);
+    mbedtls_ssl_conf_rng(&one->conf, fedge_x509_random, NULL);
+    mbedtls_ssl_conf_authmode(&one->conf, MBEDTLS_SSL_VERIFY_OPTIONAL);
+    mbedtls_ssl_conf_ca_chain(&one->conf, &one->root, NULL);
+    if (identity != NULL) {
+        char *pem = forge_read(identity, "chain.pem");
+        char *key = forge_read(identity, "key.pem");
+        assert_int_equal(fedge_x509_parse_chain(pem, identity, &one->chain, &err), FEDGE_OK);
+        assert_int_equal(mbedtls_pk_parse_key(&one->key, (const unsigned char *)key,
+                                              strlen(key) + 1, NULL, 0, fedge_x509_random, NULL),
+                         0);
+        free(pem);
+        free(key);
+        for (int i = 0; i < 3; i++) /* before every step, as libwebsockets does */
+            assert_int_equal(mbedtls_ssl_conf_own_cert(&one->conf, &one->chain, &one->key), 0);
+    }
+    assert_int_equal(mbedtls_ssl_setup(&one->ssl, &one->conf), 0);
+    mbedtls_ssl_set_bio(&one->ssl, &one->net, mbedtls_net_send, mbedtls_net_recv, NULL);
+}
+
+static void side_fini(side *one)
+{
+    mbedtls_net_free(&one->net);
+    mbedtls_ssl_free(&one->ssl);
+    mbedtls_ssl_config_free(&one->conf);
+    mbedtls_x509_crt_free(&one->chain);
+    mbedtls_x509_crt_free(&one->root);
+    mbedtls_pk_free(&one->key);
+}
+
+static void connect_sockets(side *server, side *client)
+{
+    mbedtls_net_context listener;
+    struct sockaddr_in address;
+    socklen_t size = sizeof address;
+    char port[16];
+    mbedtls_net_init(&listener);
+    assert_int_equal(mbedtls_net_bind(&listener, "127.0.0.1", "0", MBEDTLS_NET_PROTO_TCP), 0);
+    assert_int_equal(getsockname(listener.fd, (struct sockaddr *)&address, &size), 0);
+    snprintf(port, sizeof port, "%u", ntohs(address.sin_port));
+    assert_int_equal(mbedtls_net_connect(&client->net, "127.0.0.1", port, MBEDTLS_NET_PROTO_TCP),
+                     0);
+    assert_int_equal(mbedtls_net_accept(&listener, &server->net, NULL, 0, NULL), 0);
+    mbedtls_net_free(&listener);
+    assert_int_equal(mbedtls_net_set_nonblock(&server->net), 0);
+    assert_int_equal(mbedtls_net_set_nonblock(&client->net), 0);
+}
+
+static bool wants(int code)
+{
+    return code == MBEDTLS_ERR_SSL_WANT_READ || code == MBEDTLS_ERR_SSL_WANT_WRITE;
+}
+
+/* A step of the handshake; after it, one byte is passed from client to server. */
+static void advance(side *one, bool is_client)
+{
+    unsigned char byte = 'x';
+    int code;
+    told.side = is_client;
+    if (one->ssl.MBEDTLS_PRIVATE(state) != MBEDTLS_SSL_HANDSHAKE_OVER)
+        code = mbedtls_ssl_handshake_step(&one->ssl);
+    else if (is_client)
+        code = mbedtls_ssl_write(&one->ssl, &byte, 1);
+    else
+        code = mbedtls_ssl_read(&one->ssl, &byte, 1);
+    if (code == 1)
+        one->done = true;
+    else if (code != 0 && !wants(code))
+        one->failed = true;
+}
+
+/* The server's decision: whether it has received the client's byte. */
+static bool handshake(side *server, side *client)
+{
+    memset(&told, 0, sizeof told);
+    connect_sockets(server, client);
+    for (int i = 0; i < MAX_STEPS && !server->done && !server->failed; i++) {
+        if (!client->done && !client->failed)
+            advance(client, true);
+        if (client->failed)
+            mbedtls_net_free(&client->net);
+        advance(server, false);
+        /* Loopback may take a moment; waiting costs no more than that. */
+        if (!server->done && !server->failed)
+            mbedtls_net_poll(&server->net, MBEDTLS_NET_POLL_READ, 1);
+    }
+    assert_true(server->done || server->failed);
+    return server->done;
+}
+
+/* Handshake of a server with [DIR/server] and a client with [identity] (NULL: none). */
+static bool accepts(const char *identity, const char *host)
+{
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, identity, DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, host), 0);
+    bool accepted = handshake(&server, &client);
+    if (accepted) {
+        assert_string_equal(mbedtls_ssl_get_version(&server.ssl), "TLSv1.3");
+        assert_string_equal(mbedtls_ssl_get_ciphersuite(&server.ssl),
+                            "TLS1-3-CHACHA20-POLY1305-SHA256");
+        assert_int_equal(told.count[0] + told.count[1], 0);
+    }
+    side_fini(&server);
+    side_fini(&client);
+    return accepted;
+}
+
+static void expect_refused(const char *identity, const char *subject, const char *reason)
+{
+    assert_false(accepts(identity, "localhost"));
+    assert_int_equal(told.count[0], 1);
+    assert_string_equal(told.subject[0], subject);
+    if (strstr(told.reason[0], reason) == NULL)
+        fail_msg("'%s' is not in: %s", reason, told.reason[0]);
+    assert_true(told.socket >= 0);
+    assert_int_equal(fedge_tls_refused_socket(), -1);
+}
+
+static void set_roots(const char *first, const char *second)
+{
+    char *one = forge_read(first, "root.pem");
+    char *two = second != NULL ? forge_read(second, "root.pem") : NULL;
+    char both[16384];
+    snprintf(both, sizeof both, "%s%s", one, two != NULL ? two : "");
+    assert_int_equal(fedge_tls_set_roots(both, &err), FEDGE_OK);
+    free(one);
+    free(two);
+}
+
+static int group_set_up(void **state)
+{
+    (void)state;
+    forge_ca(DIR "/ca");
+    forge_ca(DIR "/next");
+    forge_identity(DIR "/server", DIR "/ca", FEDGE_ROLE_SERVER, FORGE_OTHER_ID, "hub");
+    forge_identity(DIR "/device", DIR "/ca", FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
+    forge_identity(DIR "/operator", DIR "/ca", FEDGE_ROLE_OPERATOR, FORGE_ID, "ops");
+    forge_identity(DIR "/foreign", DIR "/next", FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
+    forge_identity(DIR "/next-server", DIR "/next", FEDGE_ROLE_SERVER, FORGE_OTHER_ID, "hub2");
+    return 0;
+}
+
+static int group_tear_down(void **state)
+{
+    (void)state;
+    return fedge_os_remove_tree(DIR, NULL) == FEDGE_OK ? 0 : -1;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    fedge_tls_reset();
+    fedge_tls_set_min_time(0);
+    fedge_tls_on_refused(on_refused, NULL);
+    return 0;
+}
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_true(accepts(DIR "/device", "127.0.0.1"));
+    assert_true(accepts(DIR "/operator", "localhost"));
+}
+
+static void test_refused_clients(void **state)
+{
+    (void)state;
+    static const char *const uris[] = {"urn:fedge:device:" FORGE_ID, "urn:fedge:role:device"};
+    forge_leaf leaf = {
+        .cn = "pi-4", .uris = {uris[0], uris[1]}, .usage = 1, .from_days = -9, .to_days = -1};
+    expect_refused(NULL, "", "no certificate");
+    expect_refused(DIR "/foreign", "CN=pi-4", "not signed by a trusted root");
+    expect_refused(DIR "/server", "CN=hub", "role server cannot be a client");
+    forge_certificate(DIR "/forged", DIR "/ca", &leaf);
+    expect_refused(DIR "/forged", "CN=pi-4", "expired");
+    leaf.from_days = 2;
+    leaf.to_days = 9;
+    forge_certificate(DIR "/forged", DIR "/ca", &leaf);
+    expect_refused(DIR "/forged", "CN=pi-4", "not valid yet");
+    leaf.from_days = -1;
+    leaf.usage = 0;
+    forge_certificate(DIR "/forged", DIR "/ca", &leaf);
+    expect_refused(DIR "/forged", "CN=pi-4", "no extended key usage");
+    leaf.usage = 1;
+    leaf.uris[0] = NULL; /* only the common name is copied */
+    forge_certificate(DIR "/forged", DIR "/ca", &leaf);
+    expect_refused(DIR "/forged", "CN=pi-4", "names no device");
+}
+
+/* The client's side of refusals. */
+static void refuse_server(const char *server_identity, const char *host, const char *reason)
+{
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, server_identity, DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, host), 0);
+    assert_false(handshake(&server, &client));
+    assert_true(client.failed);
+    assert_int_equal(told.count[1], 1);
+    if (strstr(told.reason[1], reason) == NULL)
+        fail_msg("'%s' is not in: %s", reason, told.reason[1]);
+    side_fini(&server);
+    side_fini(&client);
+}
+
+static void test_refused_servers(void **state)
+{
+    (void)state;
+    refuse_server(DIR "/next-server", "localhost", "not signed by a trusted root");
+    refuse_server(DIR "/server", "example.org", "host name");
+    refuse_server(DIR "/server", "127.0.0.2", "host name");
+    forge_leaf leaf = {.cn = "localhost",
+                       .uris = {"urn:fedge:device:" FORGE_ID, "urn:fedge:role:device"},
+                       .usage = 2,
+                       .from_days = -1,
+                       .to_days = 9};
+    forge_certificate(DIR "/forged", DIR "/ca", &leaf); /* a device that plays the server */
+    refuse_server(DIR "/forged", "localhost", "not clientAuth, which role device needs");
+}
+
+static void test_old_protocol(void **state)
+{
+    (void)state;
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    static const int suites[] = {MBEDTLS_TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, 0};
+    mbedtls_ssl_conf_min_tls_version(&client.conf, MBEDTLS_SSL_VERSION_TLS1_2);
+    mbedtls_ssl_conf_max_tls_version(&client.conf, MBEDTLS_SSL_VERSION_TLS1_2);
+    mbedtls_ssl_conf_ciphersuites(&client.conf, suites);
+    assert_false(handshake(&server, &client));
+    assert_int_equal(told.count[0], 1);
+    assert_string_equal(told.subject[0], "");
+    side_fini(&server);
+    side_fini(&client);
+}
+
+/* Two roots at once, whatever libwebsockets was given; then only the next one. */
+static void test_rollover(void **state)
+{
+    (void)state;
+    expect_refused(DIR "/foreign", "CN=pi-4", "not signed by a trusted root");
+    set_roots(DIR "/ca", DIR "/next");
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_true(accepts(DIR "/foreign", "localhost"));
+    set_roots(DIR "/next", DIR "/ca");
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_true(accepts(DIR "/foreign", "localhost"));
+    set_roots(DIR "/next", NULL);
+    assert_false(accepts(DIR "/device", "localhost")); /* the client refuses the old server */
+    assert_string_equal(told.reason[1], "not signed by a trusted root");
+    assert_int_equal(fedge_tls_set_roots("nonsense", &err), FEDGE_CORRUPT);
+    assert_false(accepts(DIR "/device", "localhost"));
+}
+
+/* A server's identity is replaced for new connections, and its whole chain is presented though the
+ * configuration knows the first certificate only. */
+static void test_server_identity(void **state)
+{
+    (void)state;
+    fedge_identity *identity = NULL;
+    set_roots(DIR "/ca", DIR "/next");
+    assert_int_equal(fedge_identity_load(DIR "/next-server", FEDGE_ROLE_SERVER, 0, &identity, &err),
+                     FEDGE_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
+    fedge_identity_free(identity);
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    assert_true(handshake(&server, &client));
+    char subject[256];
+    fedge_x509_subject(&mbedtls_ssl_get_peer_cert(&client.ssl)->subject, subject, sizeof subject);
+    assert_string_equal(subject, "CN=hub2");
+    side_fini(&server);
+    side_fini(&client);
+}
+
+/* Validity is judged by certificate time, which never runs behind what was set. */
+static void test_time(void **state)
+{
+    (void)state;
+    uint64_t now_ms = fedge_os_unix_ms();
+    assert_true(fedge_tls_now_ms() >= now_ms);
+    fedge_tls_set_min_time(now_ms + 366 * FEDGE_DAY_MS);
+    assert_true(fedge_tls_now_ms() >= now_ms + 366 * FEDGE_DAY_MS);
+    assert_false(accepts(DIR "/device", "localhost"));
+    assert_string_equal(told.reason[1], "expired");
+    fedge_tls_set_min_time(1);
+    assert_true(fedge_tls_now_ms() >= now_ms);
+    assert_true(accepts(DIR "/device", "localhost"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_accepted, set_up),
+        cmocka_unit_test_setup(test_refused_clients, set_up),
+        cmocka_unit_test_setup(test_refused_servers, set_up),
+        cmocka_unit_test_setup(test_old_protocol, set_up),
+        cmocka_unit_test_setup(test_rollover, set_up),
+        cmocka_unit_test_setup(test_server_identity, set_up),
+        cmocka_unit_test_setup(test_time, set_up),
+    };
+    int failures = cmocka_run_group_tests(tests, group_set_up, group_tear_down);
+    fedge_tls_reset();
+    return failures;
+}
