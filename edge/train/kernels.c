@@ -11,6 +11,10 @@ const fedge_kernels *fedge_kernels_choose(unsigned cpu_features)
     if (cpu_features & FEDGE_CPU_AVX2) {
         return &fedge_kernels_avx2;
     }
+#elif defined(__aarch64__)
+    if (cpu_features & FEDGE_CPU_NEON) {
+        return &fedge_kernels_neon;
+    }
 #else
     (void)cpu_features;
 #endif

@@ -94,6 +94,8 @@ extern const fedge_kernels fedge_kernels_scalar;
 #if defined(__x86_64__)
 extern const fedge_kernels fedge_kernels_avx2;
 extern const fedge_kernels fedge_kernels_avx512;
+#elif defined(__aarch64__)
+extern const fedge_kernels fedge_kernels_neon;
 #endif
 
 /* The best table for a CPU with these FEDGE_CPU_ features. */

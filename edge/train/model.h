@@ -123,8 +123,8 @@ size_t fedge_model_num_values(const fedge_model *model);
 size_t fedge_model_example_size(const fedge_model *model);
 uint32_t fedge_model_max_batch(const fedge_model *model);
 
-/* The kernels this model runs on: "avx512", "avx2" or "scalar". Equal inputs give equal bits on
- * equal kernels. Static storage. */
+/* The kernels this model runs on: "avx512", "avx2", "neon" or "scalar". Equal inputs give equal
+ * bits on equal kernels. Static storage. */
 const char *fedge_model_kernels(const fedge_model *model);
 
 /* Clears the velocities (the start of a client's round). */

@@ -339,7 +339,7 @@ unsigned kernel_levels(unsigned disabled[MAX_LEVELS])
     if (features & FEDGE_CPU_AVX2) {
         disabled[n++] = FEDGE_CPU_AVX512;
     }
-    if (features & FEDGE_CPU_AVX512) {
+    if (features & (FEDGE_CPU_AVX512 | FEDGE_CPU_NEON)) {
         disabled[n++] = 0;
     }
     return n;

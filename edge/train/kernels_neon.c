@@ -1,0 +1,76 @@
+/* NEON on 64-bit ARM, where every CPU has it: 4 lanes, 32 registers. */
+#include "edge/train/kernels.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+#define LANES 4
+#define TILE_ROWS 14
+#define MAX_SEGMENTS 3
+#define MAX_VECTORS 8
+#define DOT_ROWS 6
+#define STEP_ROWS 8
+#define KERNELS_SYMBOL fedge_kernels_neon
+#define KERNELS_NAME "neon"
+
+typedef float32x4_t vec;
+typedef int32x4_t vec_int;
+
+#define load(p) vld1q_f32(p)
+#define store(p, v) vst1q_f32(p, v)
+#define splat(x) vdupq_n_f32(x)
+#define splat_int(i) vdupq_n_s32(i)
+#define mul_add(a, b, c) vfmaq_f32(c, a, b)
+#define add(a, b) vaddq_f32(a, b)
+
+static inline vec load_first(const float *p, size_t n)
+{
+    vec v = vld1q_lane_f32(p, vdupq_n_f32(0.0f), 0);
+    v = n > 1 ? vld1q_lane_f32(p + 1, v, 1) : v;
+    return n > 2 ? vld1q_lane_f32(p + 2, v, 2) : v;
+}
+
+static inline void store_first(float *p, vec v, size_t n)
+{
+    vst1q_lane_f32(p, v, 0);
+    if (n > 1) {
+        vst1q_lane_f32(p + 1, v, 1);
+    }
+    if (n > 2) {
+        vst1q_lane_f32(p + 2, v, 2);
+    }
+}
+
+/* fmax of the instruction set returns the NaN when there is one. */
+#define max_propagating(a, b) vmaxq_f32(a, b)
+
+static inline vec keep_positive(vec y, vec d)
+{
+    return vreinterpretq_f32_u32(vandq_u32(vcgtzq_f32(y), vreinterpretq_u32_f32(d)));
+}
+
+static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
+{
+    const uint32x4_t take = vorrq_u32(vcgtq_f32(x, *best), vmvnq_u32(vceqq_f32(x, x)));
+    *best = vbslq_f32(take, x, *best);
+    *places = vbslq_s32(take, place, *places);
+}
+
+static inline void store_places(uint8_t *p, vec_int places)
+{
+    const uint16x4_t words = vmovn_u32(vreinterpretq_u32_s32(places));
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(words, words));
+    vst1_lane_u32((uint32_t *)(void *)p, vreinterpret_u32_u8(bytes), 0);
+}
+
+/* y[i] += the sum of v[i]'s lanes, i < n. */
+static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
+{
+    for (int i = 0; i < n; i++) {
+        y[i] += vaddvq_f32(v[i]);
+    }
+}
+
+#include "edge/train/kernels_simd.h"
+
+#endif
