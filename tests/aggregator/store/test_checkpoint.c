@@ -1,0 +1,171 @@
+#include "tests/aggregator/store/store_fixture.h"
+
+#include "aggregator/store/checkpoint.h"
+
+static const uint8_t model_bytes[] = "a model's bytes", momenta[] = "momenta";
+
+static fedge_checkpoint facts(uint32_t round)
+{
+    return (fedge_checkpoint){
+        .round = round,
+        .run_id = TEST_RUN_ID,
+        .incarnation = 3,
+        .strategy = "FedAvg",
+        .next_task_id = ((uint64_t)1 << 53) - 1,
+        .bytes_up = 12345678901,
+        .bytes_down = 7,
+        .elapsed_ms = 99,
+    };
+}
+
+static void save(const char *dir, uint32_t round)
+{
+    fedge_checkpoint checkpoint = facts(round);
+    OK(fedge_checkpoint_save(dir, &checkpoint, model_bytes, sizeof model_bytes, momenta,
+                             sizeof momenta, NULL));
+}
+
+static void write_text(const char *dir, const char *name, const char *text, size_t size)
+{
+    char path[FEDGE_MAX_PATH];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    OK(fedge_os_write_file(path, text, size, 0600, NULL));
+}
+
+static void a_checkpoint_comes_back(void **state)
+{
+    fedge_checkpoint_data data;
+    char note[256];
+    save(*state, 12);
+    save(*state, 9);
+    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+    assert_string_equal(note, "");
+    fedge_checkpoint expected = facts(12);
+    const fedge_checkpoint *found = &data.checkpoint;
+    assert_int_equal(found->round, 12);
+    assert_string_equal(found->run_id, expected.run_id);
+    assert_int_equal(found->incarnation, 3);
+    assert_string_equal(found->strategy, "FedAvg");
+    assert_int_equal(found->next_task_id, expected.next_task_id);
+    assert_int_equal(found->bytes_up, expected.bytes_up);
+    assert_int_equal(found->bytes_down, 7);
+    assert_int_equal(found->elapsed_ms, 99);
+    assert_int_equal(data.model_size, sizeof model_bytes);
+    assert_memory_equal(data.model, model_bytes, sizeof model_bytes);
+    assert_int_equal(data.strategy_state_size, sizeof momenta);
+    assert_memory_equal(data.strategy_state, momenta, sizeof momenta);
+    fedge_checkpoint_data_fini(&data);
+    fedge_checkpoint_data_fini(&data);
+}
+
+static void no_strategy_state_is_no_file(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_checkpoint checkpoint = facts(0);
+    OK(fedge_checkpoint_save(*state, &checkpoint, model_bytes, sizeof model_bytes, NULL, 0, NULL));
+    assert_int_equal(strlen(checkpoint.model), 64);
+    OK(fedge_checkpoint_load(*state, 0, &data, NULL));
+    assert_null(data.strategy_state);
+    assert_string_equal(data.checkpoint.model, checkpoint.model);
+    fedge_checkpoint_data_fini(&data);
+}
+
+static void a_checkpoint_can_be_replaced(void **state)
+{
+    fedge_checkpoint_data data;
+    save(*state, 4);
+    write_text(*state, "round-000004/model.safetensors", "x", 1);
+    assert_int_equal(fedge_checkpoint_load(*state, 4, &data, NULL), FEDGE_CORRUPT);
+    save(*state, 4);
+    OK(fedge_checkpoint_load(*state, 4, &data, NULL));
+    fedge_checkpoint_data_fini(&data);
+    char path[FEDGE_MAX_PATH];
+    snprintf(path, sizeof path, "%s/round-000004.old", (const char *)*state);
+    assert_false(fedge_os_exists(path));
+}
+
+static void nothing_is_not_found(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_error err;
+    uint32_t round;
+    char note[64], path[FEDGE_MAX_PATH];
+    snprintf(path, sizeof path, "%s/round-000001.new", (const char *)*state);
+    OK(fedge_os_make_dirs(path, NULL));
+    snprintf(path, sizeof path, "%s/round-1", (const char *)*state);
+    OK(fedge_os_make_dirs(path, NULL));
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+                     FEDGE_NOT_FOUND);
+    save(*state, 1000000);
+    OK(fedge_checkpoint_find(*state, UINT32_MAX, &round, NULL));
+    assert_int_equal(round, 1000000);
+    assert_int_equal(fedge_checkpoint_find(*state, 999999, &round, NULL), FEDGE_NOT_FOUND);
+}
+
+/* Each kind of damage to the newest: the one before is taken, and the note says why. */
+static void damage_falls_back(void **state)
+{
+    static const struct {
+        const char *name, *text;
+    } damages[] = {
+        {"model.safetensors", "a model's bytez"},
+        {"model.safetensors", ""},
+        {"strategy.bin", "momentum"},
+        {"state.json", ""},
+        {"state.json", "{\"format\":1,\"round\":5"},
+        {"state.json", "{\"format\":1,\"round\":5}"},
+        {"state.json", "{\"format\":1,\"round\":4}"},
+    };
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        fedge_checkpoint_data data;
+        char note[256], name[64];
+        save(*state, 4);
+        save(*state, 5);
+        snprintf(name, sizeof name, "round-000005/%s", damages[i].name);
+        write_text(*state, name, damages[i].text, strlen(damages[i].text));
+        OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+        assert_int_equal(data.checkpoint.round, 4);
+        assert_non_null(strstr(note, "round 5"));
+        fedge_checkpoint_data_fini(&data);
+        char path[FEDGE_MAX_PATH];
+        snprintf(path, sizeof path, "%s/%s", (const char *)*state, name);
+        OK(fedge_os_remove(path, NULL));
+        OK(fedge_checkpoint_load_newest(*state, &data, note, 8, NULL)); /* the note is cut */
+        assert_int_equal(data.checkpoint.round, 4);
+        assert_int_equal(strlen(note), 7);
+        fedge_checkpoint_data_fini(&data);
+    }
+}
+
+static void no_usable_one_is_an_error(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_error err;
+    char note[512];
+    save(*state, 0);
+    save(*state, 1);
+    write_text(*state, "round-000000/model.safetensors", "x", 1);
+    write_text(*state, "round-000001/state.json", "x", 1);
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+                     FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "backup"));
+    /* A newer release's is not damage: no silent way back. */
+    write_text(*state, "round-000001/state.json", "{\"format\":2}", 12);
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+                     FEDGE_UNSUPPORTED);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_checkpoint_comes_back),
+        TEST(no_strategy_state_is_no_file),
+        TEST(a_checkpoint_can_be_replaced),
+        TEST(nothing_is_not_found),
+        TEST(damage_falls_back),
+        TEST(no_usable_one_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+/* Recovery at every point of a run's life, with the model standing for all that was accepted. */
+#include "tests/aggregator/store/store_fixture.h"
+
+#include "aggregator/store/recovery.h"
+
+typedef struct run_fixture {
+    fedge_state state;
+    fedge_run run;
+    char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
+} run_fixture;
+
+/* Opens the state as a new process would. */
+static run_fixture open_fixture(const char *dir)
+{
+    run_fixture f;
+    OK(fedge_state_open(dir, &f.state, NULL));
+    OK(fedge_run_open(&f.state, "{}", 2, false, &f.run, NULL));
+    OK(fedge_run_path(&f.run, "checkpoints", f.checkpoints, NULL));
+    OK(fedge_run_path(&f.run, "journal", f.journals, NULL));
+    return f;
+}
+
+static void reopen(run_fixture *f)
+{
+    char dir[FEDGE_MAX_PATH];
+    memcpy(dir, f->state.dir, sizeof dir);
+    fedge_state_close(&f->state);
+    *f = open_fixture(dir);
+}
+
+/* The "model" after a round is a text with the round's number: the same bits each time. */
+static void checkpoint(run_fixture *f, uint32_t round, uint64_t next_task_id,
+                       char hash[FEDGE_HASH_TEXT])
+{
+    char model[32];
+    int size = snprintf(model, sizeof model, "model of round %u", (unsigned)round);
+    fedge_checkpoint facts = {
+        .round = round, .incarnation = 1, .strategy = "FedAvg", .next_task_id = next_task_id};
+    memcpy(facts.run_id, f->run.run_id, sizeof facts.run_id);
+    OK(fedge_checkpoint_save(f->checkpoints, &facts, (const uint8_t *)model, (size_t)size, NULL, 0,
+                             NULL));
+    memcpy(hash, facts.model, FEDGE_HASH_TEXT);
+}
+
+/* Makes the journal of a round with [num_accepted] updates. */
+static fedge_journal *journal_of(run_fixture *f, uint32_t round, uint32_t attempt,
+                                 const char *base_model, uint64_t first_task, uint32_t num_accepted)
+{
+    fedge_journal *journal;
+    fedge_journal_task tasks[TEST_SLOTS];
+    fedge_journal_phase phase = test_phase(round, attempt);
+    memcpy(phase.run_id, f->run.run_id, sizeof phase.run_id);
+    memcpy(phase.model, base_model, sizeof phase.model);
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
+        tasks[slot] = test_task(first_task + slot);
+    OK(fedge_journal_create(f->journals, &phase, tasks, 0, &journal, NULL));
+    for (uint32_t slot = 0; slot < num_accepted; slot++)
+        OK(test_accept(journal, slot, first_task + slot, NULL));
+    OK(fedge_journal_sync(journal, NULL));
+    return journal;
+}
+
+static void a_new_run_has_nothing(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT];
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_false(recovery.has_checkpoint);
+    assert_int_equal(recovery.last_closed, 0);
+    assert_int_equal(recovery.next_task_id, 1);
+    assert_null(recovery.journal);
+    checkpoint(&f, 0, 1, hash);
+    fedge_recovery_fini(&recovery);
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_true(recovery.has_checkpoint);
+    assert_int_equal(recovery.next_task_id, 1); /* no ids are skipped in a run's first start */
+    assert_int_equal(recovery.num_tasks, 0);
+    assert_string_equal(recovery.note, "");
+    fedge_recovery_fini(&recovery);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
+static void an_open_round_goes_on(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT];
+    checkpoint(&f, 0, 1, hash);
+    fedge_journal_free(journal_of(&f, 1, 0, hash, 1, 2));
+    reopen(&f);
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_false(recovery.reclose);
+    assert_non_null(recovery.journal);
+    assert_int_equal(recovery.attempt, 0);
+    assert_int_equal(recovery.wanted, 3);
+    assert_int_equal(recovery.num_tasks, TEST_SLOTS);
+    assert_int_equal(recovery.next_task_id, TEST_SLOTS + 1 + FEDGE_RECOVERY_TASK_ID_GAP);
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
+        assert_int_equal(recovery.tasks[slot].task_id, slot + 1);
+        assert_int_equal(recovery.tasks[slot].client_index, slot + 101);
+        assert_int_equal(recovery.tasks[slot].state,
+                         slot < 2 ? FEDGE_TASK_REPORTED : FEDGE_TASK_OPEN);
+    }
+    /* The round machine takes it from there. */
+    fedge_rounds_spec spec = {.num_server_rounds = 3,
+                              .fraction_train = 1.0,
+                              .over_selection = 1.4,
+                              .max_cohort = 10,
+                              .min_report_fraction = 1.0};
+    fedge_rounds *rounds;
+    fedge_action action;
+    OK(fedge_rounds_new(&spec, 1, &rounds, NULL));
+    OK(fedge_rounds_restore(rounds, recovery.last_closed, recovery.attempt, recovery.next_task_id,
+                            recovery.wanted, recovery.tasks, recovery.num_tasks, 0, NULL));
+    OK(fedge_rounds_report(rounds, 3, 0, NULL));
+    assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ACTION_CANCEL);
+    assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ACTION_CLOSE);
+    fedge_rounds_free(rounds);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
+static void a_failed_attempt_is_followed_by_the_next(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT];
+    checkpoint(&f, 0, 1, hash);
+    fedge_journal *journal = journal_of(&f, 1, 2, hash, 40, 1);
+    OK(fedge_journal_fail(journal, NULL));
+    fedge_journal_free(journal);
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_null(recovery.journal);
+    assert_int_equal(recovery.attempt, 3);
+    assert_int_equal(recovery.num_tasks, 0);
+    assert_int_equal(recovery.next_task_id, 44);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
+/* Closed but not checkpointed; then two rounds back and again forward, without losing the updates
+ * of the round that was open. */
+static void closed_rounds_are_closed_again(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[3][FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
+    checkpoint(&f, 0, 1, hash[0]);
+    for (uint32_t round = 1; round <= 2; round++) {
+        fedge_journal *journal = journal_of(&f, round, 0, hash[round - 1], round * 10, 3);
+        OK(fedge_journal_close(journal, NULL));
+        fedge_journal_free(journal);
+        OK(fedge_recover(&f.run, &recovery, NULL));
+        assert_true(recovery.reclose);
+        assert_int_equal(recovery.last_closed, round - 1);
+        assert_int_equal(fedge_journal_num_accepted(recovery.journal), 3);
+        checkpoint(&f, round, round * 10 + 4, hash[round]);
+        fedge_recovery_fini(&recovery);
+    }
+    fedge_journal_free(journal_of(&f, 3, 0, hash[2], 30, 1));
+    for (uint32_t round = 1; round <= 2; round++) {
+        snprintf(path, sizeof path, "%s/round-%06u/model.safetensors", f.checkpoints,
+                 (unsigned)round);
+        OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
+    }
+    for (uint32_t round = 1; round <= 2; round++) {
+        char again[FEDGE_HASH_TEXT];
+        OK(fedge_recover(&f.run, &recovery, NULL));
+        assert_true(recovery.reclose);
+        assert_int_equal(recovery.last_closed, round - 1);
+        assert_non_null(strstr(recovery.note, "passed over"));
+        checkpoint(&f, round, recovery.next_task_id, again);
+        assert_string_equal(again, hash[round]);
+        fedge_recovery_fini(&recovery);
+    }
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_false(recovery.reclose);
+    assert_int_equal(recovery.last_closed, 2);
+    assert_int_equal(fedge_journal_num_accepted(recovery.journal), 1);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
+static void what_cannot_be_repaired_is_told(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    fedge_error err;
+    char hash[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
+    checkpoint(&f, 0, 1, hash);
+    fedge_journal_free(journal_of(&f, 1, 0, TEST_MODEL, 1, 1)); /* of another base model */
+    assert_int_equal(fedge_recover(&f.run, &recovery, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "base model"));
+    OK(fedge_journal_make_path(f.journals, 1, 0, path, NULL));
+    OK(fedge_os_remove(path, NULL));
+
+    checkpoint(&f, 1, 9, hash); /* damaged, and its journal is gone */
+    snprintf(path, sizeof path, "%s/round-000001/model.safetensors", f.checkpoints);
+    OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
+    assert_int_equal(fedge_recover(&f.run, &recovery, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "round 1 was closed"));
+
+    OK(fedge_os_remove_tree(f.checkpoints, NULL));
+    OK(fedge_os_make_dirs(f.checkpoints, NULL));
+    fedge_journal_free(journal_of(&f, 5, 0, TEST_MODEL, 1, 1)); /* journals but no checkpoint */
+    assert_int_equal(fedge_recover(&f.run, &recovery, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "no checkpoint"));
+    fedge_state_close(&f.state);
+}
+
+static void retention_keeps_what_is_needed(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    char hash[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
+    checkpoint(&f, 0, 1, hash);
+    for (uint32_t round = 1; round <= 6; round++) {
+        fedge_journal_free(journal_of(&f, round, 0, hash, round * 10, 1));
+        if (round < 6)
+            checkpoint(&f, round, 1, hash);
+    }
+    OK(fedge_retention_apply(&f.run, 9, NULL)); /* there are fewer: all stay */
+    OK(fedge_retention_apply(&f.run, 3, NULL));
+    for (uint32_t round = 0; round <= 6; round++) {
+        snprintf(path, sizeof path, "%s/round-%06u", f.checkpoints, (unsigned)round);
+        assert_int_equal(fedge_os_exists(path), round >= 3 && round <= 5);
+        OK(fedge_journal_make_path(f.journals, round, 0, path, NULL));
+        assert_int_equal(fedge_os_exists(path), round >= 3);
+    }
+    OK(fedge_retention_apply(&f.run, 1, NULL));
+    OK(fedge_journal_make_path(f.journals, 6, 0, path, NULL));
+    assert_true(fedge_os_exists(path));
+    fedge_state_close(&f.state);
+}
+
+static void leftovers_are_removed(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char paths[3][FEDGE_MAX_PATH + 32];
+    snprintf(paths[0], sizeof paths[0], "%s/round-000001-a0.fj.tmp", f.journals);
+    snprintf(paths[1], sizeof paths[1], "%s/round-000001.new", f.checkpoints);
+    snprintf(paths[2], sizeof paths[2], "%s/round-000001.old", f.checkpoints);
+    for (int i = 0; i < 3; i++)
+        OK(fedge_os_make_dirs(paths[i], NULL));
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    for (int i = 0; i < 3; i++)
+        assert_false(fedge_os_exists(paths[i]));
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_new_run_has_nothing),
+        TEST(an_open_round_goes_on),
+        TEST(a_failed_attempt_is_followed_by_the_next),
+        TEST(closed_rounds_are_closed_again),
+        TEST(what_cannot_be_repaired_is_told),
+        TEST(retention_keeps_what_is_needed),
+        TEST(leftovers_are_removed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

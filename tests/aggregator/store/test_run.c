@@ -1,0 +1,168 @@
+#include "tests/aggregator/store/store_fixture.h"
+
+#include "aggregator/store/run.h"
+
+static const char job_a[] = "{\"name\": \"a\"}", job_b[] = "{\"name\": \"b\"}";
+
+static fedge_status open_run(const fedge_state *state, const char *job, bool new_run,
+                             fedge_run *run, fedge_error *err)
+{
+    return fedge_run_open(state, job, strlen(job), new_run, run, err);
+}
+
+static void a_run_is_resumed(void **state)
+{
+    fedge_state place;
+    fedge_run first, again;
+    char path[FEDGE_MAX_PATH];
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL));
+    assert_false(first.resumed);
+    assert_int_equal(first.number, 1);
+    assert_int_equal(first.incarnation, 1);
+    assert_int_equal(strlen(first.run_id), 32);
+    const char *names[] = {"job.json", "run.json", "journal", "checkpoints"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        OK(fedge_run_path(&first, names[i], path, NULL));
+        assert_true(fedge_os_exists(path));
+    }
+    fedge_state_close(&place);
+    fedge_state_close(&place);
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &again, NULL));
+    assert_true(again.resumed);
+    assert_string_equal(again.run_id, first.run_id);
+    OK(fedge_run_raise_incarnation(&again, NULL));
+    OK(open_run(&place, job_a, false, &again, NULL));
+    assert_int_equal(again.incarnation, 2);
+    fedge_state_close(&place);
+}
+
+static void another_job_needs_a_new_run(void **state)
+{
+    fedge_state place;
+    fedge_run first, second, third;
+    fedge_error err;
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL));
+    assert_int_equal(open_run(&place, job_b, false, &second, &err), FEDGE_MISMATCH);
+    assert_non_null(strstr(err.message, "--new-run"));
+    assert_non_null(strstr(err.message, first.run_id));
+    OK(open_run(&place, job_b, true, &second, NULL));
+    assert_int_equal(second.number, 2);
+    assert_string_not_equal(first.run_id, second.run_id);
+    OK(open_run(&place, job_a, false, &third, NULL)); /* each job finds its own */
+    assert_string_equal(third.run_id, first.run_id);
+    OK(open_run(&place, job_a, true, &third, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL)); /* the newest of two */
+    assert_string_equal(third.run_id, first.run_id);
+    fedge_state_close(&place);
+}
+
+static void a_finished_run_is_left_alone(void **state)
+{
+    fedge_state place;
+    fedge_run first, second;
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL));
+    OK(fedge_run_finish(&first, NULL));
+    OK(open_run(&place, job_b, false, &second, NULL));
+    assert_false(second.resumed);
+    assert_int_equal(second.number, 2);
+    fedge_state_close(&place);
+}
+
+static void a_second_aggregator_is_refused(void **state)
+{
+    fedge_state first, second;
+    fedge_error err;
+    char pid[32];
+    OK(fedge_state_open(*state, &first, NULL));
+    assert_int_equal(fedge_state_open(*state, &second, &err), FEDGE_BUSY);
+    snprintf(pid, sizeof pid, "pid %ld", (long)getpid());
+    assert_non_null(strstr(err.message, pid));
+    assert_non_null(strstr(err.message, "another aggregator"));
+    fedge_state_close(&second);
+    fedge_state_close(&first);
+    OK(fedge_state_open(*state, &second, &err));
+    fedge_state_close(&second);
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[FEDGE_MAX_PATH];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    OK(fedge_os_write_file(path, text, strlen(text), 0600, NULL));
+}
+
+static void bad_state_is_told(void **state)
+{
+    fedge_state place;
+    fedge_run run;
+    fedge_error err;
+    const struct {
+        const char *text;
+        fedge_status status;
+    } formats[] = {
+        {"{\"format\":2}", FEDGE_UNSUPPORTED},
+        {"{\"format\":\"1\"}", FEDGE_CORRUPT},
+        {"{\"format\":1.5}", FEDGE_CORRUPT},
+        {"{\"format\":1", FEDGE_CORRUPT},
+        {"[1]", FEDGE_CORRUPT},
+        {"", FEDGE_CORRUPT},
+    };
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        write_text(*state, "format.json", formats[i].text);
+        assert_int_equal(fedge_state_open(*state, &place, &err), formats[i].status);
+        assert_non_null(strstr(err.message, "format.json"));
+    }
+    write_text(*state, "format.json", "{\"format\":1}");
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &run, NULL));
+    const char *broken[] = {"", "{}", "{\"number\":1,\"incarnation\":0}",
+                            "{\"number\":-1,\"incarnation\":1}",
+                            "{\"number\":1,\"incarnation\":4294967296}"};
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        write_text(run.dir, "run.json", broken[i]);
+        assert_int_equal(open_run(&place, job_a, false, &run, &err), FEDGE_CORRUPT);
+        assert_non_null(strstr(err.message, "run.json"));
+        snprintf(run.dir, sizeof run.dir, "%s/runs/%s", (const char *)*state, run.run_id);
+    }
+    fedge_state_close(&place);
+    char long_path[600];
+    memset(long_path, 'x', sizeof long_path);
+    long_path[sizeof long_path - 1] = '\0';
+    assert_int_equal(fedge_state_open(long_path, &place, &err), FEDGE_TOO_BIG);
+}
+
+/* A crash while a run was made leaves nothing that counts. */
+static void half_made_runs_vanish(void **state)
+{
+    fedge_state place;
+    fedge_run run;
+    char path[FEDGE_MAX_PATH];
+    snprintf(path, sizeof path, "%s/runs/new-0123/journal", (const char *)*state);
+    OK(fedge_os_make_dirs(path, NULL));
+    OK(fedge_state_open(*state, &place, NULL));
+    assert_false(fedge_os_exists(path));
+    snprintf(path, sizeof path, "%s/runs/somebody's notes", (const char *)*state);
+    OK(fedge_os_make_dirs(path, NULL));
+    OK(open_run(&place, job_a, false, &run, NULL));
+    assert_int_equal(run.number, 1);
+    fedge_state_close(&place);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_run_is_resumed),
+        TEST(another_job_needs_a_new_run),
+        TEST(a_finished_run_is_left_alone),
+        TEST(a_second_aggregator_is_refused),
+        TEST(bad_state_is_told),
+        TEST(half_made_runs_vanish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
