@@ -12,6 +12,7 @@
 
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
+#include "edge/io/site.h"
 
 /* A job in which every key is given; each test changes a part of it. */
 static const char JOB[] =
@@ -345,6 +346,45 @@ static void files_are_loaded(void **state)
     fedge_job_free(NULL);
 }
 
+/* The JSON between "```json" and "```" behind [heading] of docs/jobs.md; the caller frees it. */
+static char *example(const char *heading)
+{
+    uint8_t *page = NULL;
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(fedge_os_read_file(FEDGE_SOURCE_DIR "/docs/jobs.md", FEDGE_JOB_MAX_SIZE, &page,
+                                        &size, &err),
+                     FEDGE_OK);
+    char *start = strstr((char *)page, heading);
+    assert_non_null(start);
+    start = strstr(start, "```json");
+    assert_non_null(start);
+    start += strlen("```json");
+    char *end = strstr(start, "```");
+    assert_non_null(end);
+    memmove(page, start, (size_t)(end - start));
+    page[end - start] = '\0';
+    return (char *)page;
+}
+
+static void the_examples_of_the_manual_are_accepted(void **state)
+{
+    (void)state;
+    char *text = example("\n## A job\n");
+    fedge_job *job = parse(text);
+    assert_string_equal(job->test_set.images, "dir/t10k-images-idx3-ubyte.gz");
+    fedge_job_free(job);
+    free(text);
+    text = example("\n## The client file\n");
+    fedge_site *site = NULL;
+    fedge_error err = {0};
+    if (fedge_site_parse(text, strlen(text), "client.json", &site, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(site->num_jobs, 1);
+    fedge_site_free(site);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_job_without_data_is_refused),
         cmocka_unit_test(long_paths_are_refused),
         cmocka_unit_test(files_are_loaded),
+        cmocka_unit_test(the_examples_of_the_manual_are_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -366,6 +366,33 @@ static void what_cannot_be_packed_is_refused(void **state)
     assert_int_equal(fedge_ack_pack(&fine, out, 30, &size, &err), FEDGE_TOO_BIG);
 }
 
+/* Every type and reason stands in the page's tables, and the example is the vector's bytes. */
+static void the_page_knows_every_type_and_reason(void **state)
+{
+    (void)state;
+    uint8_t *page = NULL;
+    size_t size = 0;
+    fedge_error err;
+    char row[128];
+    assert_int_equal(fedge_os_read_file(FEDGE_SOURCE_DIR "/docs/protocol.md", (size_t)1 << 20,
+                                        &page, &size, &err),
+                     FEDGE_OK);
+#define TYPE_ROW(code, value, name)                                                                \
+    (void)snprintf(row, sizeof row, "\n| %d | " #code " | ", value);                               \
+    if (strstr((char *)page, row) == NULL)                                                         \
+        fail_msg("docs/protocol.md has no row:%s", row);
+    FEDGE_MESSAGE_TYPE_MAP(TYPE_ROW)
+#undef TYPE_ROW
+    for (int i = 0; i < FEDGE_REASON_COUNT; i++) {
+        (void)snprintf(row, sizeof row, "\n| `%s` | %s |", fedge_reason_name((fedge_reason)i),
+                       fedge_reason_class((fedge_reason)i));
+        if (strstr((char *)page, row) == NULL)
+            fail_msg("docs/protocol.md has no row:%s", row);
+    }
+    assert_non_null(strstr((char *)page, "0010  a8 ec c3 d1 00 00 00 00 7b 22 74 61 73 6b 2d 69"));
+    free(page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +402,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_and_reasons_are_skipped),
         cmocka_unit_test(the_largest_messages_fit),
         cmocka_unit_test(what_cannot_be_packed_is_refused),
+        cmocka_unit_test(the_page_knows_every_type_and_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
