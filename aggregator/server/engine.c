@@ -66,7 +66,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
 static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
 {
     fedge_status status =
-        fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.user, err);
+        fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err);
     if (status == FEDGE_OK) {
         status = fedge_ingest_new(&engine->ingest, engine->global.plan, engine->global.devices,
                                   engine->global.num_devices, engine->mailbox,

@@ -33,8 +33,8 @@ typedef struct fedge_engine_config {
     const fedge_log *log;
     void (*wake)(void *user); /* wakes the service thread; thread-safe */
     /* After each closed phase, on the service thread: for progress lines. May be NULL. */
-    void (*on_round)(void *user, const struct fedge_round_summary *summary);
-    void *user;
+    void (*on_round)(void *round_user, const struct fedge_round_summary *summary);
+    void *wake_user, *round_user;
 } fedge_engine_config;
 
 /* Opens the state directory (and holds its lock), recovers or creates the run, starts the threads.

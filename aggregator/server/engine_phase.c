@@ -318,7 +318,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
         remember_accepted(engine);
     }
     if (engine->config.on_round && !result->failed) {
-        engine->config.on_round(engine->config.user, summary);
+        engine->config.on_round(engine->config.round_user, summary);
     }
     free_slots(engine);
     fedge_rounds_closed(engine->rounds, now_ms);

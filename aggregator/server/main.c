@@ -1,7 +1,9 @@
 /* fedge-aggregator. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aggregator/server/engine.h"
 #include "aggregator/server/exit_codes.h"
@@ -25,12 +27,32 @@ typedef struct program {
     fedge_service *service;
     fedge_transport *transport;
     fedge_engine *engine;
+    fedge_progress progress; /* out is NULL: not wanted */
 } program;
 
 static void write_log(void *user, const char *line, size_t size)
 {
-    (void)user;
+    program *self = user;
+    fedge_progress_clear(&self->progress);
     (void)fwrite(line, 1, size, stderr);
+}
+
+static void on_round(void *user, const fedge_round_summary *summary)
+{
+    program *self = user;
+    if (self->progress.out) {
+        fedge_progress_round(&self->progress, summary);
+    }
+}
+
+static void on_tick(void *user)
+{
+    program *self = user;
+    if (self->progress.terminal && self->engine) {
+        fedge_engine_status status;
+        fedge_engine_get_status(self->engine, &status);
+        fedge_progress_draw(&self->progress, &status);
+    }
 }
 
 static int fail(const fedge_error *err, fedge_exit_code code)
@@ -142,8 +164,9 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .num_clients = fedge_peers_num_devices(self->peers),
                                   .log = &self->log,
                                   .wake = fedge_service_wake,
-                                  .on_round = NULL,
-                                  .user = self->service};
+                                  .on_round = on_round,
+                                  .wake_user = self->service,
+                                  .round_user = self};
     return fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
 }
 
@@ -165,6 +188,29 @@ static fedge_status announce(const program *self, fedge_error *err)
     return fedge_os_write_file(self->options.port_file, text, (size_t)size, 0644, err);
 }
 
+/* What is left of a run that is over: files in its directory, and its summary. */
+static fedge_status leave_results(program *self, const fedge_engine_status *status, double seconds,
+                                  fedge_error *err)
+{
+    fedge_status exported = fedge_engine_export(self->engine, err);
+    if (exported != FEDGE_OK) {
+        return exported;
+    }
+    if (self->options.json) {
+        fedge_progress_json(stdout, status, seconds);
+    }
+    if (self->options.result) {
+        FILE *file = fopen(self->options.result, "w");
+        if (!file) {
+            return fedge_fail_errno(err, errno, "%s: cannot write the summary",
+                                    self->options.result);
+        }
+        fedge_progress_json(file, status, seconds);
+        fclose(file);
+    }
+    return FEDGE_OK;
+}
+
 static int serve(program *self)
 {
     uint64_t started_ms = fedge_os_monotonic_ms();
@@ -173,6 +219,7 @@ static int serve(program *self)
     }
     fedge_error failure;
     fedge_ending how = fedge_service_run(self->service, self->transport, self->engine, &failure);
+    fedge_progress_clear(&self->progress);
     fedge_engine_status status;
     fedge_engine_get_status(self->engine, &status);
     static const char *const NAMES[] = {"complete", "drained", "stopped", "failed"};
@@ -185,8 +232,9 @@ static int serve(program *self)
                                   ? FEDGE_EXIT_DISK
                                   : FEDGE_EXIT_FAILURE);
     }
-    if (self->options.json) {
-        fedge_progress_json(stdout, &status, seconds);
+    if (how != FEDGE_ENDING_STOPPED &&
+        leave_results(self, &status, seconds, &failure) != FEDGE_OK) {
+        return fail(&failure, FEDGE_EXIT_FAILURE);
     }
     return FEDGE_EXIT_OK;
 }
@@ -195,13 +243,18 @@ static int run(program *self)
 {
     fedge_error err;
     if (limit_connections(self, &err) != FEDGE_OK ||
-        fedge_service_new(&self->log, NULL, NULL, &self->service, &err) != FEDGE_OK) {
+        fedge_service_new(&self->log, on_tick, self, &self->service, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_FAILURE);
     }
     if (open_ports(self, &err) != FEDGE_OK) {
         return fail(&err, err.status == FEDGE_NO_MEMORY || err.status == FEDGE_INTERNAL
                               ? FEDGE_EXIT_FAILURE
                               : FEDGE_EXIT_PORT);
+    }
+    if (!self->options.quiet && !self->options.json) {
+        self->progress = (fedge_progress){.out = stdout,
+                                          .terminal = isatty(STDOUT_FILENO) == 1,
+                                          .num_rounds = self->job->rounds.num_server_rounds};
     }
     if (open_run(self, &err) != FEDGE_OK) {
         return fail(&err, err.status == FEDGE_NO_MEMORY ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_STATE);
@@ -215,6 +268,7 @@ static int run(program *self)
 int main(int argc, char **argv)
 {
     program self = {.log.write = write_log};
+    self.log.user = &self;
     fedge_error err;
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_USAGE);

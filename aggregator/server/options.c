@@ -19,9 +19,11 @@ const char *fedge_options_help(void)
            "  --new-run            a new run, although one of this job is unfinished\n"
            "  --drain              end after the open round\n"
            "  --port-file FILE     write both ports to FILE once it listens\n"
+           "  --result FILE        write the summary of the run to FILE when it is over\n"
            "  --check-config       check everything but the state directory, and end\n"
            "  --log-level LEVEL    error, warn, info (default) or debug; --log-json: as JSON\n"
-           "  --quiet              no progress, only warnings; --json: a summary on stdout\n"
+           "  --quiet              no lines per round, only warnings; --json: instead of lines\n"
+           "                       per round, the summary on stdout\n"
            "  --help, --version\n"
            "\n"
            "signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
@@ -43,6 +45,7 @@ enum {
     OPT_NEW_RUN,
     OPT_DRAIN,
     OPT_PORT_FILE,
+    OPT_RESULT,
     OPT_CHECK_CONFIG,
     OPT_LOG_LEVEL,
     OPT_LOG_JSON,
@@ -65,6 +68,7 @@ static const struct option LONG_OPTIONS[] = {
     {"new-run", no_argument, NULL, OPT_NEW_RUN},
     {"drain", no_argument, NULL, OPT_DRAIN},
     {"port-file", required_argument, NULL, OPT_PORT_FILE},
+    {"result", required_argument, NULL, OPT_RESULT},
     {"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
     {"log-json", no_argument, NULL, OPT_LOG_JSON},
@@ -115,6 +119,9 @@ static fedge_status take_value(int option, const char *value, fedge_options *out
         return FEDGE_OK;
     case OPT_PORT_FILE:
         out->port_file = value;
+        return FEDGE_OK;
+    case OPT_RESULT:
+        out->result = value;
         return FEDGE_OK;
     case OPT_LISTEN:
         return parse_address("listen", value, &out->listen, err);
@@ -202,7 +209,8 @@ fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, 
             status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see --help)",
                                 option == ':' ? "a value is missing for" : "unknown option",
                                 argv[optind - 1]);
-        } else if (option < OPT_NEW_RUN || option == OPT_PORT_FILE || option == OPT_LOG_LEVEL) {
+        } else if (option < OPT_NEW_RUN || option == OPT_PORT_FILE || option == OPT_RESULT ||
+                   option == OPT_LOG_LEVEL) {
             status = take_value(option, optarg, options, err);
         } else {
             take_flag(option, options);
