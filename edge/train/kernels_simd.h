@@ -1,13 +1,19 @@
 /* The vector kernels, written once and compiled per instruction set.
  *
- * The including file defines, for its vector type vec of LANES floats:
- *   LANES, TILE_ROWS           rows of the register tile (of two vectors each)
- *   load(p), store(p, v)       unaligned
- *   load_first(p, n), store_first(p, v, n)   the first n of LANES, 1 ≤ n < LANES; others 0,
- * untouched splat(x)  mul_add(a, b, c) = a · b + c, fused  mul, add, sub store_sums(y, n, v) y[i] =
- * sum of the lanes of v[i] for i < n ≤ 4 max_propagating(a, b), keep_positive(y, d)       see
- * relu_* pool_step(x, place, best, argmax)                see maxpool_row store_places(p, argmax)
- * LANES bytes KERNELS_SYMBOL, KERNELS_NAME                     the table to define
+ * The including file defines, for its vector types vec and vec_int of LANES elements:
+ *   LANES, KERNELS_SYMBOL, KERNELS_NAME        the width; the table to define
+ *   TILE_ROWS                                  rows of the register tile, of two vectors each
+ *   MAX_SEGMENTS, MAX_VECTORS                  the largest block of a convolution's gradients
+ *   DOT_ROWS, STEP_ROWS                        see kernels_simd_linear.h
+ *   load(p), store(p, v)                       unaligned
+ *   load_first(p, n), store_first(p, v, n)     the first n < LANES; other lanes 0 or untouched
+ *   splat(x), splat_int(i), add(a, b)
+ *   mul_add(a, b, c)                           a · b + c, rounded once
+ *   max_propagating(a, b)                      the larger; b when b is NaN
+ *   keep_positive(y, d)                        d where y > 0, else 0
+ *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN
+ *   store_places(p, places)                    LANES bytes
+ *   add_sums(y, n, v)                          y[i] += sum of the lanes of v[i], i < n ≤ 4
  *
  * Every inner function is force-inlined with constant sizes, so that accumulators stay in
  * registers.

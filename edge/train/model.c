@@ -1,6 +1,5 @@
 #include "edge/train/model.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 

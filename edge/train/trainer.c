@@ -1,8 +1,5 @@
 #include "edge/train/trainer.h"
 
-#include <assert.h>
-#include <string.h>
-
 #include "edge/core/rng.h"
 
 #define ALIGNMENT 64
