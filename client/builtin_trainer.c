@@ -1,0 +1,240 @@
+#include "client/builtin_trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "edge/io/dataset.h"
+#include "edge/io/plan.h"
+#include "edge/train/model.h"
+#include "edge/train/trainer.h"
+
+#define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
+
+struct fedge_builtin {
+    fedge_builtin_config config;
+    const fedge_plan *plan; /* the client's; NULL before the first */
+    fedge_model *model;
+    void *block;
+    fedge_dataset *dataset; /* NULL until a task needs it */
+    fedge_view train, held_out;
+    void *scratch;
+    size_t scratch_size;
+    uint32_t client_index; /* for which the views were split */
+};
+
+static void *aligned_block(size_t size)
+{
+    return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+static void drop_data(fedge_builtin *t)
+{
+    fedge_view_fini(&t->train);
+    fedge_view_fini(&t->held_out);
+    fedge_dataset_free(t->dataset);
+    free(t->scratch);
+    t->dataset = NULL;
+    t->scratch = NULL;
+}
+
+static void drop_plan(fedge_builtin *t)
+{
+    drop_data(t);
+    free(t->block);
+    t->block = NULL;
+    t->model = NULL;
+    t->plan = NULL;
+}
+
+/* --- plan ------------------------------------------------------------------------------------ */
+
+/* What would fail at the first task fails now, while the server can still be told why. */
+static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, fedge_error *err)
+{
+    if (!plan->has_data)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "the plan names no data");
+    const fedge_site_data *data = fedge_site_find(t->config.site, plan->data.name);
+    if (!data)
+        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
+                          plan->data.name);
+    if (!fedge_os_exists(data->values) || (data->labels[0] && !fedge_os_exists(data->labels)))
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "the files of data set '%s' are missing: %.180s %.180s", data->name,
+                          data->values, data->labels);
+    if (t->config.num_partitions > 0 && !data->has_partition)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the site file names no 'partition' for data set '%s', but this client "
+                          "is to take part %u of %u",
+                          data->name, t->config.partition_id, t->config.num_partitions);
+    return FEDGE_OK;
+}
+
+static fedge_status on_plan(void *user, fedge_client *client, const fedge_client_plan *view,
+                            fedge_error *err)
+{
+    (void)client;
+    fedge_builtin *t = user;
+    const fedge_plan *plan = view->full;
+    fedge_model_memory memory;
+    drop_plan(t);
+    if (plan->external)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the model is external: it needs a trainer of its own (libfedge_client)");
+    const fedge_model_options options = {.max_batch = plan->training.batch_size,
+                                         .training = true,
+                                         .momentum = plan->training.momentum};
+    fedge_status status = check_data(t, plan, err);
+    if (!status)
+        status = fedge_model_size(&plan->model, &options, &memory, err);
+    if (status)
+        return status;
+    t->block = aligned_block(memory.total);
+    if (!t->block)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
+    status = fedge_model_new(&t->model, &plan->model, &options, t->block, memory.total, err);
+    if (!status)
+        t->plan = plan;
+    return status;
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+static fedge_status load_dataset(fedge_builtin *t, const fedge_site_data *data, fedge_error *err)
+{
+    const fedge_data_spec *spec = &t->plan->data;
+    if (t->config.num_partitions == 0)
+        return fedge_dataset_load(spec, data->values, data->labels, &t->dataset, err);
+    return fedge_dataset_load_part(spec, data->values, data->labels, &data->partition,
+                                   t->config.partition_id, t->config.num_partitions, &t->dataset,
+                                   err);
+}
+
+static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
+{
+    if (t->dataset && t->client_index == client_index)
+        return FEDGE_OK;
+    drop_data(t);
+    const fedge_site_data *data = fedge_site_find(t->config.site, t->plan->data.name);
+    if (!data)
+        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
+                          t->plan->data.name);
+    fedge_status status = load_dataset(t, data, err);
+    if (status)
+        return status;
+    t->train = (fedge_view){t->dataset, NULL, fedge_dataset_size(t->dataset)};
+    status = fedge_view_split(&t->train, data->validation_fraction, t->plan->seed, client_index,
+                              &t->held_out, err);
+    if (!status) {
+        uint32_t most = t->train.count > t->held_out.count ? t->train.count : t->held_out.count;
+        t->scratch_size =
+            fedge_trainer_scratch_size(&t->plan->model, most, t->plan->training.batch_size);
+        t->scratch = aligned_block(t->scratch_size);
+        if (!t->scratch)
+            status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of scratch",
+                                t->scratch_size);
+    }
+    if (status)
+        drop_data(t);
+    t->client_index = client_index;
+    return status;
+}
+
+/* --- work ------------------------------------------------------------------------------------ */
+
+static bool cancelled(void *user)
+{
+    return fedge_client_cancelled(user);
+}
+
+static fedge_status fill_report(const fedge_trainer_result *result, fedge_client_report *report,
+                                fedge_error *err)
+{
+    double seen = result->num_seen ? (double)result->num_seen : 1;
+    report->num_examples = result->num_examples;
+    fedge_status status = fedge_client_metric(report, "loss", result->loss_sum / seen, err);
+    if (!status)
+        status = fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
+    return status;
+}
+
+static fedge_status on_train(void *user, fedge_client *client, const fedge_client_task *task,
+                             float *values, fedge_client_report *report, fedge_error *err)
+{
+    fedge_builtin *t = user;
+    fedge_trainer_result result;
+    if (!t->plan)
+        return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
+    const fedge_training_spec *training = &t->plan->training;
+    const fedge_trainer_config config = {.seed = t->plan->seed,
+                                         .round = task->round,
+                                         .client_index = task->client_index,
+                                         .local_epochs = training->local_epochs,
+                                         .local_steps = training->local_steps,
+                                         .batch_size = training->batch_size,
+                                         .sgd = {.learning_rate = (float)task->learning_rate,
+                                                 .momentum = training->momentum,
+                                                 .weight_decay = training->weight_decay}};
+    fedge_status status = load_data(t, task->client_index, err);
+    if (status)
+        return status;
+    size_t size = fedge_model_num_values(t->model) * sizeof(float);
+    memcpy(fedge_model_values(t->model), values, size);
+    fedge_model_reset_optimizer(t->model);
+    const fedge_examples examples = fedge_view_examples(&t->train);
+    status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
+                               client, &result, err);
+    if (status)
+        return status;
+    memcpy(values, fedge_model_values(t->model), size);
+    return fill_report(&result, report, err);
+}
+
+static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_client_task *task,
+                                const float *values, fedge_client_report *report, fedge_error *err)
+{
+    fedge_builtin *t = user;
+    fedge_trainer_result result;
+    if (!t->plan)
+        return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
+    fedge_status status = load_data(t, task->client_index, err);
+    if (status)
+        return status;
+    if (t->held_out.count == 0)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "no examples are held out: set 'validation-fraction' in the site file");
+    memcpy(fedge_model_values(t->model), values, fedge_model_num_values(t->model) * sizeof(float));
+    const fedge_examples examples = fedge_view_examples(&t->held_out);
+    status = fedge_trainer_evaluate(t->model, &examples, t->plan->training.batch_size, t->scratch,
+                                    t->scratch_size, cancelled, client, &result, err);
+    return status ? status : fill_report(&result, report, err);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_builtin_new(const fedge_builtin_config *config, fedge_builtin **trainer,
+                               fedge_client_callbacks *callbacks, fedge_error *err)
+{
+    if (config->num_partitions > 0 && config->partition_id >= config->num_partitions)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "partition %u of %u: they count from 0",
+                          config->partition_id, config->num_partitions);
+    fedge_builtin *t = calloc(1, sizeof(*t));
+    if (!t)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a trainer");
+    t->config = *config;
+    *callbacks = (fedge_client_callbacks){.struct_size = sizeof(*callbacks),
+                                          .user = t,
+                                          .plan = on_plan,
+                                          .train = on_train,
+                                          .evaluate = on_evaluate};
+    *trainer = t;
+    return FEDGE_OK;
+}
+
+void fedge_builtin_free(fedge_builtin *trainer)
+{
+    if (!trainer)
+        return;
+    drop_plan(trainer);
+    free(trainer);
+}

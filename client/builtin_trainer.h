@@ -1,0 +1,31 @@
+/* The built-in trainer: the plan's layers, trained by edge/train on the data that the site file
+ * names. One implementation of fedge_client_callbacks, made of public parts only.
+ *
+ * The model's memory is one block, taken when a plan comes. The data set is loaded with the first
+ * task and kept for the following ones: decoding 60,000 gzip images costs more than training some
+ * of them. A client without a task has neither.
+ */
+#ifndef FEDGE_CLIENT_BUILTIN_TRAINER_H
+#define FEDGE_CLIENT_BUILTIN_TRAINER_H
+
+#include <stdint.h>
+
+#include "client/fedge_client.h"
+#include "edge/core/status.h"
+#include "edge/io/site.h"
+
+typedef struct fedge_builtin_config {
+    const fedge_site *site;  /* outlives the trainer */
+    uint32_t num_partitions; /* 0: the whole data set is this device's */
+    uint32_t partition_id;   /* < num_partitions; divided by the scheme of the site file */
+} fedge_builtin_config;
+
+typedef struct fedge_builtin fedge_builtin;
+
+/* Fills [callbacks] with the trainer's functions. FEDGE_OUT_OF_RANGE: partition_id. */
+FEDGE_MUST_USE fedge_status fedge_builtin_new(const fedge_builtin_config *config,
+                                              fedge_builtin **trainer,
+                                              fedge_client_callbacks *callbacks, fedge_error *err);
+void fedge_builtin_free(fedge_builtin *trainer); /* NULL is fine */
+
+#endif

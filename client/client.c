@@ -1,0 +1,623 @@
+/* The client: carries out what the session decides, with the link, the store and the worker. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/fedge_client.h"
+#include "client/link.h"
+#include "client/session.h"
+#include "client/store.h"
+#include "client/worker.h"
+#include "edge/core/os.h"
+#include "edge/io/site.h"
+#include "secure/identity/identity.h"
+#include "secure/identity/tls.h"
+
+#define DEFAULT_BACKOFF_BASE_MS 500
+#define DEFAULT_BACKOFF_CAP_MS 60000
+#define DEFAULT_PROGRESS_TIMEOUT_MS 60000
+#define DEFAULT_STOP_GRACE_MS 500
+#define GOODBYE_MS 300 /* for the close frame, after the session has ended */
+
+struct fedge_client {
+    fedge_client_config config;
+    fedge_client_callbacks callbacks;
+    char server[FEDGE_LINK_MAX_HOST];
+    fedge_hello hello;
+    fedge_store_state state;
+    fedge_session *session;
+    fedge_store *store;
+    fedge_worker *worker;
+    fedge_link *link;
+    fedge_identity *identity;
+    atomic_bool stop_asked;
+    bool draining, stopped;
+    fedge_exit exit_code;
+    char exit_text[FEDGE_MAX_TEXT];
+    char plan_hash[FEDGE_HASH_TEXT];
+    uint32_t client_index;
+    fedge_worker_result result; /* large, so not on the stack */
+    uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];
+};
+
+static uint64_t now(void)
+{
+    return fedge_os_monotonic_ms();
+}
+
+static void log_text(fedge_client *c, fedge_log_level level, const char *event, const char *text)
+{
+    FEDGE_LOG(c->config.log, level, event, fedge_log_str("message", text));
+}
+
+/* --- errors for the next HELLO --------------------------------------------------------------- */
+
+static void save_state(fedge_client *c)
+{
+    fedge_error err;
+    if (fedge_store_write_state(c->store, &c->state, &err))
+        fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "state", &err);
+}
+
+static void fill_errors(fedge_client *c)
+{
+    c->hello.num_errors = c->state.num_errors;
+    memcpy(c->hello.errors, c->state.errors, sizeof(c->state.errors));
+}
+
+static void remember_error(fedge_client *c, const char *text)
+{
+    fedge_store_state *s = &c->state;
+    memmove(s->errors[1], s->errors[0], sizeof(s->errors) - sizeof(s->errors[0]));
+    snprintf(s->errors[0], sizeof(s->errors[0]), "%s", text);
+    for (char *p = s->errors[0]; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
+    if (s->num_errors < FEDGE_STORE_MAX_ERRORS)
+        s->num_errors++;
+    fill_errors(c);
+    save_state(c);
+}
+
+/* --- carrying out ---------------------------------------------------------------------------- */
+
+/* A failure of the store. The link is dropped and comes back after its backoff: a full disk may
+ * have room then, and the log says why. */
+static void store_failed(fedge_client *c, const fedge_error *err)
+{
+    fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", err);
+    remember_error(c, err->message);
+    fedge_session_garbage(c->session, now(), "the state directory does not take what it must");
+}
+
+static void welcomed(fedge_client *c, const fedge_action *action)
+{
+    const fedge_welcome *welcome = action->welcome;
+    fedge_error err;
+    if (action->flag && fedge_store_discard_run(c->store, &err))
+        fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
+    snprintf(c->state.run_id, sizeof(c->state.run_id), "%s", welcome->run_id);
+    c->state.incarnation = welcome->incarnation;
+    if (welcome->server_time_ms > c->state.server_time_ms)
+        c->state.server_time_ms = welcome->server_time_ms;
+    c->state.num_errors = 0; /* they have been told */
+    fill_errors(c);
+    save_state(c);
+    fedge_tls_set_min_time(c->state.server_time_ms);
+    fedge_link_set_heartbeat(c->link, welcome->heartbeat_s);
+    c->client_index = welcome->client_index;
+    snprintf(c->plan_hash, sizeof(c->plan_hash), "%s", welcome->plan);
+}
+
+static void look_up(fedge_client *c, const fedge_action *action)
+{
+    uint64_t held;
+    fedge_error err;
+    /* Of models only the present one is kept. */
+    fedge_status status = fedge_store_blobs_keep(c->store, c->plan_hash, action->hash, &err);
+    if (!status)
+        status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
+    if (status)
+        store_failed(c, &err);
+    else
+        fedge_session_blob_at(c->session, now(), action->hash, held);
+}
+
+static void store_chunk(fedge_client *c, const fedge_action *action)
+{
+    fedge_error err;
+    if (fedge_store_blob_append(c->store, action->hash, action->offset, action->data,
+                                action->data_size, action->size, &err))
+        store_failed(c, &err);
+    else
+        fedge_session_blob_at(c->session, now(), action->hash, action->offset + action->data_size);
+}
+
+static void start_job(fedge_client *c, const fedge_action *action)
+{
+    fedge_worker_job job = {.incarnation = c->state.incarnation, .client_index = c->client_index};
+    snprintf(job.run_id, sizeof(job.run_id), "%s", c->state.run_id);
+    if (action->type == FEDGE_ACTION_LOAD_PLAN) {
+        job.kind = FEDGE_JOB_PLAN;
+        memcpy(job.plan_hash, action->hash, sizeof(job.plan_hash));
+        job.plan_size = action->size;
+    } else {
+        job.kind = FEDGE_JOB_TASK;
+        job.task = *action->task;
+    }
+    fedge_worker_start(c->worker, &job);
+}
+
+static void end(fedge_client *c, const fedge_action *action)
+{
+    c->stopped = true;
+    c->exit_code = action->exit_code;
+    snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
+}
+
+static void perform(fedge_client *c, const fedge_action *action)
+{
+    fedge_error err;
+    switch (action->type) {
+    case FEDGE_ACTION_CONNECT:
+        FEDGE_LOG(c->config.log, FEDGE_LOG_INFO, "connect", fedge_log_str("server", c->server));
+        fedge_link_connect(c->link);
+        break;
+    case FEDGE_ACTION_CLOSE:
+        fedge_link_close(c->link, action->text);
+        break;
+    case FEDGE_ACTION_WELCOMED:
+        welcomed(c, action);
+        break;
+    case FEDGE_ACTION_LOOKUP_BLOB:
+        look_up(c, action);
+        break;
+    case FEDGE_ACTION_STORE_CHUNK:
+        store_chunk(c, action);
+        break;
+    case FEDGE_ACTION_LOAD_PLAN:
+    case FEDGE_ACTION_WORK:
+        start_job(c, action);
+        break;
+    case FEDGE_ACTION_CANCEL:
+        fedge_worker_cancel(c->worker);
+        break;
+    case FEDGE_ACTION_DISCARD_RESULT:
+        if (fedge_store_result_discard(c->store, &err))
+            fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
+        break;
+    case FEDGE_ACTION_NOTE:
+        log_text(c, action->level, action->event, action->text);
+        if (action->level == FEDGE_LOG_ERROR)
+            remember_error(c, action->text);
+        break;
+    case FEDGE_ACTION_STOP:
+        end(c, action);
+        break;
+    case FEDGE_ACTION_SEND: /* drain gives them to the link */
+    case FEDGE_ACTION_SEND_PART:
+        break;
+    }
+}
+
+/* Carries out all that is due; events that come up meanwhile are served by the same loop. */
+static void drain(fedge_client *c)
+{
+    fedge_action action;
+    if (c->draining)
+        return;
+    c->draining = true;
+    while (!c->stopped && fedge_session_next(c->session, false, &action))
+        perform(c, &action);
+    c->draining = false;
+    if (fedge_session_wants_write(c->session))
+        fedge_link_want_write(c->link);
+    uint64_t due = fedge_session_deadline(c->session), at = now();
+    fedge_link_set_timer(c->link, due == FEDGE_SESSION_NEVER ? UINT64_MAX
+                                  : due > at                 ? due - at
+                                                             : 0);
+}
+
+/* --- the link's events ----------------------------------------------------------------------- */
+
+static void on_connected(void *user)
+{
+    fedge_client *c = user;
+    fedge_session_connected(c->session, now());
+    drain(c);
+}
+
+static void on_disconnected(void *user, unsigned http_status, const char *why)
+{
+    fedge_client *c = user;
+    fedge_session_disconnected(c->session, now(), http_status, why);
+    drain(c);
+}
+
+static void on_frame(void *user, const uint8_t *frame, size_t size)
+{
+    fedge_client *c = user;
+    fedge_session_frame(c->session, now(), frame, size);
+    drain(c);
+}
+
+static void on_garbage(void *user, const char *what)
+{
+    fedge_client *c = user;
+    fedge_session_garbage(c->session, now(), what);
+    drain(c);
+}
+
+static size_t pack_part(fedge_client *c, const fedge_action *action, uint8_t *out, size_t out_size)
+{
+    const fedge_position position = {action->task_id, action->offset};
+    size_t size = 0;
+    fedge_error err;
+    fedge_status status =
+        fedge_store_result_read(c->store, action->offset, c->part, action->data_size, &err);
+    if (!status)
+        status = fedge_part_pack(&position, c->part, action->data_size, out, out_size, &size, &err);
+    if (!status)
+        return size;
+    fedge_session_result_lost(c->session, now(), err.message);
+    return 0;
+}
+
+static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
+{
+    fedge_client *c = user;
+    fedge_action action;
+    size_t size = 0;
+    while (!c->stopped && size == 0 && fedge_session_next(c->session, true, &action)) {
+        if (action.type == FEDGE_ACTION_SEND && action.data_size <= out_size) {
+            memcpy(out, action.data, action.data_size);
+            size = action.data_size;
+        } else if (action.type == FEDGE_ACTION_SEND_PART) {
+            size = pack_part(c, &action, out, out_size);
+        } else {
+            perform(c, &action);
+        }
+    }
+    drain(c);
+    return size;
+}
+
+/* --- the worker's results -------------------------------------------------------------------- */
+
+static void plan_done(fedge_client *c, const fedge_worker_result *r)
+{
+    const char *hash = r->job.plan_hash;
+    switch (r->status) {
+    case FEDGE_OK:
+        fedge_session_plan_ready(c->session, now(), hash, r->max_model_size);
+        break;
+    case FEDGE_DENIED:
+        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_POLICY, FEDGE_EXIT_DECLINED,
+                                  r->error.message);
+        break;
+    case FEDGE_NOT_FOUND:
+        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_NO_DATA,
+                                  FEDGE_EXIT_DECLINED, r->error.message);
+        break;
+    case FEDGE_NO_MEMORY:
+    case FEDGE_IO:
+    case FEDGE_INTERNAL:
+        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_INTERNAL,
+                                  FEDGE_EXIT_INTERNAL, r->error.message);
+        break;
+    default:
+        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_UNSUPPORTED,
+                                  FEDGE_EXIT_DECLINED, r->error.message);
+        break;
+    }
+}
+
+static double metric(const fedge_upload *upload, const char *name)
+{
+    for (uint32_t i = 0; i < upload->num_metrics; i++)
+        if (strcmp(upload->metrics[i].name, name) == 0)
+            return upload->metrics[i].value;
+    return 0;
+}
+
+static void task_done(fedge_client *c, const fedge_worker_result *r)
+{
+    const fedge_task *task = &r->job.task;
+    if (r->status) {
+        fedge_reason reason = FEDGE_REASON_INTERNAL;
+        if (r->status == FEDGE_CANCELLED)
+            reason = FEDGE_REASON_NONE;
+        else if (r->status == FEDGE_NO_SPACE)
+            reason = FEDGE_REASON_NO_SPACE;
+        else if (r->status == FEDGE_UNSUPPORTED)
+            reason = FEDGE_REASON_UNSUPPORTED;
+        fedge_session_task_failed(c->session, now(), reason, r->error.message);
+        return;
+    }
+    bool train = task->kind == FEDGE_TASK_TRAIN;
+    FEDGE_LOG(
+        c->config.log, FEDGE_LOG_INFO, train ? "trained" : "evaluated",
+        fedge_log_int("task", (int64_t)task->task_id), fedge_log_int("round", task->round),
+        fedge_log_int("examples", (int64_t)r->upload.num_examples),
+        fedge_log_num("loss", metric(&r->upload, "loss")),
+        fedge_log_num("accuracy", metric(&r->upload, "accuracy")),
+        fedge_log_num("seconds", metric(&r->upload, train ? "seconds-train" : "seconds-evaluate")),
+        fedge_log_int("bytes", (int64_t)r->upload.size));
+    fedge_session_task_done(c->session, now(), &r->upload);
+}
+
+static void on_woken(void *user)
+{
+    fedge_client *c = user;
+    if (c->stopped)
+        return;
+    if (atomic_exchange(&c->stop_asked, false))
+        fedge_session_stop(c->session, now(), FEDGE_EXIT_OK, "this client was asked to stop");
+    while (fedge_worker_take(c->worker, &c->result)) {
+        const fedge_worker_result *r = &c->result;
+        bool plan = r->job.kind == FEDGE_JOB_PLAN;
+        if (r->status && r->bad_blob)
+            fedge_session_blob_bad(c->session, now(), plan ? r->job.plan_hash : r->job.task.model);
+        else if (plan)
+            plan_done(c, r);
+        else
+            task_done(c, r);
+        drain(c);
+    }
+    fedge_session_tick(c->session, now());
+    drain(c);
+}
+
+static void on_worker_done(void *user)
+{
+    fedge_client *c = user;
+    fedge_link_wake(c->link);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+/* Copies a caller's struct of [size] bytes, perhaps of an older release, over zeros. */
+static fedge_status copy_struct(void *out, size_t out_size, size_t min_size, const void *in,
+                                size_t size, const char *what, fedge_error *err)
+{
+    if (size < min_size)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s.struct_size is %zu: set it to sizeof(%s)", what, size, what);
+    memset(out, 0, out_size);
+    memcpy(out, in, size < out_size ? size : out_size);
+    return FEDGE_OK;
+}
+
+static void fill_hello(fedge_client *c)
+{
+    fedge_hello *hello = &c->hello;
+    static const char *const features[] = {"none", "int8", "deflate", "external"};
+    hello->protocol_min = FEDGE_PROTOCOL_MIN;
+    hello->protocol_max = FEDGE_PROTOCOL_MAX;
+    snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_RELEASE);
+    snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
+    hello->ram_bytes = fedge_os_ram_bytes();
+    hello->num_features = 4;
+    for (size_t i = 0; i < 4; i++)
+        snprintf(hello->features[i], sizeof(hello->features[i]), "%s", features[i]);
+    const fedge_site *site = c->config.site;
+    for (uint32_t i = 0; site && i < site->num_data && i < FEDGE_MAX_NAMES; i++)
+        snprintf(hello->data[hello->num_data++], sizeof(hello->data[0]), "%s", site->data[i].name);
+    fill_errors(c);
+}
+
+static uint64_t or_default(uint64_t value, uint64_t fallback)
+{
+    return value ? value : fallback;
+}
+
+/* Takes up what an earlier process left. */
+static fedge_status open_session(fedge_client *c, fedge_error *err)
+{
+    fedge_error found;
+    fedge_session_config config = {
+        .backoff_base_ms = or_default(c->config.backoff_base_ms, DEFAULT_BACKOFF_BASE_MS),
+        .backoff_cap_ms = or_default(c->config.backoff_cap_ms, DEFAULT_BACKOFF_CAP_MS),
+        .progress_timeout_ms =
+            or_default(c->config.progress_timeout_ms, DEFAULT_PROGRESS_TIMEOUT_MS),
+        .hello = &c->hello};
+    fedge_status status = fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err);
+    if (!status)
+        status = fedge_session_new(&config, &c->session, err);
+    if (status)
+        return status;
+    status = fedge_store_result_find(c->store, &c->result.upload, &found);
+    if (status == FEDGE_CORRUPT)
+        fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &found);
+    else if (status && status != FEDGE_NOT_FOUND)
+        return fedge_fail(err, status, "%s", found.message);
+    fedge_session_restore(c->session, c->state.run_id, c->state.incarnation,
+                          status ? NULL : &c->result.upload);
+    return FEDGE_OK;
+}
+
+static fedge_status open_store(fedge_client *c, fedge_error *err)
+{
+    uint64_t max_bytes = c->config.max_store_bytes;
+    fedge_status status = c->config.state_dir
+                              ? fedge_store_open_dir(c->config.state_dir, max_bytes, &c->store, err)
+                              : fedge_store_open_memory(max_bytes, &c->store, err);
+    if (status)
+        return status;
+    status = fedge_store_read_state(c->store, &c->state, err);
+    if (!status)
+        fedge_tls_set_min_time(c->state.server_time_ms);
+    return status;
+}
+
+static fedge_status open_link(fedge_client *c, fedge_error *err)
+{
+    char *trust = NULL;
+    fedge_status status = fedge_identity_load(c->config.identity_dir, FEDGE_ROLE_DEVICE,
+                                              fedge_tls_now_ms(), &c->identity, err);
+    if (!status)
+        status = fedge_trust_load(c->config.trust_dir, &trust, err);
+    const fedge_link_config config = {.url = c->server,
+                                      .identity = c->identity,
+                                      .trust_pem = trust,
+                                      .events = {.user = c,
+                                                 .connected = on_connected,
+                                                 .disconnected = on_disconnected,
+                                                 .frame = on_frame,
+                                                 .garbage = on_garbage,
+                                                 .writeable = on_writeable,
+                                                 .woken = on_woken}};
+    if (!status)
+        status = fedge_link_new(&config, &c->link, err);
+    free(trust);
+    return status;
+}
+
+static fedge_status open_all(fedge_client *c, fedge_error *err)
+{
+    fedge_status status = fedge_link_parse_url(c->server, NULL, &(int){0}, NULL, err);
+    if (!status)
+        status = open_store(c, err);
+    /* What fails from here on is the identity's: its statuses say so to fedge_client_exit_code. */
+    if (!status) {
+        status = open_link(c, err);
+        if (status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT || status == FEDGE_MISMATCH)
+            status = fedge_error_prefix(err, FEDGE_DENIED, "identity");
+    }
+    if (!status)
+        status = open_session(c, err);
+    if (status)
+        return status;
+    fill_hello(c);
+    const fedge_worker_config worker = {.client = c,
+                                        .callbacks = c->callbacks,
+                                        .site = c->config.site,
+                                        .store = c->store,
+                                        .done = on_worker_done,
+                                        .user = c};
+    return fedge_worker_new(&worker, &c->worker, err);
+}
+
+fedge_status fedge_client_new(const fedge_client_config *config,
+                              const fedge_client_callbacks *callbacks, fedge_client **client,
+                              fedge_error *err)
+{
+    fedge_client *c = calloc(1, sizeof(*c));
+    if (!c)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a client of %zu bytes", sizeof(*c));
+    fedge_status status =
+        copy_struct(&c->config, sizeof(c->config), offsetof(fedge_client_config, state_dir), config,
+                    config->struct_size, "fedge_client_config", err);
+    if (!status)
+        status = copy_struct(&c->callbacks, sizeof(c->callbacks),
+                             offsetof(fedge_client_callbacks, evaluate), callbacks,
+                             callbacks->struct_size, "fedge_client_callbacks", err);
+    if (!status && (!c->config.server || !c->config.identity_dir || !c->config.trust_dir ||
+                    !c->callbacks.train || strlen(c->config.server) >= sizeof(c->server)))
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "server, identity_dir, trust_dir and train must be given");
+    if (!status) {
+        snprintf(c->server, sizeof(c->server), "%s", c->config.server);
+        status = open_all(c, err);
+    }
+    if (status) {
+        fedge_client_free(c);
+        return status;
+    }
+    *client = c;
+    return FEDGE_OK;
+}
+
+void fedge_client_free(fedge_client *client)
+{
+    if (!client)
+        return;
+    fedge_worker_free(client->worker);
+    fedge_link_free(client->link);
+    fedge_session_free(client->session);
+    fedge_store_close(client->store);
+    fedge_identity_free(client->identity);
+    free(client);
+}
+
+fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
+{
+    fedge_session_start(client->session, now());
+    drain(client);
+    if (atomic_load(&client->stop_asked)) /* asked before the link could be woken */
+        on_woken(client);
+    while (!client->stopped)
+        fedge_link_service(client->link);
+    fedge_worker_cancel(client->worker);
+    uint64_t end_ms = now() + GOODBYE_MS;
+    fedge_link_set_timer(client->link, GOODBYE_MS);
+    while (fedge_link_busy(client->link) && now() < end_ms)
+        fedge_link_service(client->link);
+    (void)fedge_worker_wait(client->worker,
+                            or_default(client->config.stop_grace_ms, DEFAULT_STOP_GRACE_MS));
+    if (client->exit_code != FEDGE_EXIT_OK)
+        remember_error(client, client->exit_text);
+    fedge_fail(err, client->exit_code == FEDGE_EXIT_OK ? FEDGE_OK : FEDGE_CLOSED, "%s",
+               client->exit_text);
+    return client->exit_code;
+}
+
+void fedge_client_stop(fedge_client *client)
+{
+    atomic_store(&client->stop_asked, true);
+    fedge_link_wake(client->link);
+}
+
+bool fedge_client_busy(fedge_client *client)
+{
+    return fedge_worker_busy(client->worker);
+}
+
+/* --- for callbacks --------------------------------------------------------------------------- */
+
+bool fedge_client_cancelled(fedge_client *client)
+{
+    return fedge_worker_cancelled(client->worker);
+}
+
+const fedge_log *fedge_client_log(const fedge_client *client)
+{
+    return client->config.log;
+}
+
+fedge_status fedge_client_put(fedge_client *client, const char *key, const void *data, size_t size,
+                              fedge_error *err)
+{
+    return fedge_store_put(client->store, fedge_worker_run_id(client->worker), key, data, size,
+                           err);
+}
+
+fedge_status fedge_client_get(fedge_client *client, const char *key, void **data, size_t *size,
+                              fedge_error *err)
+{
+    uint8_t *bytes;
+    fedge_status status =
+        fedge_store_get(client->store, fedge_worker_run_id(client->worker), key, &bytes, size, err);
+    if (!status)
+        *data = bytes;
+    return status;
+}
+
+fedge_exit fedge_client_exit_code(fedge_status status)
+{
+    switch (status) {
+    case FEDGE_OK:
+        return FEDGE_EXIT_OK;
+    case FEDGE_INVALID_ARGUMENT:
+        return FEDGE_EXIT_USAGE;
+    case FEDGE_DENIED:
+    case FEDGE_EXPIRED:
+        return FEDGE_EXIT_IDENTITY;
+    case FEDGE_NO_MEMORY:
+    case FEDGE_INTERNAL:
+        return FEDGE_EXIT_INTERNAL;
+    default:
+        return FEDGE_EXIT_STATE;
+    }
+}

@@ -1,0 +1,164 @@
+/* libfedge_client: take part in federated training with a trainer of your own.
+ *
+ *   static fedge_status train(void *user, fedge_client *client, const fedge_client_task *task,
+ *                             float *values, fedge_client_report *report, fedge_error *err)
+ *   {
+ *       // values: the global model, plan.schema->num_elements floats. Train; leave the result
+ * there. report->num_examples = 1000; // the weight of this device in the average return
+ * fedge_client_metric(report, "loss", 0.3, err);
+ *   }
+ *
+ *   fedge_client_callbacks callbacks = {.struct_size = sizeof(callbacks), .train = train};
+ *   fedge_client_config config = {.struct_size = sizeof(config), .server = "wss://host:9092",
+ *                                 .identity_dir = "identity", .trust_dir = "trust"};
+ *   fedge_client *client;
+ *   if (fedge_client_new(&config, &callbacks, &client, &err) == FEDGE_OK)
+ *       exit_code = fedge_client_run(client, &err);
+ *   fedge_client_free(client);
+ *
+ * examples/own_trainer is the whole of it. The library connects, reconnects, fetches the plan and
+ * the model, calls the trainer, computes w_end − w_start, encodes, stores and uploads it, and
+ * resumes all of that after a crash. It never prints and never exits; TLS settings are one per
+ * process, so run one client per process.
+ *
+ * Threads: fedge_client_run is the thread of the network. plan, train and evaluate are called on
+ * one thread of the library's own, one call at a time, and may take as long as they like; cancel is
+ * called on the network's thread while one of them runs.
+ */
+#ifndef FEDGE_CLIENT_FEDGE_CLIENT_H
+#define FEDGE_CLIENT_FEDGE_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/exit_codes.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+
+#define FEDGE_CLIENT_MAX_METRICS 48 /* of a trainer; the library adds its own */
+#define FEDGE_CLIENT_MAX_METRIC_NAME 64
+
+typedef struct fedge_client fedge_client;
+struct fedge_plan; /* edge/io/plan.h */
+struct fedge_site; /* edge/io/site.h */
+
+/* What is to be learned. Valid until the next call of the callback plan, or fedge_client_free. */
+typedef struct fedge_client_plan {
+    const char *name;   /* of the job */
+    const char *run_id; /* of this execution of it: 32 hex digits */
+    bool external;      /* the model is the trainer's own; only its tensors are known */
+    const fedge_schema *schema;
+    uint64_t seed;
+    uint32_t local_epochs, local_steps; /* epochs are used when steps is 0 */
+    uint32_t batch_size;
+    float momentum, weight_decay;
+    const struct fedge_plan *full; /* everything, for those who include edge/io/plan.h */
+} fedge_client_plan;
+
+/* One piece of work. */
+typedef struct fedge_client_task {
+    uint64_t task_id;
+    uint32_t round;        /* from 1 */
+    uint32_t client_index; /* this device's place in the server's registry */
+    double learning_rate;  /* of this round */
+    uint64_t deadline_ms;  /* from the moment the task came; later results may not count */
+    const fedge_client_plan *plan;
+} fedge_client_task;
+
+typedef struct fedge_client_metric_value {
+    char name[FEDGE_CLIENT_MAX_METRIC_NAME];
+    double value;
+} fedge_client_metric_value;
+
+/* What a trainer says of its work. Comes zeroed. */
+typedef struct fedge_client_report {
+    uint64_t num_examples; /* ≥ 1: the weight in the average */
+    uint32_t num_metrics;
+    fedge_client_metric_value metrics[FEDGE_CLIENT_MAX_METRICS];
+} fedge_client_report;
+
+/* Adds a metric; "loss" and "accuracy" are means over the examples. FEDGE_NOT_FINITE;
+ * FEDGE_TOO_BIG: too many, or too long a name. */
+FEDGE_MUST_USE fedge_status fedge_client_metric(fedge_client_report *report, const char *name,
+                                                double value, fedge_error *err);
+
+/* The trainer. Set struct_size to sizeof(fedge_client_callbacks): later releases add at the end. */
+typedef struct fedge_client_callbacks {
+    size_t struct_size;
+    void *user;
+    /* A plan has come: allocate for it, or say why not. May be NULL. FEDGE_UNSUPPORTED,
+     * FEDGE_DENIED or FEDGE_NOT_FOUND (of data) declines the job, with the message as the reason;
+     * the client then ends with FEDGE_EXIT_DECLINED. */
+    fedge_status (*plan)(void *user, fedge_client *client, const fedge_client_plan *plan,
+                         fedge_error *err);
+    /* Train [values], schema->num_elements floats: the global model on entry, the trained one on
+     * return. Any failure declines this task only. Return FEDGE_CANCELLED soon after
+     * fedge_client_cancelled turns true. */
+    fedge_status (*train)(void *user, fedge_client *client, const fedge_client_task *task,
+                          float *values, fedge_client_report *report, fedge_error *err);
+    /* Evaluate [values] on this device's held-out examples. NULL: such tasks are declined. */
+    fedge_status (*evaluate)(void *user, fedge_client *client, const fedge_client_task *task,
+                             const float *values, fedge_client_report *report, fedge_error *err);
+    /* The work under way is not wanted any more. May be NULL: fedge_client_cancelled says it too.
+     */
+    void (*cancel)(void *user, fedge_client *client);
+} fedge_client_callbacks;
+
+/* Set struct_size to sizeof(fedge_client_config). 0 and NULL mean the default. Texts are copied;
+ * [site] and [log] must outlive the client. */
+typedef struct fedge_client_config {
+    size_t struct_size;
+    const char *server;            /* wss://HOST[:9092] */
+    const char *identity_dir;      /* key.pem, chain.pem */
+    const char *trust_dir;         /* roots, *.pem */
+    const char *state_dir;         /* NULL: in memory, nothing outlives the process */
+    const struct fedge_site *site; /* policy and names of data sets; NULL: no policy */
+    const fedge_log *log;          /* NULL: silence */
+    uint64_t backoff_base_ms;      /* 500: a reconnect waits uniformly in [0, base · 2^n] … */
+    uint64_t backoff_cap_ms;       /* 60,000: … and at most so long */
+    uint64_t progress_timeout_ms;  /* 60,000: a link on which nothing moves is dropped */
+    uint64_t max_store_bytes;      /* 8 GiB: of one blob, result or value */
+    uint64_t stop_grace_ms;        /* 500: how long a stopped client waits for its trainer */
+} fedge_client_config;
+
+/* Loads the identity, opens the state. err->status tells what was wrong, fedge_client_exit_code
+ * which exit code fits it. FEDGE_INVALID_ARGUMENT: struct_size, no train, a bad server address. */
+FEDGE_MUST_USE fedge_status fedge_client_new(const fedge_client_config *config,
+                                             const fedge_client_callbacks *callbacks,
+                                             fedge_client **client, fedge_error *err);
+
+/* Takes part until the run is complete, the server refuses for good, or fedge_client_stop. The
+ * exit code says which, [err] why. Returns within stop_grace_ms of the end even when the trainer
+ * is still busy: see fedge_client_busy. */
+FEDGE_MUST_USE fedge_exit fedge_client_run(fedge_client *client, fedge_error *err);
+
+/* Makes fedge_client_run say goodbye and return FEDGE_EXIT_OK. From any thread, and from signal
+ * handlers. */
+void fedge_client_stop(fedge_client *client);
+
+/* True while a callback has not returned. After run: fedge_client_free would wait for it; a
+ * program may rather exit, as the state survives that. */
+bool fedge_client_busy(fedge_client *client);
+
+void fedge_client_free(fedge_client *client); /* NULL is fine */
+
+/* --- for callbacks --- */
+
+/* True when the work under way should end with FEDGE_CANCELLED. Cheap; any thread. */
+bool fedge_client_cancelled(fedge_client *client);
+/* A value of the trainer's own, kept for the present run (residuals, control variates): gone when
+ * another run or incarnation begins. Keys: 1 to 64 letters, digits, "-", "_", "."; 64 at most. */
+FEDGE_MUST_USE fedge_status fedge_client_put(fedge_client *client, const char *key,
+                                             const void *data, size_t size, fedge_error *err);
+/* *data is malloc'ed; the caller frees it. FEDGE_NOT_FOUND. */
+FEDGE_MUST_USE fedge_status fedge_client_get(fedge_client *client, const char *key, void **data,
+                                             size_t *size, fedge_error *err);
+/* The log of the configuration, for the trainer's events. */
+const fedge_log *fedge_client_log(const fedge_client *client);
+
+/* The exit code for a failure of fedge_client_new with this status. */
+fedge_exit fedge_client_exit_code(fedge_status status);
+
+#endif

@@ -1,0 +1,398 @@
+#include "client/link.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libwebsockets.h>
+
+#include "edge/core/message.h"
+#include "secure/identity/registry.h"
+#include "secure/identity/tls.h"
+
+#define MAX_PEER_CERTIFICATE 8192 /* bytes of DER */
+#define MAX_WHY 256
+#define CLOSE_TIMEOUT_S 2
+#define MAX_FDS 16 /* libwebsockets sizes its tables by the process's limit otherwise */
+
+struct fedge_link {
+    struct lws_context *context;
+    struct lws_vhost *vhost;
+    struct lws *wsi;     /* the connection in use or being made */
+    struct lws *closing; /* one that says goodbye */
+    fedge_link_events events;
+    char host[FEDGE_LINK_MAX_HOST], path[FEDGE_LINK_MAX_HOST];
+    int port;
+    bool connecting; /* within fedge_link_connect, and its end has not been reported */
+    bool established;
+    unsigned http_status;
+    char why[MAX_WHY];         /* what is known of the connection's end before it comes */
+    char closing_why[MAX_WHY]; /* told to the peer of [closing] */
+    lws_retry_bo_t heartbeat;
+    lws_sorted_usec_list_t timer;
+    size_t received; /* bytes of the message in [rx] */
+    uint8_t rx[FEDGE_MESSAGE_MAX_SIZE];
+    uint8_t tx[LWS_PRE + FEDGE_MESSAGE_MAX_SIZE];
+};
+
+/* --- what happens ---------------------------------------------------------------------------- */
+
+static void note_why(fedge_link *link, const char *text, size_t size)
+{
+    if (!link->why[0] && size > 0)
+        snprintf(link->why, sizeof(link->why), "%.*s", (int)size, text);
+}
+
+static void gone(fedge_link *link, const char *otherwise)
+{
+    char why[MAX_WHY];
+    snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
+    unsigned http_status = link->http_status == 101 ? 0 : link->http_status;
+    link->wsi = NULL;
+    link->established = link->connecting = false;
+    link->events.disconnected(link->events.user, http_status, why);
+}
+
+/* The server's certificate, which TLS has verified, must be for a server. */
+static int check_server(fedge_link *link, struct lws *wsi)
+{
+    fedge_error err;
+    fedge_registry_match match;
+    size_t room = sizeof(union lws_tls_cert_info_results) + MAX_PEER_CERTIFICATE;
+    union lws_tls_cert_info_results *info = calloc(1, room);
+    if (!info)
+        return -1;
+    int rc = lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0);
+    int result = -1;
+    if (rc || !info->verified) {
+        note_why(link, "the server's certificate is not verified", MAX_WHY);
+    } else if (lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_DER_RAW, info, MAX_PEER_CERTIFICATE) ||
+               info->ns.len <= 0) {
+        note_why(link, "the server's certificate cannot be read", MAX_WHY);
+    } else if (fedge_peer_check((const uint8_t *)info->ns.name, (size_t)info->ns.len,
+                                FEDGE_ROLE_SERVER, fedge_tls_now_ms(), NULL, &match, &err)) {
+        note_why(link, err.message, sizeof(err.message));
+    } else {
+        result = 0;
+    }
+    free(info);
+    return result;
+}
+
+static int garbage(fedge_link *link, const char *what)
+{
+    link->received = 0;
+    link->events.garbage(link->events.user, what);
+    return 0;
+}
+
+/* Gathers a message; its header is checked against the bounds before more of it is taken. */
+static int receive(fedge_link *link, struct lws *wsi, const uint8_t *data, size_t size)
+{
+    fedge_error err;
+    size_t frame_size;
+    if (!lws_frame_is_binary(wsi))
+        return garbage(link, "a text frame");
+    if (size > sizeof(link->rx) - link->received)
+        return garbage(link, "a message over the limit");
+    if (size > 0)
+        memcpy(link->rx + link->received, data, size);
+    link->received += size;
+    if (link->received >= FEDGE_MESSAGE_HEADER_SIZE) {
+        if (fedge_message_peek(link->rx, link->received, &frame_size, &err))
+            return garbage(link, err.message);
+        if (link->received > frame_size)
+            return garbage(link, "a message longer than its header says");
+    }
+    if (!lws_is_final_fragment(wsi) || lws_remaining_packet_payload(wsi) > 0)
+        return 0;
+    size = link->received;
+    link->received = 0;
+    link->events.frame(link->events.user, link->rx, size);
+    return 0;
+}
+
+static int write_one(fedge_link *link, struct lws *wsi)
+{
+    uint8_t *out = link->tx + LWS_PRE;
+    size_t size = link->events.writeable(link->events.user, out, FEDGE_MESSAGE_MAX_SIZE);
+    if (size == 0 || link->wsi != wsi)
+        return 0;
+    return lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size ? -1 : 0;
+}
+
+/* The old connection: says why it closes as soon as it can, and goes. */
+static int close_old(fedge_link *link, struct lws *wsi, enum lws_callback_reasons reason)
+{
+    if (reason == LWS_CALLBACK_CLIENT_WRITEABLE) {
+        size_t length = strlen(link->closing_why);
+        lws_close_reason(wsi, LWS_CLOSE_STATUS_NORMAL, (unsigned char *)link->closing_why,
+                         length < 120 ? length : 120);
+        return -1;
+    }
+    if (reason == LWS_CALLBACK_CLIENT_CLOSED || reason == LWS_CALLBACK_CLIENT_CONNECTION_ERROR)
+        link->closing = NULL;
+    return 0;
+}
+
+static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons reason, void *in,
+                  size_t size)
+{
+    switch (reason) {
+    case LWS_CALLBACK_ESTABLISHED_CLIENT_HTTP:
+        link->http_status = lws_http_client_http_response(wsi);
+        return 0;
+    case LWS_CALLBACK_CLIENT_FILTER_PRE_ESTABLISH:
+        return check_server(link, wsi);
+    case LWS_CALLBACK_CLIENT_ESTABLISHED:
+        link->established = true;
+        link->received = 0;
+        link->events.connected(link->events.user);
+        return 0;
+    case LWS_CALLBACK_CLIENT_RECEIVE:
+        return receive(link, wsi, in, size);
+    case LWS_CALLBACK_CLIENT_WRITEABLE:
+        return write_one(link, wsi);
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
+        if (size > 2) /* the first two bytes are the status */
+            note_why(link, (const char *)in + 2, size - 2);
+        return 0;
+    case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+        note_why(link, in, in ? size : 0);
+        gone(link, "no connection");
+        return 0;
+    case LWS_CALLBACK_CLIENT_CLOSED:
+        gone(link, "the connection was lost");
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                    size_t size)
+{
+    (void)user;
+    fedge_link *link = lws_context_user(lws_get_context(wsi));
+    if (reason == LWS_CALLBACK_EVENT_WAIT_CANCELLED) {
+        link->events.woken(link->events.user);
+        return 0;
+    }
+    if (wsi && wsi == link->wsi)
+        return on_own(link, wsi, reason, in, size);
+    if (wsi && wsi == link->closing)
+        return close_old(link, wsi, reason);
+    return 0;
+}
+
+static void on_timer(lws_sorted_usec_list_t *timer)
+{
+    fedge_link *link = lws_container_of(timer, fedge_link, timer);
+    link->events.woken(link->events.user);
+}
+
+static void on_refused(void *user, const char *subject, const char *reason)
+{
+    fedge_link *link = user;
+    if (link->why[0])
+        return;
+    if (subject[0])
+        snprintf(link->why, sizeof(link->why), "TLS: %.120s: %.120s", subject, reason);
+    else
+        snprintf(link->why, sizeof(link->why), "TLS: %.200s", reason);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST], int *port,
+                                  char path[FEDGE_LINK_MAX_HOST], fedge_error *err)
+{
+    char copy[FEDGE_LINK_MAX_HOST];
+    const char *scheme, *address, *rest;
+    if (strlen(url) >= sizeof(copy) || strncmp(url, "wss://", 6) != 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "'%.100s' is not a server's address: wss://HOST[:PORT], at most %d bytes",
+                          url, FEDGE_LINK_MAX_HOST - 1);
+    snprintf(copy, sizeof(copy), "%s", url);
+    if (lws_parse_uri(copy, &scheme, &address, port, &rest) || !address[0] || *port < 1 ||
+        *port > 65535)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "'%s' is not a server's address: wss://HOST[:PORT]", url);
+    /* libwebsockets says 443 when no port is given. */
+    const char *authority_end = strchr(url + 6, '/');
+    size_t length = authority_end ? (size_t)(authority_end - url) : strlen(url);
+    bool explicit_port = length > 4 && *port == 443 && strncmp(url + length - 4, ":443", 4) == 0;
+    if (*port == 443 && !explicit_port)
+        *port = FEDGE_LINK_DEFAULT_PORT;
+    if (host)
+        snprintf(host, FEDGE_LINK_MAX_HOST, "%s", address);
+    if (path)
+        snprintf(path, FEDGE_LINK_MAX_HOST, "/%s", rest);
+    return FEDGE_OK;
+}
+
+static const struct lws_protocols protocols[] = {
+    {.name = FEDGE_SUBPROTOCOL,
+     .callback = on_event,
+     .rx_buffer_size = 16384,
+     .tx_packet_size = LWS_PRE + FEDGE_MESSAGE_MAX_SIZE},
+    {.name = NULL},
+};
+
+/* libwebsockets' mbedTLS wants PEM lengths that count the NUL. */
+static unsigned pem_size(const char *pem)
+{
+    return (unsigned)strlen(pem) + 1;
+}
+
+static fedge_status make_context(fedge_link *link, const fedge_link_config *config,
+                                 fedge_error *err)
+{
+    struct lws_context_creation_info info;
+    memset(&info, 0, sizeof(info));
+    info.port = CONTEXT_PORT_NO_LISTEN;
+    info.protocols = protocols;
+    info.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT | LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+    info.fd_limit_per_thread = MAX_FDS;
+    info.pt_serv_buf_size = 16384;
+    info.user = link;
+    info.vhost_name = "fedge";
+    info.client_ssl_ca_mem = config->trust_pem;
+    info.client_ssl_ca_mem_len = pem_size(config->trust_pem);
+    info.client_ssl_cert_mem = config->identity->chain_pem;
+    info.client_ssl_cert_mem_len = pem_size(config->identity->chain_pem);
+    info.client_ssl_key_mem = config->identity->key_pem;
+    info.client_ssl_key_mem_len = pem_size(config->identity->key_pem);
+    link->context = lws_create_context(&info);
+    if (!link->context)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets does not start");
+    link->vhost = lws_create_vhost(link->context, &info);
+    if (!link->vhost)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "libwebsockets does not take the identity or the trusted roots");
+    return FEDGE_OK;
+}
+
+fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, fedge_error *err)
+{
+    fedge_link *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a link of %zu bytes",
+                          sizeof(*fresh));
+    fresh->events = config->events;
+    fedge_link_set_heartbeat(fresh, FEDGE_LINK_DEFAULT_HEARTBEAT_S);
+    lws_set_log_level(0, NULL);
+    fedge_status status =
+        fedge_link_parse_url(config->url, fresh->host, &fresh->port, fresh->path, err);
+    if (!status)
+        status = fedge_tls_set_roots(config->trust_pem, err);
+    if (!status)
+        status = make_context(fresh, config, err);
+    if (status) {
+        fedge_link_free(fresh);
+        return status;
+    }
+    fedge_tls_on_refused(on_refused, fresh);
+    *link = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_link_free(fedge_link *link)
+{
+    if (!link)
+        return;
+    link->wsi = link->closing = NULL;
+    if (link->context) {
+        lws_sul_cancel(&link->timer);
+        lws_context_destroy(link->context);
+    }
+    fedge_tls_reset();
+    free(link);
+}
+
+void fedge_link_connect(fedge_link *link)
+{
+    assert(!link->wsi);
+    char authority[FEDGE_LINK_MAX_HOST + 8];
+    snprintf(authority, sizeof(authority), "%s:%d", link->host, link->port);
+    struct lws_client_connect_info info;
+    memset(&info, 0, sizeof(info));
+    info.context = link->context;
+    info.vhost = link->vhost;
+    info.address = link->host;
+    info.port = link->port;
+    info.path = link->path;
+    info.host = strchr(link->host, ':') ? link->host : authority;
+    info.ssl_connection = LCCSCF_USE_SSL;
+    info.protocol = FEDGE_SUBPROTOCOL;
+    info.local_protocol_name = FEDGE_SUBPROTOCOL;
+    info.ietf_version_or_minus_one = -1;
+    info.retry_and_idle_policy = &link->heartbeat;
+    info.pwsi = &link->wsi;
+    link->why[0] = '\0';
+    link->http_status = 0;
+    link->established = false;
+    link->connecting = true;
+    /* When it fails at once, libwebsockets calls back in most cases only. */
+    struct lws *wsi = lws_client_connect_via_info(&info);
+    if (!wsi && link->connecting)
+        gone(link, "no connection");
+    link->connecting = false;
+}
+
+void fedge_link_close(fedge_link *link, const char *why)
+{
+    if (link->closing)
+        lws_set_timeout(link->closing, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
+    struct lws *wsi = link->wsi;
+    link->closing = wsi;
+    link->wsi = NULL;
+    if (!wsi)
+        return;
+    snprintf(link->closing_why, sizeof(link->closing_why), "%s", why);
+    if (link->established) {
+        lws_set_timeout(wsi, PENDING_TIMEOUT_USER_OK, CLOSE_TIMEOUT_S);
+        lws_callback_on_writable(wsi);
+    } else {
+        lws_set_timeout(wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
+    }
+    link->established = false;
+}
+
+void fedge_link_want_write(fedge_link *link)
+{
+    if (link->wsi && link->established)
+        lws_callback_on_writable(link->wsi);
+}
+
+void fedge_link_set_heartbeat(fedge_link *link, uint32_t heartbeat_s)
+{
+    uint16_t seconds = (uint16_t)(heartbeat_s < 1 ? 1 : heartbeat_s > 3600 ? 3600 : heartbeat_s);
+    link->heartbeat.secs_since_valid_ping = seconds;
+    link->heartbeat.secs_since_valid_hangup = (uint16_t)(2 * seconds + 10);
+}
+
+void fedge_link_set_timer(fedge_link *link, uint64_t after_ms)
+{
+    if (after_ms == UINT64_MAX)
+        lws_sul_cancel(&link->timer);
+    else
+        lws_sul_schedule(link->context, 0, &link->timer, on_timer,
+                         (lws_usec_t)(after_ms < 86400000 ? after_ms : 86400000) * 1000 + 1);
+}
+
+void fedge_link_service(fedge_link *link)
+{
+    lws_service(link->context, 0);
+}
+
+bool fedge_link_busy(const fedge_link *link)
+{
+    return link->wsi || link->closing;
+}
+
+void fedge_link_wake(fedge_link *link)
+{
+    lws_cancel_service(link->context);
+}

@@ -1,0 +1,77 @@
+/* The websocket to the server, on libwebsockets and mbedTLS: mutual TLS, subprotocol fedge.v1.
+ *
+ * Everything but fedge_link_wake happens on the thread that calls fedge_link_service. The server is
+ * who it says: its chain ends in one of the trusted roots, its host name or address is in its
+ * certificate, and its role is "server". Messages are whole, binary and within their bounds when
+ * they are handed on; pings go out when nothing was heard for a heartbeat, and a peer that does not
+ * answer them is dropped. TLS settings and libwebsockets' log level are one per process
+ * (secure/identity/tls.h), so there is one link per process.
+ */
+#ifndef FEDGE_CLIENT_LINK_H
+#define FEDGE_CLIENT_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/protocol.h"
+#include "secure/identity/identity.h"
+
+#define FEDGE_LINK_DEFAULT_PORT 9092
+#define FEDGE_LINK_MAX_HOST 256
+#define FEDGE_LINK_DEFAULT_HEARTBEAT_S 30
+
+/* What happens on the link. Each may call back into it. */
+typedef struct fedge_link_events {
+    void *user;
+    void (*connected)(void *user);
+    /* [http_status]: the server's answer to the upgrade when it was not 101, else 0. Not called
+     * after fedge_link_close. */
+    void (*disconnected)(void *user, unsigned http_status, const char *why);
+    /* A whole message; [frame] may be read until this returns. */
+    void (*frame)(void *user, const uint8_t *frame, size_t size);
+    void (*garbage)(void *user, const char *what);
+    /* The link takes one frame: write it to out[0, out_size) and return its size, 0 for none. */
+    size_t (*writeable)(void *user, uint8_t *out, size_t out_size);
+    /* After fedge_link_wake, or when the timer is due. */
+    void (*woken)(void *user);
+} fedge_link_events;
+
+typedef struct fedge_link_config {
+    const char *url;                /* wss://HOST[:PORT][/PATH] */
+    const fedge_identity *identity; /* copied */
+    const char *trust_pem;          /* roots; copied */
+    fedge_link_events events;
+} fedge_link_config;
+
+typedef struct fedge_link fedge_link;
+
+/* FEDGE_INVALID_ARGUMENT: not such a URL; [host] may be NULL. */
+FEDGE_MUST_USE fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST],
+                                                 int *port, char path[FEDGE_LINK_MAX_HOST],
+                                                 fedge_error *err);
+
+FEDGE_MUST_USE fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link,
+                                           fedge_error *err);
+void fedge_link_free(fedge_link *link); /* NULL is fine */
+
+/* Begins a connection: connected or disconnected follows, possibly at once. */
+void fedge_link_connect(fedge_link *link);
+/* Closes with a reason for the peer. What happens on the old connection is not reported any more.
+ */
+void fedge_link_close(fedge_link *link, const char *why);
+/* Asks for a call of writeable. */
+void fedge_link_want_write(fedge_link *link);
+/* Pings when nothing was heard for so long. From the next message on. */
+void fedge_link_set_heartbeat(fedge_link *link, uint32_t heartbeat_s);
+/* One call of woken, [after_ms] from now; UINT64_MAX: none. Replaces the one before. */
+void fedge_link_set_timer(fedge_link *link, uint64_t after_ms);
+/* Waits for something to happen and lets it happen. */
+void fedge_link_service(fedge_link *link);
+/* True while a connection is there or being closed. */
+bool fedge_link_busy(const fedge_link *link);
+/* Makes fedge_link_service call woken. From any thread, and from signal handlers. */
+void fedge_link_wake(fedge_link *link);
+
+#endif

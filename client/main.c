@@ -1,0 +1,124 @@
+/* fedge-client: the client with the built-in trainer. */
+#define _POSIX_C_SOURCE 200809L /* sigaction, write, _exit */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "client/builtin_trainer.h"
+#include "client/fedge_client.h"
+#include "client/link.h"
+#include "client/options.h"
+#include "secure/identity/identity.h"
+#include "secure/identity/tls.h"
+
+/* For the signal handler, which gets no argument. Set before the handler is. */
+static fedge_client *running;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    fedge_client_stop(running);
+}
+
+/* A line is one write, so that lines of several processes on one terminal do not mix. */
+static void write_line(void *user, const char *line, size_t size)
+{
+    (void)user;
+    if (write(STDERR_FILENO, line, size) < 0)
+        return; /* there is nowhere to report it */
+}
+
+static fedge_exit fail_with(const fedge_log *log, const char *event, const fedge_error *err,
+                            fedge_exit exit_code)
+{
+    fedge_log_failure(log, FEDGE_LOG_ERROR, event, err);
+    return exit_code;
+}
+
+/* --check-config: all that can be known without the server. */
+static fedge_exit check(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
+{
+    fedge_error err;
+    fedge_identity *identity = NULL;
+    char *trust = NULL;
+    fedge_exit exit_code = FEDGE_EXIT_OK;
+    if (fedge_link_parse_url(o->server, NULL, &(int){0}, NULL, &err))
+        exit_code = fail_with(log, "server", &err, FEDGE_EXIT_USAGE);
+    if (fedge_identity_load(o->identity, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(), &identity, &err))
+        exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);
+    if (fedge_trust_load(o->trust, &trust, &err))
+        exit_code = fail_with(log, "trust", &err, FEDGE_EXIT_IDENTITY);
+    if (exit_code == FEDGE_EXIT_OK)
+        FEDGE_LOG(log, FEDGE_LOG_INFO, "config-ok",
+                  fedge_log_str("device", identity->certificate.device_id),
+                  fedge_log_int("data-sets", site->num_data));
+    fedge_identity_free(identity);
+    free(trust);
+    return exit_code;
+}
+
+static void install_signals(fedge_client *client)
+{
+    running = client;
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+static fedge_exit run(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
+{
+    const fedge_builtin_config builtin = {
+        .site = site, .num_partitions = o->num_partitions, .partition_id = o->partition_id};
+    const fedge_client_config config = {.struct_size = sizeof(config),
+                                        .server = o->server,
+                                        .identity_dir = o->identity,
+                                        .trust_dir = o->trust,
+                                        .state_dir = o->state,
+                                        .site = site,
+                                        .log = log};
+    fedge_error err;
+    fedge_builtin *trainer;
+    fedge_client_callbacks callbacks;
+    fedge_client *client;
+    fedge_status status = fedge_builtin_new(&builtin, &trainer, &callbacks, &err);
+    if (status)
+        return fail_with(log, "start", &err, fedge_client_exit_code(status));
+    status = fedge_client_new(&config, &callbacks, &client, &err);
+    if (status) {
+        fedge_builtin_free(trainer);
+        return fail_with(log, "start", &err, fedge_client_exit_code(status));
+    }
+    install_signals(client);
+    fedge_exit exit_code = fedge_client_run(client, &err);
+    FEDGE_LOG(log, exit_code == FEDGE_EXIT_OK ? FEDGE_LOG_INFO : FEDGE_LOG_ERROR, "end",
+              fedge_log_str("message", err.message), fedge_log_int("exit", exit_code));
+    if (fedge_client_busy(client))
+        _exit((int)exit_code); /* a step that takes long: the state survives the end */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    fedge_client_free(client);
+    fedge_builtin_free(trainer);
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    fedge_client_options options;
+    fedge_error err;
+    fedge_site *site;
+    int exit_code;
+    if (!fedge_client_options_read(argc, argv, &options, &exit_code))
+        return exit_code;
+    const fedge_log log = {
+        .level = options.log_level, .json = options.log_json, .write = write_line};
+    if (fedge_site_load(options.config, &site, &err))
+        return (int)fail_with(&log, "config", &err, FEDGE_EXIT_CONFIG);
+    exit_code =
+        (int)(options.check_config ? check(&options, site, &log) : run(&options, site, &log));
+    fedge_site_free(site);
+    return exit_code;
+}

@@ -1,0 +1,22 @@
+/* The command line of fedge-client. */
+#ifndef FEDGE_CLIENT_OPTIONS_H
+#define FEDGE_CLIENT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "edge/core/log.h"
+
+typedef struct fedge_client_options {
+    const char *server, *identity, *trust, *config, *state; /* of argv; NULL when not given */
+    uint32_t partition_id, num_partitions;                  /* 0, 0 when not given */
+    fedge_log_level log_level;
+    bool log_json, check_config;
+} fedge_client_options;
+
+/* Reads argv. When the program is to end at once (--help, --version, an error, which has been
+ * printed), returns false and its exit code in *exit_code. */
+bool fedge_client_options_read(int argc, char **argv, fedge_client_options *options,
+                               int *exit_code);
+
+#endif

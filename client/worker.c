@@ -1,0 +1,385 @@
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#include "client/worker.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "edge/core/os.h"
+#include "edge/io/plan.h"
+#include "edge/io/safetensors.h"
+#include "edge/io/site.h"
+#include "edge/io/update.h"
+
+struct fedge_worker {
+    fedge_worker_config config;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stopping, busy, has_result;
+    fedge_worker_job next; /* FEDGE_JOB_NONE: nothing waits */
+    fedge_worker_result result;
+    atomic_bool cancelled;
+
+    /* The thread's own. */
+    fedge_worker_result at_work;
+    fedge_plan *plan;
+    fedge_client_plan view; /* of [plan], for the callbacks */
+    char run_id[FEDGE_RUN_ID_TEXT];
+    float *start, *values; /* the plan's num_elements each, allocated with the plan */
+    int8_t *bounds;
+    fedge_client_report report;
+};
+
+/* --- plans ----------------------------------------------------------------------------------- */
+
+static void drop_plan(fedge_worker *w)
+{
+    fedge_plan_free(w->plan);
+    free(w->start);
+    free(w->values);
+    free(w->bounds);
+    w->plan = NULL;
+    w->start = w->values = NULL;
+    w->bounds = NULL;
+}
+
+static fedge_status make_room(fedge_worker *w, fedge_error *err)
+{
+    const fedge_schema *schema = &w->plan->schema;
+    w->start = calloc(schema->num_elements, sizeof(float));
+    w->values = calloc(schema->num_elements, sizeof(float));
+    w->bounds = calloc(schema->num_tensors, 1);
+    if (!w->start || !w->values || !w->bounds)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
+                          schema->num_elements);
+    return FEDGE_OK;
+}
+
+static void fill_view(fedge_worker *w)
+{
+    const fedge_plan *plan = w->plan;
+    w->view = (fedge_client_plan){.name = plan->name,
+                                  .run_id = w->run_id,
+                                  .external = plan->external,
+                                  .schema = &plan->schema,
+                                  .seed = plan->seed,
+                                  .local_epochs = plan->training.local_epochs,
+                                  .local_steps = plan->training.local_steps,
+                                  .batch_size = plan->training.batch_size,
+                                  .momentum = plan->training.momentum,
+                                  .weight_decay = plan->training.weight_decay,
+                                  .full = plan};
+}
+
+/* A blob that cannot be used is fetched again; other failures are the job's own. */
+static fedge_status load_blob(fedge_worker *w, const char *hash, uint64_t size, uint8_t **data,
+                              fedge_error *err)
+{
+    fedge_status status = fedge_store_blob_load(w->config.store, hash, size, data, err);
+    w->at_work.bad_blob =
+        status == FEDGE_CORRUPT || status == FEDGE_NOT_FOUND || status == FEDGE_TRUNCATED;
+    return status;
+}
+
+static fedge_status do_plan(fedge_worker *w, fedge_error *err)
+{
+    const fedge_worker_job *job = &w->at_work.job;
+    uint8_t *text;
+    size_t model_size;
+    drop_plan(w);
+    fedge_status status = load_blob(w, job->plan_hash, job->plan_size, &text, err);
+    if (status)
+        return status;
+    status = fedge_plan_parse((const char *)text, (size_t)job->plan_size, &w->plan, err);
+    free(text);
+    if (!status && w->config.site)
+        status = fedge_site_check(w->config.site, w->plan, err);
+    if (!status)
+        status = fedge_safetensors_size(&w->plan->schema, &model_size, err);
+    if (!status)
+        status = make_room(w, err);
+    if (status)
+        return status;
+    memcpy(w->run_id, job->run_id, sizeof(w->run_id));
+    fill_view(w);
+    /* A model file may say more in its header than ours does. */
+    w->at_work.max_model_size = model_size + FEDGE_SAFETENSORS_MAX_HEADER;
+    if (!w->config.callbacks.plan)
+        return FEDGE_OK;
+    return w->config.callbacks.plan(w->config.callbacks.user, w->config.client, &w->view, err);
+}
+
+/* --- tasks ----------------------------------------------------------------------------------- */
+
+static fedge_status load_model(fedge_worker *w, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.job.task;
+    uint8_t *file;
+    fedge_status status = load_blob(w, task->model, task->model_size, &file, err);
+    if (status)
+        return status;
+    status =
+        fedge_safetensors_read(file, (size_t)task->model_size, &w->plan->schema, w->start, err);
+    free(file);
+    return status;
+}
+
+static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.job.task;
+    uint32_t n = w->plan->schema.num_tensors;
+    if (task->num_bounds != 0 && task->num_bounds != n)
+        return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
+                          task->num_bounds, n);
+    for (uint32_t i = 0; i < n; i++)
+        w->bounds[i] = task->num_bounds ? task->bounds_log2[i] : (int8_t)w->plan->update.bound_log2;
+    return FEDGE_OK;
+}
+
+static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
+{
+    const fedge_client_callbacks *call = &w->config.callbacks;
+    const fedge_worker_job *job = &w->at_work.job;
+    const fedge_client_task task = {.task_id = job->task.task_id,
+                                    .round = job->task.round,
+                                    .client_index = job->client_index,
+                                    .learning_rate = job->task.learning_rate,
+                                    .deadline_ms = job->task.deadline_ms,
+                                    .plan = &w->view};
+    memset(&w->report, 0, sizeof(w->report));
+    size_t size = w->plan->schema.num_elements * sizeof(float);
+    fedge_status status;
+    if (job->task.kind == FEDGE_TASK_TRAIN) {
+        memcpy(w->values, w->start, size);
+        status = call->train(call->user, w->config.client, &task, w->values, &w->report, err);
+    } else if (call->evaluate) {
+        status = call->evaluate(call->user, w->config.client, &task, w->start, &w->report, err);
+    } else {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
+    }
+    if (!status && w->report.num_examples == 0)
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the trainer reports no examples");
+    return status;
+}
+
+static void add_metric(fedge_upload *upload, const char *name, double value)
+{
+    if (upload->num_metrics == FEDGE_MAX_METRICS || !isfinite(value))
+        return;
+    fedge_metric *metric = &upload->metrics[upload->num_metrics++];
+    snprintf(metric->name, sizeof(metric->name), "%s", name);
+    metric->value = value;
+}
+
+static void fill_upload(fedge_worker *w, double seconds)
+{
+    const fedge_worker_job *job = &w->at_work.job;
+    fedge_upload *upload = &w->at_work.upload;
+    memset(upload, 0, sizeof(*upload));
+    upload->task_id = job->task.task_id;
+    memcpy(upload->run_id, job->run_id, sizeof(upload->run_id));
+    upload->incarnation = job->incarnation;
+    upload->num_examples = w->report.num_examples;
+    for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
+        add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
+    add_metric(upload, job->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
+               seconds);
+}
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+}
+
+/* w_end − w_start, encoded. */
+static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
+{
+    fedge_upload *upload = &w->at_work.upload;
+    uint64_t start_ns = fedge_os_monotonic_ns();
+    size_t n = w->plan->schema.num_elements;
+    for (size_t i = 0; i < n; i++)
+        w->values[i] -= w->start[i];
+    fedge_status status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
+    if (!status)
+        add_metric(upload, "seconds-encode", seconds_since(start_ns));
+    return status;
+}
+
+static fedge_status do_task(fedge_worker *w, fedge_error *err)
+{
+    const fedge_worker_job *job = &w->at_work.job;
+    uint8_t *bytes = NULL;
+    if (!w->plan)
+        return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
+    memcpy(w->run_id, job->run_id, sizeof(w->run_id));
+    fedge_status status = load_model(w, err);
+    if (!status)
+        status = set_bounds(w, err);
+    if (status)
+        return status;
+    uint64_t start_ns = fedge_os_monotonic_ns();
+    status = call_trainer(w, err);
+    if (status)
+        return status;
+    fill_upload(w, seconds_since(start_ns));
+    if (job->task.kind == FEDGE_TASK_TRAIN)
+        status = encode(w, &bytes, err);
+    if (!status && atomic_load(&w->cancelled))
+        status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
+    if (!status)
+        status = fedge_store_result_put(w->config.store, &w->at_work.upload, bytes, err);
+    free(bytes);
+    return status;
+}
+
+/* --- the thread ------------------------------------------------------------------------------ */
+
+static void do_job(fedge_worker *w)
+{
+    fedge_worker_result *r = &w->at_work;
+    r->error.message[0] = '\0';
+    r->bad_blob = false;
+    r->status = r->job.kind == FEDGE_JOB_PLAN ? do_plan(w, &r->error) : do_task(w, &r->error);
+}
+
+static void *run(void *user)
+{
+    fedge_worker *w = user;
+    pthread_mutex_lock(&w->mutex);
+    while (!w->stopping) {
+        /* A result waits to be taken before the next job begins. */
+        if (w->next.kind == FEDGE_JOB_NONE || w->has_result) {
+            pthread_cond_wait(&w->changed, &w->mutex);
+            continue;
+        }
+        w->at_work.job = w->next;
+        w->next.kind = FEDGE_JOB_NONE;
+        w->busy = true;
+        atomic_store(&w->cancelled, false);
+        pthread_mutex_unlock(&w->mutex);
+        do_job(w);
+        pthread_mutex_lock(&w->mutex);
+        w->busy = false;
+        w->has_result = true;
+        w->result = w->at_work;
+        pthread_cond_broadcast(&w->changed);
+        w->config.done(w->config.user);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+fedge_status fedge_worker_new(const fedge_worker_config *config, fedge_worker **worker,
+                              fedge_error *err)
+{
+    fedge_worker *w = calloc(1, sizeof(*w));
+    if (!w)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a worker of %zu bytes", sizeof(*w));
+    w->config = *config;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    int rc = pthread_create(&w->thread, NULL, run, w);
+    if (rc) {
+        free(w);
+        return fedge_fail_errno(err, rc, "cannot start the worker's thread");
+    }
+    *worker = w;
+    return FEDGE_OK;
+}
+
+void fedge_worker_free(fedge_worker *worker)
+{
+    if (!worker)
+        return;
+    pthread_mutex_lock(&worker->mutex);
+    worker->stopping = true;
+    atomic_store(&worker->cancelled, true);
+    pthread_cond_broadcast(&worker->changed);
+    pthread_mutex_unlock(&worker->mutex);
+    pthread_join(worker->thread, NULL);
+    pthread_cond_destroy(&worker->changed);
+    pthread_mutex_destroy(&worker->mutex);
+    drop_plan(worker);
+    free(worker);
+}
+
+void fedge_worker_start(fedge_worker *worker, const fedge_worker_job *job)
+{
+    pthread_mutex_lock(&worker->mutex);
+    worker->next = *job;
+    pthread_cond_broadcast(&worker->changed);
+    pthread_mutex_unlock(&worker->mutex);
+}
+
+bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result)
+{
+    pthread_mutex_lock(&worker->mutex);
+    bool has = worker->has_result;
+    if (has)
+        *result = worker->result;
+    worker->has_result = false;
+    pthread_cond_broadcast(&worker->changed);
+    pthread_mutex_unlock(&worker->mutex);
+    return has;
+}
+
+void fedge_worker_cancel(fedge_worker *worker)
+{
+    pthread_mutex_lock(&worker->mutex);
+    /* One that has not begun begins cancelled: it is taken back and reported as such. */
+    if (worker->next.kind == FEDGE_JOB_TASK && !worker->busy && !worker->has_result) {
+        worker->result.job = worker->next;
+        worker->result.status = FEDGE_CANCELLED;
+        worker->result.bad_blob = false;
+        worker->next.kind = FEDGE_JOB_NONE;
+        worker->has_result = true;
+        worker->config.done(worker->config.user);
+    }
+    bool call = worker->busy && worker->at_work.job.kind == FEDGE_JOB_TASK;
+    if (call)
+        atomic_store(&worker->cancelled, true);
+    pthread_mutex_unlock(&worker->mutex);
+    if (call && worker->config.callbacks.cancel)
+        worker->config.callbacks.cancel(worker->config.callbacks.user, worker->config.client);
+}
+
+bool fedge_worker_cancelled(fedge_worker *worker)
+{
+    return atomic_load(&worker->cancelled);
+}
+
+const char *fedge_worker_run_id(const fedge_worker *worker)
+{
+    return worker->run_id;
+}
+
+bool fedge_worker_busy(fedge_worker *worker)
+{
+    pthread_mutex_lock(&worker->mutex);
+    bool busy = worker->busy;
+    pthread_mutex_unlock(&worker->mutex);
+    return busy;
+}
+
+bool fedge_worker_wait(fedge_worker *worker, uint64_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(ms / 1000);
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&worker->mutex);
+    while (worker->busy && pthread_cond_timedwait(&worker->changed, &worker->mutex, &until) == 0) {
+    }
+    bool idle = !worker->busy;
+    pthread_mutex_unlock(&worker->mutex);
+    return idle;
+}

@@ -1,0 +1,69 @@
+/* The thread on which plans are loaded and models trained, so that the link goes on meanwhile.
+ *
+ * One job at a time, from blob to durable result:
+ *   plan:     blob → JSON → site policy → callback
+ *   train:    blob → values → callback → delta → encoded update → store
+ *   evaluate: blob → values → callback → metrics → store
+ */
+#ifndef FEDGE_CLIENT_WORKER_H
+#define FEDGE_CLIENT_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/fedge_client.h"
+#include "client/store.h"
+#include "edge/io/protocol.h"
+
+typedef enum fedge_job_kind { FEDGE_JOB_NONE, FEDGE_JOB_PLAN, FEDGE_JOB_TASK } fedge_job_kind;
+
+/* What to do. Plain data. */
+typedef struct fedge_worker_job {
+    fedge_job_kind kind;
+    char run_id[FEDGE_RUN_ID_TEXT];
+    uint32_t incarnation, client_index;
+    char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
+    uint64_t plan_size;
+    fedge_task task; /* TASK */
+} fedge_worker_job;
+
+/* How it ended. FEDGE_JOB_PLAN: max_model_size; FEDGE_JOB_TASK: upload, already stored. */
+typedef struct fedge_worker_result {
+    fedge_worker_job job;
+    fedge_status status;
+    fedge_error error;
+    bool bad_blob; /* the blob is not held or does not have its hash: fetch it (again) */
+    uint64_t max_model_size;
+    fedge_upload upload;
+} fedge_worker_result;
+
+typedef struct fedge_worker_config {
+    fedge_client *client;
+    fedge_client_callbacks callbacks;
+    const struct fedge_site *site;
+    fedge_store *store;
+    void (*done)(void *user); /* on the worker's thread: a result may be taken */
+    void *user;
+} fedge_worker_config;
+
+typedef struct fedge_worker fedge_worker;
+
+FEDGE_MUST_USE fedge_status fedge_worker_new(const fedge_worker_config *config,
+                                             fedge_worker **worker, fedge_error *err);
+/* Cancels and waits for the job under way. NULL is fine. */
+void fedge_worker_free(fedge_worker *worker);
+
+/* Begins the job, or keeps it until the present one ends (in place of one that waited). */
+void fedge_worker_start(fedge_worker *worker, const fedge_worker_job *job);
+/* Takes the result of a job that ended; false when there is none. */
+bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result);
+/* Asks the task under way to end. */
+void fedge_worker_cancel(fedge_worker *worker);
+bool fedge_worker_cancelled(fedge_worker *worker);
+/* Of the job under way; for callbacks. */
+const char *fedge_worker_run_id(const fedge_worker *worker);
+bool fedge_worker_busy(fedge_worker *worker);
+/* Waits until no job is under way, at most [ms]; true when it is so. */
+bool fedge_worker_wait(fedge_worker *worker, uint64_t ms);
+
+#endif
