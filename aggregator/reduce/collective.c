@@ -19,6 +19,8 @@ static uint32_t none_size(const void *state)
     return 1;
 }
 
+/* The vtable's type: others write to [sums] and [totals]. */
+/* NOLINTNEXTLINE(readability-non-const-parameter) */
 static fedge_status none_allreduce(void *state, int64_t *sums, size_t num_elements,
                                    fedge_device_totals *totals, fedge_error *err)
 {

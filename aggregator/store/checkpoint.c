@@ -221,23 +221,28 @@ static fedge_status read_part(const char *path, size_t limit, const char *hash, 
                               size_t *size, fedge_error *err)
 {
     char found[FEDGE_HASH_TEXT];
-    fedge_status status = fedge_os_read_file(path, limit, bytes, size, err);
+    uint8_t *read = NULL;
+    size_t read_size = 0;
+    fedge_status status = fedge_os_read_file(path, limit, &read, &read_size, err);
     if (status != FEDGE_OK)
         return status;
-    fedge_sha256_text(*bytes, *size, found);
-    if (strcmp(found, hash) == 0)
-        return FEDGE_OK;
-    free(*bytes);
-    *bytes = NULL;
-    return fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: its %zu bytes have SHA-256 %s, not %s",
-                      path, *size, found, hash);
+    fedge_sha256_text(read, read_size, found);
+    if (strcmp(found, hash) != 0) {
+        free(read);
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s is damaged: its %zu bytes have SHA-256 %s, not %s", path, read_size,
+                          found, hash);
+    }
+    *bytes = read;
+    *size = read_size;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkpoint_data *data,
                                    fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    *data = (fedge_checkpoint_data){0};
+    memset(data, 0, sizeof *data);
     fedge_checkpoint *checkpoint = &data->checkpoint;
     fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
     if (status == FEDGE_OK)
@@ -308,5 +313,6 @@ void fedge_checkpoint_data_fini(fedge_checkpoint_data *data)
 {
     free(data->model);
     free(data->strategy_state);
-    *data = (fedge_checkpoint_data){0};
+    data->model = data->strategy_state = NULL;
+    data->model_size = data->strategy_state_size = 0;
 }

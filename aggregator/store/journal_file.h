@@ -51,29 +51,28 @@ typedef struct journal_slot {
 } journal_slot;
 
 struct fedge_journal {
-    fedge_os_file file;
     journal_layout layout;
     fedge_journal_phase phase;
+    fedge_os_file file;
+    bool lock_made;
     char note[1024];
 
     pthread_mutex_t lock; /* for all below */
     pthread_cond_t synced_more;
-    bool lock_made;
     journal_slot *slots; /* phase.num_tasks */
-    fedge_journal_state state;
-    bool ending; /* nothing more is accepted or assigned */
-    uint32_t num_accepted;
+    uint8_t *record;     /* scratch for one record after OPEN */
     uint64_t next_task_id;
-    uint64_t log_end;     /* offset of the next record */
-    uint32_t next_number; /* of the next record */
-    uint8_t *record;      /* scratch for one record after OPEN */
-
+    uint64_t log_end;    /* offset of the next record */
     uint64_t num_writes; /* finished writes: bytes of slots and records */
     uint64_t synced;     /* of them, how many are on the disk */
     uint64_t durable;    /* the log is on the disk up to here */
-    bool syncing;        /* a thread is in fdatasync */
     uint64_t num_syncs;
-    bool broken; /* a write or sync failed: nothing more is done */
+    uint32_t next_number; /* of the next record */
+    uint32_t num_accepted;
+    fedge_journal_state state;
+    bool ending;  /* nothing more is accepted or assigned */
+    bool syncing; /* a thread is in fdatasync */
+    bool broken;  /* a write or sync failed: nothing more is done */
     char broken_message[FEDGE_ERROR_MESSAGE_SIZE];
 };
 

@@ -27,7 +27,7 @@ static void save(const char *dir, uint32_t round)
 
 static void write_text(const char *dir, const char *name, const char *text, size_t size)
 {
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH + 64];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     OK(fedge_os_write_file(path, text, size, 0600, NULL));
 }
@@ -79,7 +79,7 @@ static void a_checkpoint_can_be_replaced(void **state)
     save(*state, 4);
     OK(fedge_checkpoint_load(*state, 4, &data, NULL));
     fedge_checkpoint_data_fini(&data);
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH + 64];
     snprintf(path, sizeof path, "%s/round-000004.old", (const char *)*state);
     assert_false(fedge_os_exists(path));
 }
@@ -89,7 +89,7 @@ static void nothing_is_not_found(void **state)
     fedge_checkpoint_data data;
     fedge_error err;
     uint32_t round;
-    char note[64], path[FEDGE_MAX_PATH];
+    char note[64], path[FEDGE_MAX_PATH + 64];
     snprintf(path, sizeof path, "%s/round-000001.new", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
     snprintf(path, sizeof path, "%s/round-1", (const char *)*state);
@@ -127,7 +127,7 @@ static void damage_falls_back(void **state)
         assert_int_equal(data.checkpoint.round, 4);
         assert_non_null(strstr(note, "round 5"));
         fedge_checkpoint_data_fini(&data);
-        char path[FEDGE_MAX_PATH];
+        char path[FEDGE_MAX_PATH + 64];
         snprintf(path, sizeof path, "%s/%s", (const char *)*state, name);
         OK(fedge_os_remove(path, NULL));
         OK(fedge_checkpoint_load_newest(*state, &data, note, 8, NULL)); /* the note is cut */

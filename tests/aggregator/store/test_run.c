@@ -14,7 +14,7 @@ static void a_run_is_resumed(void **state)
 {
     fedge_state place;
     fedge_run first, again;
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH + 64];
     OK(fedge_state_open(*state, &place, NULL));
     OK(open_run(&place, job_a, false, &first, NULL));
     assert_false(first.resumed);
@@ -90,7 +90,7 @@ static void a_second_aggregator_is_refused(void **state)
 
 static void write_text(const char *dir, const char *name, const char *text)
 {
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH + 64];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     OK(fedge_os_write_file(path, text, strlen(text), 0600, NULL));
 }
@@ -140,7 +140,7 @@ static void half_made_runs_vanish(void **state)
 {
     fedge_state place;
     fedge_run run;
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH + 64];
     snprintf(path, sizeof path, "%s/runs/new-0123/journal", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
     OK(fedge_state_open(*state, &place, NULL));
