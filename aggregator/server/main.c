@@ -129,7 +129,8 @@ static fedge_status limit_connections(program *self, fedge_error *err)
                           granted, 2 * FEDGE_OTHER_FILES);
     }
     self->options.max_connections = granted - FEDGE_OTHER_FILES;
-    FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "fewer-connections",
+    bool enough = self->options.max_connections >= fedge_peers_num_devices(self->peers);
+    FEDGE_LOG(&self->log, enough ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "fewer-connections",
               fedge_log_int("max-connections", self->options.max_connections),
               fedge_log_int("open-files-allowed", granted),
               fedge_log_str("advice", "raise the hard limit: ulimit -Hn, LimitNOFILE="));

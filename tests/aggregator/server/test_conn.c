@@ -1,0 +1,706 @@
+/* A connection without sockets: the transport and the engine are recorders. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/conn.h"
+#include "edge/core/os.h"
+
+struct fedge_engine {
+    int joins, leaves, uploads, parts, declines;
+    bool refuse_join;
+    uint64_t bytes_up, bytes_down;
+    fedge_position part;
+    uint8_t data[FEDGE_MESSAGE_MAX_PAYLOAD];
+    uint32_t data_size;
+    fedge_upload upload;
+    fedge_blob *blob;
+};
+
+typedef struct bench {
+    fedge_engine engine;
+    fedge_conn *conn;
+    int writes_wanted, drops;
+    bool paused;
+    uint64_t now_ms;
+    uint8_t out[FEDGE_MESSAGE_MAX_SIZE];
+} bench;
+
+/* ---- the engine -------------------------------------------------------------------------------
+ */
+
+void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
+{
+    (void)engine;
+    *welcome = (fedge_welcome){.protocol = 1,
+                               .client_index = client_index,
+                               .server_time_ms = 1,
+                               .incarnation = 1,
+                               .plan_size = 100,
+                               .heartbeat_s = 20};
+    memset(welcome->run_id, 'a', sizeof(welcome->run_id) - 1);
+    memset(welcome->plan, 'b', sizeof(welcome->plan) - 1);
+}
+
+fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms,
+                               fedge_error *err)
+{
+    (void)conn, (void)now_ms;
+    engine->joins++;
+    return engine->refuse_join ? fedge_fail(err, FEDGE_NO_MEMORY, "no room for another") : FEDGE_OK;
+}
+
+void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms)
+{
+    (void)conn, (void)now_ms;
+    engine->leaves++;
+}
+
+fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash)
+{
+    return engine->blob && strcmp(hash, engine->blob->hash) == 0 ? engine->blob : NULL;
+}
+
+void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
+                         const char *meta, uint32_t meta_size, uint64_t now_ms)
+{
+    (void)conn, (void)meta, (void)meta_size, (void)now_ms;
+    engine->uploads++;
+    engine->upload = *upload;
+}
+
+void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
+                       const uint8_t *data, uint32_t size, uint64_t now_ms)
+{
+    (void)conn, (void)now_ms;
+    engine->parts++;
+    engine->part = *position;
+    engine->data_size = size;
+    memcpy(engine->data, data, size);
+}
+
+void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
+                          uint64_t now_ms)
+{
+    (void)conn, (void)notice, (void)now_ms;
+    engine->declines++;
+}
+
+void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down)
+{
+    engine->bytes_up += up;
+    engine->bytes_down += down;
+}
+
+/* ---- the transport ----------------------------------------------------------------------------
+ */
+
+static void want_write(void *user)
+{
+    ((bench *)user)->writes_wanted++;
+}
+
+static void pause_reading(void *user, bool paused)
+{
+    ((bench *)user)->paused = paused;
+}
+
+static void drop(void *user)
+{
+    ((bench *)user)->drops++;
+}
+
+static int set_up(void **state)
+{
+    bench *b = calloc(1, sizeof(*b));
+    assert_non_null(b);
+    fedge_registry_match match = {.index = 7, .role = FEDGE_ROLE_DEVICE};
+    memcpy(match.device_id, "01234567-89ab-cdef-0123-456789abcdef", sizeof(match.device_id));
+    fedge_conn_transport transport = {
+        .user = b, .want_write = want_write, .pause = pause_reading, .drop = drop};
+    fedge_error err;
+    b->now_ms = 1000;
+    assert_int_equal(
+        fedge_conn_new(&b->conn, &b->engine, &match, &transport, NULL, b->now_ms, &err), FEDGE_OK);
+    *state = b;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    bench *b = *state;
+    fedge_conn_free(b->conn, b->now_ms);
+    assert_int_equal(b->engine.leaves, b->engine.refuse_join ? 0 : b->engine.joins);
+    fedge_blob_release(b->engine.blob);
+    free(b);
+    return 0;
+}
+
+/* ---- what tests are written with --------------------------------------------------------------
+ */
+
+static void send(bench *b, const uint8_t *frame, size_t size)
+{
+    fedge_conn_receive(b->conn, frame, size, true, b->now_ms);
+}
+
+static size_t pack(uint8_t *out, unsigned type, unsigned flags, const char *meta,
+                   const void *payload, uint32_t payload_size)
+{
+    fedge_message message = {.type = type,
+                             .flags = flags,
+                             .meta = meta,
+                             .meta_size = (uint32_t)strlen(meta),
+                             .payload = payload,
+                             .payload_size = payload_size};
+    fedge_error err;
+    assert_int_equal(fedge_message_pack(&message, out, FEDGE_MESSAGE_MAX_SIZE, &err), FEDGE_OK);
+    return fedge_message_size(&message);
+}
+
+static void send_message(bench *b, unsigned type, unsigned flags, const char *meta)
+{
+    uint8_t frame[FEDGE_MESSAGE_HEADER_SIZE + 512];
+    assert_true(strlen(meta) < 512);
+    send(b, frame, pack(frame, type, flags, meta, NULL, 0));
+}
+
+static size_t pack_hello(uint8_t *out, uint32_t protocol)
+{
+    fedge_hello hello = {.protocol_min = protocol, .protocol_max = protocol, .ram_bytes = 1 << 30};
+    snprintf(hello.release, sizeof(hello.release), "0.1.0");
+    snprintf(hello.arch, sizeof(hello.arch), "x86_64");
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(fedge_hello_pack(&hello, out, FEDGE_MESSAGE_MAX_SIZE, &size, &err), FEDGE_OK);
+    return size;
+}
+
+static fedge_message next_message(bench *b)
+{
+    fedge_message message = {0};
+    fedge_error err;
+    size_t size = fedge_conn_next_frame(b->conn, b->out);
+    assert_true(size > 0);
+    assert_int_equal(fedge_message_unpack(b->out, size, &message, &err), FEDGE_OK);
+    return message;
+}
+
+static void say_hello(bench *b)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    send(b, frame, pack_hello(frame, 1));
+    assert_int_equal(next_message(b).type, FEDGE_MESSAGE_WELCOME);
+    assert_int_equal(b->engine.joins, 1);
+}
+
+/* A last frame of this type and reason is waiting, and nothing that follows counts. */
+static void assert_ends_with(bench *b, fedge_message_type type, fedge_reason reason)
+{
+    fedge_notice notice;
+    fedge_error err;
+    assert_false(fedge_conn_should_close(b->conn));
+    fedge_message message = next_message(b);
+    assert_int_equal(message.type, type);
+    assert_int_equal(fedge_notice_read(&message, &notice, &err), FEDGE_OK);
+    assert_string_equal(fedge_reason_name(notice.reason), fedge_reason_name(reason));
+    assert_true(notice.text[0] != '\0');
+    assert_true(fedge_conn_should_close(b->conn));
+    assert_int_equal(b->engine.leaves, b->engine.refuse_join ? 0 : b->engine.joins);
+
+    int joins = b->engine.joins;
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    send(b, frame, pack_hello(frame, 1));
+    assert_int_equal(b->engine.joins, joins);
+    assert_false(fedge_conn_has_frames(b->conn));
+}
+
+static void assert_refused(bench *b, fedge_reason reason)
+{
+    assert_ends_with(b, FEDGE_MESSAGE_REFUSE, reason);
+}
+
+/* ---- frames -----------------------------------------------------------------------------------
+ */
+
+static void hello_is_welcomed(void **state)
+{
+    bench *b = *state;
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = pack_hello(frame, 1);
+    send(b, frame, size);
+    assert_int_equal(b->writes_wanted, 1);
+    fedge_message message = next_message(b);
+    fedge_welcome welcome;
+    fedge_error err;
+    assert_int_equal(message.type, FEDGE_MESSAGE_WELCOME);
+    assert_int_equal(fedge_welcome_read(&message, &welcome, &err), FEDGE_OK);
+    assert_int_equal(welcome.client_index, 7); /* of the certificate, not of a payload */
+    assert_int_equal(b->engine.joins, 1);
+    assert_int_equal(b->engine.bytes_up, size);
+    assert_int_equal(b->engine.bytes_down, fedge_message_size(&message));
+    assert_int_equal(fedge_conn_next_frame(b->conn, b->out), 0);
+    assert_false(fedge_conn_should_close(b->conn));
+}
+
+static void frames_may_be_split_anywhere(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    uint8_t payload[300];
+    for (size_t i = 0; i < sizeof(payload); i++) {
+        payload[i] = (uint8_t)(i * 7);
+    }
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    fedge_position position = {.task_id = 9, .offset = 12345};
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(
+        fedge_part_pack(&position, payload, sizeof(payload), frame, sizeof(frame), &size, &err),
+        FEDGE_OK);
+    for (size_t cut = 0; cut <= size; cut++) {
+        b->engine.part = (fedge_position){0};
+        memset(b->engine.data, 0, sizeof(payload));
+        fedge_conn_receive(b->conn, frame, cut, false, b->now_ms);
+        fedge_conn_receive(b->conn, frame + cut, size - cut, true, b->now_ms);
+        assert_int_equal(b->engine.parts, cut + 1);
+        assert_int_equal(b->engine.part.offset, 12345);
+        assert_int_equal(b->engine.data_size, sizeof(payload));
+        assert_memory_equal(b->engine.data, payload, sizeof(payload));
+    }
+    for (size_t i = 0; i < size; i++) {
+        fedge_conn_receive(b->conn, frame + i, 1, i + 1 == size, b->now_ms);
+    }
+    assert_int_equal(b->engine.parts, size + 2);
+    assert_false(fedge_conn_has_frames(b->conn));
+}
+
+static void largest_frame_is_taken(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    static uint8_t payload[FEDGE_MESSAGE_MAX_PAYLOAD];
+    static uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = pack(frame, FEDGE_MESSAGE_PART, 0, "{\"task-id\":1,\"offset\":0}", payload,
+                       sizeof(payload));
+    send(b, frame, size);
+    assert_int_equal(b->engine.parts, 1);
+    assert_int_equal(b->engine.data_size, FEDGE_MESSAGE_MAX_PAYLOAD);
+}
+
+static void text_is_refused(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    fedge_conn_receive_text(b->conn);
+    assert_refused(b, FEDGE_REASON_BAD_FRAME);
+}
+
+static void damaged_frames_are_refused(void **state)
+{
+    bench *b = *state;
+    const struct {
+        size_t at;
+        uint8_t value;
+        fedge_reason reason;
+    } damages[] = {
+        {0, 'f', FEDGE_REASON_BAD_FRAME},   /* magic */
+        {4, 2, FEDGE_REASON_BAD_FRAME},     /* version */
+        {5, 9, FEDGE_REASON_BAD_FRAME},     /* type: the CRC covers it */
+        {6, 2, FEDGE_REASON_BAD_FRAME},     /* a flag that does not exist */
+        {10, 1, FEDGE_REASON_TOO_BIG},      /* meta_size + 65536 */
+        {15, 1, FEDGE_REASON_TOO_BIG},      /* payload_size + 2^24 */
+        {16, 0x55, FEDGE_REASON_BAD_FRAME}, /* CRC */
+        {20, 1, FEDGE_REASON_BAD_FRAME},    /* reserved */
+        {30, '!', FEDGE_REASON_BAD_FRAME},  /* JSON: the CRC covers it */
+    };
+    (void)b;
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+        void *fresh = NULL;
+        set_up(&fresh);
+        uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+        size_t size = pack_hello(frame, 1);
+        assert_int_not_equal(frame[damages[i].at], damages[i].value);
+        frame[damages[i].at] = damages[i].value;
+        send(fresh, frame, size);
+        assert_int_equal(((bench *)fresh)->engine.joins, 0);
+        assert_refused(fresh, damages[i].reason);
+        tear_down(&fresh);
+    }
+}
+
+static void too_long_and_too_short_messages_are_refused(void **state)
+{
+    (void)state;
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE] = {0};
+    size_t size = pack_hello(frame, 1);
+    const size_t sizes[] = {
+        0,        1,          FEDGE_MESSAGE_HEADER_SIZE - 1, FEDGE_MESSAGE_HEADER_SIZE, size - 1,
+        size + 1, size + 1000};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        void *fresh = NULL;
+        set_up(&fresh);
+        send(fresh, frame, sizes[i]);
+        assert_int_equal(((bench *)fresh)->engine.joins, 0);
+        assert_refused(fresh, FEDGE_REASON_BAD_FRAME);
+        tear_down(&fresh);
+    }
+}
+
+/* ---- order of messages ------------------------------------------------------------------------
+ */
+
+static void hello_twice_is_refused(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    send(b, frame, pack_hello(frame, 1));
+    assert_int_equal(b->engine.joins, 1);
+    assert_refused(b, FEDGE_REASON_BAD_STATE);
+}
+
+static void nothing_comes_before_hello(void **state)
+{
+    (void)state;
+    const unsigned types[] = {FEDGE_MESSAGE_FETCH, FEDGE_MESSAGE_UPLOAD, FEDGE_MESSAGE_PART,
+                              FEDGE_MESSAGE_DECLINE, FEDGE_MESSAGE_BYE};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        void *fresh = NULL;
+        set_up(&fresh);
+        send_message(fresh, types[i], 0, "{}");
+        assert_refused(fresh, FEDGE_REASON_BAD_STATE);
+        tear_down(&fresh);
+    }
+}
+
+static void messages_of_the_server_are_refused(void **state)
+{
+    (void)state;
+    const unsigned types[] = {FEDGE_MESSAGE_WELCOME, FEDGE_MESSAGE_REFUSE, FEDGE_MESSAGE_TASK,
+                              FEDGE_MESSAGE_CHUNK,   FEDGE_MESSAGE_RESUME, FEDGE_MESSAGE_ACK,
+                              FEDGE_MESSAGE_CANCEL};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        void *fresh = NULL;
+        set_up(&fresh);
+        say_hello(fresh);
+        send_message(fresh, types[i], 0, "{}");
+        assert_refused(fresh, FEDGE_REASON_BAD_STATE);
+        tear_down(&fresh);
+    }
+}
+
+static void unknown_types_are_skipped_unless_they_must_not(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    send_message(b, 200, 0, "{}");
+    assert_false(fedge_conn_has_frames(b->conn));
+    send_message(b, 200, FEDGE_MESSAGE_FLAG_MUST, "{}");
+    assert_refused(b, FEDGE_REASON_UNKNOWN_TYPE);
+}
+
+static void other_protocol_versions_are_refused(void **state)
+{
+    bench *b = *state;
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    send(b, frame, pack_hello(frame, 2));
+    assert_int_equal(b->engine.joins, 0);
+    assert_refused(b, FEDGE_REASON_PROTOCOL_RANGE);
+}
+
+static void broken_metadata_is_refused(void **state)
+{
+    (void)state;
+    const unsigned types[] = {FEDGE_MESSAGE_FETCH, FEDGE_MESSAGE_UPLOAD, FEDGE_MESSAGE_PART,
+                              FEDGE_MESSAGE_DECLINE, FEDGE_MESSAGE_BYE};
+    const char *const metas[] = {"",
+                                 "{",
+                                 "{}",
+                                 "[]",
+                                 "{\"task-id\":\"1\"}",
+                                 "{\"task-id\":1,\"task-id\":1}",
+                                 "{\"a\":[[[[[[[[[[[[1]]]]]]]]]]]]}"};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        for (size_t k = 0; k < sizeof(metas) / sizeof(metas[0]); k++) {
+            void *fresh = NULL;
+            set_up(&fresh);
+            say_hello(fresh);
+            send_message(fresh, types[i], 0, metas[k]);
+            assert_refused(fresh, FEDGE_REASON_BAD_META);
+            tear_down(&fresh);
+        }
+    }
+    void *fresh = NULL;
+    set_up(&fresh);
+    send_message(fresh, FEDGE_MESSAGE_HELLO, 0, "{\"protocol-min\":1}");
+    assert_refused(fresh, FEDGE_REASON_BAD_META);
+    tear_down(&fresh);
+}
+
+static void engine_may_refuse_to_let_it_join(void **state)
+{
+    bench *b = *state;
+    b->engine.refuse_join = true;
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    send(b, frame, pack_hello(frame, 1));
+    assert_refused(b, FEDGE_REASON_INTERNAL); /* in place of the WELCOME */
+}
+
+static void decline_without_a_task_leaves(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    fedge_notice notice = {.has_task = true, .task_id = 3, .reason = FEDGE_REASON_POLICY};
+    uint8_t frame[1024];
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(
+        fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, &err),
+        FEDGE_OK);
+    send(b, frame, size);
+    assert_int_equal(b->engine.declines, 1);
+    assert_int_equal(b->engine.leaves, 0);
+    notice.has_task = false;
+    assert_int_equal(
+        fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, &err),
+        FEDGE_OK);
+    send(b, frame, size);
+    assert_int_equal(b->engine.declines, 2);
+    assert_int_equal(b->engine.leaves, 1);
+    assert_false(fedge_conn_has_frames(b->conn));
+}
+
+/* ---- blobs ------------------------------------------------------------------------------------
+ */
+
+static void serve_blob(bench *b, size_t size)
+{
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = (uint8_t)(i * 31 + i / 251);
+    }
+    fedge_error err;
+    assert_int_equal(fedge_blob_new(bytes, size, &b->engine.blob, &err), FEDGE_OK);
+}
+
+static void fetch(bench *b, const char *hash, uint64_t offset)
+{
+    char meta[160];
+    snprintf(meta, sizeof(meta), "{\"hash\":\"%s\",\"offset\":%llu}", hash,
+             (unsigned long long)offset);
+    send_message(b, FEDGE_MESSAGE_FETCH, 0, meta);
+}
+
+static void blob_comes_in_order(void **state)
+{
+    bench *b = *state;
+    const size_t size = 2 * (size_t)FEDGE_MESSAGE_MAX_PAYLOAD + 100;
+    const size_t offset = 50;
+    say_hello(b);
+    serve_blob(b, size);
+    fetch(b, b->engine.blob->hash, offset);
+    /* What is queued goes between two chunks; the blob goes on behind it. */
+    size_t expected = offset;
+    for (int i = 0; expected < size; i++) {
+        if (i == 1) {
+            fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = 4});
+            assert_int_equal(next_message(b).type, FEDGE_MESSAGE_ACK);
+        }
+        assert_true(fedge_conn_has_frames(b->conn));
+        fedge_message message = next_message(b);
+        fedge_blob_ref ref;
+        fedge_error err;
+        assert_int_equal(message.type, FEDGE_MESSAGE_CHUNK);
+        assert_int_equal(fedge_chunk_read(&message, &ref, &err), FEDGE_OK);
+        assert_string_equal(ref.hash, b->engine.blob->hash);
+        assert_int_equal(ref.offset, expected);
+        assert_int_equal(ref.size, size);
+        assert_memory_equal(message.payload, b->engine.blob->bytes + expected,
+                            message.payload_size);
+        expected += message.payload_size;
+    }
+    assert_int_equal(expected, size);
+    assert_false(fedge_conn_has_frames(b->conn));
+    assert_int_equal(b->engine.blob->references, 1);
+}
+
+static void another_fetch_replaces_the_first(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    serve_blob(b, 1000);
+    fetch(b, b->engine.blob->hash, 0);
+    fetch(b, b->engine.blob->hash, 999);
+    assert_int_equal(b->engine.blob->references, 2);
+    assert_int_equal(next_message(b).payload_size, 1);
+    assert_false(fedge_conn_has_frames(b->conn));
+}
+
+static void blob_outlives_the_engines_interest(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    serve_blob(b, 1000);
+    fetch(b, b->engine.blob->hash, 0);
+    fedge_blob_release(b->engine.blob);
+    b->engine.blob = NULL;
+    assert_int_equal(next_message(b).payload_size, 1000);
+}
+
+static void unknown_blob_is_refused_and_the_connection_stays(void **state)
+{
+    bench *b = *state;
+    char hash[FEDGE_HASH_TEXT];
+    memset(hash, '0', sizeof(hash) - 1);
+    hash[sizeof(hash) - 1] = '\0';
+    say_hello(b);
+    fetch(b, hash, 0);
+    fedge_message message = next_message(b);
+    fedge_notice notice;
+    fedge_error err;
+    assert_int_equal(message.type, FEDGE_MESSAGE_REFUSE);
+    assert_int_equal(fedge_notice_read(&message, &notice, &err), FEDGE_OK);
+    assert_int_equal(notice.reason, FEDGE_REASON_STALE_TASK);
+    assert_false(fedge_conn_should_close(b->conn));
+}
+
+static void offset_beyond_the_blob_is_refused(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    serve_blob(b, 1000);
+    fetch(b, b->engine.blob->hash, 1000);
+    assert_refused(b, FEDGE_REASON_BAD_META);
+    assert_int_equal(b->engine.blob->references, 1);
+}
+
+/* ---- limits of time and room ------------------------------------------------------------------
+ */
+
+static void who_says_nothing_is_refused(void **state)
+{
+    bench *b = *state;
+    fedge_conn_tick(b->conn, b->now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS - 1);
+    assert_false(fedge_conn_has_frames(b->conn));
+    fedge_conn_tick(b->conn, b->now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS);
+    assert_refused(b, FEDGE_REASON_TIMEOUT);
+}
+
+static void who_has_said_hello_may_be_silent(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    fedge_conn_tick(b->conn, b->now_ms + 3600000);
+    assert_false(fedge_conn_has_frames(b->conn));
+    assert_int_equal(b->drops, 0);
+}
+
+static void frame_that_never_ends_is_refused(void **state)
+{
+    bench *b = *state;
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    say_hello(b);
+    pack_hello(frame, 1);
+    fedge_conn_receive(b->conn, frame, 10, false, b->now_ms);
+    /* More bytes do not buy more time. */
+    b->now_ms += FEDGE_CONN_FRAME_TIMEOUT_MS - 1;
+    fedge_conn_receive(b->conn, frame + 10, 20, false, b->now_ms);
+    fedge_conn_tick(b->conn, b->now_ms);
+    assert_false(fedge_conn_has_frames(b->conn));
+    fedge_conn_tick(b->conn, b->now_ms + 1);
+    assert_refused(b, FEDGE_REASON_TIMEOUT);
+}
+
+static void who_does_not_read_is_dropped(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    for (int i = 0; i < FEDGE_CONN_MAX_QUEUED; i++) {
+        fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = (uint64_t)i});
+        assert_int_equal(b->drops, 0);
+    }
+    fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = 99});
+    assert_int_equal(b->drops, 1);
+    for (int i = 0; i < FEDGE_CONN_MAX_QUEUED; i++) {
+        fedge_message message = next_message(b);
+        char expected[40];
+        snprintf(expected, sizeof(expected), "\"task-id\":%d", i);
+        char meta[64];
+        snprintf(meta, sizeof(meta), "%.*s", (int)message.meta_size, message.meta);
+        assert_non_null(strstr(meta, expected));
+    }
+    assert_int_equal(fedge_conn_next_frame(b->conn, b->out), 0);
+}
+
+static void who_does_not_read_the_refusal_is_dropped(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    fedge_conn_close(b->conn, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, 5000, "later");
+    assert_int_equal(b->engine.leaves, 1);
+    uint64_t now_ms = fedge_os_monotonic_ms(); /* the close takes the clock's time */
+    fedge_conn_tick(b->conn, now_ms);
+    assert_int_equal(b->drops, 0);
+    fedge_conn_tick(b->conn, now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS);
+    assert_int_equal(b->drops, 1);
+}
+
+static void close_tells_why_and_forgets_the_rest(void **state)
+{
+    bench *b = *state;
+    say_hello(b);
+    serve_blob(b, 1000);
+    fetch(b, b->engine.blob->hash, 0);
+    fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = 1});
+    fedge_conn_close(b->conn, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, 5000, "later");
+    fedge_conn_close(b->conn, FEDGE_MESSAGE_BYE, FEDGE_REASON_RUN_COMPLETE, 0, "twice");
+    assert_ends_with(b, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN);
+}
+
+static void pause_reaches_the_transport(void **state)
+{
+    bench *b = *state;
+    fedge_conn_pause(b->conn, true);
+    assert_true(b->paused);
+    fedge_conn_pause(b->conn, false);
+    assert_false(b->paused);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(hello_is_welcomed),
+        TEST(frames_may_be_split_anywhere),
+        TEST(largest_frame_is_taken),
+        TEST(text_is_refused),
+        TEST(damaged_frames_are_refused),
+        TEST(too_long_and_too_short_messages_are_refused),
+        TEST(hello_twice_is_refused),
+        TEST(nothing_comes_before_hello),
+        TEST(messages_of_the_server_are_refused),
+        TEST(unknown_types_are_skipped_unless_they_must_not),
+        TEST(other_protocol_versions_are_refused),
+        TEST(broken_metadata_is_refused),
+        TEST(engine_may_refuse_to_let_it_join),
+        TEST(decline_without_a_task_leaves),
+        TEST(blob_comes_in_order),
+        TEST(another_fetch_replaces_the_first),
+        TEST(blob_outlives_the_engines_interest),
+        TEST(unknown_blob_is_refused_and_the_connection_stays),
+        TEST(offset_beyond_the_blob_is_refused),
+        TEST(who_says_nothing_is_refused),
+        TEST(who_has_said_hello_may_be_silent),
+        TEST(frame_that_never_ends_is_refused),
+        TEST(who_does_not_read_is_dropped),
+        TEST(who_does_not_read_the_refusal_is_dropped),
+        TEST(close_tells_why_and_forgets_the_rest),
+        TEST(pause_reaches_the_transport),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,151 @@
+#define _GNU_SOURCE /* strtok_r */
+
+#include "tests/edge/core/cmocka_all.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/http.h"
+
+static fedge_http_answer answer;
+
+static fedge_http_facts some_facts(void)
+{
+    fedge_http_facts facts = {.connections = 3,
+                              .devices = 4,
+                              .connections_refused = 5,
+                              .uptime_seconds = 1.5,
+                              .cpu_seconds = 0.25,
+                              .resident_bytes = 12345678};
+    facts.engine = (fedge_engine_status){.healthy = true,
+                                         .round = 2,
+                                         .rounds_closed = 1,
+                                         .num_server_rounds = 10,
+                                         .connected = 3,
+                                         .incarnation = 1,
+                                         .updates_accepted = UINT64_MAX,
+                                         .bytes_up = 1000,
+                                         .seconds_validate = 0.5,
+                                         .accuracy = NAN,
+                                         .loss = 0.75};
+    snprintf(facts.engine.state, sizeof(facts.engine.state), "round 2: \"1\" of 3");
+    snprintf(facts.engine.run_id, sizeof(facts.engine.run_id), "abc");
+    return facts;
+}
+
+static void get(const char *path, const fedge_http_facts *facts)
+{
+    fedge_error err;
+    assert_int_equal(fedge_http_answer_make(true, path, facts, &answer, &err), FEDGE_OK);
+    assert_int_equal(answer.size, strlen(answer.body));
+    assert_true(answer.size > 0 && answer.body[answer.size - 1] == '\n');
+}
+
+static void health(void **state)
+{
+    (void)state;
+    fedge_http_facts facts = some_facts();
+    get("/healthz", &facts);
+    assert_int_equal(answer.status, 200);
+    assert_string_equal(answer.type, "application/json");
+    assert_non_null(strstr(answer.body, "\"status\":\"ok\""));
+    assert_non_null(strstr(answer.body, "\"state\":\"round 2: \\\"1\\\" of 3\""));
+    assert_non_null(strstr(answer.body, "\"round\":2"));
+    facts.engine.healthy = false;
+    get("/healthz", &facts);
+    assert_int_equal(answer.status, 503);
+    assert_non_null(strstr(answer.body, "\"status\":\"failed\""));
+}
+
+static void assert_has(const char *line)
+{
+    char whole[160];
+    snprintf(whole, sizeof(whole), "\n%s\n", line);
+    if (!strstr(answer.body, whole)) {
+        fail_msg("no line '%s' in:\n%s", line, answer.body);
+    }
+}
+
+static void metrics(void **state)
+{
+    (void)state;
+    fedge_http_facts facts = some_facts();
+    get("/metrics", &facts);
+    assert_int_equal(answer.status, 200);
+    assert_non_null(strstr(answer.type, "version=0.0.4"));
+    assert_has("fedge_round 2");
+    assert_has("fedge_connections 3");
+    assert_has("fedge_connections_refused_total 5");
+    assert_has("fedge_updates_accepted_total 18446744073709551615");
+    assert_has("fedge_bytes_received_total 1000");
+    assert_has("fedge_stage_seconds_total{stage=\"validate\"} 0.500000");
+    assert_has("fedge_test_accuracy_ratio NaN");
+    assert_has("fedge_test_loss 0.75");
+    assert_has("process_cpu_seconds_total 0.250000");
+    assert_has("process_resident_memory_bytes 12345678");
+    assert_has("fedge_info{release=\"" FEDGE_RELEASE "\",run_id=\"abc\"} 1");
+}
+
+/* Every sample follows its own HELP and TYPE, each given once; counters end in _total. */
+static void metrics_are_well_formed(void **state)
+{
+    (void)state;
+    fedge_http_facts facts = some_facts();
+    get("/metrics", &facts);
+    char name[80] = "";
+    char type[16] = "";
+    int samples = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r(answer.body, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char found[80];
+        double value = 0;
+        if (sscanf(line, "# HELP %79s", found) == 1) {
+            assert_string_not_equal(found, name);
+            snprintf(name, sizeof(name), "%s", found);
+            type[0] = '\0';
+        } else if (sscanf(line, "# TYPE %79s %15s", found, type) == 2) {
+            assert_string_equal(found, name);
+        } else {
+            assert_int_equal(sscanf(line, "%79[a-z_]%*[^ ] %lf", found, &value) == 2 ||
+                                 sscanf(line, "%79[a-z_] %lf", found, &value) == 2,
+                             1);
+            assert_string_equal(found, name);
+            size_t length = strlen(name);
+            bool total = length > 6 && strcmp(name + length - 6, "_total") == 0;
+            assert_string_equal(type, total ? "counter" : "gauge");
+            samples++;
+        }
+    }
+    assert_true(samples >= 25);
+}
+
+static void anything_else(void **state)
+{
+    (void)state;
+    fedge_http_facts facts = some_facts();
+    const char *const paths[] = {"/", "", "/healthz/", "/metrics2", "/admin/v1"};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        get(paths[i], &facts);
+        assert_int_equal(answer.status, 404);
+    }
+    fedge_error err;
+    assert_int_equal(fedge_http_answer_make(false, "/metrics", &facts, &answer, &err), FEDGE_OK);
+    assert_int_equal(answer.status, 405);
+    assert_int_equal(fedge_http_answer_make(false, "/nothing", &facts, &answer, &err), FEDGE_OK);
+    assert_int_equal(answer.status, 404);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(health),
+        cmocka_unit_test(metrics),
+        cmocka_unit_test(metrics_are_well_formed),
+        cmocka_unit_test(anything_else),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+#define _GNU_SOURCE /* sockets */
+
+#include "tests/edge/core/cmocka_all.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "aggregator/server/listener.h"
+
+static const fedge_address LOOPBACK = {.host = "127.0.0.1"};
+
+static int connect_to(uint16_t port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+static void accepts(void **state)
+{
+    (void)state;
+    int listener = -1;
+    int taken = 0;
+    uint16_t port = 0;
+    fedge_error err;
+    assert_int_equal(fedge_listener_open(&LOOPBACK, "--listen", &listener, &port, &err), FEDGE_OK);
+    assert_int_not_equal(port, 0);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_OK);
+    assert_int_equal(taken, -1); /* nobody came */
+    int client = connect_to(port);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_OK);
+    assert_true(taken >= 0);
+    char address[FEDGE_ADDRESS_TEXT];
+    assert_int_equal(strncmp(fedge_socket_peer(taken, address), "127.0.0.1:", 10), 0);
+    fedge_listener_close(taken);
+    fedge_listener_close(client);
+    fedge_listener_close(listener);
+    fedge_listener_close(-1);
+    assert_string_equal(fedge_socket_peer(-1, address), "unknown");
+}
+
+static void port_in_use_is_named(void **state)
+{
+    (void)state;
+    int first = -1;
+    int second = -1;
+    fedge_address address = LOOPBACK;
+    fedge_error err;
+    assert_int_equal(fedge_listener_open(&LOOPBACK, "--listen", &first, &address.port, &err),
+                     FEDGE_OK);
+    uint16_t port = 0;
+    assert_int_equal(fedge_listener_open(&address, "--http", &second, &port, &err), FEDGE_BUSY);
+    char expected[16];
+    snprintf(expected, sizeof(expected), "port %u ", address.port);
+    assert_non_null(strstr(err.message, expected));
+    assert_non_null(strstr(err.message, "--http"));
+    assert_int_equal(second, -1);
+    fedge_listener_close(first);
+}
+
+static void foreign_and_unknown_addresses(void **state)
+{
+    (void)state;
+    int listener = -1;
+    uint16_t port = 0;
+    fedge_error err;
+    fedge_address address = {.host = "192.0.2.1"}; /* RFC 5737: for documentation */
+    assert_int_equal(fedge_listener_open(&address, "--listen", &listener, &port, &err),
+                     FEDGE_NOT_FOUND);
+    assert_non_null(strstr(err.message, "192.0.2.1"));
+    address = (fedge_address){.host = "no such host"};
+    assert_int_equal(fedge_listener_open(&address, "--listen", &listener, &port, &err),
+                     FEDGE_NOT_FOUND);
+    assert_non_null(strstr(err.message, "no such host"));
+}
+
+static void says_when_files_run_out(void **state)
+{
+    (void)state;
+    int listener = -1;
+    int taken = -1;
+    uint16_t port = 0;
+    fedge_error err;
+    assert_int_equal(fedge_listener_open(&LOOPBACK, "--listen", &listener, &port, &err), FEDGE_OK);
+    int client = connect_to(port);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit none = before;
+    none.rlim_cur = (rlim_t)client + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_BUSY);
+    assert_non_null(strstr(err.message, "ulimit -n"));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_OK);
+    assert_true(taken >= 0);
+    fedge_listener_close(taken);
+    fedge_listener_close(client);
+    fedge_listener_close(listener);
+}
+
+static void file_limit_is_what_is_wanted_or_allowed(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    struct rlimit now;
+    uint32_t granted = 0;
+    fedge_error err;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(fedge_raise_file_limit(200, &granted, &err), FEDGE_OK);
+    assert_int_equal(granted, 200);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_int_equal(now.rlim_cur, 200);
+    assert_int_equal(now.rlim_max, before.rlim_max);
+    assert_int_equal(fedge_raise_file_limit(UINT32_MAX, &granted, &err), FEDGE_OK);
+    assert_int_equal(granted, before.rlim_max < UINT32_MAX ? before.rlim_max : UINT32_MAX);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts),
+        cmocka_unit_test(port_in_use_is_named),
+        cmocka_unit_test(foreign_and_unknown_addresses),
+        cmocka_unit_test(says_when_files_run_out),
+        cmocka_unit_test(file_limit_is_what_is_wanted_or_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
