@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <libwebsockets.h>
+#include <mbedtls/platform_util.h>
 
 #include "edge/core/message.h"
 #include "secure/identity/registry.h"
@@ -240,10 +241,16 @@ static const struct lws_protocols protocols[] = {
     {.name = NULL},
 };
 
-/* libwebsockets' mbedTLS wants PEM lengths that count the NUL. */
-static unsigned pem_size(const char *pem)
+/* A PEM text with two NULs behind it, as libwebsockets' mbedTLS wants it: a key's length counts
+ * both of them. To be freed by the caller. */
+static char *pem_copy(const char *pem, unsigned *size)
 {
-    return (unsigned)strlen(pem) + 1;
+    size_t length = strlen(pem);
+    char *copy = calloc(1, length + 2);
+    if (copy)
+        memcpy(copy, pem, length);
+    *size = (unsigned)(length + 2);
+    return copy;
 }
 
 static fedge_status make_context(fedge_link *link, const fedge_link_config *config,
@@ -259,15 +266,19 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
     info.user = link;
     info.vhost_name = "fedge";
     info.client_ssl_ca_mem = config->trust_pem;
-    info.client_ssl_ca_mem_len = pem_size(config->trust_pem);
+    info.client_ssl_ca_mem_len = (unsigned)strlen(config->trust_pem) + 1;
     info.client_ssl_cert_mem = config->identity->chain_pem;
-    info.client_ssl_cert_mem_len = pem_size(config->identity->chain_pem);
-    info.client_ssl_key_mem = config->identity->key_pem;
-    info.client_ssl_key_mem_len = pem_size(config->identity->key_pem);
-    link->context = lws_create_context(&info);
+    info.client_ssl_cert_mem_len = (unsigned)strlen(config->identity->chain_pem) + 1;
+    char *key = pem_copy(config->identity->key_pem, &info.client_ssl_key_mem_len);
+    info.client_ssl_key_mem = key;
+    link->context = key ? lws_create_context(&info) : NULL;
+    if (link->context)
+        link->vhost = lws_create_vhost(link->context, &info);
+    if (key)
+        mbedtls_platform_zeroize(key, strlen(key));
+    free(key);
     if (!link->context)
         return fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets does not start");
-    link->vhost = lws_create_vhost(link->context, &info);
     if (!link->vhost)
         return fedge_fail(err, FEDGE_CORRUPT,
                           "libwebsockets does not take the identity or the trusted roots");
