@@ -115,8 +115,8 @@ static const fedge_json_field state_fields[] = {
 
 fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state, fedge_error *err)
 {
-    uint8_t *text;
-    size_t size;
+    uint8_t *text = NULL;
+    size_t size = 0;
     memset(state, 0, sizeof(*state));
     fedge_status status = read_all(store, "state.json", FEDGE_STORE_MAX_STATE, &text, &size, err);
     if (status == FEDGE_NOT_FOUND)
@@ -149,8 +149,8 @@ fedge_status fedge_store_write_state(fedge_store *store, const fedge_store_state
                                      fedge_error *err)
 {
     fedge_store_state copy = *state;
-    char *text;
-    size_t size;
+    char *text = NULL;
+    size_t size = 0;
     copy.format = FEDGE_STORE_FORMAT;
     fedge_status status = fedge_json_print(state_fields, &copy, &text, &size, err);
     if (status)
