@@ -28,6 +28,7 @@ typedef struct fedge_engine_config {
     size_t job_size;
     const char *state_dir;
     bool new_run;         /* start a new run although one is open */
+    bool restored;        /* a run that goes on is of a backup: raise its incarnation */
     uint32_t num_workers; /* ingest threads, ≥ 1 */
     uint32_t num_clients; /* indices of the registry are below this; may grow by reload */
     const fedge_log *log;

@@ -514,13 +514,16 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 }
 
 fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
-                               size_t job_size, const char *state_dir, bool new_run,
+                               size_t job_size, const char *state_dir, bool new_run, bool restored,
                                const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
 {
     *global = (fedge_global){
         .job = job, .plan = &job->plan, .log = log, .state.lock = -1, .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
     fedge_status status = set_up(global, job_text, job_size, state_dir, new_run, err);
+    if (status == FEDGE_OK && restored && global->run.resumed) {
+        status = fedge_run_raise_incarnation(&global->run, err);
+    }
     bool done = false;
     while (status == FEDGE_OK && !done) {
         fedge_recovery_fini(recovery);

@@ -63,10 +63,11 @@ typedef struct fedge_global {
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
  * closed again; the accepted updates of an open phase are on the devices. *recovery has what the
- * round machine needs (and the open journal); its owner calls fedge_recovery_fini. */
+ * round machine needs (and the open journal); its owner calls fedge_recovery_fini. [restored]: the
+ * run is of a backup; its incarnation is raised first. */
 FEDGE_MUST_USE fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
                                               const char *job_text, size_t job_size,
-                                              const char *state_dir, bool new_run,
+                                              const char *state_dir, bool new_run, bool restored,
                                               const fedge_log *log, fedge_recovery *recovery,
                                               fedge_error *err);
 /* Also after a failed open. */

@@ -161,6 +161,7 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .job_size = self->job_size,
                                   .state_dir = self->options.state,
                                   .new_run = self->options.new_run,
+                                  .restored = self->options.restored,
                                   .num_workers = workers,
                                   .num_clients = fedge_peers_num_devices(self->peers),
                                   .log = &self->log,

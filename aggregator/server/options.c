@@ -17,6 +17,7 @@ const char *fedge_options_help(void)
            "  --workers N          threads that validate and sum (one per CPU, up to 8)\n"
            "  --max-connections N  more are refused (20000)\n"
            "  --new-run            a new run, although one of this job is unfinished\n"
+           "  --restored           the state directory is a backup that was put back\n"
            "  --drain              end after the open round\n"
            "  --port-file FILE     write both ports to FILE once it listens\n"
            "  --result FILE        write the summary of the run to FILE when it is over\n"
@@ -43,6 +44,7 @@ enum {
     OPT_WORKERS,
     OPT_MAX_CONNECTIONS,
     OPT_NEW_RUN,
+    OPT_RESTORED,
     OPT_DRAIN,
     OPT_PORT_FILE,
     OPT_RESULT,
@@ -66,6 +68,7 @@ static const struct option LONG_OPTIONS[] = {
     {"workers", required_argument, NULL, OPT_WORKERS},
     {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
     {"new-run", no_argument, NULL, OPT_NEW_RUN},
+    {"restored", no_argument, NULL, OPT_RESTORED},
     {"drain", no_argument, NULL, OPT_DRAIN},
     {"port-file", required_argument, NULL, OPT_PORT_FILE},
     {"result", required_argument, NULL, OPT_RESULT},
@@ -143,6 +146,9 @@ static void take_flag(int option, fedge_options *out)
     switch (option) {
     case OPT_NEW_RUN:
         out->new_run = true;
+        break;
+    case OPT_RESTORED:
+        out->restored = true;
         break;
     case OPT_DRAIN:
         out->drain = true;

@@ -29,7 +29,7 @@ typedef struct fedge_options {
     bool http_on;
     uint32_t num_workers; /* 0: one per CPU, eight at most */
     uint32_t max_connections;
-    bool new_run, drain, quiet, json, log_json;
+    bool new_run, restored, drain, quiet, json, log_json;
     fedge_log_level log_level;
     const char *port_file, *result; /* NULL: none */
 } fedge_options;

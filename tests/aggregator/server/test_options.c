@@ -44,8 +44,8 @@ static void defaults(void **state)
     assert_int_equal(options.num_workers, 0);
     assert_int_equal(options.max_connections, FEDGE_DEFAULT_CONNECTIONS);
     assert_int_equal(options.log_level, FEDGE_LOG_INFO);
-    assert_false(options.new_run || options.drain || options.quiet || options.json ||
-                 options.log_json);
+    assert_false(options.new_run || options.restored || options.drain || options.quiet ||
+                 options.json || options.log_json);
     assert_null(options.port_file);
 }
 
@@ -54,17 +54,19 @@ static void everything(void **state)
     (void)state;
     fedge_options options;
     fedge_error err;
-    assert_int_equal(parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
-                                  "--new-run --drain --port-file p --log-level debug --log-json "
-                                  "--json",
-                           &options, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
+                     "--new-run --restored --drain --port-file p --log-level debug --log-json "
+                     "--json",
+              &options, &err),
+        FEDGE_OK);
     assert_string_equal(options.listen.host, "::1");
     assert_int_equal(options.listen.port, 0);
     assert_false(options.http_on);
     assert_int_equal(options.num_workers, 3);
     assert_int_equal(options.max_connections, 10);
-    assert_true(options.new_run && options.drain && options.json && options.log_json);
+    assert_true(options.new_run && options.restored && options.drain);
+    assert_true(options.json && options.log_json);
     assert_string_equal(options.port_file, "p");
     assert_int_equal(options.log_level, FEDGE_LOG_DEBUG);
 }
