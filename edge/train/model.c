@@ -70,15 +70,15 @@ static fedge_status survey(const fedge_model_spec *spec, const fedge_model_optio
                           (unsigned)options->max_batch, FEDGE_MAX_BATCH);
     }
     *out = (layout){0};
-    fedge_plan plan;
-    fedge_status status = fedge_plan_begin(&plan, spec, choose_kernels(options)->lanes, err);
+    fedge_stage_walk plan;
+    fedge_status status = fedge_stage_walk_begin(&plan, spec, choose_kernels(options)->lanes, err);
     bool more = status == FEDGE_OK;
     if (more) {
         out->example_size = fedge_shape_count(&plan.shape);
     }
     while (more) {
         fedge_stage stage;
-        status = fedge_plan_next(&plan, &stage, &more, err);
+        status = fedge_stage_walk_next(&plan, &stage, &more, err);
         if (!more) {
             break;
         }
@@ -187,13 +187,13 @@ static fedge_status lay_out(carver *from, const fedge_model_spec *spec,
     carve_scratch(from, &sizes->scratch, &self->context.scratch, memory);
 
     float *values = self->values, *velocity = self->velocity;
-    fedge_plan plan;
-    fedge_status status = fedge_plan_begin(&plan, spec, choose_kernels(options)->lanes, err);
+    fedge_stage_walk plan;
+    fedge_status status = fedge_stage_walk_begin(&plan, spec, choose_kernels(options)->lanes, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
         fedge_stage counted_stage;
         fedge_stage *stage = from->block == NULL ? &counted_stage : &self->stages[i];
         bool more;
-        status = fedge_plan_next(&plan, stage, &more, err);
+        status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {
             carve_stage(from, stage, options, shared[i % 2], memory);
             if (from->block != NULL) {

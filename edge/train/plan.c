@@ -28,10 +28,10 @@ static void set_border(fedge_grid *grid, uint32_t pad_h, uint32_t pad_w)
                  grid->padded_channels;
 }
 
-fedge_status fedge_plan_begin(fedge_plan *plan, const fedge_model_spec *spec, uint32_t lanes,
-                              fedge_error *err)
+fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan, const fedge_model_spec *spec,
+                                    uint32_t lanes, fedge_error *err)
 {
-    *plan = (fedge_plan){.spec = spec, .lanes = lanes};
+    *plan = (fedge_stage_walk){.spec = spec, .lanes = lanes};
     fedge_status status = fedge_shape_input(spec, &plan->shape, err);
     if (status == FEDGE_OK) {
         set_grid(&plan->grid, &plan->shape, false, lanes);
@@ -39,25 +39,25 @@ fedge_status fedge_plan_begin(fedge_plan *plan, const fedge_model_spec *spec, ui
     return status;
 }
 
-static const fedge_layer_spec *peek(const fedge_plan *plan)
+static const fedge_layer_spec *peek(const fedge_stage_walk *plan)
 {
     return plan->layer < plan->spec->num_layers ? &plan->spec->layers[plan->layer] : NULL;
 }
 
-static bool next_is(const fedge_plan *plan, fedge_layer_type type)
+static bool next_is(const fedge_stage_walk *plan, fedge_layer_type type)
 {
     const fedge_layer_spec *layer = peek(plan);
     return layer != NULL && layer->type == type;
 }
 
-static fedge_status take_layer(fedge_plan *plan, fedge_error *err)
+static fedge_status take_layer(fedge_stage_walk *plan, fedge_error *err)
 {
     fedge_status status = fedge_shape_advance(plan->spec, plan->layer, &plan->shape, err);
     plan->layer += status == FEDGE_OK;
     return status;
 }
 
-static fedge_status take_relus(fedge_plan *plan, fedge_stage *stage, fedge_error *err)
+static fedge_status take_relus(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     while (status == FEDGE_OK && next_is(plan, FEDGE_LAYER_RELU)) {
@@ -79,7 +79,7 @@ static void set_window(fedge_window *window, const uint32_t kernel[2], const uin
     }
 }
 
-static fedge_status take_pool(fedge_plan *plan, fedge_stage *stage, fedge_error *err)
+static fedge_status take_pool(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     const fedge_layer_spec *layer = peek(plan);
     const uint32_t in[2] = {plan->shape.dims[1], plan->shape.dims[2]};
@@ -124,7 +124,7 @@ static fedge_status set_parameters(fedge_stage *stage, uint64_t outputs, uint64_
     return FEDGE_OK;
 }
 
-static fedge_status take_conv(fedge_plan *plan, fedge_stage *stage, fedge_error *err)
+static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     const fedge_layer_spec *layer = peek(plan);
     const uint32_t in[2] = {plan->shape.dims[1], plan->shape.dims[2]};
@@ -155,7 +155,7 @@ static fedge_status take_conv(fedge_plan *plan, fedge_stage *stage, fedge_error 
     return status;
 }
 
-static fedge_status take_linear(fedge_plan *plan, fedge_stage *stage, fedge_error *err)
+static fedge_status take_linear(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     const fedge_layer_spec *layer = peek(plan);
     stage->kind = FEDGE_STAGE_LINEAR;
@@ -168,7 +168,7 @@ static fedge_status take_linear(fedge_plan *plan, fedge_stage *stage, fedge_erro
 
 /* True when the caller's example must be copied before layer [layer] can use it: a Linear reads it
  * where it is, a Conv2d with few channels through its own padded copy. */
-static bool needs_import(const fedge_plan *plan, const fedge_layer_spec *layer)
+static bool needs_import(const fedge_stage_walk *plan, const fedge_layer_spec *layer)
 {
     switch (layer->type) {
     case FEDGE_LAYER_RELU:
@@ -184,7 +184,7 @@ static bool needs_import(const fedge_plan *plan, const fedge_layer_spec *layer)
     }
 }
 
-static fedge_status take_stage(fedge_plan *plan, fedge_stage *stage, fedge_error *err)
+static fedge_status take_stage(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     const fedge_layer_spec *layer = peek(plan);
     if (!plan->started && needs_import(plan, layer)) {
@@ -212,7 +212,7 @@ static fedge_status take_stage(fedge_plan *plan, fedge_stage *stage, fedge_error
 }
 
 /* The output's grid, with the border that a convolution behind it wants. */
-static fedge_status set_output(fedge_plan *plan, fedge_stage *stage, fedge_error *err)
+static fedge_status set_output(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     set_grid(&stage->out, &plan->shape, plan->image, plan->lanes);
     if (plan->image && next_is(plan, FEDGE_LAYER_CONV2D)) {
@@ -232,7 +232,8 @@ static fedge_status set_output(fedge_plan *plan, fedge_stage *stage, fedge_error
     return FEDGE_OK;
 }
 
-fedge_status fedge_plan_next(fedge_plan *plan, fedge_stage *stage, bool *more, fedge_error *err)
+fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, bool *more,
+                                   fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     *more = false;

@@ -73,7 +73,7 @@ typedef struct fedge_scratch_counts {
 } fedge_scratch_counts;
 
 /* A walk over the stages of a spec. */
-typedef struct fedge_plan {
+typedef struct fedge_stage_walk {
     const fedge_model_spec *spec;
     uint32_t lanes;
     uint32_t layer;    /* the next one to place */
@@ -82,14 +82,15 @@ typedef struct fedge_plan {
     bool image;        /* grid is channels-last */
     bool started;      /* a stage has been made: grid is not the caller's memory any more */
     size_t num_parameters;
-} fedge_plan;
+} fedge_stage_walk;
 
-FEDGE_MUST_USE fedge_status fedge_plan_begin(fedge_plan *plan, const fedge_model_spec *spec,
-                                             uint32_t lanes, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan,
+                                                   const fedge_model_spec *spec, uint32_t lanes,
+                                                   fedge_error *err);
 
 /* The next stage, *more = false when there is none left (then the whole spec has been checked). */
-FEDGE_MUST_USE fedge_status fedge_plan_next(fedge_plan *plan, fedge_stage *stage, bool *more,
-                                            fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage,
+                                                  bool *more, fedge_error *err);
 
 /* Raises [counts] to what [stage] needs. */
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts);
