@@ -10,6 +10,7 @@
 #include "client/store.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
+#include "edge/io/plan.h"
 #include "edge/io/site.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"
@@ -70,7 +71,7 @@ static void remember_error(fedge_client *c, const char *text)
 {
     fedge_store_state *s = &c->state;
     memmove(s->errors[1], s->errors[0], sizeof(s->errors) - sizeof(s->errors[0]));
-    snprintf(s->errors[0], sizeof(s->errors[0]), "%s", text);
+    snprintf(s->errors[0], sizeof(s->errors[0]), "%.*s", FEDGE_MAX_TEXT - 1, text);
     for (char *p = s->errors[0]; *p; p++)
         if ((unsigned char)*p < ' ')
             *p = ' ';
@@ -392,15 +393,14 @@ static fedge_status copy_struct(void *out, size_t out_size, size_t min_size, con
 static void fill_hello(fedge_client *c)
 {
     fedge_hello *hello = &c->hello;
-    static const char *const features[] = {"none", "int8", "deflate", "external"};
     hello->protocol_min = FEDGE_PROTOCOL_MIN;
     hello->protocol_max = FEDGE_PROTOCOL_MAX;
     snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_RELEASE);
     snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
     hello->ram_bytes = fedge_os_ram_bytes();
-    hello->num_features = 4;
-    for (size_t i = 0; i < 4; i++)
-        snprintf(hello->features[i], sizeof(hello->features[i]), "%s", features[i]);
+    for (uint32_t i = 0; i < FEDGE_MAX_NAMES && fedge_plan_feature(i); i++)
+        snprintf(hello->features[hello->num_features++], sizeof(hello->features[0]), "%s",
+                 fedge_plan_feature(i));
     const fedge_site *site = c->config.site;
     for (uint32_t i = 0; site && i < site->num_data && i < FEDGE_MAX_NAMES; i++)
         snprintf(hello->data[hello->num_data++], sizeof(hello->data[0]), "%s", site->data[i].name);

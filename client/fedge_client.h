@@ -98,7 +98,8 @@ typedef struct fedge_client_callbacks {
      * fedge_client_cancelled turns true. */
     fedge_status (*train)(void *user, fedge_client *client, const fedge_client_task *task,
                           float *values, fedge_client_report *report, fedge_error *err);
-    /* Evaluate [values] on this device's held-out examples. NULL: such tasks are declined. */
+    /* Evaluate [values] on this device's held-out examples; "loss" and "accuracy" must be reported.
+     * NULL: such tasks are declined. */
     fedge_status (*evaluate)(void *user, fedge_client *client, const fedge_client_task *task,
                              const float *values, fedge_client_report *report, fedge_error *err);
     /* The work under way is not wanted any more. May be NULL: fedge_client_cancelled says it too.

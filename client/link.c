@@ -41,8 +41,21 @@ struct fedge_link {
 
 static void note_why(fedge_link *link, const char *text, size_t size)
 {
-    if (!link->why[0] && size > 0)
+    if (!link->why[0] && size > 0) {
+        size = size < MAX_WHY ? size : MAX_WHY - 1;
         snprintf(link->why, sizeof(link->why), "%.*s", (int)size, text);
+    }
+}
+
+/* libwebsockets says "conn fail: 111": the number of errno is for programs. */
+static void note_connection_error(fedge_link *link, const char *text, size_t size)
+{
+    static const char prefix[] = "conn fail: ";
+    size_t length = sizeof(prefix) - 1;
+    if (size > length && strncmp(text, prefix, length) == 0)
+        note_why(link, strerror(atoi(text + length)), MAX_WHY);
+    else
+        note_why(link, text, size);
 }
 
 static void gone(fedge_link *link, const char *otherwise)
@@ -118,7 +131,8 @@ static int write_one(fedge_link *link, struct lws *wsi)
 {
     uint8_t *out = link->tx + LWS_PRE;
     size_t size = link->events.writeable(link->events.user, out, FEDGE_MESSAGE_MAX_SIZE);
-    if (size == 0 || link->wsi != wsi)
+    /* A last message comes with fedge_link_close: the peer gets it before the close frame. */
+    if (size == 0 || (link->wsi != wsi && link->closing != wsi))
         return 0;
     return lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size ? -1 : 0;
 }
@@ -160,7 +174,7 @@ static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons r
             note_why(link, (const char *)in + 2, size - 2);
         return 0;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
-        note_why(link, in, in ? size : 0);
+        note_connection_error(link, in, in ? size : 0);
         gone(link, "no connection");
         return 0;
     case LWS_CALLBACK_CLIENT_CLOSED:

@@ -141,6 +141,26 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
     return FEDGE_OK;
 }
 
+static bool reports(const fedge_client_report *report, const char *name)
+{
+    for (uint32_t i = 0; i < report->num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
+        if (strcmp(report->metrics[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What the server would refuse for good is declined here, with the trainer's author in mind. */
+static fedge_status check_report(const fedge_client_report *report, fedge_task_kind kind,
+                                 fedge_error *err)
+{
+    if (report->num_examples == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the trainer reports no examples");
+    if (kind == FEDGE_TASK_EVALUATE && (!reports(report, "loss") || !reports(report, "accuracy")))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the trainer's evaluation must report \"loss\" and \"accuracy\"");
+    return FEDGE_OK;
+}
+
 static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
 {
     const fedge_client_callbacks *call = &w->config.callbacks;
@@ -162,9 +182,7 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
     } else {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
     }
-    if (!status && w->report.num_examples == 0)
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the trainer reports no examples");
-    return status;
+    return status ? status : check_report(&w->report, job->task.kind, err);
 }
 
 static void add_metric(fedge_upload *upload, const char *name, double value)

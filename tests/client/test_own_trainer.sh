@@ -1,0 +1,46 @@
+#!/bin/bash
+# Runs examples/own_trainer: an aggregator and three devices whose trainer is their own. All must end
+# with 0, and the model must have become the one that made the data.
+set -eu
+work=$(mktemp -d)
+pids=()
+cleanup() {
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+bin=$FEDGE_BIN_DIR
+"$bin/fedge-keys" demo --out "$work/id" --clients 3 >/dev/null
+"$bin/fedge-aggregator" --job "$FEDGE_SOURCE_DIR/examples/own_trainer/job.json" \
+    --state "$work/state" --identity "$work/id/server" --trust "$work/id/trust" \
+    --registry "$work/id/registry" --listen 127.0.0.1:0 --http off --port-file "$work/port" \
+    2>"$work/aggregator.log" >/dev/null &
+aggregator=$!
+pids+=("$aggregator")
+clients=()
+while [ ! -s "$work/port" ]; do
+    kill -0 "$aggregator" || { cat "$work/aggregator.log"; exit 1; }
+    sleep 0.1
+done
+port=$(grep -o '[0-9]\+' "$work/port" | head -1)
+for i in 0 1 2; do
+    "$bin/own-trainer" "wss://127.0.0.1:$port" "$work/id/clients/000$i" "$work/id/trust" "$i" \
+        2>"$work/client$i.log" &
+    pids+=($!)
+    clients+=($!)
+done
+for pid in "${clients[@]}" "$aggregator"; do
+    wait "$pid" || { echo "exit code $?"; tail -n 20 "$work"/*.log; exit 1; }
+done
+model=$(find "$work/state" -name '*.safetensors' | sort | tail -1)
+/usr/bin/python3 - "$model" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + size])
+start = 8 + size + header["weight"]["data_offsets"][0]
+weight = struct.unpack("<4f", data[start:start + 16])
+print("weight", weight)
+assert all(abs(a - b) < 0.1 for a, b in zip(weight, (1, -2, 3, -4)))
+PY
