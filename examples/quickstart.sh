@@ -138,9 +138,15 @@ if [ "$status" -ne 0 ]; then
     keep=true
     fail "the aggregator ended with exit code $status; logs are in $work/logs"
 fi
-run=$(/usr/bin/python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["run_dir"])' "$work/result.json")
+{ read -r run; read -r result; } < <(/usr/bin/python3 - "$work/result.json" <<'PYTHON'
+import json, sys
+with open(sys.argv[1]) as file:
+    result = json.load(file)
+print(result.pop("run_dir"))
+print(json.dumps(result))
+PYTHON
+)
 cp "$run/rounds.jsonl" "$run/rounds.svg" "$run/model.safetensors" "$out/"
-result=$(cat "$work/result.json")
 stop_all
 echo "Model, log and curve: $out/{model.safetensors,rounds.jsonl,rounds.svg}" >&2
 echo "$result"
