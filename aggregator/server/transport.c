@@ -197,6 +197,12 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
     }
     fresh->config = *config;
+    if (fresh->config.ping_after_ms == 0) {
+        fresh->config.ping_after_ms = FEDGE_PING_AFTER_MS;
+    }
+    if (fresh->config.silent_timeout_ms == 0) {
+        fresh->config.silent_timeout_ms = FEDGE_SILENT_TIMEOUT_MS;
+    }
     fresh->clients_listener = fresh->http_listener = -1;
     fresh->started_ms = fedge_os_monotonic_ms();
     fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
