@@ -14,7 +14,7 @@ static void bad_message(fedge_session *s, fedge_reason reason, const fedge_messa
                         const char *what)
 {
     char text[FEDGE_MAX_TEXT];
-    snprintf(text, sizeof(text), "%s: %s", fedge_message_type_name(message->type), what);
+    snprintf(text, sizeof(text), "%s: %.200s", fedge_message_type_name(message->type), what);
     fedge_session_drop(s, reason, 0, text);
 }
 
