@@ -82,7 +82,7 @@ static void on_woken(void *user)
 static void open_rig(rig *r, const char *host, int port, const char *path, const char *identity,
                      const char *trust_dir)
 {
-    char url[128], *trust;
+    char url[128], *trust = NULL;
     fedge_error err;
     memset(r, 0, sizeof(*r));
     snprintf(url, sizeof(url), "wss://%s:%d%s", host, port, path);

@@ -424,6 +424,14 @@ static void test_backoff(void **state)
     fake_plan(f); /* this is */
     fake_break(f);
     assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
+    for (unsigned i = 0; i < 20; i++) {
+        fake_wait(f, 60000);
+        fake_break(f);
+    }
+    fake_welcome(f);
+    fake_wait(f, 60000); /* idle, but online for long: forgotten, too */
+    fake_break(f);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
 }
 
 static void test_later(void **state)
