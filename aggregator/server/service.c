@@ -77,7 +77,7 @@ static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
     look(service, now_ms);
 }
 
-static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
+static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
 {
     (void)loop, (void)events;
     fedge_service *service = watcher->data;
@@ -111,7 +111,7 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
     }
 }
 
-fedge_status fedge_service_new(const fedge_log *log, void (*tick)(void *user), void *user,
+fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user), void *user,
                                fedge_service **service, fedge_error *err)
 {
     fedge_service *fresh = calloc(1, sizeof(*fresh));
@@ -121,12 +121,12 @@ fedge_status fedge_service_new(const fedge_log *log, void (*tick)(void *user), v
         return fedge_fail(err, FEDGE_NO_MEMORY, "the event loop could not be set up");
     }
     fresh->log = log;
-    fresh->on_tick = tick;
+    fresh->on_tick = on_tick;
     fresh->user = user;
     fresh->loop = loop;
     ev_async_init(&fresh->mail_watcher, on_mail);
     fresh->mail_watcher.data = fresh;
-    ev_timer_init(&fresh->tick_watcher, on_tick, FEDGE_SERVICE_TICK_MS / 1000.0,
+    ev_timer_init(&fresh->tick_watcher, tick, FEDGE_SERVICE_TICK_MS / 1000.0,
                   FEDGE_SERVICE_TICK_MS / 1000.0);
     fresh->tick_watcher.data = fresh;
     for (int i = 0; i < NUM_SIGNALS; i++) {
@@ -158,10 +158,10 @@ struct ev_loop *fedge_service_loop(fedge_service *service)
     return service->loop;
 }
 
-void fedge_service_wake(void *user)
+void fedge_service_wake(void *service)
 {
-    fedge_service *service = user;
-    ev_async_send(service->loop, &service->mail_watcher);
+    fedge_service *self = service;
+    ev_async_send(self->loop, &self->mail_watcher);
 }
 
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,

@@ -135,8 +135,7 @@ static fedge_status make_clients_vhost(fedge_transport *transport, fedge_error *
             .vhost_name = "clients",
             .port = CONTEXT_PORT_NO_LISTEN_SERVER,
             .protocols = CLIENT_PROTOCOLS,
-            .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
-                       LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT,
+            .options = LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT,
             .retry_and_idle_policy = &NO_PINGS,
             .server_ssl_cert_mem = chain,
             .server_ssl_cert_mem_len = (unsigned)chain_size,
