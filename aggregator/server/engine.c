@@ -90,9 +90,9 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->loss = NAN;
     fresh->accuracy = NAN;
     fedge_recovery recovery = {0};
-    fedge_status status = fedge_global_open(&fresh->global, config->job, config->job_text,
-                                            config->job_size, config->state_dir, config->new_run,
-                                            config->restored, config->log, &recovery, err);
+    fedge_status status = fedge_global_open(
+        &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
+        config->state_dir, config->new_run, config->restored, config->log, &recovery, err);
     if (status == FEDGE_OK) {
         status = make_blobs(fresh, err);
     }

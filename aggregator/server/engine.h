@@ -20,12 +20,14 @@
 
 typedef struct fedge_conn fedge_conn; /* conn.h */
 typedef struct fedge_engine fedge_engine;
+struct fedge_evaluator;
 struct fedge_round_summary;
 
 typedef struct fedge_engine_config {
     const fedge_job *job; /* outlives the engine */
     const char *job_text; /* the job file's bytes, kept in the run's directory */
     size_t job_size;
+    struct fedge_evaluator *evaluator; /* of the job's test set; NULL: none. Outlives the engine */
     const char *state_dir;
     bool new_run;         /* start a new run although one is open */
     bool restored;        /* a run that goes on is of a backup: raise its incarnation */

@@ -457,6 +457,12 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
         if (status == FEDGE_OK) {
             status = fedge_round_log_open(&global->round_log, path, recovery->last_closed, err);
         }
+        if (status == FEDGE_OK && global->round_log.last_round < recovery->last_closed) {
+            FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-log-incomplete",
+                      fedge_log_str("file", path),
+                      fedge_log_int("last-line-of-round", global->round_log.last_round),
+                      fedge_log_int("rounds-closed", recovery->last_closed));
+        }
     }
     if (status == FEDGE_OK && recovery->journal) {
         status = for_each_accepted(global, recovery->journal, replay, NULL, err);
@@ -502,9 +508,6 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
         status = take_memory(global, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_evaluator_new(global->job, &global->evaluator, err);
-    }
-    if (status == FEDGE_OK) {
         status = fedge_state_open(state_dir, &global->state, err);
     }
     if (status == FEDGE_OK) {
@@ -514,11 +517,16 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 }
 
 fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
-                               size_t job_size, const char *state_dir, bool new_run, bool restored,
-                               const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
+                               size_t job_size, fedge_evaluator *evaluator, const char *state_dir,
+                               bool new_run, bool restored, const fedge_log *log,
+                               fedge_recovery *recovery, fedge_error *err)
 {
-    *global = (fedge_global){
-        .job = job, .plan = &job->plan, .log = log, .state.lock = -1, .round_log.file.fd = -1};
+    *global = (fedge_global){.job = job,
+                             .plan = &job->plan,
+                             .log = log,
+                             .evaluator = evaluator,
+                             .state.lock = -1,
+                             .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
     fedge_status status = set_up(global, job_text, job_size, state_dir, new_run, err);
     if (status == FEDGE_OK && restored && global->run.resumed) {
@@ -543,7 +551,6 @@ void fedge_global_close(fedge_global *global)
         fedge_round_log_close(&global->round_log);
     }
     fedge_state_close(&global->state);
-    fedge_evaluator_free(global->evaluator);
     for (uint32_t i = 0; i < global->num_devices; i++) {
         fedge_device_close(&global->devices[i]);
     }

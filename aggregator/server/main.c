@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "aggregator/server/engine.h"
+#include "aggregator/server/evaluator.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
@@ -23,6 +24,7 @@ typedef struct program {
     char *job_text;
     size_t job_size;
     fedge_job *job;
+    fedge_evaluator *evaluator; /* NULL: the job has no test set */
     fedge_peers *peers;
     fedge_service *service;
     fedge_transport *transport;
@@ -80,11 +82,8 @@ static fedge_status load(program *self, fedge_error *err)
     if (status == FEDGE_OK) {
         status = fedge_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
     }
-    if (status == FEDGE_OK && self->job->test_set.present) {
-        status = check_file(self->job->test_set.images, "test set", err);
-        if (status == FEDGE_OK) {
-            status = check_file(self->job->test_set.labels, "test set", err);
-        }
+    if (status == FEDGE_OK) {
+        status = fedge_evaluator_new(self->job, &self->evaluator, err);
     }
     if (status == FEDGE_OK) {
         status = check_file(self->job->initial_model, "initial model", err);
@@ -159,6 +158,7 @@ static fedge_status open_run(program *self, fedge_error *err)
     fedge_engine_config config = {.job = self->job,
                                   .job_text = self->job_text,
                                   .job_size = self->job_size,
+                                  .evaluator = self->evaluator,
                                   .state_dir = self->options.state,
                                   .new_run = self->options.new_run,
                                   .restored = self->options.restored,
@@ -294,6 +294,7 @@ int main(int argc, char **argv)
     fedge_engine_free(self.engine);
     fedge_service_free(self.service);
     fedge_peers_free(self.peers);
+    fedge_evaluator_free(self.evaluator);
     fedge_job_free(self.job);
     free(self.job_text);
     return code;
