@@ -480,7 +480,7 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
     if (!conn->frame && size > 0 && !take_header(conn, &data, &size, now_ms)) {
         return;
     }
-    if (size > 0) {
+    if (conn->frame && size > 0) {
         if (size > conn->frame_size - conn->received) {
             refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says");
             return;
