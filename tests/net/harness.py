@@ -24,6 +24,7 @@ SANITIZED = bool(os.environ.get("FEDGE_SANITIZE"))
 # Nothing here asserts that something is quick: what takes longer than this hangs.
 PATIENCE_S = 60 * (5 if SANITIZED else 1)
 SKIPPED = 77
+FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -58,6 +59,14 @@ def wait_until(what, condition, timeout_s=PATIENCE_S):
         if time.monotonic() > end:
             raise AssertionError(f"waited {timeout_s} s in vain for {what}")
         time.sleep(0.02)
+
+
+def fault(call, number, what):
+    """The environment of a program to which faults.c happens."""
+    environment = {"LD_PRELOAD": FAULTS, "FEDGE_FAULT": f"{call}:{number}:{what}"}
+    if SANITIZED:
+        environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+    return environment
 
 
 class Program:

@@ -3,21 +3,14 @@
 import glob
 import os
 import socket
+import threading
 
 import harness
-from harness import NetTest
+from harness import NetTest, fault
 from peer import Peer, encode_int8, tensor_sizes
 
-FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
 FAILURE, USAGE, CONFIG, STATE, PORT, DISK = 1, 2, 3, 4, 5, 6
 CLIENT_CONFIG, CLIENT_STATE, CLIENT_DECLINED = 3, 5, 8
-
-
-def fault(call, number, what):
-    environment = {"LD_PRELOAD": FAULTS, "FEDGE_FAULT": f"{call}:{number}:{what}"}
-    if harness.SANITIZED:
-        environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
-    return environment
 
 
 def cut(path, size):
@@ -146,28 +139,12 @@ class Damaged(NetTest):
             federation.aggregator.kill()
         return federation
 
-    def go_on(self, federation, rounds):
-        """Plays the rest of the run; the hashes are those of a run that was not disturbed."""
-        federation.start_aggregator()
-        with Peer(federation, 0) as first, Peer(federation, 1) as second:
-            first.hello()
-            second.hello()
-            while len(federation.aggregator.events("round-closed")) < rounds:
-                second.next_task()
-                second.upload(self.data)
-                if len(federation.aggregator.events("run-complete")):
-                    break
-                if len(federation.lines()) < 4:
-                    first.next_task()
-                    first.upload(self.data)
-
     def play_to_the_end(self, federation):
         """Answers every task of both devices until the run is complete."""
         federation.start_aggregator()
         peers = [Peer(federation, 0), Peer(federation, 1)]
         for peer in peers:
             peer.hello()
-        import threading
 
         def answer(peer):
             try:
@@ -186,36 +163,43 @@ class Damaged(NetTest):
         for thread in threads:
             thread.start()
         federation.complete()
-        for thread in threads:
+        for thread, peer in zip(threads, peers):
             thread.join()
+            peer.close()
         return federation.hashes()
 
-    def checkpoints(self, federation):
-        found = sorted(glob.glob(os.path.join(federation.run_folder(), "checkpoints", "*")))
-        self.assertGreaterEqual(len(found), 2, found)
-        return found
+    def checkpoint_files(self, federation, newest_only):
+        """Files of the newest checkpoint, or of all of them."""
+        found = sorted(glob.glob(os.path.join(federation.run_folder(), "checkpoints", "round-*")))
+        self.assertEqual(len(found), 2, found)
+        return sorted(file for folder in (found[-1:] if newest_only else found)
+                      for file in glob.glob(os.path.join(folder, "*")))
 
     def undamaged(self):
-        federation = self.half_done()
-        return self.play_to_the_end(federation)
+        return self.play_to_the_end(self.half_done())
 
     def test_one_checkpoint_cut_off(self):
+        """Its round is closed again from its journal."""
         expected = self.undamaged()
-        for size in (0, 10, 500):
-            with self.subTest(size):
-                federation = self.half_done()
-                newest = self.checkpoints(federation)[-1]
-                cut(newest, size)
-                hashes = self.play_to_the_end(federation)
-                self.assertEqual(hashes, expected)
-                self.assertTrue(any(os.path.basename(newest) in event["note"]
-                                    for event in federation.seen[-1].events("recovered")),
-                                federation.seen[-1].tail())
+        names = [os.path.basename(path) for path in self.checkpoint_files(self.half_done(), True)]
+        self.assertIn("model.safetensors", names)
+        for name in names:
+            for size in (0, 10):
+                with self.subTest(f"{name} {size}"):
+                    federation = self.half_done()
+                    path, = (path for path in self.checkpoint_files(federation, True)
+                             if os.path.basename(path) == name)
+                    if os.path.getsize(path) <= size:
+                        continue
+                    cut(path, size)
+                    self.assertEqual(self.play_to_the_end(federation), expected)
+                    notes = federation.aggregator.events("recovered")
+                    self.assertTrue(any("round-000002" in event["note"] for event in notes), notes)
 
     def test_all_checkpoints_cut_off(self):
         federation = self.half_done()
-        for path in self.checkpoints(federation):
-            cut(path, 10)
+        for path in self.checkpoint_files(federation, False):
+            cut(path, 0)
         aggregator = federation.launch_aggregator()
         self.assertEqual(aggregator.wait(), STATE, aggregator.tail())
         self.assertIn("checkpoints", aggregator.log())
@@ -260,16 +244,21 @@ class Damaged(NetTest):
         self.assertTrue(federation.seen[-1].events("recovered"))
 
     def test_other_files_of_the_state(self):
-        for name in ("format.json", "runs/*/job.json", "runs/*/run.json", "runs/*/rounds.jsonl"):
+        for name in ("format.json", "runs/*/job.json", "runs/*/run.json"):
             with self.subTest(name):
                 federation = self.half_done()
-                found = glob.glob(os.path.join(federation.state, name))
-                if not found:
-                    continue
-                cut(found[0], 5)
+                path, = glob.glob(os.path.join(federation.state, name))
+                cut(path, 5)
                 aggregator = federation.launch_aggregator()
                 self.assertEqual(aggregator.wait(), STATE, aggregator.tail())
-                self.assertIn(os.path.basename(found[0]), aggregator.log())
+                self.assertIn(os.path.basename(path), aggregator.log())
+
+    def test_lines_of_the_round_log_are_not_worth_a_run(self):
+        expected = self.undamaged()
+        federation = self.half_done()
+        cut(os.path.join(federation.run_folder(), "rounds.jsonl"), 5)
+        self.assertEqual(self.play_to_the_end(federation), expected[2:])
+        self.assertEqual(federation.aggregator.wait_event("round-log-incomplete")["rounds-closed"], 2)
 
 
 class Files(NetTest):
@@ -331,21 +320,19 @@ class Files(NetTest):
         self.assert_start(federation, CONFIG, "test-values.npy")
 
     def test_a_clients_data_set_cut_off(self):
-        federation = self.federation(clients=2, rounds__num_server_rounds=1)
+        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__round_deadline_s=2)
         federation.start_aggregator()
         path = federation.path("train-values.npy")
         with open(path, "rb") as file:
             whole = file.read()
         cut(path, len(whole) // 2)
-        client = federation.start_client(0)
-        self.assertEqual(client.wait(), CLIENT_DECLINED, client.tail())
-        self.assertIn("train-values.npy", client.log())
+        federation.start_clients()
         declined = federation.aggregator.wait_event("client-declined")
-        self.assertTrue(declined["text"], declined)
+        self.assertIn("train-values.npy", declined["text"], declined)
         with open(path, "wb") as file:
             file.write(whole)
-        federation.start_clients()
         federation.complete()
+        self.assertEqual([line["clients"] for line in federation.lines()], [2])
 
     def test_a_clients_files(self):
         federation = self.federation(clients=2)

@@ -154,7 +154,6 @@ class Websocket(MisuseTest):
         federation = self.start(rounds=1)
         whole = pack("fetch", FETCH)
         cases = [
-            ("not masked", bytes([0x82, len(whole)]) + whole),
             ("reserved bits", bytes([0xF2]) + Peer.frame(whole)[1:]),
             ("reserved opcode", Peer.frame(whole, 3)),
             ("a long ping", Peer.frame(b"x" * 200, PING)),
