@@ -53,7 +53,7 @@ static fault_kind next(const char *name)
     const char *given = getenv("FEDGE_FAULT");
     if (!given || strlen(given) >= sizeof text)
         return FAULT_NONE;
-    strcpy(text, given);
+    (void)snprintf(text, sizeof text, "%s", given);
     const char *call = strsep(&at, ":");
     const char *number = strsep(&at, ":");
     if (!at || (strcmp(call, name) != 0 && strcmp(call, "io") != 0) ||
@@ -81,6 +81,8 @@ static void after(fault_kind kind)
 #define FIND(real, name)                                                                           \
     void *symbol = dlsym(RTLD_NEXT, name);                                                         \
     memcpy(&(real), &symbol, sizeof(real))
+
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the headers' are reserved */
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {
@@ -159,3 +161,5 @@ ssize_t write(int fd, const void *data, size_t size)
     after(kind);
     return done;
 }
+
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */

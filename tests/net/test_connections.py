@@ -1,5 +1,6 @@
 """Connections that are no clients: silence, slowness, noise, and too many of them."""
 
+import json
 import os
 import resource
 import socket
@@ -9,6 +10,7 @@ import time
 from misuse import INDEX, Closed, MisuseTest, Peer, harness
 from peer import BINARY, connect_tls, pack, tls_context
 
+SILENT_TIMEOUT_S = 60  # what is silent so long is dropped
 SILENT = int(os.environ.get("FEDGE_NET_SILENT", "1000"))
 
 
@@ -112,7 +114,10 @@ class Noise(MisuseTest):
 class Slow(MisuseTest):
     def test_who_does_not_go_on_is_dropped(self):
         """All at once, since each takes its time: 10 s to say something, 30 s for one message."""
+        started = time.monotonic()
         federation = self.start(rounds=2)
+        for client in federation.seen[1:]:
+            client.wait_event("welcome")
         trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0003"
         silent = {
             "TCP alone": plain(federation.port),
@@ -152,6 +157,13 @@ class Slow(MisuseTest):
         self.assertEqual(refused, "timeout")
         unfinished.expect_refusal("timeout")
         unfinished.expect_end()
+        for peer in (no_hello, unfinished, trickling):
+            peer.close()
+        # The clients that wait all the while have said nothing but pongs, and are still there.
+        honest = federation.aggregator.events("client-connected")[:2]
+        time.sleep(max(0.0, started + SILENT_TIMEOUT_S + 5 - time.monotonic()))
+        gone = {event["device"] for event in federation.aggregator.events("client-disconnected")}
+        self.assertFalse(gone & {event["device"] for event in honest if event["client"] < 2})
         for index in (4, 5):
             with Peer(federation, index) as peer:
                 peer.hello()
@@ -172,7 +184,6 @@ class Slow(MisuseTest):
                     size = high * 256 + low
                 data = peer._take(size)
                 if first & 0x0F == BINARY and data[5] == 4:
-                    import json
                     return json.loads(data[24:])["reason"]
         except AssertionError:
             return None  # nothing there
@@ -227,6 +238,7 @@ class Many(MisuseTest):
             bye = peer.expect("bye", skip=("task",))
             self.assertEqual(bye.meta["reason"], "replaced")
             peer.expect_end()
+            peer.close()
         peers[-1].next_task()
         self.give_up(federation, peers[-1])
         self.assert_unharmed(federation, 1)

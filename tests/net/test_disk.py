@@ -42,10 +42,10 @@ class Failing(NetTest):
         said = federation.aggregator.log()
         self.assertIn({"EIO": "Input/output error", "ENOSPC": "No space left"}[what], said)
         self.assertIn(federation.folder, said)  # which file
-        had_clients = federation.port != 0
+        for client in federation.seen[1:]:
+            client.kill()  # they were told to come back later; new ones come at once
         federation.start_aggregator()
-        if not had_clients:
-            federation.start_clients()
+        federation.start_clients()
         federation.complete()
         self.assertEqual(federation.hashes(), self.expected())
         self.assertEqual([line["clients"] for line in federation.lines()], [2, 2, 2])
@@ -58,7 +58,7 @@ class Failing(NetTest):
         return self._expected
 
     def test_sync_of_the_journal(self):
-        for number in (1, 2, 4):
+        for number in range(1, 7):
             with self.subTest(number):
                 self.fail_at("fdatasync", number, "EIO")
 

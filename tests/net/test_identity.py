@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 
@@ -243,7 +244,6 @@ class Server(NetTest):
 
     def pose(self, federation, context):
         """Serves one handshake to a client of [federation]; returns the client, and how it failed."""
-        import socket
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.settimeout(harness.PATIENCE_S)
             federation.port = listener.getsockname()[1]

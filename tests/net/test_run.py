@@ -1,6 +1,7 @@
 """Runs in which nothing goes wrong: what a user gets, and every way of ending and going on."""
 
 import hashlib
+import json
 import os
 import signal
 import struct
@@ -12,7 +13,6 @@ from peer import Peer
 
 def read_safetensors(path):
     """Names and shapes in a safetensors file, whose sizes must agree."""
-    import json
     with open(path, "rb") as file:
         data = file.read()
     size = struct.unpack("<Q", data[:8])[0]

@@ -237,7 +237,10 @@ class Pair(MisuseTest):
         for number in range(1, rounds + 1):
             first.next_task()
             second.next_task()
-            first = misuse(number, first) or first
+            latest = misuse(number, first) or first
+            if latest is not first:
+                first.close()
+            first = latest
             second.upload(data, codec=codec)
         federation.complete()
         first.close()

@@ -45,7 +45,7 @@ class BadNetwork(NetTest):
 
     def test_with_large_updates(self):
         """Updates and models of several messages and many packets: transfers go on where they stopped."""
-        job = {"hidden": 2000, "update__codec": "none", "update__deflate": False}
+        job = {"hidden": 1000, "update__codec": "none", "update__deflate": False}
         hashes, counts = self.run_over(2, seed=3, **job)
         self.assertGreater(counts["forwarded"], 500, counts)
         self.assertEqual(hashes, harness.undisturbed(2, clients=CLIENTS, **job))
