@@ -111,6 +111,15 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
     }
 }
 
+static void start_signal(fedge_service *service, int number)
+{
+    for (int i = 0; i < NUM_SIGNALS; i++) {
+        if (SIGNALS[i] == number) {
+            ev_signal_start(service->loop, &service->signal_watchers[i]);
+        }
+    }
+}
+
 fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user), void *user,
                                fedge_service **service, fedge_error *err)
 {
@@ -133,8 +142,11 @@ fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user)
         ev_signal_init(&fresh->signal_watchers[i], on_signal, SIGNALS[i]);
         fresh->signal_watchers[i].data = fresh;
     }
-    /* Sent while nobody looks yet, mail is kept by the watcher until the loop runs. */
+    /* Sent while nobody looks yet, mail is kept by the watcher until the loop runs. So is a reload
+     * or a drain that is asked for while a run is being recovered. */
     ev_async_start(loop, &fresh->mail_watcher);
+    start_signal(fresh, SIGHUP);
+    start_signal(fresh, SIGUSR1);
     *service = fresh;
     return FEDGE_OK;
 }
@@ -144,6 +156,13 @@ void fedge_service_free(fedge_service *service)
     if (!service) {
         return;
     }
+    /* A reload or a drain that comes too late must not end the program as a signal by default
+     * does: its exit code says how the run ended. */
+    sigset_t late;
+    sigemptyset(&late);
+    sigaddset(&late, SIGHUP);
+    sigaddset(&late, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &late, NULL);
     ev_async_stop(service->loop, &service->mail_watcher);
     ev_timer_stop(service->loop, &service->tick_watcher);
     for (int i = 0; i < NUM_SIGNALS; i++) {
@@ -170,9 +189,8 @@ fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transpor
     service->transport = transport;
     service->engine = engine;
     signal(SIGPIPE, SIG_IGN);
-    for (int i = 0; i < NUM_SIGNALS; i++) {
-        ev_signal_start(service->loop, &service->signal_watchers[i]);
-    }
+    start_signal(service, SIGTERM);
+    start_signal(service, SIGINT);
     ev_now_update(service->loop);
     ev_timer_start(service->loop, &service->tick_watcher);
     fedge_transport_start(transport, engine);
