@@ -194,6 +194,9 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     discard_output(conn);
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
+    if (conn->joined && reason == FEDGE_REASON_REVOKED) {
+        fedge_engine_decline(conn->engine, conn, &notice, now_ms); /* it will not come back */
+    }
     leave(conn, now_ms);
     fedge_conn_send_notice(conn, type, &notice);
 }

@@ -74,6 +74,7 @@ void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upl
                          const char *meta, uint32_t meta_size, uint64_t now_ms);
 void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
                        const uint8_t *data, uint32_t size, uint64_t now_ms);
+/* A notice without a task is about the plan: the device's task, if it has one, is lost as well. */
 void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
                           uint64_t now_ms);
 void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down);
