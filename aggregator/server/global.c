@@ -110,7 +110,8 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
-    to->clamped += clamped > 0.0 ? clamped : 0.0;
+    double most = (double)global->plan->schema.num_elements;
+    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
     return FEDGE_OK;
 }
 
