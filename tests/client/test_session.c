@@ -282,6 +282,43 @@ static void test_cancel(void **state)
     assert_false(f->has_result);
 }
 
+/* The FETCH of a round that closed meanwhile is refused after the next round's TASK has come. */
+static void test_a_late_refusal_of_a_fetch(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    fake_notice(f, FEDGE_MESSAGE_CANCEL, true, 1, FEDGE_REASON_STALE_TASK, 0);
+    fake_task(f, 2, FAKE_MODEL2);
+    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
+    assert_true(f->linked);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    fake_serve(f, FAKE_MODEL2);
+    assert_int_equal(f->num_works, 1);
+    assert_int_equal(f->work.task_id, 2);
+}
+
+/* The model of a task that the server does not serve any more. */
+static void test_a_fetch_that_is_refused_again(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    for (int i = 0; i < 3; i++)
+        fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    fake_chunk(f, FAKE_MODEL, 0, 100); /* nobody wants it any more */
+    assert_int_equal(f->num_works, 0);
+    assert_true(f->linked);
+    fake_task(f, 2, FAKE_MODEL2);
+    fake_serve(f, FAKE_MODEL2);
+    assert_int_equal(f->work.task_id, 2);
+}
+
 static void test_cancelled_work_that_ends_is_discarded(void **state)
 {
     fake *f = *state;
@@ -698,6 +735,8 @@ int main(void)
         TEST(test_a_bad_plan_blob_is_fetched_again),
         TEST(test_oversize_blobs),
         TEST(test_cancel),
+        TEST(test_a_late_refusal_of_a_fetch),
+        TEST(test_a_fetch_that_is_refused_again),
         TEST(test_cancelled_work_that_ends_is_discarded),
         TEST(test_stale_results_are_discarded),
         TEST(test_another_run_or_incarnation),
