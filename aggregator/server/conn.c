@@ -201,6 +201,23 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     fedge_conn_send_notice(conn, type, &notice);
 }
 
+/* The round it belonged to is over: a newer TASK is on its way or will come. */
+static void refuse_blob(fedge_conn *conn, const char *hash)
+{
+    fedge_notice notice = {.reason = FEDGE_REASON_STALE_TASK};
+    snprintf(notice.text, sizeof(notice.text), "no blob %.16s… is served any more", hash);
+    fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
+}
+
+void fedge_conn_withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
+{
+    if (conn->sending == blob) {
+        refuse_blob(conn, blob->hash);
+        fedge_blob_release(conn->sending);
+        conn->sending = NULL;
+    }
+}
+
 static void refuse(fedge_conn *conn, fedge_reason reason, const char *text)
 {
     FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "message-refused",
@@ -318,10 +335,7 @@ static void handle_fetch(fedge_conn *conn, const fedge_message *message)
     }
     fedge_blob *blob = fedge_engine_find_blob(conn->engine, ref.hash);
     if (!blob) {
-        /* The round it belonged to is over: a newer TASK is on its way or will come. */
-        fedge_notice notice = {.reason = FEDGE_REASON_STALE_TASK};
-        snprintf(notice.text, sizeof(notice.text), "no blob %.16s… is served any more", ref.hash);
-        fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
+        refuse_blob(conn, ref.hash);
         return;
     }
     if (ref.offset >= blob->size) {

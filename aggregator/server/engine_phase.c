@@ -289,6 +289,18 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
               fedge_log_str("model", summary->model));
 }
 
+/* One model is in memory, however slowly clients read: who is downloading the old one is told. */
+static void replace_model(fedge_engine *engine, fedge_blob *model)
+{
+    for (uint32_t i = 0; i < engine->num_conns; i++) {
+        if (engine->conns[i]) {
+            fedge_conn_withdraw_blob(engine->conns[i], engine->model);
+        }
+    }
+    fedge_blob_release(engine->model);
+    engine->model = model;
+}
+
 void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms)
 {
     fedge_closer_result *result = mail->result;
@@ -299,8 +311,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
         mail->status = fedge_blob_new(result->model, result->model_size, &model, &err);
         result->model = NULL;
         if (mail->status == FEDGE_OK) {
-            fedge_blob_release(engine->model);
-            engine->model = model;
+            replace_model(engine, model);
         }
     }
     if (mail->status != FEDGE_OK) {

@@ -611,6 +611,33 @@ static void the_deadline_closes_with_enough_reports(void **state)
     assert_int_equal(fed.summaries[0].attempt, 1);
 }
 
+/* Memory must not grow with the rounds that a slow reader has slept through. */
+static void a_download_ends_with_its_model(void **state)
+{
+    (void)state;
+    begin_idle("\"num-server-rounds\":2,\"fraction-train\":0.8,\"min-train-nodes\":2,"
+               "\"min-available-nodes\":5",
+               5);
+    fed_device *reader = free_device(5);
+    fed_fetch(reader, asked_device(5)->task.model, 0);
+    fedge_conn *conn = reader->conn;
+    reader->conn = NULL; /* reads nothing */
+    for (uint32_t i = 0; i < 5; i++) {
+        if (&fed.devices[i] != reader) {
+            wake_up(&fed.devices[i]);
+        }
+    }
+    while (fed_status(&fed).rounds_closed == 0) {
+        fed_step(&fed);
+    }
+    set_idle(5, true);
+    reader->conn = conn;
+    fed_settle(&fed);
+    assert_int_equal(reader->fetched, 0);
+    assert_int_equal(reader->farewell, FEDGE_REASON_STALE_TASK);
+    assert_non_null(reader->conn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,6 +661,7 @@ int main(void)
         cmocka_unit_test_teardown(a_revoked_device_gives_its_task_back, tear_down),
         cmocka_unit_test_teardown(the_newer_connection_of_a_device_stays, tear_down),
         cmocka_unit_test_teardown(the_deadline_closes_with_enough_reports, tear_down),
+        cmocka_unit_test_teardown(a_download_ends_with_its_model, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
