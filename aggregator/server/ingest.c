@@ -57,6 +57,7 @@ typedef struct worker {
     job flush;                /* the marker of a flush; there is one flush at a time */
     job *group, **group_tail; /* validated and appended, not yet synced */
     uint32_t group_size;
+    uint64_t group_started_ns;
 } worker;
 
 struct fedge_ingest {
@@ -224,6 +225,9 @@ static void finish_update(worker *self, job *work)
     } else if (status != FEDGE_OK) {
         post_result(self, work, status, &err);
     } else {
+        if (!self->group) {
+            self->group_started_ns = fedge_os_monotonic_ns();
+        }
         work->next = NULL;
         *self->group_tail = work;
         self->group_tail = &work->next;
@@ -297,14 +301,22 @@ static void pass(latch *gate)
     pthread_mutex_unlock(&gate->mutex);
 }
 
+/* Nothing else is to be done, or an update has waited long enough for others to share its sync:
+ * a worker that always has parts to write must not keep clients waiting. */
+static bool is_group_due(const worker *self)
+{
+    return self->group && (!self->head || fedge_os_monotonic_ns() - self->group_started_ns >=
+                                              FEDGE_INGEST_GROUP_NS);
+}
+
 static void *work_loop(void *arg)
 {
     worker *self = arg;
     for (;;) {
         pthread_mutex_lock(&self->mutex);
-        if (!self->head && self->group) {
+        if (is_group_due(self)) {
             pthread_mutex_unlock(&self->mutex);
-            sync_group(self); /* nothing else to do: do not let the group wait */
+            sync_group(self);
             continue;
         }
         while (!self->head && !self->stop) {

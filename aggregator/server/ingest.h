@@ -26,6 +26,7 @@
 #define FEDGE_INGEST_MAX_WORKERS 64
 #define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* per worker */
 #define FEDGE_INGEST_MAX_GROUP 64                    /* updates per sync */
+#define FEDGE_INGEST_GROUP_NS ((uint64_t)200000000)  /* the longest that one waits for others */
 
 typedef struct fedge_ingest fedge_ingest;
 
