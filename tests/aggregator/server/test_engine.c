@@ -560,6 +560,28 @@ static void who_declines_the_plan_gives_its_task_back(void **state)
     assert_int_equal(other->num_tasks, 1);
 }
 
+/* The plan is declined at once, while the round's journal is still being made. */
+static void a_plan_is_declined_while_the_round_opens(void **state)
+{
+    (void)state;
+    fed_init(&fed, "engine-test", FOUR_OF_FIVE);
+    fed_open(&fed);
+    set_idle(FED_DEVICES, true);
+    fed_join_all(&fed, 5);
+    assert_memory_equal(fed_status(&fed).state, "opening", 7);
+    fed_decline(&fed.devices[0], false);
+    fed_decline(&fed.devices[1], false);
+    fed_settle(&fed);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(fed.devices[i].num_tasks, i < 2 ? 0 : 1);
+    }
+    for (uint32_t i = 2; i < 5; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    fed_settle(&fed);
+    assert_int_equal(fed_status(&fed).updates_accepted, 3);
+}
+
 static void a_revoked_device_gives_its_task_back(void **state)
 {
     (void)state;
@@ -658,6 +680,7 @@ int main(void)
         cmocka_unit_test_teardown(an_upload_goes_on_where_it_stopped, tear_down),
         cmocka_unit_test_teardown(a_declined_task_goes_to_another, tear_down),
         cmocka_unit_test_teardown(who_declines_the_plan_gives_its_task_back, tear_down),
+        cmocka_unit_test_teardown(a_plan_is_declined_while_the_round_opens, tear_down),
         cmocka_unit_test_teardown(a_revoked_device_gives_its_task_back, tear_down),
         cmocka_unit_test_teardown(the_newer_connection_of_a_device_stays, tear_down),
         cmocka_unit_test_teardown(the_deadline_closes_with_enough_reports, tear_down),
