@@ -348,32 +348,33 @@ uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-static fedge_status initial_values(fedge_global *global, fedge_error *err)
+fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_error *err)
 {
-    const fedge_plan *plan = global->plan;
-    if (!global->job->initial_model[0]) {
+    const fedge_plan *plan = &job->plan;
+    if (!job->initial_model[0]) {
         if (plan->external) {
-            memset(global->values, 0, plan->schema.num_elements * sizeof(*global->values));
+            memset(values, 0, plan->schema.num_elements * sizeof(*values));
             return FEDGE_OK;
         }
-        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, global->values,
-                                       err);
+        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, values, err);
     }
     uint8_t *bytes = NULL;
     size_t size = 0;
-    fedge_status status = fedge_os_read_file(global->job->initial_model, FEDGE_CHECKPOINT_MAX_MODEL,
-                                             &bytes, &size, err);
+    fedge_status status =
+        fedge_os_read_file(job->initial_model, FEDGE_CHECKPOINT_MAX_MODEL, &bytes, &size, err);
     if (status == FEDGE_OK) {
-        status = fedge_safetensors_read(bytes, size, &plan->schema, global->values, err);
+        status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
     }
     free(bytes);
-    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "initial-model");
+    return status == FEDGE_OK
+               ? status
+               : fedge_error_prefix(err, status, "initial-model %s", job->initial_model);
 }
 
 /* Round 0: the model before any training. */
 static fedge_status begin_run(fedge_global *global, fedge_error *err)
 {
-    fedge_status status = initial_values(global, err);
+    fedge_status status = fedge_initial_values(global->job, global->values, err);
     if (status == FEDGE_OK) {
         status = write_model(global, err);
     }

@@ -90,6 +90,11 @@ FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);
 
+/* The model before any training: the job's initial-model, or the initialisers (zeros for an
+ * external model). values: schema->num_elements. Errors name the file. */
+FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *values,
+                                                 fedge_error *err);
+
 /* The weight of an update: its examples, at most the job's max-weight, at least 1. */
 uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload);
 

@@ -8,6 +8,7 @@
 #include "aggregator/server/engine.h"
 #include "aggregator/server/evaluator.h"
 #include "aggregator/server/exit_codes.h"
+#include "aggregator/server/global.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
 #include "aggregator/server/progress.h"
@@ -63,12 +64,20 @@ static int fail(const fedge_error *err, fedge_exit_code code)
     return (int)code;
 }
 
-static fedge_status check_file(const char *path, const char *what, fedge_error *err)
+/* A model to start from is read once to see whether it can be. */
+static fedge_status check_initial_model(const fedge_job *job, fedge_error *err)
 {
-    if (path[0] == '\0' || fedge_os_exists(path)) {
+    if (job->initial_model[0] == '\0') {
         return FEDGE_OK;
     }
-    return fedge_fail(err, FEDGE_NOT_FOUND, "%s: the job's %s does not exist", path, what);
+    size_t count = job->plan.schema.num_elements;
+    float *values = malloc(count * sizeof(*values));
+    if (!values) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu parameters", count);
+    }
+    fedge_status status = fedge_initial_values(job, values, err);
+    free(values);
+    return status;
 }
 
 /* All that can be checked without the state directory and the ports. */
@@ -86,7 +95,7 @@ static fedge_status load(program *self, fedge_error *err)
         status = fedge_evaluator_new(self->job, &self->evaluator, err);
     }
     if (status == FEDGE_OK) {
-        status = check_file(self->job->initial_model, "initial model", err);
+        status = check_initial_model(self->job, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
