@@ -319,6 +319,15 @@ class Files(NetTest):
         cut(path, os.path.getsize(path) - 100)
         self.assert_start(federation, CONFIG, "test-values.npy")
 
+    def test_an_initial_model_that_is_none(self):
+        federation = self.federation(clients=2, **{"initial-model": "start.safetensors"})
+        self.assert_start(federation, CONFIG, "start.safetensors")
+        with open(federation.path("start.safetensors"), "wb") as file:
+            file.write(b"not a model")
+        self.assert_start(federation, CONFIG, "start.safetensors")
+        self.assert_start(federation, CONFIG, "start.safetensors", more=("--check-config",))
+        self.assertFalse(os.path.exists(federation.state))
+
     def test_a_clients_data_set_cut_off(self):
         federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__round_deadline_s=2)
         federation.start_aggregator()
@@ -329,6 +338,7 @@ class Files(NetTest):
         federation.start_clients()
         declined = federation.aggregator.wait_event("client-declined")
         self.assertIn("train-values.npy", declined["text"], declined)
+        self.assertEqual(declined["reason"], "no-data", declined)
         with open(path, "wb") as file:
             file.write(whole)
         federation.complete()
