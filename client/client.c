@@ -482,6 +482,8 @@ static fedge_status open_all(fedge_client *c, fedge_error *err)
     fedge_status status = fedge_link_parse_url(c->server, NULL, &(int){0}, NULL, err);
     if (!status)
         status = open_store(c, err);
+    if (status == FEDGE_DENIED) /* of a file, not of a certificate */
+        status = fedge_error_prefix(err, FEDGE_IO, "store");
     /* What fails from here on is the identity's: its statuses say so to fedge_client_exit_code. */
     if (!status) {
         status = open_link(c, err);
