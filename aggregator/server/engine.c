@@ -194,6 +194,7 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 {
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "draining",
               fedge_log_int("round", fedge_rounds_round(engine->rounds)));
+    engine->draining = true;
     fedge_rounds_drain(engine->rounds, now_ms);
     fedge_engine_pump(engine, now_ms);
 }

@@ -284,9 +284,11 @@ static void update_slot(worker *self, job *work)
         work->type == JOB_ASSIGN
             ? fedge_journal_assign(work->journal, work->slot, &work->assigned, &err)
             : fedge_journal_rewind(work->journal, work->slot, work->task_id, &err);
-    /* Without room for one more record the slot stays with its old task: the new one is refused as
-     * stale when its upload comes. */
-    if (status != FEDGE_OK && status != FEDGE_TOO_BIG && !is_overtaken(status)) {
+    if (status == FEDGE_TOO_BIG) { /* no room for one more record: the new task cannot be kept */
+        post_result(self, work, FEDGE_STALE, &err);
+        return;
+    }
+    if (status != FEDGE_OK && !is_overtaken(status)) {
         post_fatal(self, &err);
     }
     job_free(work);
@@ -507,10 +509,16 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
 static fedge_status push_copy(fedge_ingest *ingest, const job *wanted, fedge_error *err)
 {
     job *work = malloc(sizeof(*work));
-    if (!work) {
+    fedge_mail *mail = calloc(1, sizeof(*mail));
+    if (!work || !mail) {
+        free(work);
+        free(mail);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal record");
     }
+    mail->type = FEDGE_MAIL_VALIDATED;
+    mail->task_id = wanted->assigned.task_id;
     *work = *wanted;
+    work->mail = mail;
     push(worker_of(ingest, wanted->slot), work);
     return FEDGE_OK;
 }

@@ -222,6 +222,27 @@ static void a_round_waits_for_room_on_the_disk(void **state)
     assert_int_equal(fed_status(&fed).rounds_closed, 3);
 }
 
+static void a_drain_does_not_wait_for_room(void **state)
+{
+    (void)state;
+    fedge_error failure;
+    fed_init(&fed, "engine-test", FOUR_OF_FOUR);
+    fed.job->min_free_disk = (uint64_t)1 << 60;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    fed_finish(&fed, &failure);
+    assert_int_equal(failure.status, FEDGE_OK);
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+    fed_close(&fed);
+    fed.job->min_free_disk = 0;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
 /* ---- results that come twice, late or from the wrong one --------------------------------------
  */
 
@@ -669,6 +690,7 @@ int main(void)
         cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
         cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
         cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),
+        cmocka_unit_test_teardown(a_drain_does_not_wait_for_room, tear_down),
         cmocka_unit_test_teardown(a_result_counts_once, tear_down),
         cmocka_unit_test_teardown(a_stale_or_foreign_result_is_refused, tear_down),
         cmocka_unit_test_teardown(a_restored_backup_refuses_what_was_before, tear_down),
