@@ -1,5 +1,4 @@
 /* fedge-aggregator. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +112,7 @@ static fedge_status load(program *self, fedge_error *err)
 static int report_check(const program *self)
 {
     if (self->options.json) {
-        printf("{\"status\":\"ok\",\"job\":\"%s\",\"devices\":%u}\n", self->job->plan.name,
-               fedge_peers_num_devices(self->peers));
+        printf("{\"status\":\"ok\",\"devices\":%u}\n", fedge_peers_num_devices(self->peers));
     } else {
         printf("configuration ok\n");
     }
@@ -207,19 +205,26 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
     if (exported != FEDGE_OK) {
         return exported;
     }
-    if (self->options.json) {
-        fedge_progress_json(stdout, status, seconds);
+    if (!self->options.json && !self->options.result) {
+        return FEDGE_OK;
     }
-    if (self->options.result) {
-        FILE *file = fopen(self->options.result, "w");
-        if (!file) {
-            return fedge_fail_errno(err, errno, "%s: cannot write the summary",
-                                    self->options.result);
-        }
-        fedge_progress_json(file, status, seconds);
-        fclose(file);
+    char *text = NULL;
+    fedge_status made = fedge_progress_json(status, seconds, &text, err);
+    if (made == FEDGE_OK && self->options.json) {
+        printf("%s\n", text);
     }
-    return FEDGE_OK;
+    if (made == FEDGE_OK && self->options.result) {
+        made = fedge_os_write_file(self->options.result, text, strlen(text), 0644, err);
+    }
+    free(text);
+    return made;
+}
+
+/* A failed write is for somebody to look at: a supervisor would begin a new run. */
+static int fail_running(const fedge_error *err)
+{
+    return fail(err, err->status == FEDGE_IO || err->status == FEDGE_NO_SPACE ? FEDGE_EXIT_DISK
+                                                                              : FEDGE_EXIT_FAILURE);
 }
 
 static int serve(program *self)
@@ -239,13 +244,11 @@ static int serve(program *self)
               fedge_log_int("rounds-closed", status.rounds_closed),
               fedge_log_num("seconds", seconds), fedge_log_str("dir", status.run_dir));
     if (how == FEDGE_ENDING_FAILED) {
-        return fail(&failure, failure.status == FEDGE_IO || failure.status == FEDGE_NO_SPACE
-                                  ? FEDGE_EXIT_DISK
-                                  : FEDGE_EXIT_FAILURE);
+        return fail_running(&failure);
     }
     if (how != FEDGE_ENDING_STOPPED &&
         leave_results(self, &status, seconds, &failure) != FEDGE_OK) {
-        return fail(&failure, FEDGE_EXIT_FAILURE);
+        return fail_running(&failure);
     }
     return FEDGE_EXIT_OK;
 }

@@ -49,7 +49,7 @@ where=(--listen 127.0.0.1:0 --http 127.0.0.1:0)
 check=("$aggregator" --check-config "${who[@]}" --job)
 
 # 0 and 2: what needs no files
-ends 0 "usage: fedge-aggregator" "$aggregator" --help
+ends 0 "Usage: fedge-aggregator" "$aggregator" --help
 ends 0 "fedge-aggregator " "$aggregator" --version
 ends 2 "--job is missing" "$aggregator"
 ends 2 "unknown option '--nonsense'" "$aggregator" --nonsense
