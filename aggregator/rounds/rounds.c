@@ -663,11 +663,6 @@ uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds)
     return rounds->deadline_ms;
 }
 
-uint64_t fedge_rounds_next_task_id(const fedge_rounds *rounds)
-{
-    return rounds->next_task_id;
-}
-
 uint32_t fedge_rounds_wanted(const fedge_rounds *rounds)
 {
     return rounds->wanted;

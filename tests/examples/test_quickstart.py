@@ -70,6 +70,13 @@ class Quickstart(unittest.TestCase):
             models.append(result["model_sha256"])
         self.assertEqual(models[0], models[1])
 
+    @unittest.skipUnless(os.environ.get("FEDGE_QUICKSTART_WHOLE"), "takes minutes; see the label soak")
+    def test_as_it_is(self):
+        """What README promises, without options."""
+        result = json.loads(self.run_to_end()[-1])
+        self.assertEqual(result["rounds"], 10)
+        self.assertGreaterEqual(result["accuracy"], 0.85)
+
     def test_interrupt_stops_everything(self):
         process = self.start("--clients", "3", "--rounds", "1000", "--keep")
         log = os.path.join(self.out, "work", "logs", "aggregator.log")
