@@ -32,6 +32,8 @@ class Quickstart(unittest.TestCase):
     def setUp(self):
         if not os.path.exists(DATA):
             self.skipTest("the package dataset-fashion-mnist is not installed")
+        if os.environ.get("FEDGE_SANITIZE"):
+            self.skipTest("60,000 images take minutes under a sanitizer; net_run has small ones")
         self.folder = tempfile.TemporaryDirectory(prefix="fedge-quickstart-")
         self.addCleanup(self.folder.cleanup)
         self.out = os.path.join(self.folder.name, "out")
