@@ -26,9 +26,10 @@ function(fedge_program name)
   add_dependencies(programs ${name})
 endfunction()
 
-# What every test has in common. A sanitizer makes programs several times slower, so limits grow.
+# What every test has in common. A sanitizer or an emulator makes programs several times slower, so
+# limits grow.
 function(fedge_test_properties name label timeout_s env)
-  if(FEDGE_SANITIZE)
+  if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout_s "${timeout_s} * 5")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout_s})
