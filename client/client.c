@@ -333,6 +333,9 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
             reason = FEDGE_REASON_NO_SPACE;
         else if (r->status == FEDGE_UNSUPPORTED)
             reason = FEDGE_REASON_UNSUPPORTED;
+        else if (r->status == FEDGE_NOT_FOUND || r->status == FEDGE_TRUNCATED ||
+                 r->status == FEDGE_CORRUPT)
+            reason = FEDGE_REASON_NO_DATA; /* what the site file names cannot be read */
         fedge_session_task_failed(c->session, now(), reason, r->error.message);
         return;
     }
@@ -479,6 +482,8 @@ static fedge_status open_all(fedge_client *c, fedge_error *err)
     fedge_status status = fedge_link_parse_url(c->server, NULL, &(int){0}, NULL, err);
     if (!status)
         status = open_store(c, err);
+    if (status == FEDGE_DENIED) /* of a file, not of a certificate */
+        status = fedge_error_prefix(err, FEDGE_IO, "store");
     /* What fails from here on is the identity's: its statuses say so to fedge_client_exit_code. */
     if (!status) {
         status = open_link(c, err);

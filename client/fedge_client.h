@@ -3,9 +3,9 @@
  *   static fedge_status train(void *user, fedge_client *client, const fedge_client_task *task,
  *                             float *values, fedge_client_report *report, fedge_error *err)
  *   {
- *       // values: the global model, plan.schema->num_elements floats. Train; leave the result
- * there. report->num_examples = 1000; // the weight of this device in the average return
- * fedge_client_metric(report, "loss", 0.3, err);
+ *       my_training(values, task->plan->schema->num_elements); // from the global model, in place
+ *       report->num_examples = 1000; // the weight of this device in the average
+ *       return fedge_client_metric(report, "loss", 0.3, err);
  *   }
  *
  *   fedge_client_callbacks callbacks = {.struct_size = sizeof(callbacks), .train = train};

@@ -243,7 +243,7 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
     if (host)
         snprintf(host, FEDGE_LINK_MAX_HOST, "%s", address);
     if (path)
-        snprintf(path, FEDGE_LINK_MAX_HOST, "/%s", rest);
+        snprintf(path, FEDGE_LINK_MAX_HOST, "%s%s", rest[0] == '/' ? "" : "/", rest);
     return FEDGE_OK;
 }
 

@@ -41,6 +41,7 @@ typedef struct session_fetch {
     uint64_t size, offset;
     bool ask;      /* FETCH is to be sent */
     bool repaired; /* asked again after a gap, and nothing fitting has come since */
+    bool refused;  /* a FETCH was refused, and nothing of the blob has come since */
     unsigned bad;  /* times the whole had another hash */
 } session_fetch;
 

@@ -14,7 +14,7 @@ static void bad_message(fedge_session *s, fedge_reason reason, const fedge_messa
                         const char *what)
 {
     char text[FEDGE_MAX_TEXT];
-    snprintf(text, sizeof(text), "%s: %s", fedge_message_type_name(message->type), what);
+    snprintf(text, sizeof(text), "%s: %.200s", fedge_message_type_name(message->type), what);
     fedge_session_drop(s, reason, 0, text);
 }
 
@@ -82,7 +82,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
         both[i]->ask = both[i]->state == BLOB_FETCH;
-        both[i]->repaired = false;
+        both[i]->repaired = both[i]->refused = false;
     }
     fedge_session_note(s, FEDGE_LOG_INFO, "welcome", "client %u of run %s, incarnation %u",
                        welcome.client_index, welcome.run_id, welcome.incarnation);
@@ -124,7 +124,7 @@ static void take_chunk(fedge_session *s, session_fetch *fetch, const fedge_blob_
         bad_message(s, FEDGE_REASON_TOO_BIG, message, "a blob of another size than announced");
         return;
     }
-    fetch->repaired = false;
+    fetch->repaired = fetch->refused = false;
     fedge_session_progress(s);
     fedge_action *action = fedge_session_push(s, FEDGE_ACTION_STORE_CHUNK);
     memcpy(action->hash, fetch->hash, sizeof(action->hash));
@@ -263,6 +263,24 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
     fedge_session_advance(s);
 }
 
+/* A FETCH was refused: the round it was for is over. It may have been for the model of an earlier
+ * task, on its way while this one's TASK came: so a model that is being fetched is asked for once
+ * more, and the task is given up when that is refused as well. */
+static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
+{
+    fedge_session_note(s, FEDGE_LOG_WARN, "refused", "%s: %s", fedge_reason_name(notice->reason),
+                       notice->text);
+    session_fetch *fetch = &s->model_fetch;
+    if (!s->has_task || fetch->state != BLOB_FETCH)
+        return;
+    if (fetch->refused) {
+        fedge_session_drop_task(s, s->task.task_id);
+        fedge_session_advance(s);
+    } else if (!fetch->ask) {
+        fetch->ask = fetch->refused = true;
+    }
+}
+
 static void read_refuse(fedge_session *s, const fedge_notice *notice)
 {
     if (notice->has_task && s->has_result && s->result.task_id == notice->task_id) {
@@ -272,12 +290,13 @@ static void read_refuse(fedge_session *s, const fedge_notice *notice)
     const char *class = fedge_reason_class(notice->reason);
     if (strcmp(class, "never") == 0) {
         end_for(s, notice);
-    } else if (notice->has_task || notice->reason == FEDGE_REASON_STALE_TASK) {
+    } else if (notice->has_task) {
         fedge_session_note(s, FEDGE_LOG_WARN, "refused", "%s: %s",
                            fedge_reason_name(notice->reason), notice->text);
-        uint64_t task_id = notice->has_task ? notice->task_id : s->task.task_id;
-        fedge_session_drop_task(s, task_id);
+        fedge_session_drop_task(s, notice->task_id);
         fedge_session_advance(s);
+    } else if (notice->reason == FEDGE_REASON_STALE_TASK) {
+        refuse_fetch(s, notice);
     } else {
         bool later = strcmp(class, "later") == 0;
         char text[FEDGE_MAX_TEXT];

@@ -18,6 +18,9 @@ this machine: one fedge-aggregator and N fedge-client processes with mutual TLS.
 
 Leaves model.safetensors, rounds.jsonl and rounds.svg in build/quickstart. The last line on
 standard output is JSON: rounds, accuracy, bytes_up, bytes_down, seconds, model_sha256.
+
+FEDGE_BIN_DIR names a folder with the programs, to use those and build nothing; FEDGE_QUICKSTART_DIR
+another folder for the results, which is emptied first.
 TEXT
 }
 
@@ -52,15 +55,18 @@ done
 [ -r "$job" ] || fail "cannot read the job file $job"
 job=$(cd "$(dirname "$job")" && pwd)/$(basename "$job")
 
-echo "Preparing (packages, libraries, build) ..." >&2
-bash "$root/cmake/setup.sh" >&2
-log=$root/build/quickstart-build.log
-mkdir -p "$root/build"
-(cd "$root" && cmake --preset release && cmake --build --preset release --target programs) \
-    >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "the build failed; the whole log is in $log"; }
-bin=$root/build/release/bin
+bin=${FEDGE_BIN_DIR:-}
+if [ -z "$bin" ]; then
+    echo "Preparing (packages, libraries, build) ..." >&2
+    bash "$root/cmake/setup.sh" >&2
+    log=$root/build/quickstart-build.log
+    mkdir -p "$root/build"
+    (cd "$root" && cmake --preset release && cmake --build --preset release --target programs) \
+        >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "the build failed; the whole log is in $log"; }
+    bin=$root/build/release/bin
+fi
 
-out=$root/build/quickstart
+out=${FEDGE_QUICKSTART_DIR:-$root/build/quickstart}
 work=$out/work
 rm -rf "$out"
 mkdir -p "$work/logs"

@@ -58,8 +58,10 @@ static fedge_status check_absent(const char *dir, const char *name, const char *
     return status;
 }
 
-static fedge_status run_request(const char *dir, fedge_request_names *names, fedge_error *err)
+static fedge_status run_request(const char *dir, const fedge_request_names *given, fedge_error *err)
 {
+    fedge_request_names filled = *given; /* what was not given is made up here */
+    fedge_request_names *names = &filled;
     char id[FEDGE_UUID_TEXT];
     char name[FEDGE_NAME_SIZE];
     fedge_device_id random;

@@ -559,7 +559,7 @@ fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id, uint64_t 
 {
     (void)now_ms;
     fedge_rounds_task *task = find_task(rounds, task_id);
-    bool in_phase = rounds->state == FEDGE_ROUNDS_RUNNING || rounds->state == FEDGE_ROUNDS_CLOSING;
+    bool in_phase = rounds->state != FEDGE_ROUNDS_WAITING && rounds->state != FEDGE_ROUNDS_FINISHED;
     if (task == NULL || task->state != FEDGE_TASK_OPEN || !in_phase)
         return fail_stale(rounds, task_id, err);
     uint32_t slot = (uint32_t)(task - rounds->tasks);
@@ -590,8 +590,14 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
     rounds->state = FEDGE_ROUNDS_RUNNING;
     start_deadline(rounds, now_ms);
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
-        if (is_connected(rounds, rounds->tasks[slot].client_index))
-            push(rounds, FEDGE_ACTION_SEND, slot, false);
+        uint32_t client_index = rounds->tasks[slot].client_index;
+        if (rounds->tasks[slot].state != FEDGE_TASK_LOST) {
+            if (is_connected(rounds, client_index))
+                push(rounds, FEDGE_ACTION_SEND, slot, false);
+        } else if (rounds->num_participants < rounds->participants_capacity &&
+                   pick_free_client(rounds, &client_index)) {
+            assign(rounds, slot, client_index); /* was lost while the phase was opened */
+        }
     }
 }
 

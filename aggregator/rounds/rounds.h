@@ -103,7 +103,7 @@ void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t no
 FEDGE_MUST_USE fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id,
                                                 uint64_t now_ms, fedge_error *err);
 /* The client will not do the task, or its result was refused for good; another connected device
- * may get a fresh task in the same slot. */
+ * may get a fresh task in the same slot (while OPENING: once the phase is open). */
 FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id,
                                               uint64_t now_ms, fedge_error *err);
 /* The deadline is looked at here only: call it at least when fedge_rounds_deadline_ms has come. */

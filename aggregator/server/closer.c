@@ -32,14 +32,22 @@ void fedge_closer_result_free(fedge_closer_result *result)
     }
 }
 
+/* Bytes that must stay free once the cohort's room is taken: what the operator wants, and the
+ * checkpoint that will end the phase while the one before is still there. */
+static uint64_t room_to_leave(const fedge_closer *closer)
+{
+    const fedge_global *global = closer->global;
+    uint64_t model = global->plan->schema.num_elements * sizeof(float);
+    return global->job->min_free_disk + 2 * (model + FEDGE_CHECKPOINT_MAX_STATE);
+}
+
 static fedge_status open_phase(fedge_closer *closer, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
     fedge_status status = fedge_run_path(&closer->global->run, "journal", dir, err);
     if (status == FEDGE_OK) {
-        status =
-            fedge_journal_create(dir, &closer->phase, closer->tasks,
-                                 closer->global->job->min_free_disk, &closer->result->journal, err);
+        status = fedge_journal_create(dir, &closer->phase, closer->tasks, room_to_leave(closer),
+                                      &closer->result->journal, err);
     }
     fedge_ingest_get_stats(closer->ingest, &closer->before);
     return status;

@@ -194,8 +194,28 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     discard_output(conn);
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
+    if (conn->joined && reason == FEDGE_REASON_REVOKED) {
+        fedge_engine_decline(conn->engine, conn, &notice, now_ms); /* it will not come back */
+    }
     leave(conn, now_ms);
     fedge_conn_send_notice(conn, type, &notice);
+}
+
+/* The round it belonged to is over: a newer TASK is on its way or will come. */
+static void refuse_blob(fedge_conn *conn, const char *hash)
+{
+    fedge_notice notice = {.reason = FEDGE_REASON_STALE_TASK};
+    snprintf(notice.text, sizeof(notice.text), "no blob %.16s… is served any more", hash);
+    fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
+}
+
+void fedge_conn_withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
+{
+    if (conn->sending == blob) {
+        refuse_blob(conn, blob->hash);
+        fedge_blob_release(conn->sending);
+        conn->sending = NULL;
+    }
 }
 
 static void refuse(fedge_conn *conn, fedge_reason reason, const char *text)
@@ -315,10 +335,7 @@ static void handle_fetch(fedge_conn *conn, const fedge_message *message)
     }
     fedge_blob *blob = fedge_engine_find_blob(conn->engine, ref.hash);
     if (!blob) {
-        /* The round it belonged to is over: a newer TASK is on its way or will come. */
-        fedge_notice notice = {.reason = FEDGE_REASON_STALE_TASK};
-        snprintf(notice.text, sizeof(notice.text), "no blob %.16s… is served any more", ref.hash);
-        fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
+        refuse_blob(conn, ref.hash);
         return;
     }
     if (ref.offset >= blob->size) {
@@ -480,7 +497,7 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
     if (!conn->frame && size > 0 && !take_header(conn, &data, &size, now_ms)) {
         return;
     }
-    if (size > 0) {
+    if (conn->frame && size > 0) {
         if (size > conn->frame_size - conn->received) {
             refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says");
             return;

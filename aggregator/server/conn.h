@@ -64,6 +64,8 @@ void fedge_conn_send_notice(fedge_conn *conn, fedge_message_type type, const fed
 /* Sends REFUSE or BYE without a task, then closes. */
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
                       uint64_t after_ms, const char *text);
+/* The blob is not served any more: a download of it ends with REFUSE, and nothing holds it. */
+void fedge_conn_withdraw_blob(fedge_conn *conn, const fedge_blob *blob);
 void fedge_conn_pause(fedge_conn *conn, bool paused);
 uint32_t fedge_conn_client_index(const fedge_conn *conn);
 const fedge_registry_match *fedge_conn_match(const fedge_conn *conn);

@@ -90,9 +90,9 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->loss = NAN;
     fresh->accuracy = NAN;
     fedge_recovery recovery = {0};
-    fedge_status status = fedge_global_open(&fresh->global, config->job, config->job_text,
-                                            config->job_size, config->state_dir, config->new_run,
-                                            config->restored, config->log, &recovery, err);
+    fedge_status status = fedge_global_open(
+        &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
+        config->state_dir, config->new_run, config->restored, config->log, &recovery, err);
     if (status == FEDGE_OK) {
         status = make_blobs(fresh, err);
     }
@@ -194,6 +194,7 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 {
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "draining",
               fedge_log_int("round", fedge_rounds_round(engine->rounds)));
+    engine->draining = true;
     fedge_rounds_drain(engine->rounds, now_ms);
     fedge_engine_pump(engine, now_ms);
 }

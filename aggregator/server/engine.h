@@ -20,12 +20,14 @@
 
 typedef struct fedge_conn fedge_conn; /* conn.h */
 typedef struct fedge_engine fedge_engine;
+struct fedge_evaluator;
 struct fedge_round_summary;
 
 typedef struct fedge_engine_config {
     const fedge_job *job; /* outlives the engine */
     const char *job_text; /* the job file's bytes, kept in the run's directory */
     size_t job_size;
+    struct fedge_evaluator *evaluator; /* of the job's test set; NULL: none. Outlives the engine */
     const char *state_dir;
     bool new_run;         /* start a new run although one is open */
     bool restored;        /* a run that goes on is of a backup: raise its incarnation */
@@ -72,6 +74,7 @@ void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upl
                          const char *meta, uint32_t meta_size, uint64_t now_ms);
 void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
                        const uint8_t *data, uint32_t size, uint64_t now_ms);
+/* A notice without a task is about the plan: the device's task, if it has one, is lost as well. */
 void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
                           uint64_t now_ms);
 void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down);

@@ -56,6 +56,7 @@ struct fedge_engine {
     uint32_t rounds_closed;
     double loss, accuracy;
 
+    bool draining;
     bool done;
     fedge_error failure; /* status FEDGE_OK: none */
 };

@@ -122,15 +122,44 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now
     fedge_rounds_opened(engine->rounds, now_ms);
 }
 
-static void retry_open(fedge_engine *engine, uint64_t now_ms)
+/* ---- ending -----------------------------------------------------------------------------------
+ */
+
+static void finish(fedge_engine *engine)
 {
-    if (engine->retry_open_ms == 0 || now_ms < engine->retry_open_ms) {
+    fedge_error err;
+    bool complete = engine->rounds_closed >= engine->config.job->rounds.num_server_rounds;
+    if (complete && fedge_run_finish(&engine->global.run, &err) != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
         return;
     }
-    engine->retry_open_ms = 0;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, complete ? "run-complete" : "drained",
+              fedge_log_int("rounds", engine->rounds_closed));
+    for (uint32_t i = 0; i < engine->num_conns; i++) {
+        if (engine->conns[i]) {
+            fedge_conn_close(engine->conns[i], FEDGE_MESSAGE_BYE,
+                             complete ? FEDGE_REASON_RUN_COMPLETE : FEDGE_REASON_SHUTTING_DOWN,
+                             complete ? 0 : 10000, complete ? "the run is complete" : "drained");
+        }
+    }
+    engine->done = true;
+}
+
+/* A round that waits for the disk is tried again, unless the run shall end: it has no task out yet.
+ */
+static void retry_open(fedge_engine *engine, uint64_t now_ms)
+{
     fedge_error err;
-    if (journal_cohort(engine, &err) != FEDGE_OK) {
-        fedge_engine_fail(engine, &err);
+    if (engine->retry_open_ms == 0) {
+        return;
+    }
+    if (engine->draining) {
+        finish(engine);
+    } else if (now_ms >= engine->retry_open_ms) {
+        engine->retry_open_ms = 0;
+        if (journal_cohort(engine, &err) != FEDGE_OK) {
+            fedge_engine_fail(engine, &err);
+        }
     }
 }
 
@@ -289,6 +318,18 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
               fedge_log_str("model", summary->model));
 }
 
+/* One model is in memory, however slowly clients read: who is downloading the old one is told. */
+static void replace_model(fedge_engine *engine, fedge_blob *model)
+{
+    for (uint32_t i = 0; i < engine->num_conns; i++) {
+        if (engine->conns[i]) {
+            fedge_conn_withdraw_blob(engine->conns[i], engine->model);
+        }
+    }
+    fedge_blob_release(engine->model);
+    engine->model = model;
+}
+
 void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms)
 {
     fedge_closer_result *result = mail->result;
@@ -299,8 +340,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
         mail->status = fedge_blob_new(result->model, result->model_size, &model, &err);
         result->model = NULL;
         if (mail->status == FEDGE_OK) {
-            fedge_blob_release(engine->model);
-            engine->model = model;
+            replace_model(engine, model);
         }
     }
     if (mail->status != FEDGE_OK) {
@@ -322,26 +362,6 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
     }
     free_slots(engine);
     fedge_rounds_closed(engine->rounds, now_ms);
-}
-
-static void finish(fedge_engine *engine)
-{
-    fedge_error err;
-    bool complete = engine->rounds_closed >= engine->config.job->rounds.num_server_rounds;
-    if (complete && fedge_run_finish(&engine->global.run, &err) != FEDGE_OK) {
-        fedge_engine_fail(engine, &err);
-        return;
-    }
-    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, complete ? "run-complete" : "drained",
-              fedge_log_int("rounds", engine->rounds_closed));
-    for (uint32_t i = 0; i < engine->num_conns; i++) {
-        if (engine->conns[i]) {
-            fedge_conn_close(engine->conns[i], FEDGE_MESSAGE_BYE,
-                             complete ? FEDGE_REASON_RUN_COMPLETE : FEDGE_REASON_SHUTTING_DOWN,
-                             complete ? 0 : 10000, complete ? "the run is complete" : "drained");
-        }
-    }
-    engine->done = true;
 }
 
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)

@@ -286,16 +286,31 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uin
     }
 }
 
+/* The open task of a client in this phase; NULL when it has none. */
+static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_t client_index)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (cohort[i].client_index == client_index && cohort[i].state == FEDGE_TASK_OPEN) {
+            return &cohort[i];
+        }
+    }
+    return NULL;
+}
+
 void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
                           uint64_t now_ms)
 {
     uint32_t index = 0;
-    if (!notice->has_task) {
-        return;
+    uint32_t client_index = fedge_conn_client_index(conn);
+    const fedge_rounds_task *task = notice->has_task ? NULL : open_task_of(engine, client_index);
+    if (notice->has_task || task) {
+        uint64_t task_id = task ? task->task_id : notice->task_id;
+        task = fedge_rounds_find(engine->rounds, task_id, &index);
     }
-    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, notice->task_id, &index);
-    if (task && task->client_index == fedge_conn_client_index(conn) &&
+    if (task && task->client_index == client_index &&
         !(index < engine->num_slots && engine->slots[index].finishing)) {
-        lose(engine, notice->task_id, now_ms);
+        lose(engine, task->task_id, now_ms);
     }
 }

@@ -110,7 +110,8 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
-    to->clamped += clamped > 0.0 ? clamped : 0.0;
+    double most = (double)global->plan->schema.num_elements;
+    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
     return FEDGE_OK;
 }
 
@@ -347,32 +348,33 @@ uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-static fedge_status initial_values(fedge_global *global, fedge_error *err)
+fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_error *err)
 {
-    const fedge_plan *plan = global->plan;
-    if (!global->job->initial_model[0]) {
+    const fedge_plan *plan = &job->plan;
+    if (!job->initial_model[0]) {
         if (plan->external) {
-            memset(global->values, 0, plan->schema.num_elements * sizeof(*global->values));
+            memset(values, 0, plan->schema.num_elements * sizeof(*values));
             return FEDGE_OK;
         }
-        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, global->values,
-                                       err);
+        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, values, err);
     }
     uint8_t *bytes = NULL;
     size_t size = 0;
-    fedge_status status = fedge_os_read_file(global->job->initial_model, FEDGE_CHECKPOINT_MAX_MODEL,
-                                             &bytes, &size, err);
+    fedge_status status =
+        fedge_os_read_file(job->initial_model, FEDGE_CHECKPOINT_MAX_MODEL, &bytes, &size, err);
     if (status == FEDGE_OK) {
-        status = fedge_safetensors_read(bytes, size, &plan->schema, global->values, err);
+        status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
     }
     free(bytes);
-    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "initial-model");
+    return status == FEDGE_OK
+               ? status
+               : fedge_error_prefix(err, status, "initial-model %s", job->initial_model);
 }
 
 /* Round 0: the model before any training. */
 static fedge_status begin_run(fedge_global *global, fedge_error *err)
 {
-    fedge_status status = initial_values(global, err);
+    fedge_status status = fedge_initial_values(global->job, global->values, err);
     if (status == FEDGE_OK) {
         status = write_model(global, err);
     }
@@ -457,6 +459,12 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
         if (status == FEDGE_OK) {
             status = fedge_round_log_open(&global->round_log, path, recovery->last_closed, err);
         }
+        if (status == FEDGE_OK && global->round_log.last_round < recovery->last_closed) {
+            FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-log-incomplete",
+                      fedge_log_str("file", path),
+                      fedge_log_int("last-line-of-round", global->round_log.last_round),
+                      fedge_log_int("rounds-closed", recovery->last_closed));
+        }
     }
     if (status == FEDGE_OK && recovery->journal) {
         status = for_each_accepted(global, recovery->journal, replay, NULL, err);
@@ -502,9 +510,6 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
         status = take_memory(global, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_evaluator_new(global->job, &global->evaluator, err);
-    }
-    if (status == FEDGE_OK) {
         status = fedge_state_open(state_dir, &global->state, err);
     }
     if (status == FEDGE_OK) {
@@ -514,11 +519,16 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 }
 
 fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
-                               size_t job_size, const char *state_dir, bool new_run, bool restored,
-                               const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
+                               size_t job_size, fedge_evaluator *evaluator, const char *state_dir,
+                               bool new_run, bool restored, const fedge_log *log,
+                               fedge_recovery *recovery, fedge_error *err)
 {
-    *global = (fedge_global){
-        .job = job, .plan = &job->plan, .log = log, .state.lock = -1, .round_log.file.fd = -1};
+    *global = (fedge_global){.job = job,
+                             .plan = &job->plan,
+                             .log = log,
+                             .evaluator = evaluator,
+                             .state.lock = -1,
+                             .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
     fedge_status status = set_up(global, job_text, job_size, state_dir, new_run, err);
     if (status == FEDGE_OK && restored && global->run.resumed) {
@@ -543,7 +553,6 @@ void fedge_global_close(fedge_global *global)
         fedge_round_log_close(&global->round_log);
     }
     fedge_state_close(&global->state);
-    fedge_evaluator_free(global->evaluator);
     for (uint32_t i = 0; i < global->num_devices; i++) {
         fedge_device_close(&global->devices[i]);
     }

@@ -52,9 +52,9 @@ typedef struct fedge_global {
     uint32_t num_devices;
     const fedge_strategy_ops *strategy;
     void *strategy_state;
-    float *values; /* the model: schema->num_elements */
-    int64_t *sums; /* where devices' sums are joined: schema->num_elements */
-    fedge_evaluator *evaluator;
+    float *values;              /* the model: schema->num_elements */
+    int64_t *sums;              /* where devices' sums are joined: schema->num_elements */
+    fedge_evaluator *evaluator; /* not its own; NULL: no test set */
     fedge_round_log round_log;
     fedge_checkpoint checkpoint; /* the last one */
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
@@ -64,12 +64,13 @@ typedef struct fedge_global {
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
  * closed again; the accepted updates of an open phase are on the devices. *recovery has what the
  * round machine needs (and the open journal); its owner calls fedge_recovery_fini. [restored]: the
- * run is of a backup; its incarnation is raised first. */
+ * run is of a backup; its incarnation is raised first. [evaluator] outlives [global]; NULL: the
+ * job has no test set. */
 FEDGE_MUST_USE fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
                                               const char *job_text, size_t job_size,
-                                              const char *state_dir, bool new_run, bool restored,
-                                              const fedge_log *log, fedge_recovery *recovery,
-                                              fedge_error *err);
+                                              fedge_evaluator *evaluator, const char *state_dir,
+                                              bool new_run, bool restored, const fedge_log *log,
+                                              fedge_recovery *recovery, fedge_error *err);
 /* Also after a failed open. */
 void fedge_global_close(fedge_global *global);
 
@@ -88,6 +89,11 @@ FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journa
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);
+
+/* The model before any training: the job's initial-model, or the initialisers (zeros for an
+ * external model). values: schema->num_elements. Errors name the file. */
+FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *values,
+                                                 fedge_error *err);
 
 /* The weight of an update: its examples, at most the job's max-weight, at least 1. */
 uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload);

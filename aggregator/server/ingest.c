@@ -57,6 +57,7 @@ typedef struct worker {
     job flush;                /* the marker of a flush; there is one flush at a time */
     job *group, **group_tail; /* validated and appended, not yet synced */
     uint32_t group_size;
+    uint64_t group_started_ns;
 } worker;
 
 struct fedge_ingest {
@@ -224,6 +225,9 @@ static void finish_update(worker *self, job *work)
     } else if (status != FEDGE_OK) {
         post_result(self, work, status, &err);
     } else {
+        if (!self->group) {
+            self->group_started_ns = fedge_os_monotonic_ns();
+        }
         work->next = NULL;
         *self->group_tail = work;
         self->group_tail = &work->next;
@@ -280,9 +284,11 @@ static void update_slot(worker *self, job *work)
         work->type == JOB_ASSIGN
             ? fedge_journal_assign(work->journal, work->slot, &work->assigned, &err)
             : fedge_journal_rewind(work->journal, work->slot, work->task_id, &err);
-    /* Without room for one more record the slot stays with its old task: the new one is refused as
-     * stale when its upload comes. */
-    if (status != FEDGE_OK && status != FEDGE_TOO_BIG && !is_overtaken(status)) {
+    if (status == FEDGE_TOO_BIG) { /* no room for one more record: the new task cannot be kept */
+        post_result(self, work, FEDGE_STALE, &err);
+        return;
+    }
+    if (status != FEDGE_OK && !is_overtaken(status)) {
         post_fatal(self, &err);
     }
     job_free(work);
@@ -297,14 +303,22 @@ static void pass(latch *gate)
     pthread_mutex_unlock(&gate->mutex);
 }
 
+/* Nothing else is to be done, or an update has waited long enough for others to share its sync:
+ * a worker that always has parts to write must not keep clients waiting. */
+static bool is_group_due(const worker *self)
+{
+    return self->group && (!self->head || fedge_os_monotonic_ns() - self->group_started_ns >=
+                                              FEDGE_INGEST_GROUP_NS);
+}
+
 static void *work_loop(void *arg)
 {
     worker *self = arg;
     for (;;) {
         pthread_mutex_lock(&self->mutex);
-        if (!self->head && self->group) {
+        if (is_group_due(self)) {
             pthread_mutex_unlock(&self->mutex);
-            sync_group(self); /* nothing else to do: do not let the group wait */
+            sync_group(self);
             continue;
         }
         while (!self->head && !self->stop) {
@@ -495,10 +509,16 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
 static fedge_status push_copy(fedge_ingest *ingest, const job *wanted, fedge_error *err)
 {
     job *work = malloc(sizeof(*work));
-    if (!work) {
+    fedge_mail *mail = calloc(1, sizeof(*mail));
+    if (!work || !mail) {
+        free(work);
+        free(mail);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal record");
     }
+    mail->type = FEDGE_MAIL_VALIDATED;
+    mail->task_id = wanted->assigned.task_id;
     *work = *wanted;
+    work->mail = mail;
     push(worker_of(ingest, wanted->slot), work);
     return FEDGE_OK;
 }

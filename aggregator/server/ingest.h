@@ -26,6 +26,7 @@
 #define FEDGE_INGEST_MAX_WORKERS 64
 #define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* per worker */
 #define FEDGE_INGEST_MAX_GROUP 64                    /* updates per sync */
+#define FEDGE_INGEST_GROUP_NS ((uint64_t)200000000)  /* the longest that one waits for others */
 
 typedef struct fedge_ingest fedge_ingest;
 
@@ -60,7 +61,9 @@ FEDGE_MUST_USE fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_jour
                                                 uint32_t slot, fedge_ingest_upload *upload,
                                                 const int8_t *bounds_log2, fedge_error *err);
 
-/* Queues the record that a slot has a new task, behind all that was queued for the old one. */
+/* Queues the record that a slot has a new task, behind all that was queued for the old one. When
+ * the journal has no room for it, FEDGE_MAIL_VALIDATED with FEDGE_STALE says that the task is lost.
+ */
 FEDGE_MUST_USE fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_journal *journal,
                                                 uint32_t slot, const fedge_journal_task *task,
                                                 fedge_error *err);

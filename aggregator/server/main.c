@@ -1,12 +1,13 @@
 /* fedge-aggregator. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "aggregator/server/engine.h"
+#include "aggregator/server/evaluator.h"
 #include "aggregator/server/exit_codes.h"
+#include "aggregator/server/global.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
 #include "aggregator/server/progress.h"
@@ -23,6 +24,7 @@ typedef struct program {
     char *job_text;
     size_t job_size;
     fedge_job *job;
+    fedge_evaluator *evaluator; /* NULL: the job has no test set */
     fedge_peers *peers;
     fedge_service *service;
     fedge_transport *transport;
@@ -61,12 +63,20 @@ static int fail(const fedge_error *err, fedge_exit_code code)
     return (int)code;
 }
 
-static fedge_status check_file(const char *path, const char *what, fedge_error *err)
+/* A model to start from is read once to see whether it can be. */
+static fedge_status check_initial_model(const fedge_job *job, fedge_error *err)
 {
-    if (path[0] == '\0' || fedge_os_exists(path)) {
+    if (job->initial_model[0] == '\0') {
         return FEDGE_OK;
     }
-    return fedge_fail(err, FEDGE_NOT_FOUND, "%s: the job's %s does not exist", path, what);
+    size_t count = job->plan.schema.num_elements;
+    float *values = malloc(count * sizeof(*values));
+    if (!values) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu parameters", count);
+    }
+    fedge_status status = fedge_initial_values(job, values, err);
+    free(values);
+    return status;
 }
 
 /* All that can be checked without the state directory and the ports. */
@@ -80,14 +90,11 @@ static fedge_status load(program *self, fedge_error *err)
     if (status == FEDGE_OK) {
         status = fedge_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
     }
-    if (status == FEDGE_OK && self->job->test_set.present) {
-        status = check_file(self->job->test_set.images, "test set", err);
-        if (status == FEDGE_OK) {
-            status = check_file(self->job->test_set.labels, "test set", err);
-        }
+    if (status == FEDGE_OK) {
+        status = fedge_evaluator_new(self->job, &self->evaluator, err);
     }
     if (status == FEDGE_OK) {
-        status = check_file(self->job->initial_model, "initial model", err);
+        status = check_initial_model(self->job, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
@@ -105,8 +112,7 @@ static fedge_status load(program *self, fedge_error *err)
 static int report_check(const program *self)
 {
     if (self->options.json) {
-        printf("{\"status\":\"ok\",\"job\":\"%s\",\"devices\":%u}\n", self->job->plan.name,
-               fedge_peers_num_devices(self->peers));
+        printf("{\"status\":\"ok\",\"devices\":%u}\n", fedge_peers_num_devices(self->peers));
     } else {
         printf("configuration ok\n");
     }
@@ -159,6 +165,7 @@ static fedge_status open_run(program *self, fedge_error *err)
     fedge_engine_config config = {.job = self->job,
                                   .job_text = self->job_text,
                                   .job_size = self->job_size,
+                                  .evaluator = self->evaluator,
                                   .state_dir = self->options.state,
                                   .new_run = self->options.new_run,
                                   .restored = self->options.restored,
@@ -198,19 +205,26 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
     if (exported != FEDGE_OK) {
         return exported;
     }
-    if (self->options.json) {
-        fedge_progress_json(stdout, status, seconds);
+    if (!self->options.json && !self->options.result) {
+        return FEDGE_OK;
     }
-    if (self->options.result) {
-        FILE *file = fopen(self->options.result, "w");
-        if (!file) {
-            return fedge_fail_errno(err, errno, "%s: cannot write the summary",
-                                    self->options.result);
-        }
-        fedge_progress_json(file, status, seconds);
-        fclose(file);
+    char *text = NULL;
+    fedge_status made = fedge_progress_json(status, seconds, &text, err);
+    if (made == FEDGE_OK && self->options.json) {
+        printf("%s\n", text);
     }
-    return FEDGE_OK;
+    if (made == FEDGE_OK && self->options.result) {
+        made = fedge_os_write_file(self->options.result, text, strlen(text), 0644, err);
+    }
+    free(text);
+    return made;
+}
+
+/* A failed write is for somebody to look at: a supervisor would begin a new run. */
+static int fail_running(const fedge_error *err)
+{
+    return fail(err, err->status == FEDGE_IO || err->status == FEDGE_NO_SPACE ? FEDGE_EXIT_DISK
+                                                                              : FEDGE_EXIT_FAILURE);
 }
 
 static int serve(program *self)
@@ -230,13 +244,11 @@ static int serve(program *self)
               fedge_log_int("rounds-closed", status.rounds_closed),
               fedge_log_num("seconds", seconds), fedge_log_str("dir", status.run_dir));
     if (how == FEDGE_ENDING_FAILED) {
-        return fail(&failure, failure.status == FEDGE_IO || failure.status == FEDGE_NO_SPACE
-                                  ? FEDGE_EXIT_DISK
-                                  : FEDGE_EXIT_FAILURE);
+        return fail_running(&failure);
     }
     if (how != FEDGE_ENDING_STOPPED &&
         leave_results(self, &status, seconds, &failure) != FEDGE_OK) {
-        return fail(&failure, FEDGE_EXIT_FAILURE);
+        return fail_running(&failure);
     }
     return FEDGE_EXIT_OK;
 }
@@ -294,6 +306,7 @@ int main(int argc, char **argv)
     fedge_engine_free(self.engine);
     fedge_service_free(self.service);
     fedge_peers_free(self.peers);
+    fedge_evaluator_free(self.evaluator);
     fedge_job_free(self.job);
     free(self.job_text);
     return code;

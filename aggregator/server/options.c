@@ -8,8 +8,8 @@
 
 const char *fedge_options_help(void)
 {
-    return "usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
-           "                        --registry DIR [option]...\n"
+    return "Usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
+           "                        --registry DIR [OPTION...]\n"
            "Runs a federated learning job, or goes on with it where it stopped.\n"
            "\n"
            "  --listen ADDR:PORT   for clients (0.0.0.0:9092; port 0: any free one)\n"
@@ -27,9 +27,9 @@ const char *fedge_options_help(void)
            "  --json               the summary on stdout in place of lines per round\n"
            "  --help, --version\n"
            "\n"
-           "signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
+           "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
            "  identity, trust and registry, drops revoked devices; USR1 as --drain\n"
-           "exit codes: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
+           "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
            "  4 state directory; 5 port; 6 disk\n";
 }
 

@@ -1,9 +1,13 @@
 #include "aggregator/server/progress.h"
 
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
-#define BAR_WIDTH 30
+#define BAR_WIDTH 20
+/* A bar that went on in the next line could not be wiped: the terminal is to cut it off. */
+#define NO_WRAP "\033[?7l"
+#define WRAP "\033[?7h"
 
 char *fedge_bytes_text(uint64_t bytes, char text[FEDGE_BYTES_TEXT])
 {
@@ -84,30 +88,26 @@ void fedge_progress_draw(fedge_progress *progress, const fedge_engine_status *st
              status->state);
     if (strcmp(bar, progress->bar) != 0) {
         memcpy(progress->bar, bar, sizeof(bar));
-        fprintf(progress->out, "\r\033[K%s", bar);
+        fprintf(progress->out, "\r\033[K" NO_WRAP "%s" WRAP, bar);
         fflush(progress->out);
         progress->barred = true;
     }
 }
 
-static void put_json_number(FILE *out, const char *key, double value)
+fedge_status fedge_progress_json(const fedge_engine_status *status, double seconds, char **text,
+                                 fedge_error *err)
 {
-    if (isfinite(value)) {
-        fprintf(out, "\"%s\":%.9g,", key, value);
-    } else {
-        fprintf(out, "\"%s\":null,", key);
-    }
-}
-
-void fedge_progress_json(FILE *out, const fedge_engine_status *status, double seconds)
-{
-    fprintf(out, "{\"rounds\":%u,", status->rounds_closed);
-    put_json_number(out, "accuracy", status->accuracy);
-    put_json_number(out, "loss", status->loss);
-    fprintf(out, "\"bytes_up\":%llu,\"bytes_down\":%llu,", (unsigned long long)status->bytes_up,
-            (unsigned long long)status->bytes_down);
-    put_json_number(out, "seconds", seconds);
-    fprintf(out, "\"model_sha256\":\"%s\",\"run_dir\":\"%s\"}\n", status->model_hash,
-            status->run_dir);
-    fflush(out);
+    cJSON *json = cJSON_CreateObject();
+    /* What is not finite becomes null. */
+    bool made = cJSON_AddNumberToObject(json, "rounds", status->rounds_closed) &&
+                cJSON_AddNumberToObject(json, "accuracy", status->accuracy) &&
+                cJSON_AddNumberToObject(json, "loss", status->loss) &&
+                cJSON_AddNumberToObject(json, "bytes_up", (double)status->bytes_up) &&
+                cJSON_AddNumberToObject(json, "bytes_down", (double)status->bytes_down) &&
+                cJSON_AddNumberToObject(json, "seconds", seconds) &&
+                cJSON_AddStringToObject(json, "model_sha256", status->model_hash) &&
+                cJSON_AddStringToObject(json, "run_dir", status->run_dir);
+    *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");
 }

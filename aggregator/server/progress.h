@@ -28,8 +28,11 @@ void fedge_progress_draw(fedge_progress *progress, const fedge_engine_status *st
 /* Removes the bar, so that other lines may be printed. */
 void fedge_progress_clear(fedge_progress *progress);
 
-/* The run as one line of JSON: rounds, accuracy, bytes_up, bytes_down, seconds, model_sha256. */
-void fedge_progress_json(FILE *out, const fedge_engine_status *status, double seconds);
+/* The run as one line of JSON, without its end: rounds, accuracy, loss, bytes_up, bytes_down,
+ * seconds, model_sha256, run_dir. What is not known is null. *text is malloc'ed. FEDGE_NO_MEMORY.
+ */
+FEDGE_MUST_USE fedge_status fedge_progress_json(const fedge_engine_status *status, double seconds,
+                                                char **text, fedge_error *err);
 
 /* "1.4 MB": three significant digits, decimal units. Returns [text]. */
 #define FEDGE_BYTES_TEXT 16

@@ -77,7 +77,7 @@ static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
     look(service, now_ms);
 }
 
-static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
+static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
 {
     (void)loop, (void)events;
     fedge_service *service = watcher->data;
@@ -111,7 +111,16 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
     }
 }
 
-fedge_status fedge_service_new(const fedge_log *log, void (*tick)(void *user), void *user,
+static void start_signal(fedge_service *service, int number)
+{
+    for (int i = 0; i < NUM_SIGNALS; i++) {
+        if (SIGNALS[i] == number) {
+            ev_signal_start(service->loop, &service->signal_watchers[i]);
+        }
+    }
+}
+
+fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user), void *user,
                                fedge_service **service, fedge_error *err)
 {
     fedge_service *fresh = calloc(1, sizeof(*fresh));
@@ -121,20 +130,23 @@ fedge_status fedge_service_new(const fedge_log *log, void (*tick)(void *user), v
         return fedge_fail(err, FEDGE_NO_MEMORY, "the event loop could not be set up");
     }
     fresh->log = log;
-    fresh->on_tick = tick;
+    fresh->on_tick = on_tick;
     fresh->user = user;
     fresh->loop = loop;
     ev_async_init(&fresh->mail_watcher, on_mail);
     fresh->mail_watcher.data = fresh;
-    ev_timer_init(&fresh->tick_watcher, on_tick, FEDGE_SERVICE_TICK_MS / 1000.0,
+    ev_timer_init(&fresh->tick_watcher, tick, FEDGE_SERVICE_TICK_MS / 1000.0,
                   FEDGE_SERVICE_TICK_MS / 1000.0);
     fresh->tick_watcher.data = fresh;
     for (int i = 0; i < NUM_SIGNALS; i++) {
         ev_signal_init(&fresh->signal_watchers[i], on_signal, SIGNALS[i]);
         fresh->signal_watchers[i].data = fresh;
     }
-    /* Sent while nobody looks yet, mail is kept by the watcher until the loop runs. */
+    /* Sent while nobody looks yet, mail is kept by the watcher until the loop runs. So is a reload
+     * or a drain that is asked for while a run is being recovered. */
     ev_async_start(loop, &fresh->mail_watcher);
+    start_signal(fresh, SIGHUP);
+    start_signal(fresh, SIGUSR1);
     *service = fresh;
     return FEDGE_OK;
 }
@@ -144,6 +156,13 @@ void fedge_service_free(fedge_service *service)
     if (!service) {
         return;
     }
+    /* A reload or a drain that comes too late must not end the program as a signal by default
+     * does: its exit code says how the run ended. */
+    sigset_t late;
+    sigemptyset(&late);
+    sigaddset(&late, SIGHUP);
+    sigaddset(&late, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &late, NULL);
     ev_async_stop(service->loop, &service->mail_watcher);
     ev_timer_stop(service->loop, &service->tick_watcher);
     for (int i = 0; i < NUM_SIGNALS; i++) {
@@ -158,10 +177,10 @@ struct ev_loop *fedge_service_loop(fedge_service *service)
     return service->loop;
 }
 
-void fedge_service_wake(void *user)
+void fedge_service_wake(void *service)
 {
-    fedge_service *service = user;
-    ev_async_send(service->loop, &service->mail_watcher);
+    fedge_service *self = service;
+    ev_async_send(self->loop, &self->mail_watcher);
 }
 
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
@@ -170,9 +189,8 @@ fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transpor
     service->transport = transport;
     service->engine = engine;
     signal(SIGPIPE, SIG_IGN);
-    for (int i = 0; i < NUM_SIGNALS; i++) {
-        ev_signal_start(service->loop, &service->signal_watchers[i]);
-    }
+    start_signal(service, SIGTERM);
+    start_signal(service, SIGINT);
     ev_now_update(service->loop);
     ev_timer_start(service->loop, &service->tick_watcher);
     fedge_transport_start(transport, engine);

@@ -135,8 +135,7 @@ static fedge_status make_clients_vhost(fedge_transport *transport, fedge_error *
             .vhost_name = "clients",
             .port = CONTEXT_PORT_NO_LISTEN_SERVER,
             .protocols = CLIENT_PROTOCOLS,
-            .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
-                       LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT,
+            .options = LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT,
             .retry_and_idle_policy = &NO_PINGS,
             .server_ssl_cert_mem = chain,
             .server_ssl_cert_mem_len = (unsigned)chain_size,
@@ -197,6 +196,12 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
     }
     fresh->config = *config;
+    if (fresh->config.ping_after_ms == 0) {
+        fresh->config.ping_after_ms = FEDGE_PING_AFTER_MS;
+    }
+    if (fresh->config.silent_timeout_ms == 0) {
+        fresh->config.silent_timeout_ms = FEDGE_SILENT_TIMEOUT_MS;
+    }
     fresh->clients_listener = fresh->http_listener = -1;
     fresh->started_ms = fedge_os_monotonic_ms();
     fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);

@@ -34,7 +34,8 @@ typedef struct fedge_transport_config {
     fedge_address listen, http;
     bool http_on;
     uint32_t max_connections;
-    fedge_peers *peers; /* outlives the transport, as does [log] */
+    uint64_t ping_after_ms, silent_timeout_ms; /* 0: the limits above */
+    fedge_peers *peers;                        /* outlives the transport, as does [log] */
     const fedge_log *log;
 } fedge_transport_config;
 

@@ -209,7 +209,8 @@ static int write_next(fedge_client *peer, struct lws *wsi)
     }
     if (peer->ping_due) {
         peer->ping_due = false;
-        if (lws_write(wsi, out, 0, LWS_WRITE_PING) < 0) {
+        out[0] = 'f'; /* libwebsockets does not tell of a pong without bytes */
+        if (lws_write(wsi, out, 1, LWS_WRITE_PING) < 1) {
             return -1;
         }
     } else {
@@ -230,16 +231,17 @@ static int write_next(fedge_client *peer, struct lws *wsi)
 
 void fedge_client_tick(fedge_client *peer, uint64_t now_ms)
 {
+    const fedge_transport_config *config = &peer->transport->config;
     fedge_conn_tick(peer->conn, now_ms);
-    if (peer->paused || peer->dropping || now_ms < peer->heard_ms + FEDGE_PING_AFTER_MS) {
+    if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms) {
         return;
     }
-    if (now_ms >= peer->heard_ms + FEDGE_SILENT_TIMEOUT_MS) {
-        FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_WARN, "client-silent",
+    if (now_ms >= peer->heard_ms + config->silent_timeout_ms) {
+        FEDGE_LOG(config->log, FEDGE_LOG_WARN, "client-silent",
                   fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
                   fedge_log_num("seconds", (double)(now_ms - peer->heard_ms) / 1000.0));
         fedge_client_drop(peer);
-    } else if (now_ms >= peer->pinged_ms + FEDGE_PING_AFTER_MS) {
+    } else if (now_ms >= peer->pinged_ms + config->ping_after_ms) {
         peer->pinged_ms = now_ms;
         peer->ping_due = true;
         want_write(peer);

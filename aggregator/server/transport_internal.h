@@ -51,7 +51,7 @@ struct fedge_transport {
 /* Hands an accepted socket to libwebsockets, which closes it when that fails. */
 void fedge_client_adopt(fedge_transport *transport, int socket, bool on_http);
 /* The end of a connection, whatever stage it had reached. */
-void fedge_client_forget(fedge_client *peer);
+void fedge_client_forget(fedge_client *gone);
 /* Asks for its end; also from within fedge_conn_… and callbacks, where nothing may be freed. */
 void fedge_client_drop(fedge_client *peer);
 /* Frees its fedge_conn and says so in the log. */

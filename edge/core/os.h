@@ -41,9 +41,10 @@ FEDGE_MUST_USE fedge_status fedge_os_read_file(const char *path, size_t limit, u
                                                size_t *size, fedge_error *err);
 
 /* Replaces [path] atomically and durably: temporary file beside it, write, fsync, rename, fsync of
- * the directory. [mode] e.g. 0600. On an error [path] is what it was (only when the directory's
- * fsync fails it may be either) and the temporary file is gone. A crash may leave one behind: its
- * name is that of [path], a dot, six characters and FEDGE_OS_TEMPORARY_SUFFIX. */
+ * the directory. [mode] e.g. 0600. A device or pipe at [path] stays: FEDGE_IO. On an error [path]
+ * is what it was (only when the directory's fsync fails it may be either) and the temporary file is
+ * gone. A crash may leave one behind: its name is that of [path], a dot, six characters and
+ * FEDGE_OS_TEMPORARY_SUFFIX. */
 #define FEDGE_OS_TEMPORARY_SUFFIX ".tmp"
 FEDGE_MUST_USE fedge_status fedge_os_write_file(const char *path, const void *data, size_t size,
                                                 unsigned mode, fedge_error *err);

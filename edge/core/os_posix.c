@@ -171,6 +171,9 @@ fedge_status fedge_os_write_file(const char *path, const void *data, size_t size
     fedge_status status = parent_of(parent, path, err);
     if (status != FEDGE_OK)
         return status;
+    struct stat info; /* a rename would put a file in the place of a device such as /dev/null */
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return fedge_fail(err, FEDGE_IO, "%s is not a regular file: name another", path);
     char temporary[FEDGE_OS_MAX_PATH + 16];
     snprintf(temporary, sizeof temporary, "%s.XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX, path);
     int fd = mkostemps(temporary, sizeof FEDGE_OS_TEMPORARY_SUFFIX - 1, O_CLOEXEC);

@@ -69,7 +69,7 @@ fedge_status fedge_json_fail_at(const fedge_json *json, const char *path, fedge_
                                 const char *format, ...)
 {
     const cJSON *node = json->root;
-    for (const char *part = path; part != NULL && *part != '\0';) {
+    for (const char *part = path; *part != '\0';) {
         size_t length = strcspn(part, ".");
         char key[FEDGE_JSON_MAX_PATH];
         (void)snprintf(key, sizeof key, "%.*s", (int)length, part);

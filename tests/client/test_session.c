@@ -282,6 +282,43 @@ static void test_cancel(void **state)
     assert_false(f->has_result);
 }
 
+/* The FETCH of a round that closed meanwhile is refused after the next round's TASK has come. */
+static void test_a_late_refusal_of_a_fetch(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    fake_notice(f, FEDGE_MESSAGE_CANCEL, true, 1, FEDGE_REASON_STALE_TASK, 0);
+    fake_task(f, 2, FAKE_MODEL2);
+    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
+    assert_true(f->linked);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    fake_serve(f, FAKE_MODEL2);
+    assert_int_equal(f->num_works, 1);
+    assert_int_equal(f->work.task_id, 2);
+}
+
+/* The model of a task that the server does not serve any more. */
+static void test_a_fetch_that_is_refused_again(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    for (int i = 0; i < 3; i++)
+        fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    fake_chunk(f, FAKE_MODEL, 0, 100); /* nobody wants it any more */
+    assert_int_equal(f->num_works, 0);
+    assert_true(f->linked);
+    fake_task(f, 2, FAKE_MODEL2);
+    fake_serve(f, FAKE_MODEL2);
+    assert_int_equal(f->work.task_id, 2);
+}
+
 static void test_cancelled_work_that_ends_is_discarded(void **state)
 {
     fake *f = *state;
@@ -422,6 +459,14 @@ static void test_backoff(void **state)
     fake_break(f); /* WELCOME alone is no progress */
     fake_welcome(f);
     fake_plan(f); /* this is */
+    fake_break(f);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
+    for (unsigned i = 0; i < 20; i++) {
+        fake_wait(f, 60000);
+        fake_break(f);
+    }
+    fake_welcome(f);
+    fake_wait(f, 60000); /* idle, but online for long: forgotten, too */
     fake_break(f);
     assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
 }
@@ -591,6 +636,25 @@ static void test_a_lost_result_is_declined(void **state)
     assert_int_equal(f->notice.task_id, 1);
 }
 
+/* After anything, another process on an emptied store gets a round done. */
+static void still_works(fake *f)
+{
+    if (f->linked)
+        fake_break(f);
+    f->plan_held = f->model_held = 0;
+    fake_restart(f);
+    fake_welcome(f);
+    fake_plan(f);
+    if (f->has_result)
+        fake_ack(f, f->result.task_id, false);
+    fake_task(f, 50, FAKE_MODEL);
+    fake_serve(f, FAKE_MODEL);
+    fake_work_done(f);
+    f->uploaded = f->upload_crc = 0;
+    fake_resume(f, 50, 0);
+    assert_uploaded(f);
+}
+
 /* Random events and frames in random order: the session keeps its promises (asserts, the fake's
  * checks) and always gets a round done afterwards. */
 static void test_random_events(void **state)
@@ -652,20 +716,7 @@ static void test_random_events(void **state)
         assert_false(f->stopped);
     }
     assert_true(f->num_works > 10);
-    if (f->linked)
-        fake_break(f);
-    f->plan_held = f->model_held = 0;
-    fake_restart(f);
-    fake_welcome(f);
-    fake_plan(f);
-    if (f->has_result)
-        fake_ack(f, f->result.task_id, false);
-    fake_task(f, 50, FAKE_MODEL);
-    fake_serve(f, FAKE_MODEL);
-    fake_work_done(f);
-    f->uploaded = f->upload_crc = 0;
-    fake_resume(f, 50, 0);
-    assert_uploaded(f);
+    still_works(f);
 }
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
@@ -684,6 +735,8 @@ int main(void)
         TEST(test_a_bad_plan_blob_is_fetched_again),
         TEST(test_oversize_blobs),
         TEST(test_cancel),
+        TEST(test_a_late_refusal_of_a_fetch),
+        TEST(test_a_fetch_that_is_refused_again),
         TEST(test_cancelled_work_that_ends_is_discarded),
         TEST(test_stale_results_are_discarded),
         TEST(test_another_run_or_incarnation),

@@ -120,6 +120,12 @@ static void writing_where_it_cannot_be_fails(void **state)
     assert_int_equal(fedge_os_write_file(in_dir("taken"), "x", 1, 0600, &err), FEDGE_IO);
     assert_says(&err, "cannot rename");
     assert_int_equal(count_entries(dir), 1); /* no temporary file stays */
+    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+    assert_int_equal(fedge_os_write_file(in_dir("pipe"), "x", 1, 0600, &err), FEDGE_IO);
+    assert_says(&err, "pipe is not a regular file");
+    struct stat info;
+    assert_int_equal(lstat(in_dir("pipe"), &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
     char path[700];
     memset(path, 'p', sizeof path);
     path[sizeof path - 1] = '\0';

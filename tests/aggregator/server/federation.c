@@ -1,0 +1,475 @@
+#define _POSIX_C_SOURCE 200809L /* getpid, kill, nanosleep */
+
+#include "tests/aggregator/server/federation.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "edge/core/os.h"
+#include "edge/io/update.h"
+
+static const char JOB[] =
+    "{\"fedge-job\":1,\"name\":\"tiny\",\"seed\":3,\"model\":{\"input-shape\":[3],\"layers\":["
+    "{\"type\":\"Linear\",\"in_features\":3,\"out_features\":4}],\"loss\":{\"type\":"
+    "\"CrossEntropyLoss\"}},\"data\":{\"name\":\"points\",\"shape\":[3],\"dtype\":\"f32\","
+    "\"labels\":4},\"training\":{\"local-epochs\":1,\"batch-size\":4,\"learning-rate\":0.1,"
+    "\"optimizer\":{\"type\":\"SGD\"}},\"rounds\":{%s},\"strategy\":{\"type\":\"FedAvg\"},"
+    "\"update\":{\"codec\":\"none\",\"deflate\":false},\"min-free-disk\":0}";
+
+static void must(bool holds, const char *what, const char *why)
+{
+    if (!holds) {
+        fprintf(stderr, "federation: %s: %s\n", what, why);
+        abort();
+    }
+}
+
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        fedge_error must_err = {0};                                                                \
+        fedge_status must_status = (call);                                                         \
+        must(must_status == FEDGE_OK, #call, must_err.message);                                    \
+    } while (0)
+#define ERR &must_err
+
+/* ---- set-up -----------------------------------------------------------------------------------
+ */
+
+static void load_job(federation *fed)
+{
+    MUST(fedge_job_parse(fed->job_text, strlen(fed->job_text), "job.json", &fed->job, ERR));
+    must(fed->job->plan.schema.num_elements == FED_ELEMENTS, "job", "another model");
+}
+
+void fed_init(federation *fed, const char *name, const char *rounds)
+{
+    memset(fed, 0, sizeof(*fed));
+    fed->num_workers = 2;
+    fed->now_ms = 1000;
+    snprintf(fed->state_dir, sizeof(fed->state_dir), "%s-%ld", name, (long)getpid());
+    int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, rounds);
+    must(size > 0 && (size_t)size < sizeof(fed->job_text), "job", "too long");
+    MUST(fedge_os_remove_tree(fed->state_dir, ERR));
+    load_job(fed);
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        fed->devices[i].federation = fed;
+        fed->devices[i].index = i;
+    }
+}
+
+void fed_revive(federation *fed)
+{
+    load_job(fed);
+    fed->engine = NULL;
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        fed->devices[i].conn = NULL;
+        fed->devices[i].awaiting = false;
+    }
+}
+
+void fed_fini(federation *fed)
+{
+    fed_close(fed);
+    fedge_job_free(fed->job);
+    fed->job = NULL;
+    MUST(fedge_os_remove_tree(fed->state_dir, ERR));
+}
+
+static void wake(void *user)
+{
+    (void)user; /* fed_step looks at the mail anyway */
+}
+
+static void on_round(void *user, const fedge_round_summary *summary)
+{
+    federation *fed = user;
+    must(fed->num_summaries < FED_MAX_SUMMARIES, "summaries", "too many");
+    fed->summaries[fed->num_summaries++] = *summary;
+}
+
+void fed_open(federation *fed)
+{
+    fedge_engine_config config = {.job = fed->job,
+                                  .job_text = fed->job_text,
+                                  .job_size = strlen(fed->job_text),
+                                  .state_dir = fed->state_dir,
+                                  .restored = fed->restored,
+                                  .num_workers = fed->num_workers,
+                                  .num_clients = FED_DEVICES,
+                                  .log = &fed->log,
+                                  .wake = wake,
+                                  .on_round = on_round,
+                                  .round_user = fed};
+    MUST(fedge_engine_new(&config, fed->now_ms, &fed->engine, ERR));
+}
+
+void fed_close(federation *fed)
+{
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        fed_leave(fed, i);
+    }
+    fedge_engine_free(fed->engine);
+    fed->engine = NULL;
+}
+
+fedge_engine_status fed_status(const federation *fed)
+{
+    fedge_engine_status status;
+    fedge_engine_get_status(fed->engine, &status);
+    return status;
+}
+
+/* ---- what devices send ------------------------------------------------------------------------
+ */
+
+static void receive(fed_device *device, const uint8_t *frame, size_t size)
+{
+    federation *fed = device->federation;
+    if (device->conn && !device->dropped) {
+        fedge_conn_receive(device->conn, frame, size, true, fed->now_ms);
+    }
+}
+
+void fed_send(fed_device *device, fedge_message_type type, const char *meta, const void *payload,
+              uint32_t payload_size)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    fedge_message message = {.type = type,
+                             .meta = meta,
+                             .meta_size = (uint32_t)strlen(meta),
+                             .payload = payload,
+                             .payload_size = payload_size};
+    MUST(fedge_message_pack(&message, frame, sizeof(frame), ERR));
+    receive(device, frame, fedge_message_size(&message));
+}
+
+static void say_hello(fed_device *device)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    fedge_hello hello = {.protocol_min = 1, .protocol_max = 1, .release = "test", .arch = "test"};
+    MUST(fedge_hello_pack(&hello, frame, sizeof(frame), &size, ERR));
+    receive(device, frame, size);
+}
+
+void fed_make_result(fed_device *device)
+{
+    const fedge_plan *plan = &device->federation->job->plan;
+    fedge_upload *result = &device->result;
+    *result = (fedge_upload){.task_id = device->task.task_id,
+                             .incarnation = device->welcome.incarnation,
+                             .num_examples = 10 + 7 * device->index,
+                             .num_metrics = 2};
+    memcpy(result->run_id, device->welcome.run_id, sizeof(result->run_id));
+    result->metrics[0] = (fedge_metric){.name = "loss", .value = 1.0 + device->index};
+    result->metrics[1] = (fedge_metric){.name = "accuracy", .value = 0.5};
+    device->has_result = true;
+    device->announced = false;
+    if (device->task.kind == FEDGE_TASK_EVALUATE) {
+        return;
+    }
+    float delta[FED_ELEMENTS];
+    for (uint32_t i = 0; i < FED_ELEMENTS; i++) {
+        uint32_t mixed = (device->index + 1) * 2654435761u + device->task.round * 40503u + i * 97u;
+        delta[i] = (float)(mixed % 2001u) * 1e-3f - 1.0f;
+    }
+    int8_t bounds[FEDGE_MAX_TENSORS];
+    memset(bounds, plan->update.bound_log2, sizeof(bounds));
+    uint8_t *bytes = NULL;
+    MUST(fedge_update_encode(plan, bounds, delta, result, &bytes, ERR));
+    must(result->size == sizeof(device->bytes), "update", "of another size");
+    memcpy(device->bytes, bytes, sizeof(device->bytes));
+    free(bytes);
+}
+
+void fed_announce(fed_device *device)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    MUST(fedge_upload_pack(&device->result, frame, sizeof(frame), &size, ERR));
+    device->announced = true;
+    device->sending = false;
+    device->awaiting = device->result.size == 0;
+    receive(device, frame, size);
+}
+
+void fed_send_part(fed_device *device)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    uint64_t left = device->result.size - device->offset;
+    uint32_t part = left < FED_PART_SIZE ? (uint32_t)left : FED_PART_SIZE;
+    fedge_position position = {.task_id = device->result.task_id, .offset = device->offset};
+    MUST(fedge_part_pack(&position, device->bytes + device->offset, part, frame, sizeof(frame),
+                         &size, ERR));
+    device->offset += part;
+    device->sending = device->offset < device->result.size;
+    device->awaiting = !device->sending;
+    receive(device, frame, size);
+}
+
+void fed_decline(fed_device *device, bool task)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    fedge_notice notice = {.has_task = task,
+                           .task_id = device->task.task_id,
+                           .reason = FEDGE_REASON_POLICY,
+                           .text = "not here"};
+    MUST(fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, ERR));
+    receive(device, frame, size);
+}
+
+void fed_fetch(fed_device *device, const char *hash, uint64_t offset)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    fedge_blob_ref ref = {.offset = offset};
+    memcpy(ref.hash, hash, sizeof(ref.hash));
+    MUST(fedge_fetch_pack(&ref, frame, sizeof(frame), &size, ERR));
+    receive(device, frame, size);
+}
+
+/* ---- what devices are told --------------------------------------------------------------------
+ */
+
+static void take_task(fed_device *device)
+{
+    device->num_tasks++;
+    device->num_asked_again +=
+        device->task.kind == FEDGE_TASK_TRAIN && device->task.round <= device->acked_round;
+    if (device->idle || (device->has_result && device->result.task_id == device->task.task_id)) {
+        return;
+    }
+    fed_make_result(device);
+}
+
+static void forget_result(fed_device *device, uint64_t task_id)
+{
+    if (device->has_result && device->result.task_id == task_id) {
+        device->has_result = device->sending = false;
+    }
+}
+
+static void take_notice(fed_device *device, const fedge_message *message)
+{
+    fedge_notice notice;
+    MUST(fedge_notice_read(message, &notice, ERR));
+    device->awaiting = false;
+    if (message->type == FEDGE_MESSAGE_CANCEL) {
+        device->num_cancels++;
+        forget_result(device, notice.task_id);
+    } else if (notice.has_task) {
+        device->num_refusals++;
+        device->refusal = notice.reason;
+        device->refused_task = notice.task_id;
+        if (notice.reason == FEDGE_REASON_BAD_DATA) {
+            device->announced = device->sending = false; /* once more */
+        } else {
+            forget_result(device, notice.task_id);
+        }
+    } else {
+        device->farewell = notice.reason;
+    }
+}
+
+static void take_ack(fed_device *device, const fedge_message *message)
+{
+    MUST(fedge_ack_read(message, &device->ack, ERR));
+    must(device->num_acks < FED_MAX_ACKS, "acks", "too many");
+    device->awaiting = false;
+    device->acks[device->num_acks++] = device->ack.task_id;
+    if (device->task.task_id == device->ack.task_id && device->task.kind == FEDGE_TASK_TRAIN) {
+        device->acked_round = device->task.round;
+    }
+    forget_result(device, device->ack.task_id);
+}
+
+static void take_frame(fed_device *device, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    fedge_position position;
+    MUST(fedge_message_unpack(frame, size, &message, ERR));
+    switch (message.type) {
+    case FEDGE_MESSAGE_WELCOME:
+        MUST(fedge_welcome_read(&message, &device->welcome, ERR));
+        device->welcomed = true;
+        break;
+    case FEDGE_MESSAGE_TASK:
+        MUST(fedge_task_read(&message, &device->task, ERR));
+        take_task(device);
+        break;
+    case FEDGE_MESSAGE_RESUME:
+        MUST(fedge_position_read(&message, &position, ERR));
+        device->num_resumes++;
+        device->resumed_at = device->offset = position.offset;
+        device->sending = device->has_result && position.task_id == device->result.task_id;
+        break;
+    case FEDGE_MESSAGE_ACK:
+        take_ack(device, &message);
+        break;
+    case FEDGE_MESSAGE_CHUNK:
+        MUST(fedge_chunk_read(&message, &device->chunk, ERR));
+        device->fetched += message.payload_size;
+        break;
+    default:
+        take_notice(device, &message);
+    }
+}
+
+/* One frame, or one thing to say; false when there is neither. */
+static bool act(fed_device *device)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    if (!device->conn || device->dropped) {
+        return false;
+    }
+    size_t size = fedge_conn_next_frame(device->conn, frame);
+    if (size > 0) {
+        take_frame(device, frame, size);
+    } else if (fedge_conn_should_close(device->conn)) {
+        fed_leave(device->federation, device->index);
+    } else if (device->idle || !device->welcomed || !device->has_result || device->paused) {
+        return false;
+    } else if (!device->announced) {
+        fed_announce(device);
+    } else if (device->sending) {
+        fed_send_part(device);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* ---- connections ------------------------------------------------------------------------------
+ */
+
+static void want_write(void *user)
+{
+    (void)user; /* fed_step asks every connection */
+}
+
+static void pause_reading(void *user, bool paused)
+{
+    ((fed_device *)user)->paused = paused;
+}
+
+static void drop(void *user)
+{
+    ((fed_device *)user)->dropped = true;
+}
+
+void fed_join(federation *fed, uint32_t index)
+{
+    fed_device *device = &fed->devices[index];
+    fed_leave(fed, index);
+    fedge_registry_match match = {
+        .index = index, .role = FEDGE_ROLE_DEVICE, .state = FEDGE_CERTIFICATE_ACTIVE};
+    snprintf(match.device_id, sizeof(match.device_id), "00000000-0000-4000-8000-%012u", index);
+    fedge_conn_transport transport = {
+        .user = device, .want_write = want_write, .pause = pause_reading, .drop = drop};
+    device->dropped = device->paused = device->welcomed = false;
+    device->announced = device->sending = false;
+    MUST(fedge_conn_new(&device->conn, fed->engine, &match, &transport, &fed->log, fed->now_ms,
+                        ERR));
+    say_hello(device);
+}
+
+void fed_join_all(federation *fed, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        fed_join(fed, i);
+    }
+}
+
+void fed_leave(federation *fed, uint32_t index)
+{
+    fed_device *device = &fed->devices[index];
+    fedge_conn_free(device->conn, fed->now_ms);
+    device->conn = NULL;
+    device->awaiting = false;
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+static bool is_done(const federation *fed)
+{
+    fedge_error failure;
+    return fedge_engine_done(fed->engine, &failure);
+}
+
+static bool turn(federation *fed)
+{
+    bool busy = false;
+    fedge_engine_tick(fed->engine, fed->now_ms);
+    fedge_engine_handle_mail(fed->engine, fed->now_ms);
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        uint32_t index = (i + fed->turn) % FED_DEVICES;
+        index = fed->turn % 2 == 0 ? index : FED_DEVICES - 1 - index;
+        if (act(&fed->devices[index])) {
+            busy = true;
+            if (++fed->events == fed->die_at && !is_done(fed)) {
+                kill(getpid(), SIGKILL);
+            }
+        }
+    }
+    return busy;
+}
+
+static void wait_a_little(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+void fed_step(federation *fed)
+{
+    if (!turn(fed)) {
+        wait_a_little();
+    }
+}
+
+void fed_until(federation *fed, bool (*condition)(const federation *fed), const char *what)
+{
+    uint64_t end = fedge_os_monotonic_ms() + 60000;
+    while (!condition(fed)) {
+        must(fedge_os_monotonic_ms() < end, "waited in vain for", what);
+        fed_step(fed);
+    }
+}
+
+void fed_finish(federation *fed, fedge_error *failure)
+{
+    fed_until(fed, is_done, "the end of the run");
+    must(fedge_engine_done(fed->engine, failure), "run", "not done");
+}
+
+/* Whether a thread of the engine owes something. */
+static bool is_at_work(const federation *fed)
+{
+    fedge_engine_status status = fed_status(fed);
+    if (strncmp(status.state, "opening", 7) == 0 || strncmp(status.state, "closing", 7) == 0 ||
+        strncmp(status.state, "giving up", 9) == 0 || status.ingest_queued_bytes > 0) {
+        return true;
+    }
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        if (fed->devices[i].awaiting) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void fed_settle(federation *fed)
+{
+    uint64_t end = fedge_os_monotonic_ms() + 60000;
+    for (int quiet = 0; quiet < 3;) {
+        must(fedge_os_monotonic_ms() < end, "waited in vain for", "quiet");
+        quiet = turn(fed) || is_at_work(fed) ? 0 : quiet + 1;
+        wait_a_little();
+    }
+}

@@ -1,0 +1,112 @@
+/* A federation in one process: the real engine on a real state directory, and devices that are
+ * driven frame by frame instead of over sockets. For the engine's tests.
+ *
+ * What a device computes depends only on its index and the round, so the model that a run ends with
+ * depends only on whose updates counted. A failed expectation inside aborts the process: it may be
+ * a child in which cmocka cannot report.
+ */
+#ifndef FEDGE_TESTS_AGGREGATOR_SERVER_FEDERATION_H
+#define FEDGE_TESTS_AGGREGATOR_SERVER_FEDERATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/server/conn.h"
+#include "aggregator/server/engine.h"
+#include "aggregator/server/global.h"
+
+enum {
+    FED_DEVICES = 6,
+    FED_ELEMENTS = 16,  /* Linear(3, 4) */
+    FED_PART_SIZE = 24, /* an update of 64 bytes goes up in three parts */
+    FED_MAX_ACKS = 64,
+    FED_MAX_SUMMARIES = 32
+};
+
+struct federation;
+
+typedef struct fed_device {
+    struct federation *federation;
+    uint32_t index;
+
+    /* What outlives its connection and the aggregator. */
+    bool has_result;
+    fedge_upload result;
+    uint8_t bytes[sizeof(float) * FED_ELEMENTS];
+    uint64_t acks[FED_MAX_ACKS]; /* task ids, in order */
+    uint32_t num_acks;
+    uint32_t acked_round;     /* the last in which a training result was acknowledged */
+    uint32_t num_asked_again; /* training tasks for a round that it was acknowledged in */
+
+    /* The connection. */
+    fedge_conn *conn;
+    bool dropped, paused;
+    fedge_welcome welcome;
+    bool welcomed, announced, sending;
+    bool awaiting;   /* all of its result has been sent: an answer must come */
+    uint64_t offset; /* of the next part */
+    fedge_task task; /* last one; task_id 0: none yet */
+    uint32_t num_tasks;
+
+    /* What it does and what it was told. */
+    bool idle; /* takes tasks and does nothing */
+    fedge_reason refusal, farewell;
+    uint64_t refused_task;
+    uint32_t num_refusals, num_cancels, num_resumes;
+    fedge_ack ack; /* the last */
+    uint64_t resumed_at;
+    uint64_t fetched;
+    fedge_blob_ref chunk; /* the last */
+} fed_device;
+
+typedef struct federation {
+    char state_dir[64];
+    char job_text[2048];
+    fedge_job *job;
+    fedge_engine *engine;
+    uint32_t num_workers;
+    uint32_t turn; /* whose device comes first, and in which direction */
+    bool restored;
+    uint64_t now_ms;
+    uint64_t events; /* frames taken or parts sent by devices */
+    uint64_t die_at; /* ≠ 0: SIGKILL to this process at that event, if the run is open */
+    fedge_log log;
+    fed_device devices[FED_DEVICES];
+    fedge_round_summary summaries[FED_MAX_SUMMARIES];
+    uint32_t num_summaries;
+} federation;
+
+/* [rounds]: the inside of the job's "rounds" object. An empty state directory, no engine yet. */
+void fed_init(federation *fed, const char *name, const char *rounds);
+/* After the process that ran it was killed: what lived in its memory is gone. */
+void fed_revive(federation *fed);
+void fed_fini(federation *fed); /* and removes the state directory */
+
+void fed_open(federation *fed);  /* starts the engine */
+void fed_close(federation *fed); /* connections go, then the engine */
+
+void fed_join(federation *fed, uint32_t index); /* connects and says HELLO */
+void fed_join_all(federation *fed, uint32_t count);
+void fed_leave(federation *fed, uint32_t index);
+
+/* One turn: time, mail, and one event of each device. */
+void fed_step(federation *fed);
+/* Turns until condition(fed) holds; aborts after a minute. */
+void fed_until(federation *fed, bool (*condition)(const federation *fed), const char *what);
+/* Until the run is over; *failure is FEDGE_OK or why it failed. */
+void fed_finish(federation *fed, fedge_error *failure);
+/* Until nothing happens any more: queues and mailbox are empty, every device waits. */
+void fed_settle(federation *fed);
+
+void fed_send(fed_device *device, fedge_message_type type, const char *meta, const void *payload,
+              uint32_t payload_size);
+/* Makes the result of the device's task; the next turns offer it. */
+void fed_make_result(fed_device *device);
+void fed_announce(fed_device *device); /* UPLOAD */
+void fed_send_part(fed_device *device);
+void fed_decline(fed_device *device, bool task);
+void fed_fetch(fed_device *device, const char *hash, uint64_t offset);
+fedge_engine_status fed_status(const federation *fed);
+
+#endif

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# fedge-aggregator's options, messages and exit codes: test_command_line.sh AGGREGATOR KEYS
+set -euo pipefail
+
+aggregator=$1
+keys=$2
+dir=$(mktemp -d)
+pid=
+finish() {
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    rm -rf "$dir"
+}
+trap finish EXIT
+cd "$dir"
+
+fail() {
+    printf 'test_command_line: %s\n' "$*" >&2
+    exit 1
+}
+# ends CODE WORDS COMMAND...: the command must end with CODE and say WORDS.
+ends() {
+    local code=$1 words=$2 got=0
+    shift 2
+    "$@" >said 2>&1 || got=$?
+    [ "$got" = "$code" ] || fail "exit $got, wanted $code: $* ($(cat said))"
+    grep -qF -- "$words" said || fail "'$words' is not in: $(cat said)"
+}
+# Waits until a command succeeds.
+await() {
+    for _ in $(seq 1200); do
+        if "$@" 2>/dev/null; then return; fi
+        sleep 0.05
+    done
+    fail "waited in vain for: $*"
+}
+
+"$keys" demo --out keys --clients 2 >/dev/null
+"$keys" demo --out others --clients 1 >/dev/null
+cat >job.json <<'JSON'
+{"fedge-job": 1, "name": "job", "seed": 1,
+ "model": {"input-shape": [4], "layers": [{"type": "Linear", "in_features": 4, "out_features": 2}],
+           "loss": {"type": "CrossEntropyLoss"}},
+ "data": {"name": "d", "shape": [4], "dtype": "f32", "labels": 2},
+ "training": {"local-epochs": 1, "batch-size": 1, "learning-rate": 0.1},
+ "rounds": {"num-server-rounds": 1, "min-available-nodes": 2, "min-train-nodes": 2}}
+JSON
+who=(--identity keys/server --trust keys/trust --registry keys/registry)
+where=(--listen 127.0.0.1:0 --http 127.0.0.1:0)
+check=("$aggregator" --check-config "${who[@]}" --job)
+
+# 0 and 2: what needs no files
+ends 0 "Usage: fedge-aggregator" "$aggregator" --help
+ends 0 "fedge-aggregator " "$aggregator" --version
+ends 2 "--job is missing" "$aggregator"
+ends 2 "unknown option '--nonsense'" "$aggregator" --nonsense
+ends 2 "the port must be a number" "$aggregator" --listen 127.0.0.1:high
+
+# 3: configuration, and nothing is created
+ends 0 "configuration ok" "${check[@]}" job.json
+ends 0 '"status":"ok"' "${check[@]}" job.json --json
+[ ! -e state ] || fail "--check-config has made a state directory"
+ends 3 "missing.json" "${check[@]}" missing.json
+sed 's/"seed"/"sede"/' job.json >typo.json
+ends 3 "typo.json:1: " "${check[@]}" typo.json
+head -c 100 job.json >cut.json
+ends 3 "cut.json:" "${check[@]}" cut.json
+sed 's|"rounds"|"test-set": {"values": "none.gz", "labels": "none.gz"}, "rounds"|' job.json >test-set.json
+ends 3 "none.gz" "${check[@]}" test-set.json
+common=(--state state --job job.json "${where[@]}")
+ends 3 "keys/nobody" "$aggregator" "${common[@]}" --identity keys/nobody --trust keys/trust --registry keys/registry
+ends 3 "role" "$aggregator" "${common[@]}" --identity keys/clients/0000 --trust keys/trust --registry keys/registry
+ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust nowhere --registry keys/registry
+ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust keys/trust --registry nowhere
+[ ! -e state ] || fail "a start that failed has made a state directory"
+
+# A good start, and what it is in the way of
+run=("$aggregator" --job job.json "${who[@]}")
+"${run[@]}" --state state "${where[@]}" --port-file ports >out 2>err &
+pid=$!
+await test -s ports
+read -r port http <ports
+ends 5 "port $port of 127.0.0.1 is in use" "${run[@]}" --state state2 --listen "127.0.0.1:$port" --http off
+ends 5 "--http" "${run[@]}" --state state2 --listen 127.0.0.1:0 --http "127.0.0.1:$http"
+ends 5 "192.0.2.1 is not an address of this machine" "${run[@]}" --state state2 --listen 192.0.2.1:0
+[ ! -e state2 ] || fail "a start without a port has made a state directory"
+ends 4 "$pid" "${run[@]}" --state state "${where[@]}"
+curl -sSf "http://127.0.0.1:$http/healthz" >health
+grep -qF '"status":"ok"' health || fail "not healthy: $(cat health)"
+curl -sSf "http://127.0.0.1:$http/metrics" | grep -qx 'fedge_registered_devices 2' || fail "no metrics"
+[ "$(curl -sS -o /dev/null -w '%{http_code}' "http://127.0.0.1:$http/other")" = 404 ] || fail "not 404"
+[ "$(curl -sS -o /dev/null -w '%{http_code}' -d x "http://127.0.0.1:$http/metrics")" = 405 ] || fail "not 405"
+[ "$(curl -sSI "http://127.0.0.1:$http/healthz" | head -n 1 | tr -d '\r')" = "HTTP/1.1 200 OK" ] || fail "HEAD"
+
+# SIGHUP is survived, SIGTERM ends, and the same run is resumed
+kill -HUP "$pid"
+await grep -q 'reloaded devices=2' err
+kill -TERM "$pid"
+code=0
+wait "$pid" || code=$?
+pid=
+[ "$code" = 0 ] || fail "exit $code after SIGTERM: $(cat err)"
+first=$(sed -n 's/.*run-started run=\([0-9a-f]*\).*/\1/p' err)
+ends 0 "run-resumed run=$first" "${run[@]}" --state state "${where[@]}" --drain
+echo 'not json' >state/format.json
+ends 4 "format.json" "${run[@]}" --state state "${where[@]}"
+
+# SIGUSR1 drains
+"${run[@]}" --state state3 "${where[@]}" --port-file ports3 --log-json >out 2>err &
+pid=$!
+await test -s ports3
+kill -USR1 "$pid"
+code=0
+wait "$pid" || code=$?
+pid=
+[ "$code" = 0 ] || fail "exit $code after SIGUSR1: $(cat err)"
+grep -qF '"how":"drained"' err || fail "not drained: $(cat err)"

@@ -1,0 +1,712 @@
+/* The engine with devices that behave, and with some that do not. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/message.h"
+#include "tests/aggregator/server/federation.h"
+
+#define FOUR_OF_FOUR "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
+/* Of five connected devices four are asked: one is free to take a slot over. */
+#define FOUR_OF_FIVE                                                                               \
+    "\"num-server-rounds\":1,\"fraction-train\":0.8,\"min-train-nodes\":2,"                        \
+    "\"min-available-nodes\":5"
+
+static federation fed;
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fed_fini(&fed);
+    return 0;
+}
+
+static void begin(const char *rounds, uint32_t num_devices)
+{
+    fed_init(&fed, "engine-test", rounds);
+    fed_open(&fed);
+    fed_join_all(&fed, num_devices);
+}
+
+static void finish(void)
+{
+    fedge_error failure;
+    fed_finish(&fed, &failure);
+    assert_string_equal(failure.status == FEDGE_OK ? "" : failure.message, "");
+}
+
+/* Whether device [index] was asked in the open phase. */
+static bool is_asked(uint32_t index)
+{
+    return fed.devices[index].task.task_id != 0;
+}
+
+/* The device that was not asked, of [count]. */
+static fed_device *free_device(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_asked(i)) {
+            return &fed.devices[i];
+        }
+    }
+    fail_msg("every device was asked");
+    return NULL;
+}
+
+static fed_device *asked_device(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_asked(i)) {
+            return &fed.devices[i];
+        }
+    }
+    fail_msg("no device was asked");
+    return NULL;
+}
+
+static void set_idle(uint32_t count, bool idle)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        fed.devices[i].idle = idle;
+    }
+}
+
+/* Devices do nothing but take their tasks. */
+static void begin_idle(const char *rounds, uint32_t num_devices)
+{
+    fed_init(&fed, "engine-test", rounds);
+    fed_open(&fed);
+    set_idle(FED_DEVICES, true);
+    fed_join_all(&fed, num_devices);
+    fed_settle(&fed);
+}
+
+/* Lets the device alone do what it has to do. */
+static void wake_up(fed_device *device)
+{
+    device->idle = false;
+    if (!device->has_result) {
+        fed_make_result(device);
+    }
+}
+
+static void assert_refused(const fed_device *device, fedge_reason reason)
+{
+    assert_string_equal(fedge_reason_name(device->refusal), fedge_reason_name(reason));
+}
+
+/* ---- runs -------------------------------------------------------------------------------------
+ */
+
+static void run_to_end(uint32_t num_workers, uint32_t turn, char hash[FEDGE_HASH_TEXT])
+{
+    fed_init(&fed, "engine-test", FOUR_OF_FOUR);
+    fed.num_workers = num_workers;
+    fed.turn = turn;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    fedge_engine_status status = fed_status(&fed);
+    assert_int_equal(status.rounds_closed, 3);
+    assert_int_equal(status.updates_accepted, 12);
+    assert_int_equal(status.updates_refused, 0);
+    memcpy(hash, status.model_hash, FEDGE_HASH_TEXT);
+}
+
+static void the_model_depends_on_the_updates_alone(void **state)
+{
+    (void)state;
+    char first[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT];
+    run_to_end(1, 0, first);
+    const uint32_t workers[] = {1, 2, 3, 5, 4};
+    for (uint32_t i = 0; i < 5; i++) {
+        fed_fini(&fed);
+        run_to_end(workers[i], i + 1, hash);
+        assert_string_equal(hash, first);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        const fedge_round_summary *summary = &fed.summaries[i];
+        assert_int_equal(summary->round, i + 1);
+        assert_int_equal(summary->reported, 4);
+        assert_int_equal(summary->examples, 10 + 17 + 24 + 31);
+    }
+    assert_string_equal(fed.summaries[2].model, first);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(fed.devices[i].num_acks, 3);
+        assert_int_equal(fed.devices[i].farewell, FEDGE_REASON_RUN_COMPLETE);
+    }
+    fedge_error err;
+    assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
+}
+
+static void a_device_fetches_the_model_and_the_plan(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_fetch(device, device->task.model, 10);
+    fed_settle(&fed);
+    assert_int_equal(device->fetched, device->task.model_size - 10);
+    assert_string_equal(device->chunk.hash, device->task.model);
+    assert_int_equal(device->chunk.size, device->task.model_size);
+    fed_fetch(device, device->welcome.plan, 0);
+    fed_settle(&fed);
+    assert_int_equal(device->chunk.size, device->welcome.plan_size);
+}
+
+static void a_finished_run_stays_finished(void **state)
+{
+    (void)state;
+    char hash[FEDGE_HASH_TEXT];
+    run_to_end(2, 0, hash);
+    fed_close(&fed);
+    fed_open(&fed); /* another run of the same job */
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+}
+
+static void evaluation_follows_training(void **state)
+{
+    (void)state;
+    begin("\"num-server-rounds\":2,\"min-train-nodes\":4,\"min-evaluate-nodes\":4,"
+          "\"min-available-nodes\":4,\"fraction-evaluate\":1.0",
+          4);
+    finish();
+    assert_int_equal(fed.num_summaries, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(fed.summaries[i].kind, i % 2 ? FEDGE_TASK_EVALUATE : FEDGE_TASK_TRAIN);
+        assert_int_equal(fed.summaries[i].round, i / 2 + 1);
+        assert_int_equal(fed.summaries[i].reported, 4);
+    }
+    double loss = (1.0 * 10 + 2.0 * 17 + 3.0 * 24 + 4.0 * 31) / (10 + 17 + 24 + 31);
+    assert_true(fabs(fed.summaries[1].loss - loss) < 1e-12);
+    assert_true(fabs(fed.summaries[1].accuracy - 0.5) < 1e-12);
+}
+
+static void a_drained_run_goes_on_later(void **state)
+{
+    (void)state;
+    begin(FOUR_OF_FOUR, 4);
+    fed_step(&fed);
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    finish();
+    uint32_t closed = fed_status(&fed).rounds_closed;
+    assert_true(closed <= 1);
+    assert_int_equal(fed.devices[0].farewell, FEDGE_REASON_SHUTTING_DOWN);
+    fed_close(&fed);
+    fed_open(&fed);
+    assert_int_equal(fed_status(&fed).rounds_closed, closed);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+static void a_round_waits_for_room_on_the_disk(void **state)
+{
+    (void)state;
+    fed_init(&fed, "engine-test", FOUR_OF_FOUR);
+    fed.job->min_free_disk = (uint64_t)1 << 60;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    assert_int_equal(fed.devices[0].num_tasks, 0);
+    fed.now_ms += 5000;
+    fed_settle(&fed); /* still none */
+    assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    fed.job->min_free_disk = 0;
+    fed.now_ms += 5000;
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+static void a_drain_does_not_wait_for_room(void **state)
+{
+    (void)state;
+    fedge_error failure;
+    fed_init(&fed, "engine-test", FOUR_OF_FOUR);
+    fed.job->min_free_disk = (uint64_t)1 << 60;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    fed_finish(&fed, &failure);
+    assert_int_equal(failure.status, FEDGE_OK);
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+    fed_close(&fed);
+    fed.job->min_free_disk = 0;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+/* ---- results that come twice, late or from the wrong one --------------------------------------
+ */
+
+static void a_result_counts_once(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    wake_up(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 1);
+    assert_false(device->ack.duplicate);
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 2);
+    assert_true(device->ack.duplicate);
+    assert_int_equal(fed_status(&fed).updates_accepted, 1);
+
+    fed_close(&fed); /* also for an aggregator that has been started anew */
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 3);
+    assert_true(device->ack.duplicate);
+    assert_int_equal(fed_status(&fed).updates_accepted, 0);
+
+    uint64_t task_id = device->result.task_id; /* and in the round after */
+    for (uint32_t i = 1; i < 4; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    device->idle = true;
+    set_idle(4, true);
+    for (uint32_t i = 1; i < 4; i++) {
+        fed.devices[i].idle = false;
+    }
+    fed_settle(&fed);
+    assert_int_equal(fed_status(&fed).rounds_closed, 1);
+    assert_int_not_equal(device->task.task_id, task_id);
+    assert_int_equal(device->result.task_id, task_id);
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 4);
+    assert_int_equal(device->ack.task_id, task_id);
+    assert_true(device->ack.duplicate);
+}
+
+static void a_stale_or_foreign_result_is_refused(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_make_result(device);
+    fedge_upload good = device->result;
+
+    device->result.task_id = 999;
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_refused(device, FEDGE_REASON_STALE_TASK);
+    assert_int_equal(device->refused_task, 999);
+
+    device->result = good;
+    device->result.task_id = fed.devices[1].task.task_id;
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_refused(device, FEDGE_REASON_STALE_TASK);
+
+    device->result = good;
+    device->result.run_id[0] = device->result.run_id[0] == 'a' ? 'b' : 'a';
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_refused(device, FEDGE_REASON_STALE_RUN);
+
+    device->result = good;
+    device->result.incarnation++;
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_refused(device, FEDGE_REASON_STALE_INCARNATION);
+
+    assert_int_equal(device->num_refusals, 4);
+    assert_int_equal(device->num_resumes, 0);
+    assert_non_null(device->conn);
+    device->result = good; /* nothing of that has cost it its task */
+    device->has_result = true;
+    device->announced = false;
+    set_idle(4, false);
+    for (uint32_t i = 1; i < 4; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    finish();
+    assert_int_equal(fed.summaries[0].reported, 4);
+}
+
+static void a_restored_backup_refuses_what_was_before(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_make_result(device);
+    fed_close(&fed);
+    fed.restored = true;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    assert_int_equal(device->welcome.incarnation, 2);
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_refused(device, FEDGE_REASON_STALE_INCARNATION);
+    set_idle(4, false);
+    for (uint32_t i = 0; i < 4; i++) {
+        fed_make_result(&fed.devices[i]);
+    }
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+/* ---- damaged and wrong results ----------------------------------------------------------------
+ */
+
+static void a_damaged_result_is_asked_for_again_then_given_away(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *device = asked_device(5);
+    fed_device *other = free_device(5);
+    wake_up(device);
+    device->bytes[5] ^= 1;
+    for (uint32_t i = 1; i <= 3; i++) {
+        while (device->num_refusals < i) {
+            fed_step(&fed);
+        }
+        assert_refused(device, FEDGE_REASON_BAD_DATA);
+        device->idle = i == 3;
+    }
+    fed_settle(&fed);
+    assert_int_equal(other->num_tasks, 1);
+    fed_announce(device); /* a fourth time: no longer its task */
+    fed_settle(&fed);
+    assert_refused(device, FEDGE_REASON_STALE_TASK);
+    assert_int_equal(device->num_acks, 0);
+}
+
+static void a_damaged_result_that_comes_whole_counts(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *device = asked_device(5);
+    wake_up(device);
+    device->bytes[5] ^= 1;
+    while (device->num_refusals < 2) {
+        fed_step(&fed);
+    }
+    device->bytes[5] ^= 1;
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 1);
+    assert_int_equal(free_device(5)->num_tasks, 0);
+}
+
+/* A result that no repetition can mend costs the task. */
+static void assert_worthless(fedge_reason reason, void (*spoil)(fed_device *device))
+{
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *device = asked_device(5);
+    fed_device *other = free_device(5);
+    wake_up(device);
+    spoil(device);
+    fed_settle(&fed);
+    assert_refused(device, reason);
+    assert_int_equal(device->num_refusals, 1);
+    assert_int_equal(device->num_acks, 0);
+    assert_int_equal(other->num_tasks, 1);
+    assert_int_equal(fed_status(&fed).updates_refused, 1);
+    fed_fini(&fed);
+}
+
+static void put_values(fed_device *device, float value)
+{
+    memcpy(device->bytes + 8, &value, sizeof(value));
+    device->result.crc32 = fedge_crc32(0, device->bytes, sizeof(device->bytes));
+}
+
+static void spoil_nan(fed_device *device)
+{
+    put_values(device, NAN);
+}
+
+static void spoil_infinity(fed_device *device)
+{
+    put_values(device, -INFINITY);
+}
+
+static void spoil_bound(fed_device *device)
+{
+    put_values(device, 4.0000005f); /* the bound is 2² */
+}
+
+static void spoil_examples(fed_device *device)
+{
+    device->result.num_examples = 0;
+}
+
+static void spoil_size(fed_device *device)
+{
+    device->result.size = device->result.sections[0].size = 60;
+}
+
+static void spoil_big(fed_device *device)
+{
+    device->result.size = device->result.sections[0].size = (uint64_t)1 << 40;
+}
+
+static void spoil_name(fed_device *device)
+{
+    device->result.sections[0].name[0] = 'x';
+}
+
+static void spoil_codec(fed_device *device)
+{
+    device->result.sections[0].codec = FEDGE_CODEC_INT8;
+}
+
+static void spoil_deflate(fed_device *device)
+{
+    device->result.sections[0].deflate = true;
+    device->result.size = device->result.sections[0].size = 20;
+}
+
+static void worthless_results_are_refused(void **state)
+{
+    (void)state;
+    assert_worthless(FEDGE_REASON_BAD_VALUE, spoil_nan);
+    assert_worthless(FEDGE_REASON_BAD_VALUE, spoil_infinity);
+    assert_worthless(FEDGE_REASON_BAD_VALUE, spoil_bound);
+    assert_worthless(FEDGE_REASON_BAD_VALUE, spoil_examples);
+    assert_worthless(FEDGE_REASON_SCHEMA_MISMATCH, spoil_size);
+    assert_worthless(FEDGE_REASON_TOO_BIG, spoil_big);
+    assert_worthless(FEDGE_REASON_SCHEMA_MISMATCH, spoil_name);
+    assert_worthless(FEDGE_REASON_SCHEMA_MISMATCH, spoil_codec);
+    assert_worthless(FEDGE_REASON_SCHEMA_MISMATCH, spoil_deflate);
+    begin_idle(FOUR_OF_FIVE, 5);
+}
+
+static void a_part_out_of_place_ends_the_connection(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_make_result(device);
+    fed_announce(device);
+    fed_settle(&fed);
+    device->offset = 24;
+    fed_send_part(device);
+    fed_settle(&fed);
+    assert_int_equal(device->farewell, FEDGE_REASON_BAD_STATE);
+    assert_null(device->conn);
+    fed_join(&fed, 0); /* its task is still its own */
+    set_idle(4, false);
+    for (uint32_t i = 1; i < 4; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    finish();
+    assert_int_equal(fed.summaries[0].reported, 4);
+}
+
+static void wild_metrics_do_no_harm(void **state)
+{
+    (void)state;
+    begin_idle("\"num-server-rounds\":1,\"min-train-nodes\":4,\"min-available-nodes\":4", 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        wake_up(&fed.devices[i]);
+        fed.devices[i].result.metrics[0].value = 1e308;
+        snprintf(fed.devices[i].result.metrics[1].name, FEDGE_MAX_NAME, "clamped");
+        fed.devices[i].result.metrics[1].value = 1e308;
+        fed.devices[i].result.num_examples = ((uint64_t)1 << 53) - 1;
+    }
+    finish();
+    assert_int_equal(fed.summaries[0].clamped, 4 * FED_ELEMENTS);
+}
+
+/* ---- devices that come, go and decline --------------------------------------------------------
+ */
+
+static void an_upload_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_make_result(device);
+    fed_announce(device);
+    fed_settle(&fed);
+    fed_send_part(device);
+    fed_leave(&fed, 0);
+    fed_settle(&fed);
+    fed_join(&fed, 0);
+    fed_settle(&fed);
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_int_equal(device->resumed_at, FED_PART_SIZE);
+    device->result.crc32 ^= 1; /* another result: from the start */
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_int_equal(device->resumed_at, 0);
+    device->result.crc32 ^= 1;
+    device->announced = false;
+    wake_up(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 1);
+}
+
+static void a_declined_task_goes_to_another(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *device = asked_device(5);
+    fed_device *other = free_device(5);
+    fed_decline(device, true);
+    fed_settle(&fed);
+    assert_int_equal(other->num_tasks, 1);
+    for (uint32_t i = 0; i < 5; i++) {
+        if (&fed.devices[i] != device) {
+            wake_up(&fed.devices[i]);
+        }
+    }
+    finish();
+    assert_int_equal(fed.summaries[0].reported, 4);
+}
+
+static void who_declines_the_plan_gives_its_task_back(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *other = free_device(5);
+    fed_decline(asked_device(5), false);
+    fed_settle(&fed);
+    assert_int_equal(other->num_tasks, 1);
+}
+
+/* The plan is declined at once, while the round's journal is still being made. */
+static void a_plan_is_declined_while_the_round_opens(void **state)
+{
+    (void)state;
+    fed_init(&fed, "engine-test", FOUR_OF_FIVE);
+    fed_open(&fed);
+    set_idle(FED_DEVICES, true);
+    fed_join_all(&fed, 5);
+    assert_memory_equal(fed_status(&fed).state, "opening", 7);
+    fed_decline(&fed.devices[0], false);
+    fed_decline(&fed.devices[1], false);
+    fed_settle(&fed);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(fed.devices[i].num_tasks, i < 2 ? 0 : 1);
+    }
+    for (uint32_t i = 2; i < 5; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    fed_settle(&fed);
+    assert_int_equal(fed_status(&fed).updates_accepted, 3);
+}
+
+static void a_revoked_device_gives_its_task_back(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *other = free_device(5);
+    fedge_conn_close(asked_device(5)->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0, "gone");
+    fed_settle(&fed);
+    assert_int_equal(other->num_tasks, 1);
+}
+
+static void the_newer_connection_of_a_device_stays(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_device *older = &fed.devices[5]; /* takes over the first connection's end */
+    fedge_conn *first = device->conn;
+    device->conn = NULL;
+    fed_join(&fed, 0);
+    assert_int_equal(fed_status(&fed).connected, 4);
+    older->conn = first;
+    fed_settle(&fed);
+    assert_int_equal(older->num_tasks + device->num_tasks, 2);
+    assert_null(older->conn);
+    assert_non_null(device->conn);
+    assert_int_equal(fed_status(&fed).connected, 4);
+    assert_int_equal(device->num_tasks, 2); /* the same again */
+}
+
+static void the_deadline_closes_with_enough_reports(void **state)
+{
+    (void)state;
+    begin_idle("\"num-server-rounds\":1,\"min-train-nodes\":4,\"min-available-nodes\":4,"
+               "\"round-deadline-s\":10,\"min-report-fraction\":0.5",
+               4);
+    wake_up(&fed.devices[0]);
+    fed_settle(&fed);
+    fed.now_ms += 10001;
+    fed_settle(&fed); /* one of four: the round is tried again */
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+    assert_int_equal(fed.devices[1].num_cancels, 1);
+    assert_int_equal(fed.devices[0].num_tasks, 2);
+    fed_make_result(&fed.devices[0]);
+    wake_up(&fed.devices[2]);
+    fed_settle(&fed);
+    fed.now_ms += 10001;
+    finish();
+    assert_int_equal(fed.summaries[0].reported, 2);
+    assert_int_equal(fed.summaries[0].attempt, 1);
+}
+
+/* Memory must not grow with the rounds that a slow reader has slept through. */
+static void a_download_ends_with_its_model(void **state)
+{
+    (void)state;
+    begin_idle("\"num-server-rounds\":2,\"fraction-train\":0.8,\"min-train-nodes\":2,"
+               "\"min-available-nodes\":5",
+               5);
+    fed_device *reader = free_device(5);
+    fed_fetch(reader, asked_device(5)->task.model, 0);
+    fedge_conn *conn = reader->conn;
+    reader->conn = NULL; /* reads nothing */
+    for (uint32_t i = 0; i < 5; i++) {
+        if (&fed.devices[i] != reader) {
+            wake_up(&fed.devices[i]);
+        }
+    }
+    while (fed_status(&fed).rounds_closed == 0) {
+        fed_step(&fed);
+    }
+    set_idle(5, true);
+    reader->conn = conn;
+    fed_settle(&fed);
+    assert_int_equal(reader->fetched, 0);
+    assert_int_equal(reader->farewell, FEDGE_REASON_STALE_TASK);
+    assert_non_null(reader->conn);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(the_model_depends_on_the_updates_alone, tear_down),
+        cmocka_unit_test_teardown(a_device_fetches_the_model_and_the_plan, tear_down),
+        cmocka_unit_test_teardown(a_finished_run_stays_finished, tear_down),
+        cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
+        cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
+        cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),
+        cmocka_unit_test_teardown(a_drain_does_not_wait_for_room, tear_down),
+        cmocka_unit_test_teardown(a_result_counts_once, tear_down),
+        cmocka_unit_test_teardown(a_stale_or_foreign_result_is_refused, tear_down),
+        cmocka_unit_test_teardown(a_restored_backup_refuses_what_was_before, tear_down),
+        cmocka_unit_test_teardown(a_damaged_result_is_asked_for_again_then_given_away, tear_down),
+        cmocka_unit_test_teardown(a_damaged_result_that_comes_whole_counts, tear_down),
+        cmocka_unit_test_teardown(worthless_results_are_refused, tear_down),
+        cmocka_unit_test_teardown(a_part_out_of_place_ends_the_connection, tear_down),
+        cmocka_unit_test_teardown(wild_metrics_do_no_harm, tear_down),
+        cmocka_unit_test_teardown(an_upload_goes_on_where_it_stopped, tear_down),
+        cmocka_unit_test_teardown(a_declined_task_goes_to_another, tear_down),
+        cmocka_unit_test_teardown(who_declines_the_plan_gives_its_task_back, tear_down),
+        cmocka_unit_test_teardown(a_plan_is_declined_while_the_round_opens, tear_down),
+        cmocka_unit_test_teardown(a_revoked_device_gives_its_task_back, tear_down),
+        cmocka_unit_test_teardown(the_newer_connection_of_a_device_stays, tear_down),
+        cmocka_unit_test_teardown(the_deadline_closes_with_enough_reports, tear_down),
+        cmocka_unit_test_teardown(a_download_ends_with_its_model, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

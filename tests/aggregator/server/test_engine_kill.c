@@ -1,0 +1,184 @@
+/* The engine under kill -9: a child process runs the federation and is killed at one of its events,
+ * another one goes on from what is on the disk and in the devices. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, fork */
+
+#include "tests/edge/core/cmocka_all.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/aggregator/server/federation.h"
+
+#define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
+#define ROUNDS_WITH_EVALUATION ROUNDS ",\"min-evaluate-nodes\":4,\"fraction-evaluate\":1.0"
+
+enum { NUM_DEVICES = 4, MAX_LIVES = 200 };
+
+/* Shared with the children. */
+typedef struct arena {
+    federation fed;
+    char hash[FEDGE_HASH_TEXT]; /* of the model, once the run is complete */
+    uint32_t rounds_closed;
+} arena;
+
+static arena *shared;
+
+/* The child: from the state directory to the end of the run, or to its death. */
+static void live(void)
+{
+    federation *fed = &shared->fed;
+    fedge_error failure;
+    fed_revive(fed);
+    fed_open(fed);
+    fed_join_all(fed, NUM_DEVICES);
+    fed_finish(fed, &failure);
+    if (failure.status != FEDGE_OK) {
+        fprintf(stderr, "the run failed: %s\n", failure.message);
+        abort();
+    }
+    fedge_engine_status status = fed_status(fed);
+    shared->rounds_closed = status.rounds_closed;
+    memcpy(shared->hash, status.model_hash, sizeof(shared->hash));
+    _exit(0);
+}
+
+/* One life, which ends at event [die_at] (0: never). True when the run is complete. */
+static bool run_once(uint64_t die_at, uint32_t num_workers)
+{
+    federation *fed = &shared->fed;
+    fed->die_at = die_at;
+    fed->num_workers = num_workers;
+    fed->num_summaries = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        live();
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status)) {
+        assert_int_equal(WTERMSIG(status), SIGKILL);
+        return false;
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return true;
+}
+
+static void begin(const char *rounds)
+{
+    fed_init(&shared->fed, "kill-test", rounds);
+    fedge_job_free(shared->fed.job); /* each child has its own */
+    shared->fed.job = NULL;
+    memset(shared->hash, 0, sizeof(shared->hash));
+}
+
+static void end(void)
+{
+    for (uint32_t i = 0; i < NUM_DEVICES; i++) {
+        shared->fed.devices[i].conn = NULL;
+    }
+    shared->fed.engine = NULL;
+    shared->fed.job = NULL;
+    fed_fini(&shared->fed);
+}
+
+static void assert_same_run(const char *hash, uint64_t die_at)
+{
+    if (strcmp(shared->hash, hash) != 0 || shared->rounds_closed != 3) {
+        fail_msg("killed at event %llu: %u rounds, model %s instead of %s",
+                 (unsigned long long)die_at, shared->rounds_closed, shared->hash, hash);
+    }
+    for (uint32_t i = 0; i < NUM_DEVICES; i++) {
+        if (shared->fed.devices[i].num_asked_again > 0) {
+            fail_msg("killed at event %llu: device %u was asked again for what was acknowledged",
+                     (unsigned long long)die_at, i);
+        }
+    }
+}
+
+/* Killed once, at every event of the undisturbed run. */
+static void kill_everywhere(const char *rounds)
+{
+    char hash[FEDGE_HASH_TEXT];
+    begin(rounds);
+    assert_true(run_once(0, 2));
+    uint64_t num_events = shared->fed.events;
+    memcpy(hash, shared->hash, sizeof(hash));
+    end();
+    for (uint64_t die_at = 1; die_at <= num_events; die_at++) {
+        begin(rounds);
+        shared->fed.turn = (uint32_t)die_at;
+        if (!run_once(die_at, 1 + (uint32_t)die_at % 3)) {
+            assert_true(run_once(0, 1 + (uint32_t)die_at % 4));
+        }
+        assert_same_run(hash, die_at);
+        end();
+    }
+}
+
+static void a_kill_at_any_event_changes_nothing(void **state)
+{
+    (void)state;
+    kill_everywhere(ROUNDS);
+}
+
+/* An evaluation that is cut off is not repeated; the model does not depend on it. */
+static void a_kill_during_evaluation_changes_nothing(void **state)
+{
+    (void)state;
+    char hash[FEDGE_HASH_TEXT];
+    begin(ROUNDS_WITH_EVALUATION);
+    assert_true(run_once(0, 2));
+    uint64_t num_events = shared->fed.events;
+    memcpy(hash, shared->hash, sizeof(hash));
+    end();
+    for (uint64_t die_at = 5; die_at <= num_events; die_at += 11) {
+        begin(ROUNDS_WITH_EVALUATION);
+        if (!run_once(die_at, 2)) {
+            assert_true(run_once(0, 3));
+        }
+        assert_same_run(hash, die_at);
+        end();
+    }
+}
+
+static void many_kills_change_nothing(void **state)
+{
+    (void)state;
+    char hash[FEDGE_HASH_TEXT];
+    begin(ROUNDS);
+    assert_true(run_once(0, 2));
+    memcpy(hash, shared->hash, sizeof(hash));
+    end();
+    for (uint64_t every = 35; every <= 59; every += 12) {
+        begin(ROUNDS);
+        uint32_t lives = 1;
+        while (!run_once(shared->fed.events + every, 1 + lives % 3)) {
+            shared->fed.turn++;
+            assert_true(++lives < MAX_LIVES);
+        }
+        assert_true(lives > 1);
+        assert_same_run(hash, every);
+        end();
+    }
+}
+
+int main(void)
+{
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kill_at_any_event_changes_nothing),
+        cmocka_unit_test(a_kill_during_evaluation_changes_nothing),
+        cmocka_unit_test(many_kills_change_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,247 @@
+"""The transport from outside: test_transport.py PATH_OF_FEDGE_KEYS PATH_OF_TRANSPORT_SERVER
+
+TLS and websockets are spoken by hand here, so that nothing is shared with the server's own code.
+"""
+
+import base64
+import json
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+PATIENCE_S = 120  # nothing is asserted to be quick: what takes longer hangs
+HELLO, WELCOME, REFUSE, PART, ACK, BYE = 1, 2, 4, 10, 11, 13
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+MAX_CONNECTIONS = 8  # as transport_server.c has it
+KEYS = os.path.abspath(sys.argv[1])
+SERVER = os.path.abspath(sys.argv[2])
+
+
+def message(kind, meta, payload=b""):
+    text = json.dumps(meta).encode()
+    head = struct.pack("<4sBBHII", b"FEDG", 1, kind, 0, len(text), len(payload))
+    crc = zlib.crc32(head + text + payload)
+    return head + struct.pack("<II", crc, 0) + text + payload
+
+
+def websocket_frame(data, opcode=BINARY):
+    size = len(data)
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 65536:
+        length = b"\xfe" + struct.pack(">H", size)
+    else:
+        length = b"\xff" + struct.pack(">Q", size)
+    return bytes([0x80 | opcode]) + length + bytes(4) + data  # a mask of zeros changes nothing
+
+
+class Peer:
+    """A client with the identity in [folder], or without one."""
+
+    def __init__(self, port, folder):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        trust = os.path.join(FOLDER, "keys", "trust")
+        for name in os.listdir(trust):
+            context.load_verify_locations(os.path.join(trust, name))
+        context.load_cert_chain(os.path.join(folder, "chain.pem"), os.path.join(folder, "key.pem"))
+        self.socket = context.wrap_socket(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+        self.buffer = b""
+
+    def close(self):
+        self.socket.close()
+
+    def until_end(self):
+        try:
+            while chunk := self.socket.recv(65536):
+                self.buffer += chunk
+        except (ssl.SSLError, OSError):
+            pass
+        return self.buffer
+
+    def take(self, size):
+        while len(self.buffer) < size:
+            chunk = self.socket.recv(65536)
+            if not chunk:
+                raise EOFError
+            self.buffer += chunk
+        data, self.buffer = self.buffer[:size], self.buffer[size:]
+        return data
+
+    def request(self, *headers):
+        lines = ["GET / HTTP/1.1", "Host: localhost", *headers, "", ""]
+        self.socket.sendall("\r\n".join(lines).encode())
+
+    def upgrade(self, protocol="fedge.v1"):
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.request("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+                     f"Sec-WebSocket-Key: {key}",
+                     *([f"Sec-WebSocket-Protocol: {protocol}"] if protocol else []))
+
+    def join(self):
+        self.upgrade()
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.take(1)
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        self.send(HELLO, {"protocol-min": 1, "protocol-max": 1, "release": "t", "arch": "t", "ram": 1})
+        assert self.receive()[0] == WELCOME
+        return self
+
+    def send(self, kind, meta, payload=b""):
+        self.socket.sendall(websocket_frame(message(kind, meta, payload)))
+
+    def frame(self):
+        first, second = self.take(2)
+        size = second & 127
+        if size == 126:
+            size = struct.unpack(">H", self.take(2))[0]
+        elif size == 127:
+            size = struct.unpack(">Q", self.take(8))[0]
+        return first & 15, self.take(size)
+
+    def receive(self):
+        while True:
+            opcode, data = self.frame()
+            if opcode == PING:
+                self.socket.sendall(websocket_frame(data, PONG))
+            elif opcode == CLOSE:
+                raise EOFError
+            else:
+                size = struct.unpack("<I", data[8:12])[0]
+                return data[5], json.loads(data[24:24 + size])
+
+
+class Transport(unittest.TestCase):
+    def setUp(self):
+        self.log = open(os.path.join(FOLDER, "log"), "w+b")
+        self.server = subprocess.Popen([SERVER, os.path.join(FOLDER, "keys")], stdout=subprocess.PIPE,
+                                       stderr=self.log)
+        self.port = int(self.server.stdout.readline())
+        self.peers = []
+
+    def tearDown(self):
+        for peer in self.peers:
+            peer.close()
+        if self.server.poll() is None:
+            self.server.send_signal(signal.SIGTERM)
+        code = self.server.wait(PATIENCE_S)
+        self.server.stdout.close()
+        text = self.logged()
+        self.log.close()
+        self.assertEqual(code, 0, text)
+
+    def logged(self):
+        with open(self.log.name, encoding="utf-8") as file:
+            return file.read()
+
+    def peer(self, name="clients/0000"):
+        self.peers.append(Peer(self.port, os.path.join(FOLDER, "keys", name)))
+        return self.peers[-1]
+
+    def test_reading_stops_and_goes_on(self):
+        peer = self.peer().join()
+        pattern = bytes(i % 251 for i in range(251 * 300))
+        offset = 0
+        for i in range(120):
+            size = 1234 if i % 5 == 0 else 65536
+            start = offset % 251
+            peer.send(PART, {"task-id": 2 if i == 119 else 1, "offset": offset},
+                      pattern[start:start + size])
+            offset += size
+        self.assertEqual(peer.receive(), (ACK, {"task-id": 0, "duplicate": False}))
+
+    def test_who_answers_pings_stays_and_who_does_not_is_dropped(self):
+        answers, silent = self.peer("clients/0000").join(), self.peer("clients/0001").join()
+        pings = 0
+        with self.assertRaises(EOFError):
+            while True:
+                if silent.frame()[0] == PING:
+                    pings += 1
+                    opcode, data = answers.frame()
+                    self.assertEqual(opcode, PING)
+                    answers.socket.sendall(websocket_frame(data, PONG))
+        self.assertGreater(pings, 1)
+        answers.send(PART, {"task-id": 2, "offset": 0}, b"\0")
+        self.assertEqual(answers.receive()[0], ACK)
+        self.assertIn("client-silent", self.logged())
+
+    def test_text_is_refused_and_told(self):
+        peer = self.peer().join()
+        peer.socket.sendall(websocket_frame(b"hello", TEXT))
+        kind, meta = peer.receive()
+        self.assertEqual((kind, meta["reason"]), (REFUSE, "bad-frame"))
+        with self.assertRaises(EOFError):
+            peer.receive()
+
+    def test_no_message_before_the_upgrade(self):
+        for protocol, status in ((None, b"HTTP/1.1 400 "), ("other.v1", b"")):
+            peer = self.peer()
+            peer.upgrade(protocol)
+            answer = peer.until_end()
+            self.assertEqual(answer[:len(status) or None], status)
+        peer = self.peer()
+        peer.request()
+        self.assertTrue(peer.until_end().startswith(b"HTTP/1.1 404 "))
+        peer = self.peer("operator")
+        peer.upgrade()
+        self.assertTrue(peer.until_end().startswith(b"HTTP/1.1 403 "))
+        self.assertNotIn("client-connected", self.logged())
+
+    def test_too_many_connections_are_refused(self):
+        first = self.peer().join()
+        others = [socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+                  for _ in range(MAX_CONNECTIONS - 1)]
+        extra = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+        self.assertEqual(extra.recv(1), b"")
+        extra.close()
+        self.assertIn("8 connections are open, the limit (--max-connections)", self.logged())
+        for other in others:
+            other.close()
+        first.send(PART, {"task-id": 2, "offset": 0}, b"\0")
+        self.assertEqual(first.receive()[0], ACK)
+        # Once the server has seen the others go there is room again.
+        for _ in range(1000):
+            try:
+                self.peer("clients/0001").join()
+                return
+            except (OSError, EOFError):
+                pass
+        self.fail("no room after all others have gone")
+
+    def test_sigterm_tells_the_clients(self):
+        peer = self.peer().join()
+        self.server.send_signal(signal.SIGTERM)
+        kind, meta = peer.receive()
+        self.assertEqual((kind, meta["reason"], meta["class"]), (BYE, "shutting-down", "later"))
+
+    def test_a_broken_registry_leaves_everything_as_it_was(self):
+        path = os.path.join(FOLDER, "keys", "registry", "registry.json")
+        with open(path, "rb") as file:
+            good = file.read()
+        peer = self.peer().join()
+        try:
+            with open(path, "wb") as file:
+                file.write(good[:len(good) // 2])
+            self.server.send_signal(signal.SIGHUP)
+            while "reload-failed" not in self.logged():
+                peer.send(PART, {"task-id": 2, "offset": 0}, b"\0")
+                self.assertEqual(peer.receive()[0], ACK)
+        finally:
+            with open(path, "wb") as file:
+                file.write(good)
+        self.peer("clients/0001").join()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="fedge-transport-") as FOLDER:
+        subprocess.run([KEYS, "demo", "--out", os.path.join(FOLDER, "keys"), "--clients", "2"],
+                       check=True, stdout=subprocess.DEVNULL)
+        unittest.main(argv=sys.argv[:1], verbosity=2)

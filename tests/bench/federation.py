@@ -1,0 +1,320 @@
+"""The measuring half of federation.sh. Programs, jobs and the light client come from tests/net."""
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
+
+import harness  # noqa: E402 (the path is set above)
+import peer  # noqa: E402
+
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+PARTS = ("train", "encode", "upload", "validate", "journal", "sum", "step", "evaluate")
+
+# McMahan et al. 2017: two 5x5 convolutions with 32 and 64 channels, 512 units; 1,663,370 parameters.
+MCMAHAN_CNN = [
+    {"type": "Conv2d", "in_channels": 1, "out_channels": 32, "kernel_size": 5, "padding": 2},
+    {"type": "ReLU"}, {"type": "MaxPool2d", "kernel_size": 2},
+    {"type": "Conv2d", "in_channels": 32, "out_channels": 64, "kernel_size": 5, "padding": 2},
+    {"type": "ReLU"}, {"type": "MaxPool2d", "kernel_size": 2}, {"type": "Flatten"},
+    {"type": "Linear", "in_features": 3136, "out_features": 512}, {"type": "ReLU"},
+    {"type": "Linear", "in_features": 512, "out_features": 10}]
+MCMAHAN_CNN_PARAMETERS = 1663370
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Output:
+    def __init__(self, as_json):
+        self.as_json = as_json
+        if not as_json:
+            print(f"{'bench':12} {'case':46} {'value':>13} {'unit':14} {'peer':>13} {'ratio':>7}")
+
+    def row(self, bench, case, value, unit, peer_name=None, peer_value=None, ratio=None):
+        """[ratio] over 1: fedge is better."""
+        if self.as_json:
+            print(json.dumps({"bench": bench, "case": case, "value": value, "unit": unit,
+                              "peer": peer_name, "peer_value": peer_value, "ratio": ratio}))
+        else:
+            other = f"{peer_value:>13,.4g} {ratio:>7.2f}" if peer_value else ""
+            number = f"{value:>13,}" if isinstance(value, int) else f"{value:>13,.4g}"
+            print(f"{bench:12} {case:46} {number} {unit:14} {other}")
+        sys.stdout.flush()
+
+
+# --- what the kernel knows of a process ---------------------------------------------------------------
+
+
+def status_bytes(pid, *keys):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return [int(lines[key].split()[0]) * 1024 for key in keys]
+
+
+def pss_bytes(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+
+
+def thread_seconds(pid):
+    """CPU seconds of each thread, the first thread's first."""
+    seconds = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+            seconds[int(thread)] = int(file.read().split()[0]) / 1e9
+    return [seconds[thread] for thread in sorted(seconds)]
+
+
+# --- federations ---------------------------------------------------------------------------------------
+
+
+class Images(harness.Federation):
+    """A federation whose job learns 28 x 28 images: random ones, a few, as only costs count here."""
+
+    def __init__(self, clients, codec, deflate, keys, available=None):
+        super().__init__(keys, clients)
+        draw = random.Random(1)
+        count = 4 * clients
+        harness.write_npy(self.path("train-values.npy"), "|u1", (count, 1, 28, 28),
+                          draw.randbytes(784 * count))
+        harness.write_npy(self.path("train-labels.npy"), "|u1", (count,),
+                          bytes(i % 10 for i in range(count)))
+        job = harness.make_job(
+            data={"name": "points", "shape": [1, 28, 28], "dtype": "u8", "labels": 10},
+            model={"input-shape": [1, 28, 28], "layers": MCMAHAN_CNN},
+            training={"local-steps": 1, "batch-size": 1, "learning-rate": 0.01},
+            update={"codec": codec, "deflate": deflate},
+            rounds={"num-server-rounds": 100000, "min-train-nodes": clients,
+                    "min-available-nodes": available or clients})
+        del job["test-set"]
+        self.write("job.json", job)
+
+    def after_round(self, number):
+        """Waits for the round's end, then says what the aggregator has spent so far."""
+        self.aggregator.wait_event("round-closed", round=number, timeout_s=600)
+        return (self.metric("fedge_bytes_received_total"), self.metric("fedge_bytes_sent_total"),
+                thread_seconds(self.aggregator.pid))
+
+
+def timestamp(event):
+    text = event["time"].rstrip("Z")
+    seconds, millis = text.split(".")
+    return time.mktime(time.strptime(seconds, "%Y-%m-%dT%H:%M:%S")) + int(millis) / 1000
+
+
+def quickstart_job(rounds, clients):
+    with open(os.path.join(ROOT, "examples", "quickstart", "job.json"), encoding="utf-8") as file:
+        job = json.load(file)
+    job["rounds"].update({"num-server-rounds": rounds, "min-available-nodes": clients,
+                          "min-train-nodes": clients})
+    return job
+
+
+def quickstart(rounds, clients, available=None):
+    federation = harness.Federation(harness.shared_keys(8), clients)
+    federation.write("job.json", quickstart_job(rounds, available or clients))
+    with open(os.path.join(ROOT, "examples", "quickstart", "client.json"), encoding="utf-8") as file:
+        federation.write("site.json", json.load(file))
+    return federation
+
+
+# --- rows ----------------------------------------------------------------------------------------------
+
+
+def bench_round(out, quick):
+    """The quickstart's rounds. The parts do not add up to the whole: clients train side by side,
+    workers work while uploads arrive."""
+    rounds, clients = (3, 8) if quick else (10, 8)
+    note(f"round: the quickstart's job, {clients} clients, {rounds} rounds")
+    federation = quickstart(rounds, clients)
+    aggregator = federation.start_aggregator()
+    client = federation.start_clients()[0]
+    aggregator.wait_event("round-closed", round=rounds - 1, timeout_s=600)
+    peak = status_bytes(client.pid, "VmHWM")[0]
+    result = federation.complete(timeout_s=600)
+    lines = federation.lines()
+    opened = [timestamp(event) for event in aggregator.events("round-opened")]
+    closed = aggregator.events("round-closed")
+    # In the first round clients load their data.
+    full = [after - before for before, after in zip(opened[1:], opened[2:])]
+    case = f"quickstart, {clients} clients: "
+
+    def median_row(name, values):
+        out.row("round", case + name, round(statistics.median(values), 5), "s")
+
+    median_row("round, from opening to the next's", full)
+    median_row("round, from opening to the last report", [line["seconds"] for line in lines[1:]])
+    for part in PARTS:
+        median_row(part, [line[f"seconds_{part}"] for line in lines])
+    median_row("checkpoint", [event["seconds-checkpoint"] for event in closed])
+    out.row("round", case + f"accuracy after {rounds} rounds", round(result["accuracy"], 4), "share")
+    out.row("round", case + "bytes up a round",
+            int(statistics.median(line["bytes_up"] for line in lines)), "bytes")
+    out.row("round", case + "bytes down a round",
+            int(statistics.median(line["bytes_down"] for line in lines)), "bytes")
+    out.row("round", case + "a client's peak memory, data included", peak, "bytes")
+    federation.stop()
+
+
+def bench_cpu(out, quick):
+    """What receiving costs, from the end of the first round to that of the last."""
+    rounds, clients = (6, 4) if quick else (31, 8)
+    for codec, deflate in (("none", False), ("int8", False), ("int8", True)):
+        name = codec + (" + deflate" if deflate else "")
+        note(f"cpu: {name}, {MCMAHAN_CNN_PARAMETERS:,} parameters, {clients} clients, {rounds} rounds")
+        federation = Images(clients, codec, deflate, harness.shared_keys(8))
+        federation.start_aggregator()
+        federation.start_clients()
+        first, last = federation.after_round(1), federation.after_round(rounds)
+        federation.stop()
+        up, down = last[0] - first[0], last[1] - first[1]
+        threads = [after - before for before, after in zip(first[2], last[2])]
+        # main's first thread is the service; then come the ingest workers, then the closer.
+        service, workers, closer = threads[0], sum(threads[1:-1]), threads[-1]
+        case = f"McMahan CNN, {name}: "
+        gigabytes = up / 1e9
+        out.row("cpu", case + "all", round(sum(threads) / gigabytes, 3), "CPU s/GB in")
+        out.row("cpu", case + "connections, both ways", round(service / ((up + down) / 1e9), 3),
+                "CPU s/GB")
+        out.row("cpu", case + "validate, journal, sum", round(workers / gigabytes, 3), "CPU s/GB in")
+        out.row("cpu", case + "the same, each update", round(
+            workers * 1e3 / (clients * (rounds - 1)), 3), "CPU ms")
+        out.row("cpu", case + "step, model, checkpoint", round(closer / (rounds - 1), 4), "CPU s/round")
+        out.row("cpu", case + "bytes in for each byte out", round(up / down, 3), "ratio")
+
+
+def importing_python(python):
+    """Resident memory of a Python that has what a federated client needs, at the least."""
+    code = ("import sys, ssl, asyncio, numpy, torch\n"
+            "print('ready', flush=True)\nsys.stdin.read()")
+    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        if process.stdout.readline() != "ready\n":
+            return None
+        resident = status_bytes(process.pid, "VmRSS")[0]
+        process.stdin.close()
+    return resident
+
+
+def idle_client(out, case, federation, against):
+    federation.start_aggregator()
+    client = federation.start_client(0, num_partitions=8)
+    harness.wait_until("the client", lambda: federation.metric("fedge_clients") == 1)
+    time.sleep(2)  # the plan is loaded and memory taken for it; data comes with the first task
+    resident, data = status_bytes(client.pid, "VmRSS", "RssAnon")
+    out.row("client", f"idle, {case}: resident", resident, "bytes",
+            "python with torch imported" if against else None, against,
+            round(against / resident, 2) if against else None)
+    out.row("client", f"idle, {case}: proportional (PSS)", pss_bytes(client.pid), "bytes")
+    out.row("client", f"idle, {case}: resident, its own", data, "bytes")
+    federation.stop()
+
+
+def bench_client(out, _quick, python):
+    note("client: size stripped, memory while it waits for a round")
+    program = os.path.join(harness.BIN, "fedge-client")
+    stripped = os.path.join(harness.make_folder(), "fedge-client")
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    out.row("client", "program, stripped", os.path.getsize(stripped), "bytes")
+    against = importing_python(python) if python else None
+    keys = harness.shared_keys(8)
+    small = harness.Federation(keys, 8)
+    idle_client(out, "small MLP (276 parameters)", small, against)
+    idle_client(out, "quickstart's CNN (56,714 parameters)", quickstart(1, 8), against)
+    idle_client(out, "McMahan CNN (1,663,370 parameters)", Images(8, "none", False, keys), against)
+
+
+def bench_memory(out, quick):
+    """The aggregator's memory must follow the model and the connections, not the updates."""
+    rounds = 2 if quick else 5
+    update = 4 * MCMAHAN_CNN_PARAMETERS
+    peaks = {}
+    for clients in (8, 16 if quick else 64):
+        note(f"memory: {clients} clients, updates of {update:,} bytes, {rounds} rounds")
+        federation = Images(clients, "none", False, harness.make_keys(
+            os.path.join(harness.make_folder(), "keys"), clients))
+        federation.start_aggregator("--workers", "2")
+        before = status_bytes(federation.aggregator.pid, "VmRSS")[0]
+        federation.start_clients()
+        federation.after_round(rounds)
+        peak, now = status_bytes(federation.aggregator.pid, "VmHWM", "VmRSS")
+        federation.stop()
+        peaks[clients] = peak
+        case = f"McMahan CNN, none, {clients} clients: "
+        out.row("memory", case + "before the first client", before, "bytes")
+        out.row("memory", case + "peak (VmHWM)", peak, "bytes")
+        out.row("memory", case + "after a round (VmRSS)", now, "bytes")
+    few, many = sorted(peaks)
+    more = (peaks[many] - peaks[few]) / (many - few)
+    out.row("memory", f"peak, for each client from {few} to {many}", int(more), "bytes",
+            "one update of that model", update, round(update / more, 1) if more > 0 else None)
+
+
+def bench_connections(out, quick):
+    """Handshakes one after another by one Python client; then all of them idle."""
+    count = 100 if quick else 500
+    note(f"connections: {count} devices, one idle connection each")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), count)
+    federation = harness.Federation(keys, 3, rounds__min_available_nodes=count + 1)
+    federation.start_aggregator()
+    pid = federation.aggregator.pid
+    with peer.Peer(federation, 0) as first:  # what is taken once, by the first connection
+        first.hello()
+    harness.wait_until("its end", lambda: federation.metric("fedge_connections") == 0)
+    memory, spent = status_bytes(pid, "VmRSS")[0], sum(thread_seconds(pid))
+    peers, times = [], []
+    for index in range(count):
+        start = time.monotonic()
+        peers.append(peer.Peer(federation, index))
+        times.append(time.monotonic() - start)
+        peers[-1].hello()
+    harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
+    cost = (sum(thread_seconds(pid)) - spent) / count
+    each = (status_bytes(pid, "VmRSS")[0] - memory) / count
+    idle = sum(thread_seconds(pid))
+    seconds = 2 if quick else 10
+    time.sleep(seconds)
+    idle = (sum(thread_seconds(pid)) - idle) / seconds
+    out.row("connections", "TLS, upgrade and HELLO: aggregator's CPU", round(cost * 1e3, 3), "ms")
+    out.row("connections", "so many a second on one core", round(1 / cost, 1), "1/s")
+    out.row("connections", "TLS and upgrade, Python client, median", round(
+        statistics.median(times) * 1e3, 2), "ms")
+    out.row("connections", f"idle, {count} of them: resident, each", int(each), "bytes")
+    out.row("connections", f"idle, {count} of them: CPU of a core", round(idle, 5), "share")
+    for one in peers:
+        one.close()
+    federation.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", default="")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("rows", nargs="*")
+    args = parser.parse_args()
+    benches = {"round": bench_round, "cpu": bench_cpu,
+               "client": lambda out, quick: bench_client(out, quick, args.python),
+               "memory": bench_memory, "connections": bench_connections}
+    with open("/proc/loadavg", encoding="ascii") as file:
+        note(f"load average before: {file.read().split()[0]}, {os.cpu_count()} cores")
+    out = Output(args.json)
+    for name in args.rows or benches:
+        start = time.monotonic()
+        benches[name](out, args.quick)
+        note(f"{name}: {time.monotonic() - start:.1f} s")
+
+
+main()

@@ -1,0 +1,101 @@
+"""examples/quickstart.sh as a user runs it, with fewer clients and rounds."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+SCRIPT = os.path.join(SOURCE, "examples", "quickstart.sh")
+DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+
+
+def processes_with(text):
+    """Command lines of running processes that contain [text]."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                line = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and int(pid) != os.getpid():
+            found.append(line)
+    return found
+
+
+class Quickstart(unittest.TestCase):
+    def setUp(self):
+        if not os.path.exists(DATA):
+            self.skipTest("the package dataset-fashion-mnist is not installed")
+        self.folder = tempfile.TemporaryDirectory(prefix="fedge-quickstart-")
+        self.addCleanup(self.folder.cleanup)
+        self.out = os.path.join(self.folder.name, "out")
+        self.env = dict(os.environ, FEDGE_QUICKSTART_DIR=self.out)
+
+    def start(self, *options):
+        return subprocess.Popen(
+            ["bash", SCRIPT, *options], env=self.env, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run_to_end(self, *options):
+        process = self.start(*options)
+        stdout, stderr = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 0, stderr)
+        self.assertEqual(processes_with(self.folder.name), [])
+        return stdout.strip().splitlines()
+
+    def test_two_rounds_twice(self):
+        models = []
+        for _ in range(2):
+            lines = self.run_to_end("--clients", "3", "--rounds", "2")
+            result = json.loads(lines[-1])
+            self.assertEqual(
+                sorted(result), sorted(["rounds", "accuracy", "loss", "bytes_up", "bytes_down",
+                                        "seconds", "model_sha256"]))
+            self.assertEqual(result["rounds"], 2)
+            self.assertGreater(result["accuracy"], 0.5)
+            self.assertIn("1/2", lines[1])
+            self.assertIn("2/2", lines[2])
+            self.assertEqual(sorted(os.listdir(self.out)),
+                             ["model.safetensors", "rounds.jsonl", "rounds.svg"])
+            with open(os.path.join(self.out, "model.safetensors"), "rb") as file:
+                self.assertEqual(hashlib.sha256(file.read()).hexdigest(), result["model_sha256"])
+            with open(os.path.join(self.out, "rounds.jsonl")) as file:
+                self.assertEqual([json.loads(line)["round"] for line in file], [1, 2])
+            models.append(result["model_sha256"])
+        self.assertEqual(models[0], models[1])
+
+    def test_interrupt_stops_everything(self):
+        process = self.start("--clients", "3", "--rounds", "1000", "--keep")
+        log = os.path.join(self.out, "work", "logs", "aggregator.log")
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if os.path.exists(log):
+                with open(log) as file:
+                    if "round-opened" in file.read():
+                        break
+            time.sleep(0.1)
+        else:
+            self.fail("no round began")
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(processes_with(self.folder.name), [])
+        self.assertTrue(os.path.exists(log), "--keep keeps the logs")
+
+    def test_bad_options(self):
+        for options in (["--clients", "0"], ["--rounds", "x"], ["--job", "/nowhere.json"],
+                        ["--clients"], ["--unknown"]):
+            process = self.start(*options)
+            _, stderr = process.communicate(timeout=30)
+            self.assertNotEqual(process.returncode, 0, options)
+            self.assertTrue(stderr.strip(), options)
+
+
+if __name__ == "__main__":
+    unittest.main()

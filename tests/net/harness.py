@@ -1,0 +1,422 @@
+"""What the tests of the whole system share: programs started and ended, jobs, data, identities, logs.
+
+A test gets a folder of its own. Every program it starts is ended by its id, whatever happens: by the
+test's clean-up, by the end of this process, or by the kernel when this process is killed.
+"""
+
+import atexit
+import ctypes
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = os.environ.get("FEDGE_BIN_DIR", "")
+SANITIZED = bool(os.environ.get("FEDGE_SANITIZE"))
+# Nothing here asserts that something is quick: what takes longer than this hangs.
+PATIENCE_S = int(os.environ.get("FEDGE_NET_PATIENCE_S", "60")) * (5 if SANITIZED else 1)
+SKIPPED = 77
+FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+_programs = []
+_folders = []
+
+
+def _end_everything():
+    for program in _programs:
+        program.kill()
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+atexit.register(_end_everything)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def make_folder():
+    folder = tempfile.mkdtemp(prefix="fedge-net-")
+    _folders.append(folder)
+    return folder
+
+
+def wait_until(what, condition, timeout_s=PATIENCE_S):
+    """Returns the first true value of condition(); fails when none comes."""
+    end = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {timeout_s} s in vain for {what}")
+        time.sleep(0.02)
+
+
+def fault(call, number, what):
+    """The environment of a program to which faults.c happens."""
+    environment = {"LD_PRELOAD": FAULTS, "FEDGE_FAULT": f"{call}:{number}:{what}"}
+    if SANITIZED:
+        environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+    return environment
+
+
+class Program:
+    """A running program; its standard output and error are in files."""
+
+    def __init__(self, name, arguments, folder, environment=None, before=None, prefix=()):
+        self.name = name
+        self.log_path = os.path.join(folder, f"{name}.log")
+        self.out_path = os.path.join(folder, f"{name}.out")
+
+        def prepare():
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if before:
+                before()
+
+        command = [*prefix, os.path.join(BIN, arguments[0]), *map(str, arguments[1:])]
+        with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
+            self.log_start = log.tell()
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=folder,
+                env={**os.environ, **(environment or {})}, preexec_fn=prepare)
+        self.pid = self._process.pid
+        _programs.append(self)
+
+    def running(self):
+        return self._process.poll() is None
+
+    def send(self, number):
+        if self.running():
+            os.kill(self.pid, number)
+
+    def wait(self, timeout_s=PATIENCE_S):
+        """Its exit code; −N when signal N ended it."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} has not ended after {timeout_s} s:\n{self.tail()}") from None
+
+    def stop(self, timeout_s=PATIENCE_S):
+        self.send(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def kill(self):
+        if self.running():
+            os.kill(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def log(self):
+        """What this process has logged (not an earlier one of the same name)."""
+        with open(self.log_path, "rb") as file:
+            file.seek(self.log_start)
+            return file.read().decode("utf-8", "replace")
+
+    def out(self):
+        with open(self.out_path, encoding="utf-8") as file:
+            return file.read()
+
+    def crashed(self):
+        """Whether it ended by a signal of its own doing, or a sanitizer has found something."""
+        code = self._process.poll()
+        if code is not None and -code in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL,
+                                          signal.SIGFPE):
+            return True
+        log = self.log()
+        return any(mark in log for mark in ("Sanitizer:", "runtime error:", "Assertion `"))
+
+    def tail(self, lines=25):
+        return "\n".join(self.log().splitlines()[-lines:])
+
+    def events(self, name=None, **fields):
+        """Log events as dictionaries, those with this name and these fields."""
+        found = []
+        for line in self.log().splitlines():
+            if not line.startswith("{"):
+                continue
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the last line may be half written
+            if name in (None, event["event"]) and all(event.get(k) == v for k, v in fields.items()):
+                found.append(event)
+        return found
+
+    def wait_event(self, name, count=1, timeout_s=PATIENCE_S, **fields):
+        def look():
+            found = self.events(name, **fields)
+            if len(found) < count and not self.running():
+                raise AssertionError(f"{self.name} ended ({self._process.returncode}) without "
+                                     f"{name}:\n{self.tail()}")
+            return found if len(found) >= count else None
+        return wait_until(f"{count} × {name} in the log of {self.name}", look, timeout_s)[count - 1]
+
+
+def run(*arguments, code=0):
+    """Runs a program of fedge to its end, demands this exit code and returns its two outputs."""
+    done = subprocess.run([os.path.join(BIN, arguments[0]), *map(str, arguments[1:])], text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
+    if done.returncode != code:
+        raise AssertionError(f"{' '.join(map(str, arguments))}: exit code {done.returncode}, expected "
+                             f"{code}\n{done.stdout}{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def make_keys(folder, clients, **options):
+    words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+    run("fedge-keys", "demo", "--out", folder, "--clients", clients, *words)
+    return folder
+
+
+_shared_keys = {}
+
+
+def shared_keys(clients=8):
+    """Identities that no test changes, made once."""
+    if clients not in _shared_keys:
+        _shared_keys[clients] = make_keys(os.path.join(make_folder(), "keys"), clients)
+    return _shared_keys[clients]
+
+
+def write_npy(path, kind, shape, data):
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
+    text += " " * ((-(10 + len(text) + 1)) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + data)
+
+
+FEATURES, LABELS = 12, 4
+
+
+def write_examples(folder, name, count, seed):
+    """Labels and points around their label's centre: easy to learn, but not in one step."""
+    centres = [[random.Random(label * 100 + i).uniform(-1, 1) for i in range(FEATURES)]
+               for label in range(LABELS)]
+    draw = random.Random(seed)
+    labels = [draw.randrange(LABELS) for _ in range(count)]
+    values = [c + draw.gauss(0, 0.8) for label in labels for c in centres[label]]
+    write_npy(os.path.join(folder, f"{name}-values.npy"), "<f4", (count, FEATURES),
+              struct.pack(f"<{len(values)}f", *values))
+    write_npy(os.path.join(folder, f"{name}-labels.npy"), "|u1", (count,), bytes(labels))
+
+
+def make_job(**changes):
+    """A small job; a change is the value of a dotted key, rounds__num_server_rounds=5."""
+    hidden = changes.pop("hidden", 16)
+    job = {
+        "fedge-job": 1,
+        "name": "small",
+        "seed": 7,
+        "model": {
+            "input-shape": [FEATURES],
+            "layers": [
+                {"type": "Linear", "in_features": FEATURES, "out_features": hidden},
+                {"type": "ReLU"},
+                {"type": "Linear", "in_features": hidden, "out_features": LABELS},
+            ],
+            "loss": {"type": "CrossEntropyLoss"},
+        },
+        "data": {"name": "points", "shape": [FEATURES], "dtype": "f32", "labels": LABELS},
+        "training": {"local-epochs": 1, "batch-size": 16, "learning-rate": 0.05,
+                     "optimizer": {"type": "SGD", "momentum": 0.9}},
+        "rounds": {"num-server-rounds": 3, "min-train-nodes": 2, "min-available-nodes": 3,
+                   "round-deadline-s": 300},
+        "strategy": {"type": "FedAvg"},
+        "update": {"codec": "int8", "deflate": True},
+        "test-set": {"values": "test-values.npy", "labels": "test-labels.npy"},
+        "min-free-disk": 0,
+    }
+    for dotted, value in changes.items():
+        *path, last = [part.replace("_", "-") for part in dotted.split("__")]
+        place = job
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return job
+
+
+class Federation:
+    """One job with its data, identities and state in a folder; starts an aggregator and clients."""
+
+    def __init__(self, keys=None, clients=3, examples=600, site=None, **job):
+        self.folder = make_folder()
+        self.keys = keys or shared_keys()
+        self.clients = clients
+        self.state = os.path.join(self.folder, "state")
+        self.port = self.http_port = 0
+        self.aggregator = None
+        self.seen = []
+        job.setdefault("rounds__min_available_nodes", clients)
+        self.job_path = self.write("job.json", make_job(**job))
+        self.site_path = self.write("site.json", {"data": {"points": {
+            "values": "train-values.npy", "labels": "train-labels.npy",
+            "partition": "iid", "partition-seed": 1, **(site or {})}}})
+        write_examples(self.folder, "train", examples, 1)
+        write_examples(self.folder, "test", 200, 2)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def write(self, name, value):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+        return self.path(name)
+
+    def aggregator_arguments(self, *more, **instead):
+        values = {"job": self.job_path, "state": self.state, "identity": f"{self.keys}/server",
+                  "trust": f"{self.keys}/trust", "registry": f"{self.keys}/registry",
+                  "listen": f"127.0.0.1:{self.port}", "http": f"127.0.0.1:{self.http_port}",
+                  "port-file": self.path("ports"), "workers": 2, "result": self.path("result.json"),
+                  **{key.replace("_", "-"): value for key, value in instead.items()}}
+        return ["fedge-aggregator", *(word for key, value in values.items() if value is not None
+                                      for word in (f"--{key}", str(value))), "--log-json", *more]
+
+    def launch_aggregator(self, *more, environment=None, before=None, prefix=(), **instead):
+        """Starts it and does not wait until it listens."""
+        if os.path.exists(self.path("ports")):
+            os.unlink(self.path("ports"))
+        self.aggregator = Program("aggregator", self.aggregator_arguments(*more, **instead), self.folder,
+                                  environment, before, prefix)
+        self.seen.append(self.aggregator)
+        return self.aggregator
+
+    def start_aggregator(self, *more, **options):
+        """Starts it and waits until it listens. Later starts use the same ports."""
+        aggregator = self.launch_aggregator(*more, **options)
+
+        def ports():
+            if not aggregator.running():
+                raise AssertionError(f"the aggregator ended ({aggregator.wait()}):\n{aggregator.tail()}")
+            try:
+                with open(self.path("ports"), encoding="ascii") as file:
+                    return file.read().split() or None
+            except FileNotFoundError:
+                return None
+        found = wait_until("the aggregator's port file", ports)
+        self.port, self.http_port = int(found[0]), int(found[1]) if len(found) > 1 else 0
+        return aggregator
+
+    def start_client(self, index, *more, environment=None, prefix=(), before=None, **instead):
+        values = {"server": f"wss://127.0.0.1:{self.port}",
+                  "identity": f"{self.keys}/clients/{index:04}", "trust": f"{self.keys}/trust",
+                  "config": self.site_path, "state": self.path(f"client-{index}"),
+                  "partition-id": index, "num-partitions": self.clients,
+                  **{key.replace("_", "-"): value for key, value in instead.items()}}
+        words = [word for key, value in values.items() if value is not None
+                 for word in (f"--{key}", str(value))]
+        client = Program(f"client-{index}", ["fedge-client", *words, "--log-json", *more], self.folder,
+                         environment, before, prefix)
+        self.seen.append(client)
+        return client
+
+    def start_clients(self, *indices):
+        return [self.start_client(i) for i in (indices or range(self.clients))]
+
+    def stop(self):
+        for program in self.seen:
+            program.kill()
+
+    # What a run leaves.
+
+    def run_folder(self):
+        runs = self.path("state", "runs")
+        found = [name for name in os.listdir(runs) if not name.startswith(".")]
+        if len(found) != 1:
+            raise AssertionError(f"expected one run in {runs}, found {found}")
+        return os.path.join(runs, found[0])
+
+    def lines(self, phase="train"):
+        with open(os.path.join(self.run_folder(), "rounds.jsonl"), encoding="utf-8") as file:
+            return [line for line in map(json.loads, file) if line["phase"] == phase]
+
+    def hashes(self):
+        return [line["model_sha256"] for line in self.lines()]
+
+    def result(self):
+        with open(self.path("result.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    # What a running aggregator says of itself.
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_S)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def health(self):
+        status, body = self.get("/healthz")
+        if status != 200:
+            raise AssertionError(f"/healthz: {status} {body}")
+        return json.loads(body)
+
+    def metric(self, name):
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+        raise AssertionError(f"/metrics has no {name}")
+
+    def complete(self, timeout_s=PATIENCE_S):
+        """Waits for the end of the run; returns its result."""
+        code = self.aggregator.wait(timeout_s)
+        if code != 0:
+            raise AssertionError(f"the aggregator ended with {code}:\n{self.aggregator.tail()}")
+        return self.result()
+
+
+class NetTest(unittest.TestCase):
+    """Ends what the test started; shows the logs when it failed."""
+
+    def setUp(self):
+        self._federations = []
+        self._started_s = time.monotonic()
+
+    def federation(self, *arguments, **options):
+        made = Federation(*arguments, **options)
+        self._federations.append(made)
+        return made
+
+    def tearDown(self):
+        outcome = self._outcome.result
+        failed = any(test is self for test, _ in outcome.errors + outcome.failures)
+        crashed = []
+        for made in self._federations:
+            made.stop()
+            crashed += [program for program in made.seen if program.crashed()]
+            for program in made.seen if failed else crashed:
+                print(f"--- {program.name} ({program.wait()})\n{program.tail(60)}", file=sys.stderr)
+            if not os.environ.get("FEDGE_NET_KEEP"):
+                shutil.rmtree(made.folder, ignore_errors=True)
+        print(f"[{time.monotonic() - self._started_s:.1f} s] ", end="", file=sys.stderr)
+        self.assertEqual([program.name for program in crashed], [])
+
+
+def undisturbed(rounds, **options):
+    """The models of a run in which nothing goes wrong, round by round."""
+    federation = Federation(rounds__num_server_rounds=rounds, **options)
+    federation.start_aggregator()
+    federation.start_clients()
+    federation.complete()
+    federation.stop()
+    hashes = federation.hashes()
+    if len(hashes) != rounds:
+        raise AssertionError(f"the undisturbed run has {len(hashes)} rounds of {rounds}")
+    shutil.rmtree(federation.folder, ignore_errors=True)
+    return hashes
+
+
+def main():
+    if not os.path.isfile(os.path.join(BIN, "fedge-aggregator")):
+        sys.exit("FEDGE_BIN_DIR does not name a folder with fedge's programs")
+    unittest.main(verbosity=2)

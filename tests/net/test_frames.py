@@ -1,0 +1,219 @@
+"""Messages that are none: what a connected, registered device can do wrong before any update."""
+
+import json
+
+from misuse import INDEX, Closed, MisuseTest, Peer, Refused, harness
+from peer import BINARY, PING, TEXT, pack
+
+FETCH = {"hash": "ab" * 32, "offset": 0}
+HELLO = {"protocol-min": 1, "protocol-max": 1, "release": "test", "arch": "python", "ram": 0}
+
+
+def text(value):
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def deep(levels):
+    return text(json.dumps(FETCH)[:-1] + ', "x": ' + "[" * levels + "]" * levels + "}")
+
+
+# Name, message, reason of the refusal that it gets.
+MESSAGES = [
+    ("magic", pack("fetch", FETCH, magic=b"FEDX"), "bad-frame"),
+    ("version", pack("fetch", FETCH, version=2), "bad-frame"),
+    ("flags", pack("fetch", FETCH, flags=0x8000), "bad-frame"),
+    ("reserved", pack("fetch", FETCH, reserved=1), "bad-frame"),
+    ("crc", pack("fetch", FETCH, crc=1), "bad-frame"),
+    ("no bytes", b"", "bad-frame"),
+    ("shorter than a header", pack("fetch", FETCH)[:10], "bad-frame"),
+    ("shorter than it says", pack("fetch", FETCH)[:-3], "bad-frame"),
+    ("longer than it says", pack("fetch", FETCH) + b"more", "bad-frame"),
+    ("lengths that do not add up", pack("fetch", FETCH, payload_size=5), "bad-frame"),
+    ("JSON over the bound", pack("fetch", FETCH, meta_size=16 * 1024 + 1), "too-big"),
+    ("payload over the bound", pack("fetch", FETCH, payload_size=64 * 1024 + 1), "too-big"),
+    ("four gigabytes", pack("fetch", FETCH, meta_size=0xFFFFFFFF, payload_size=0xFFFFFFFF), "too-big"),
+    ("unknown type that must be known", pack(99, {}, flags=1), "unknown-type"),
+    ("a server's message", pack("welcome", {}), "bad-state"),
+    ("hello twice", pack("hello", HELLO), "bad-state"),
+    ("payload that does not belong there", pack("fetch", FETCH, b"x"), "bad-meta"),
+    ("no JSON", pack("fetch", text=b""), "bad-meta"),
+    ("broken JSON", pack("fetch", text=b'{"hash": "ab'), "bad-meta"),
+    ("not an object", pack("fetch", text=b"[1, 2]"), "bad-meta"),
+    ("two values", pack("fetch", text=text(json.dumps(FETCH)) + b"{}"), "bad-meta"),
+    ("too deep", pack("fetch", text=deep(9)), "bad-meta"),
+    ("far too deep", pack("fetch", text=deep(6000)), "bad-meta"),
+    ("a key twice", pack("fetch", text=text(json.dumps(FETCH)[:-1] + ', "offset": 1}')), "bad-meta"),
+    ("a key missing", pack("fetch", {"hash": "ab" * 32}), "bad-meta"),
+    ("a wrong type", pack("fetch", {"hash": 1, "offset": 0}), "bad-meta"),
+    ("a number over 2^53", pack("fetch", {"hash": "ab" * 32, "offset": 1 << 60}), "bad-meta"),
+    ("a negative number", pack("fetch", {"hash": "ab" * 32, "offset": -1}), "bad-meta"),
+    ("half a number", pack("fetch", {"hash": "ab" * 32, "offset": 0.5}), "bad-meta"),
+    ("a hash that is none", pack("fetch", {"hash": "xy" * 32, "offset": 0}), "bad-meta"),
+    ("a NUL in the JSON", pack("fetch", text=text(json.dumps(FETCH)) + b"\0"), "bad-meta"),
+    ("not UTF-8", pack("fetch", text=b'{"hash": "\xff\xfe", "offset": 0}'), "bad-meta"),
+    ("a part without bytes", pack("part", {"task-id": 1, "offset": 0}), "bad-meta"),
+]
+
+
+class Frames(MisuseTest):
+    def test_each_bad_message_is_refused_with_its_reason(self):
+        federation = self.start(rounds=2)
+        for name, message, reason in MESSAGES:
+            with self.subTest(name), Peer(federation, INDEX) as peer:
+                peer.hello()
+                peer.send_message(message)
+                self.assertEqual(peer.expect_refusal(reason)["class"], "never")
+                peer.expect_end()
+        refused = federation.aggregator.wait_event("message-refused", len(MESSAGES))
+        self.assertTrue(refused["error"] and refused["device"], refused)
+        self.give_up(federation)
+        self.give_up(federation)
+        self.assert_unharmed(federation, 2)
+
+    def test_each_bad_message_before_hello(self):
+        federation = self.start(rounds=1)
+        for name, message, reason in MESSAGES:
+            # What is wrong with its place is wrong before HELLO for another reason.
+            if reason in ("bad-frame", "too-big", "unknown-type"):
+                with self.subTest(name), Peer(federation, INDEX) as peer:
+                    peer.send_message(message)
+                    peer.expect_refusal(reason)
+                    peer.expect_end()
+        for kind in ("fetch", "upload", "part", "decline", "bye"):
+            with self.subTest(kind), Peer(federation, INDEX) as peer:
+                peer.send(kind, {})
+                peer.expect_refusal("bad-state")
+                peer.expect_end()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_hellos(self):
+        federation = self.start(rounds=1)
+        cases = [
+            ("only later versions", {**HELLO, "protocol-min": 2, "protocol-max": 3}, "protocol-range"),
+            ("a range upside down", {**HELLO, "protocol-min": 3, "protocol-max": 1}, "bad-meta"),
+            ("a text too long", {**HELLO, "release": "x" * 100}, "bad-meta"),
+            ("too many features", {**HELLO, "features": ["x"] * 17}, "bad-meta"),
+            ("no release", {k: v for k, v in HELLO.items() if k != "release"}, "bad-meta"),
+        ]
+        for name, meta, reason in cases:
+            with self.subTest(name), Peer(federation, INDEX) as peer:
+                peer.send("hello", meta)
+                peer.expect_refusal(reason)
+                peer.expect_end()
+        with Peer(federation, INDEX) as peer:
+            peer.hello(**{"a-key-of-a-later-release": {"x": [1, 2]}, "protocol-max": 7})
+            peer.next_task()
+            self.give_up(federation, peer)
+        self.assert_unharmed(federation, 1)
+
+    def test_what_is_passed_over(self):
+        federation = self.start(rounds=1)
+        with self.connect(federation) as peer:
+            peer.send(99, {"from": "a later release"})
+            peer.send("fetch", {"hash": "ab" * 32, "offset": 0})
+            self.assertEqual(peer.expect_refusal("stale-task")["class"], "retry")
+            self.give_up(federation, peer)
+        self.assert_unharmed(federation, 1)
+
+    def test_a_position_behind_the_blob(self):
+        federation = self.start(rounds=1)
+        with self.connect(federation) as peer:
+            peer.send("fetch", {"hash": peer.welcome["plan"], "offset": peer.welcome["plan-size"]})
+            peer.expect_refusal("bad-meta")
+            peer.expect_end()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_a_blob_from_any_byte(self):
+        federation = self.start(rounds=1)
+        with self.connect(federation) as peer:
+            plan = peer.fetch(peer.welcome["plan"], peer.welcome["plan-size"])
+            self.assertEqual(json.loads(plan)["name"], "small")
+            peer.send("fetch", {"hash": peer.welcome["plan"], "offset": len(plan) - 7})
+            self.assertEqual(peer.expect("chunk").payload, plan[-7:])
+            self.give_up(federation, peer)
+        self.assert_unharmed(federation, 1)
+
+
+class Websocket(MisuseTest):
+    def test_text_frames(self):
+        federation = self.start(rounds=1)
+        with self.connect(federation) as peer:
+            peer.send_message(b'{"hello": "world"}', TEXT)
+            peer.expect_refusal("bad-frame")
+            peer.expect_end()
+        with Peer(federation, INDEX) as peer:
+            peer.send_message(b"hello", TEXT)
+            peer.expect_refusal("bad-frame")
+            peer.expect_end()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_frames_against_the_rules(self):
+        federation = self.start(rounds=1)
+        whole = pack("fetch", FETCH)
+        cases = [
+            ("reserved bits", bytes([0xF2]) + Peer.frame(whole)[1:]),
+            ("reserved opcode", Peer.frame(whole, 3)),
+            ("a long ping", Peer.frame(b"x" * 200, PING)),
+            ("continuation of nothing", Peer.frame(whole, 0)),
+        ]
+        for name, data in cases:
+            with self.subTest(name), Peer(federation, INDEX) as peer:
+                peer.hello()
+                with self.assertRaises(Closed):
+                    peer.send_bytes(data)
+                    while peer.receive().kind in ("task", "refuse"):
+                        pass
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_a_message_in_pieces_and_among_pings(self):
+        federation = self.start(rounds=1)
+        with Peer(federation, INDEX) as peer:
+            whole = pack("hello", HELLO)
+            peer.send_bytes(Peer.frame(whole[:5], BINARY, final=False))
+            peer.send_bytes(Peer.frame(b"are you there", PING))
+            for at in range(5, len(whole) - 1):
+                peer.send_bytes(Peer.frame(whole[at:at + 1], 0, final=False))
+            peer.send_bytes(Peer.frame(whole[-1:], 0))
+            peer.expect("welcome")
+            peer.next_task()
+            self.give_up(federation, peer)
+        self.assert_unharmed(federation, 1)
+
+    def test_a_message_without_end(self):
+        """Fragments go on and on: refused at the first byte over what the header says."""
+        federation = self.start(rounds=1)
+        with self.connect(federation) as peer:
+            whole = pack("fetch", FETCH)
+            peer.send_bytes(Peer.frame(whole, BINARY, final=False))
+            with self.assertRaises(Closed):
+                peer.send_bytes(Peer.frame(b"x" * 1000, 0, final=False))
+                peer.expect_refusal("bad-frame")
+                for _ in range(100000):
+                    peer.send_bytes(Peer.frame(b"x" * 1000, 0, final=False))
+        with self.connect(federation) as peer:
+            peer.send_bytes(Peer.frame(b"FEDG", BINARY, size=1 << 62))
+            peer.send_bytes(b"x" * 100000)
+            peer.expect_refusal("bad-frame")
+            peer.expect_end()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_another_subprotocol(self):
+        federation = self.start(rounds=1)
+        for protocol in ("fedge.v9", "chat", "x" * 5000):
+            with self.subTest(protocol[:10]), self.assertRaises((Refused, Closed)):
+                peer = Peer(federation, INDEX, upgrade=False)
+                try:
+                    peer.upgrade(protocol)
+                finally:
+                    peer.close()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+
+if __name__ == "__main__":
+    harness.main()

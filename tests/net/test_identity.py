@@ -1,0 +1,297 @@
+"""Who is let in, who is not, and what each side says about it."""
+
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+
+import harness
+from harness import NetTest, run
+from peer import Closed, Peer, Refused, connect_tls
+
+ODD_IDENTITY = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_odd_identity")
+NOT_ADMITTED = 7
+IDENTITY_WRONG = 4
+
+
+def odd_identity(folder, keys, role="device", offset_days=0, registry=None):
+    command = [ODD_IDENTITY, f"{keys}/ca", folder, role, str(offset_days)]
+    subprocess.run(command + ([registry] if registry else []), check=True, timeout=harness.PATIENCE_S)
+    return folder
+
+
+class Identity(NetTest):
+    def start(self, own_keys=False, **job):
+        keys = None
+        if own_keys:
+            keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 4)
+        federation = self.federation(keys=keys, clients=2, **job)
+        federation.start_aggregator()
+        return federation
+
+    def assert_refused(self, federation, identity, reason):
+        """Neither a websocket nor a message comes of it, the log says why, honest clients go on."""
+        before = len(federation.aggregator.events("connection-refused"))
+        with self.assertRaises((Closed, Refused, ssl.SSLError, ConnectionError)):
+            with Peer(federation, 0, identity=identity) as peer:
+                peer.hello()
+        event = federation.aggregator.wait_event("connection-refused", before + 1)
+        self.assertRegex(event["reason"], reason)
+        self.assertTrue(event["address"].startswith("127.0.0.1:"), event)
+        self.assertEqual(federation.aggregator.events("client-hello"), [])
+        return event
+
+    def finish(self, federation):
+        federation.start_clients()
+        federation.complete()
+
+    def test_no_certificate(self):
+        federation = self.start()
+        before = len(federation.aggregator.events("connection-refused"))
+        with self.assertRaises((Closed, ssl.SSLError, ConnectionError)):
+            with connect_tls(federation.port, f"{federation.keys}/trust") as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                if not connection.recv(1):
+                    raise Closed("end")
+        event = federation.aggregator.wait_event("connection-refused", before + 1)
+        self.assertRegex(event["reason"], "no certificate")
+        self.finish(federation)
+
+    def test_certificate_of_another_authority(self):
+        federation = self.start()
+        other = harness.make_keys(federation.path("other"), 1)
+        self.assert_refused(federation, f"{other}/clients/0000", "trusted root|not signed")
+        self.finish(federation)
+
+    def test_expired(self):
+        federation = self.start(own_keys=True)
+        odd = odd_identity(federation.path("odd"), federation.keys, "device", -30,
+                           f"{federation.keys}/registry")
+        federation.aggregator.send(signal.SIGHUP)
+        self.assert_refused(federation, odd, "expired")
+        self.finish(federation)
+
+    def test_not_valid_yet(self):
+        federation = self.start(own_keys=True)
+        odd = odd_identity(federation.path("odd"), federation.keys, "device", 30,
+                           f"{federation.keys}/registry")
+        federation.aggregator.send(signal.SIGHUP)
+        self.assert_refused(federation, odd, "not valid yet|not yet valid|future")
+        self.finish(federation)
+
+    def test_not_in_the_registry(self):
+        federation = self.start()
+        odd = odd_identity(federation.path("odd"), federation.keys)
+        event = self.assert_refused(federation, odd, "regist")
+        self.assertTrue(event["who"], event)
+        client = federation.start_client(0, identity=odd)
+        self.assertEqual(client.wait(), NOT_ADMITTED, client.tail())
+        self.finish(federation)
+
+    def test_pending_until_activated(self):
+        federation = self.start(own_keys=True)
+        odd, registry = federation.path("odd"), f"{federation.keys}/registry"
+        run("fedge-keys", "request", "--identity", odd, "--role", "device", "--name", "late")
+        run("fedge-keys", "sign", "--ca", f"{federation.keys}/ca", "--registry", registry, "--request",
+            f"{odd}/request.pem", "--out", f"{odd}/chain.pem", "--pending")
+        federation.aggregator.send(signal.SIGHUP)
+        self.assert_refused(federation, odd, "pending|regist")
+        run("fedge-keys", "activate", "--registry", registry, "--name", "late")
+        federation.aggregator.send(signal.SIGHUP)
+
+        def admitted():
+            try:
+                with Peer(federation, 0, identity=odd) as peer:
+                    return peer.hello()
+            except (Refused, Closed):
+                return None
+        self.assertEqual(harness.wait_until("the activated device to be let in", admitted)["client-index"], 4)
+
+    def test_certificate_of_a_server(self):
+        federation = self.start()
+        self.assert_refused(federation, f"{federation.keys}/server", "role|server")
+        self.finish(federation)
+
+    def test_certificate_of_an_operator(self):
+        federation = self.start()
+        self.assert_refused(federation, f"{federation.keys}/operator", "role|operator")
+        self.finish(federation)
+
+    def test_revoked_before_it_comes(self):
+        federation = self.federation(keys=harness.make_keys(os.path.join(harness.make_folder(), "keys"), 3),
+                                     clients=2)
+        run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name", "client-0002")
+        federation.start_aggregator()
+        event = self.assert_refused(federation, f"{federation.keys}/clients/0002", "revoked")
+        self.assertTrue(event["who"], event)
+        with self.assertRaises(Refused) as refused:
+            Peer(federation, 2)
+        self.assertEqual(refused.exception.status, 403)
+        client = federation.start_client(2, partition_id=0)
+        self.assertEqual(client.wait(), NOT_ADMITTED, client.tail())
+        self.finish(federation)
+
+    def test_revocation_drops_a_live_connection(self):
+        federation = self.start(own_keys=True, rounds__num_server_rounds=3)
+        with Peer(federation, 3) as staying, Peer(federation, 2) as peer:
+            staying.hello()
+            peer.hello()
+            peer.next_task()
+            run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name", "client-0002")
+            federation.aggregator.send(signal.SIGHUP)
+            peer.socket.settimeout(5 * (5 if harness.SANITIZED else 1))  # the promise
+            message = peer.receive()
+            while message.kind not in ("bye", "refuse"):
+                message = peer.receive()
+            self.assertEqual(message.meta["reason"], "revoked")
+            peer.expect_end()
+            harness.wait_until("one to be left", lambda: federation.health()["connected"] == 1)
+            with self.assertRaises(Refused) as refused:
+                Peer(federation, 2)
+            self.assertEqual(refused.exception.status, 403)
+            staying.next_task()
+            staying.decline_task()
+
+    def test_two_roots_at_once(self):
+        federation = self.start(own_keys=True, rounds__num_server_rounds=2)
+        keys = federation.keys
+        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+        new = federation.path("new")
+        run("fedge-keys", "request", "--identity", new, "--role", "device", "--name", "rolled")
+        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--request",
+            f"{new}/request.pem", "--out", f"{new}/chain.pem")
+        self.assert_refused(federation, new, "trusted root|not signed")
+        federation.aggregator.send(signal.SIGHUP)
+        federation.aggregator.wait_event("reloaded")
+        old_client = federation.start_client(0)
+        new_client = federation.start_client(1, identity=new)
+        federation.complete()
+        self.assertEqual((old_client.wait(), new_client.wait()), (0, 0))
+
+    def test_a_server_of_the_next_root_is_trusted_too(self):
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2)
+        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+        federation = self.federation(keys=keys, clients=2)
+        server = federation.path("server-2")
+        run("fedge-keys", "request", "--identity", server, "--role", "server", "--dns", "localhost", "--ip",
+            "127.0.0.1")
+        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--request",
+            f"{server}/request.pem", "--out", f"{server}/chain.pem")
+        federation.start_aggregator(identity=server)
+        self.finish(federation)
+
+    def test_a_renewed_device_stays_who_it_is(self):
+        federation = self.start(own_keys=True)
+        identity, registry = f"{federation.keys}/clients/0001", f"{federation.keys}/registry"
+        run("fedge-keys", "renew", "--identity", identity)
+        run("fedge-keys", "sign", "--ca", f"{federation.keys}/ca", "--registry", registry, "--request",
+            f"{identity}/request.pem", "--out", federation.path("chain.pem"))
+        run("fedge-keys", "install", "--identity", identity, "--chain", federation.path("chain.pem"))
+        federation.aggregator.send(signal.SIGHUP)
+        federation.aggregator.wait_event("reloaded")
+        with Peer(federation, 1) as peer:
+            self.assertEqual(peer.hello()["client-index"], 1)
+        self.finish(federation)
+
+    def test_a_payload_says_nothing_about_who_one_is(self):
+        federation = self.start()
+        with Peer(federation, 1) as peer:
+            welcome = peer.hello(**{"client-index": 0, "device-id": "00000000-0000-4000-8000-000000000000"})
+            self.assertEqual(welcome["client-index"], 1)
+
+
+class Server(NetTest):
+    """What a client does not accept of a server."""
+
+    def refused_server(self, text, code=None, identity=None, trust=None, **instead):
+        federation = self.federation(clients=2)
+        federation.start_aggregator(**({"identity": identity} if identity else {}))
+        client = federation.start_client(0, **({"trust": trust} if trust else {}), **instead)
+        if code is None:
+            harness.wait_until(f"the client to say '{text}'", lambda: text in client.log())
+            self.assertEqual(client.stop(), 0)
+        else:
+            self.assertEqual(client.wait(), code, client.tail())
+            self.assertIn(text, client.log())
+        self.assertEqual(federation.aggregator.events("client-hello"), [])
+
+    def test_with_a_device_certificate(self):
+        """The aggregator itself refuses to start with one."""
+        federation = self.federation(clients=2)
+        aggregator = federation.launch_aggregator(identity=f"{federation.keys}/clients/0000")
+        self.assertEqual(aggregator.wait(), 3, aggregator.tail())
+        self.assertIn("role", aggregator.log())
+
+    def test_a_device_that_poses_as_the_server(self):
+        federation = self.federation(clients=2)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        identity = f"{federation.keys}/clients/0001"
+        context.load_cert_chain(f"{identity}/chain.pem", f"{identity}/key.pem")
+        client, error = self.pose(federation, context)
+        self.assertIsNotNone(error)
+        self.assertRegex(client.log(), "role|server")
+
+    def test_another_authoritys_server(self):
+        federation = self.federation(clients=2)
+        other = harness.make_keys(federation.path("other"), 1)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(f"{other}/server/chain.pem", f"{other}/server/key.pem")
+        client, error = self.pose(federation, context)
+        self.assertIsNotNone(error)
+        self.assertRegex(client.log(), "trusted root|not signed")
+
+    def pose(self, federation, context):
+        """Serves one handshake to a client of [federation]; returns the client, and how it failed."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(harness.PATIENCE_S)
+            federation.port = listener.getsockname()[1]
+            client = federation.start_client(0)
+            connection = listener.accept()[0]
+            connection.settimeout(harness.PATIENCE_S)
+            error = None
+            try:
+                with context.wrap_socket(connection, server_side=True) as secure:
+                    self.assertEqual(secure.recv(1), b"", "the client spoke to a server that is none")
+                    error = "closed"
+            except (ssl.SSLError, ConnectionError) as failure:
+                error = failure
+            client.wait_event("reconnect")
+            self.assertEqual(client.stop(), 0)
+        return client, error
+
+    def test_under_another_host_name(self):
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, server_name="elsewhere.test",
+                                 ip="127.0.0.2")
+        federation = self.federation(keys=keys, clients=2)
+        federation.start_aggregator()
+        client = federation.start_client(0)
+        client.wait_event("reconnect")
+        self.assertRegex(client.log(), "(?i)name|host|address")
+        self.assertEqual(client.stop(), 0)
+        self.assertEqual(federation.aggregator.events("client-hello"), [])
+
+    def test_own_identity_open_to_others(self):
+        federation = self.federation(clients=2)
+        identity = shutil.copytree(f"{federation.keys}/clients/0000", federation.path("open"))
+        os.chmod(f"{identity}/key.pem", 0o644)
+        federation.start_aggregator()
+        client = federation.start_client(0, identity=identity)
+        self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
+        self.assertIn("key.pem", client.log())
+
+    def test_own_identity_missing_or_expired(self):
+        federation = self.federation(clients=2)
+        federation.start_aggregator()
+        client = federation.start_client(0, identity=federation.path("nothing"))
+        self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
+        self.assertIn("nothing", client.log())
+        odd = odd_identity(federation.path("odd"), federation.keys, "device", -30)
+        client = federation.start_client(0, identity=odd)
+        self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
+        self.assertIn("expired", client.log())
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,58 @@
+"""Runs over a bad network: packets lost and late, connections reset. The bits are the same.
+
+FEDGE_NET_ROUNDS chooses how many rounds.
+"""
+
+import os
+import sys
+
+import harness
+import wire
+from harness import NetTest
+
+ROUNDS = int(os.environ.get("FEDGE_NET_ROUNDS", "6"))
+CLIENTS = 3
+
+
+class BadNetwork(NetTest):
+    def run_over(self, rounds, seed, crash=False, **job):
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), CLIENTS, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
+        with wire.Wire(loss=0.05, round_trip_s=0.2, resets=0.01, seed=seed) as net:
+            where = {"listen": f"{net.SERVER}:9092", "http": "off", "before": net.enter_server}
+            federation.start_aggregator(**where)
+            for i in range(CLIENTS):
+                federation.start_client(i, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
+            if crash:
+                federation.aggregator.wait_event("round-closed", 2, 4 * harness.PATIENCE_S)
+                federation.aggregator.kill()
+                federation.start_aggregator(**where)
+            federation.complete(4 * harness.PATIENCE_S)
+            federation.stop()
+        self.assertGreater(net.counts["lost"], 0, net.counts)
+        for line in federation.lines():
+            self.assertEqual((line["clients"], line["examples"]), (CLIENTS, 600), line)
+        return federation.hashes(), net.counts
+
+    def test_loss_delay_and_resets(self):
+        hashes, counts = self.run_over(ROUNDS, seed=1)
+        self.assertGreater(counts["resets"], 0, counts)
+        self.assertEqual(hashes, harness.undisturbed(ROUNDS, clients=CLIENTS))
+
+    def test_with_a_crash_of_the_aggregator(self):
+        hashes, _ = self.run_over(4, seed=2, crash=True)
+        self.assertEqual(hashes, harness.undisturbed(4, clients=CLIENTS))
+
+    def test_with_large_updates(self):
+        """Updates and models of several messages and many packets: transfers go on where they stopped."""
+        job = {"hidden": 1000, "update__codec": "none", "update__deflate": False}
+        hashes, counts = self.run_over(2, seed=3, **job)
+        self.assertGreater(counts["forwarded"], 500, counts)
+        self.assertEqual(hashes, harness.undisturbed(2, clients=CLIENTS, **job))
+
+
+if __name__ == "__main__":
+    if not wire.allowed():
+        print("skipped: network namespaces and TUN devices need root and /dev/net/tun", file=sys.stderr)
+        sys.exit(harness.SKIPPED)
+    harness.main()

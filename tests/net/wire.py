@@ -1,0 +1,203 @@
+"""A bad network on one machine: two network namespaces, joined by a forwarder in user space.
+
+Each namespace has a TUN device; a process reads packets from either, loses some, delays the rest, and
+now and then turns one into a reset of its TCP connection, all drawn from a seed. Needs root.
+
+    with Wire(loss=0.05, round_trip_s=0.2, resets=0.01, seed=1) as wire:
+        Program(..., before=wire.enter_server)     # address wire.SERVER
+        Program(..., before=wire.enter_client)
+    wire.counts   # {"forwarded": …, "lost": …, "resets": …}
+"""
+
+import ctypes
+import fcntl
+import heapq
+import json
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import time
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+_SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x891C, 0x8922
+_IFF_UP, _IFF_RUNNING = 0x1, 0x40
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_TCP = 6
+
+
+def allowed():
+    """Whether this process may make namespaces and TUN devices."""
+    return os.geteuid() == 0 and os.path.exists("/dev/net/tun") and _try_namespace()
+
+
+def _try_namespace():
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if _libc.unshare(_CLONE_NEWNET) == 0 else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _address(name, address):
+    """struct ifreq with an IPv4 address."""
+    return struct.pack("16sHH4s8x", name, socket.AF_INET, 0, socket.inet_aton(address))
+
+
+def _make_end(address):
+    """In a new namespace: a TUN device with this address. Returns its file and the namespace's."""
+    if _libc.unshare(_CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", b"wire", _IFF_TUN | _IFF_NO_PI))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCSIFADDR, _address(b"wire", address))
+        fcntl.ioctl(control, _SIOCSIFNETMASK, _address(b"wire", "255.255.255.0"))
+        fcntl.ioctl(control, _SIOCSIFMTU, struct.pack("16si20x", b"wire", 1400))
+        for name in (b"lo", b"wire"):
+            fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH22x", name, _IFF_UP | _IFF_RUNNING))
+    return tun, os.open("/proc/self/ns/net", os.O_RDONLY)
+
+
+def _end_in_child(address):
+    """_make_end by a child, so that this process stays in its own namespace."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        try:
+            ours.close()
+            socket.send_fds(theirs, [b"x"], _make_end(address))
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    theirs.close()
+    _, files, _, _ = socket.recv_fds(ours, 1, 2)
+    ours.close()
+    if os.waitpid(child, 0)[1] != 0 or len(files) != 2:
+        raise OSError(f"the namespace of {address} could not be made")
+    return files
+
+
+def _checksum(data):
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def tcp_flags(packet):
+    """Flags of a TCP segment; 0 for any other packet."""
+    if len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != _TCP:
+        return 0
+    return packet[(packet[0] & 15) * 4 + 13]
+
+
+def make_reset(packet, back):
+    """A reset of the packet's connection: for its receiver, or (back) for its sender."""
+    start = (packet[0] & 15) * 4
+    source, target = packet[12:16], packet[16:20]
+    ports, sequence, acknowledged = packet[start:start + 4], packet[start + 4:start + 8], packet[start + 8:
+                                                                                                  start + 12]
+    if back:
+        source, target = target, source
+        ports = ports[2:] + ports[:2]
+        sequence = acknowledged
+    tcp = ports + sequence + struct.pack("!IBBHHH", 0, 5 << 4, _RST, 0, 0, 0)
+    tcp = tcp[:16] + struct.pack("!H", _checksum(source + target + struct.pack("!HH", _TCP, 20) + tcp)) + tcp[
+        18:]
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, _TCP, 0) + source + target
+    return head[:10] + struct.pack("!H", _checksum(head)) + head[12:] + tcp
+
+
+class _Forwarder:
+    def __init__(self, ends, loss, delay_s, resets, seed):
+        self.ends, self.loss, self.delay_s, self.resets = ends, loss, delay_s, resets
+        self.draw = random.Random(seed)
+        self.queue = []
+        self.counts = {"forwarded": 0, "lost": 0, "resets": 0}
+
+    def put(self, packet, side):
+        heapq.heappush(self.queue, (time.monotonic() + self.delay_s, self.counts["forwarded"], side, packet))
+        self.counts["forwarded"] += 1
+
+    def take(self, packet, side):
+        """A packet that end [side] has sent."""
+        flags = tcp_flags(packet)
+        if self.draw.random() < self.loss:
+            self.counts["lost"] += 1
+        elif flags & _ACK and not flags & (_SYN | _FIN | _RST) and self.draw.random() < self.resets:
+            self.counts["resets"] += 1
+            self.put(make_reset(packet, False), 1 - side)
+            self.put(make_reset(packet, True), side)
+        else:
+            self.put(packet, 1 - side)
+
+    def read(self, side):
+        try:
+            while True:
+                self.take(os.read(self.ends[side], 65536), side)
+        except BlockingIOError:
+            pass
+
+    def run(self, until):
+        while not until():
+            now = time.monotonic()
+            while self.queue and self.queue[0][0] <= now:
+                _, _, side, packet = heapq.heappop(self.queue)
+                try:
+                    os.write(self.ends[side], packet)
+                except OSError:
+                    pass  # its queue is full: one more packet lost
+            wait = max(0, self.queue[0][0] - now) if self.queue else 0.5
+            for end in select.select(self.ends, [], [], min(wait, 0.5))[0]:
+                self.read(self.ends.index(end))
+
+
+class Wire:
+    SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
+
+    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1):
+        self._options = (loss, round_trip_s / 2, resets, seed)
+        self.counts = None
+
+    def __enter__(self):
+        server, client = _end_in_child(self.SERVER), _end_in_child(self.CLIENT)
+        self._namespaces = (server[1], client[1])
+        self._ends = [server[0], client[0]]
+        self._report, report = os.pipe()
+        parent = os.getpid()
+        self._forwarder = os.fork()
+        if self._forwarder == 0:
+            ended = []
+            signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+            forwarder = _Forwarder(self._ends, *self._options)
+            try:
+                forwarder.run(lambda: ended or os.getppid() != parent)
+                os.write(report, json.dumps(forwarder.counts).encode())
+            finally:
+                os._exit(0)
+        os.close(report)
+        return self
+
+    def __exit__(self, *_):
+        os.kill(self._forwarder, signal.SIGTERM)
+        with os.fdopen(self._report) as file:
+            self.counts = json.loads(file.read() or "null")
+        os.waitpid(self._forwarder, 0)
+        for file in (*self._ends, *self._namespaces):
+            os.close(file)
+
+    def _enter(self, namespace):
+        if _libc.setns(namespace, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+    def enter_server(self):
+        self._enter(self._namespaces[0])
+
+    def enter_client(self):
+        self._enter(self._namespaces[1])
