@@ -24,7 +24,11 @@ set(CMAKE_C_EXTENSIONS OFF)
 # Asserts stay in release builds: an aggregator that has lost its way must stop, and its journal
 # brings the next process back to the same bits.
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g")
-if(FEDGE_MCU)
+# For a device where megabytes count: everything but the kernels (fedge_fast_sources) is made small.
+option(FEDGE_SMALL "Prefer small programs to fast ones, but for the kernels" OFF)
+if(FEDGE_SMALL)
+  set(CMAKE_C_FLAGS_RELEASE "-Os -g -fno-asynchronous-unwind-tables")
+elseif(FEDGE_MCU)
   set(CMAKE_C_FLAGS_RELEASE "-O2 -g") # flash is scarce, and the kernels are unrolled by hand
 endif()
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g")

@@ -25,8 +25,9 @@ die() {
     exit 1
 }
 
-common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_POSITION_INDEPENDENT_CODE=ON)
-libev=ON
+common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib)
+optimise="-O3 -g1"
+roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF)
 if [ -n "$target" ]; then
     case $target in
     aarch64) toolchain=aarch64-linux-gnu ;;
@@ -37,14 +38,19 @@ if [ -n "$target" ]; then
     CC=$(sed -n 's/^set(CMAKE_C_COMPILER \(.*\))$/\1/p' "$root/cmake/toolchains/$toolchain.cmake")
     export CC
     common+=(-DCMAKE_TOOLCHAIN_FILE="$root/cmake/toolchains/$toolchain.cmake")
-    libev=OFF # an aggregator's; devices need the client only
+    # Small before fast: a device has one connection.
+    optimise="-Os -g1 -ffunction-sections -fdata-sections"
+    [ "$target" != musl ] || optimise="$optimise -fno-asynchronous-unwind-tables"
+    roles=(-DLWS_WITHOUT_SERVER=ON -DLWS_WITH_LIBEV=OFF) # devices need the client only
     sources=$root/build/deps/sources # one download for all targets
 fi
+# The musl programs are linked without -pie, and smaller for it.
+[ "$target" = musl ] || common+=(-DCMAKE_POSITION_INDEPENDENT_CODE=ON)
 
 # What the build depends on; anything that changes here makes the next run build again.
 fingerprint() {
     {
-        cat "$root/cmake/deps.sh" "$root/cmake/mbedtls_config.h" "$root"/cmake/patches/*.patch
+        cat "$root/cmake/deps.sh" "$root"/cmake/mbedtls_config*.h "$root"/cmake/patches/*.patch
         [ -z "$target" ] || cat "$root/cmake/toolchains/$toolchain.cmake" "$root/cmake/toolchains/linux.cmake"
         "${CC:-cc}" -dumpfullversion -dumpmachine
         echo "CC=${CC:-} CFLAGS=${CFLAGS:-} DIR=$deps"
@@ -197,8 +203,12 @@ prepare() {
     done
     local headers=$deps/src/mbedtls/include/mbedtls
     mv "$headers/mbedtls_config.h" "$headers/mbedtls_config_default.h"
-    cp "$root/cmake/mbedtls_config.h" "$headers/mbedtls_config.h"
-    [ -n "$target" ] || return 0
+    if [ -z "$target" ]; then
+        cp "$root/cmake/mbedtls_config.h" "$headers/mbedtls_config.h"
+        return 0
+    fi
+    cp "$root/cmake/mbedtls_config.h" "$headers/mbedtls_config_fedge.h"
+    cp "$root/cmake/mbedtls_config_device.h" "$headers/mbedtls_config.h"
     unpack_patched cjson
     unpack 'zlib_.*\.orig\.tar\..*' "$deps/src/zlib"
     unpack 'cmocka_.*\.orig\.tar\..*' "$deps/src/cmocka"
@@ -207,7 +217,7 @@ prepare() {
 # --- builds ------------------------------------------------------------------------------------
 
 build_mbedtls() {
-    local flags="-O3 -g1 -fstack-protector-strong ${CFLAGS:-}"
+    local flags="$optimise -fstack-protector-strong ${CFLAGS:-}"
     # Without these AES-GCM takes a slow path; every x86-64 that can run fedge usefully has them.
     case $("${CC:-cc}" -dumpmachine) in x86_64*) flags="$flags -maes -mpclmul -msse4.1" ;; esac
     # Build type None: the others replace the optimisation level given here.
@@ -219,15 +229,17 @@ build_mbedtls() {
 }
 
 build_libwebsockets() {
-    local lib=$deps/lib
-    CFLAGS="-g1 ${CFLAGS:-}" step libwebsockets-configure cmake -S "$deps/src/libwebsockets" -B "$deps/obj/libwebsockets" \
-        "${common[@]}" -DCMAKE_BUILD_TYPE=Release -DDISABLE_WERROR=ON \
+    local lib=$deps/lib type=Release lws_flags=(-g1)
+    [ -z "$target" ] || type=None lws_flags=("$optimise")
+    # Build type None for a target: Release would put -O3 behind the flags given here.
+    CFLAGS="${lws_flags[*]} ${CFLAGS:-}" step libwebsockets-configure cmake -S "$deps/src/libwebsockets" -B "$deps/obj/libwebsockets" \
+        "${common[@]}" -DCMAKE_BUILD_TYPE=$type -DDISABLE_WERROR=ON \
         -DLWS_WITH_MBEDTLS=ON -DLWS_MBEDTLS_INCLUDE_DIRS="$deps/include" \
         -DLWS_MBEDTLS_LIBRARIES="$lib/libmbedtls.a;$lib/libmbedx509.a;$lib/libmbedcrypto.a" \
         -DMBEDTLS_LIBRARY="$lib/libmbedtls.a" -DMBEDX509_LIBRARY="$lib/libmbedx509.a" \
         -DMBEDCRYPTO_LIBRARY="$lib/libmbedcrypto.a" \
         -DLWS_WITH_STATIC=ON -DLWS_WITH_SHARED=OFF -DLWS_STATIC_PIC=ON \
-        -DLWS_WITH_LIBEV=$libev -DLWS_WITH_EVLIB_PLUGINS=OFF -DLWS_HAVE_LIBCAP=0 \
+        "${roles[@]}" -DLWS_HAVE_LIBCAP=0 \
         -DLWS_WITH_HTTP2=OFF -DLWS_WITHOUT_EXTENSIONS=ON -DLWS_WITH_PLUGINS=OFF \
         -DLWS_SSL_CLIENT_USE_OS_CA_CERTS=OFF -DLWS_UNIX_SOCK=OFF -DLWS_WITH_LEJP=OFF \
         -DLWS_WITH_LEJP_CONF=OFF -DLWS_WITH_CACHE_NSCOOKIEJAR=OFF -DLWS_WITH_HTTP_BASIC_AUTH=OFF \
@@ -245,13 +257,13 @@ build_small() {
     *) archiver=$toolchain ;;
     esac
     # Its configure script, not CMake: Debian's sources are without the Windows files that CMake wants.
-    step zlib-configure env -C "$deps/src/zlib" CHOST="$archiver" CFLAGS="-O3 -fPIC ${CFLAGS:-}" \
+    step zlib-configure env -C "$deps/src/zlib" CHOST="$archiver" CFLAGS="$optimise -fPIC ${CFLAGS:-}" \
         ./configure --static --prefix="$deps"
     step zlib-build make -C "$deps/src/zlib" -j "$jobs" libz.a
     cp "$deps"/src/zlib/{zlib,zconf}.h "$deps/include/"
     cp "$deps/src/zlib/libz.a" "$deps/lib/"
-    step cjson-configure cmake -S "$deps/src/cjson" -B "$deps/obj/cjson" "${common[@]}" \
-        -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DENABLE_CJSON_TEST=OFF -DENABLE_CJSON_UTILS=OFF
+    CFLAGS="$optimise ${CFLAGS:-}" step cjson-configure cmake -S "$deps/src/cjson" -B "$deps/obj/cjson" "${common[@]}" \
+        -DCMAKE_BUILD_TYPE=None -DBUILD_SHARED_LIBS=OFF -DENABLE_CJSON_TEST=OFF -DENABLE_CJSON_UTILS=OFF
     step cjson-build cmake --build "$deps/obj/cjson" -j "$jobs"
     step cjson-install cmake --install "$deps/obj/cjson"
     step cmocka-configure cmake -S "$deps/src/cmocka" -B "$deps/obj/cmocka" "${common[@]}" \
