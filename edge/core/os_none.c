@@ -5,12 +5,12 @@
 #include <string.h>
 
 /* A message on its way; [used] goes on counting behind the end. */
-typedef struct text {
+typedef struct output {
     char *out;
     size_t size, used;
-} text;
+} output;
 
-static void put(text *to, char c)
+static void put(output *to, char c)
 {
     if (to->used + 1 < to->size)
         to->out[to->used] = c;
@@ -18,7 +18,7 @@ static void put(text *to, char c)
 }
 
 /* [n] characters, right-aligned in [width]. */
-static void put_padded(text *to, const char *s, size_t n, size_t width, char pad)
+static void put_padded(output *to, const char *s, size_t n, size_t width, char pad)
 {
     for (; width > n; width--)
         put(to, pad);
@@ -28,7 +28,7 @@ static void put_padded(text *to, const char *s, size_t n, size_t width, char pad
 
 #define MAX_DIGITS 20 /* of a 64-bit number */
 
-static void put_number(text *to, uint64_t value, unsigned base, bool negative, size_t width,
+static void put_number(output *to, uint64_t value, unsigned base, bool negative, size_t width,
                        char pad)
 {
     char digits[MAX_DIGITS + 1];
@@ -43,7 +43,7 @@ static void put_number(text *to, uint64_t value, unsigned base, bool negative, s
 }
 
 /* d.ddddde±dd: six digits, the last of them off by one at times. */
-static void put_real(text *to, double value)
+static void put_real(output *to, double value)
 {
     if (value != value) {
         put_padded(to, "nan", 3, 0, ' ');
@@ -128,7 +128,7 @@ static int64_t signed_argument(va_list *arguments, unsigned longs)
                         : va_arg(*arguments, long long);
 }
 
-static void put_string(text *to, const char *s, const conversion *what)
+static void put_string(output *to, const char *s, const conversion *what)
 {
     size_t n = 0;
     while (n < what->precision && s[n] != '\0')
@@ -136,7 +136,7 @@ static void put_string(text *to, const char *s, const conversion *what)
     put_padded(to, s, n, what->width, ' ');
 }
 
-static void convert(text *to, const conversion *what, va_list *arguments)
+static void convert(output *to, const conversion *what, va_list *arguments)
 {
     switch (what->type) {
     case 'd': {
@@ -167,7 +167,7 @@ static void convert(text *to, const conversion *what, va_list *arguments)
 
 int fedge_os_vformat(char *out, size_t size, const char *format, va_list arguments)
 {
-    text to = {.out = out, .size = size};
+    output to = {.out = out, .size = size};
     va_list rest;
     va_copy(rest, arguments);
     while (*format != '\0') {
