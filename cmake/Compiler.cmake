@@ -1,15 +1,36 @@
 # How fedge's own C is compiled: the target fedge_options, which cmake/Fedge.cmake links to all.
 
-include(CheckPIESupported)
-check_pie_supported(LANGUAGES C)
+# A machine without an operating system: the training core only, on the C library's mathematics.
+if(CMAKE_SYSTEM_NAME STREQUAL "Generic")
+  set(FEDGE_MCU ON)
+else()
+  set(FEDGE_MCU OFF)
+endif()
+
+# How programs are linked statically: -static-pie or -static; empty: not.
+set(FEDGE_STATIC "" CACHE STRING "The compiler's option to link programs statically, or nothing")
+# With -static-pie CMake must not add the -pie of its own, which makes programs dynamic.
+if(NOT FEDGE_MCU AND NOT FEDGE_STATIC STREQUAL "-static")
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  if(NOT FEDGE_STATIC)
+    include(CheckPIESupported)
+    check_pie_supported(LANGUAGES C)
+  endif()
+endif()
 
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Asserts stay in release builds: an aggregator that has lost its way must stop, and its journal
 # brings the next process back to the same bits.
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g")
+# For a device where megabytes count: everything but the kernels (fedge_fast_sources) is made small.
+option(FEDGE_SMALL "Prefer small programs to fast ones, but for the kernels" OFF)
+if(FEDGE_SMALL)
+  set(CMAKE_C_FLAGS_RELEASE "-Os -g -fno-asynchronous-unwind-tables")
+elseif(FEDGE_MCU)
+  set(CMAKE_C_FLAGS_RELEASE "-O2 -g") # flash is scarce, and the kernels are unrolled by hand
+endif()
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
 
 add_library(fedge_options INTERFACE)
@@ -18,6 +39,10 @@ target_compile_definitions(fedge_options INTERFACE FEDGE_VERSION="${PROJECT_VERS
 # Sums and strategies must give the same bits everywhere: fused multiply-add only by intrinsic.
 target_compile_options(fedge_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off;-Wall;-Wextra;-Wconversion;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;-Wcast-qual;-Wformat=2;-Wvla>
+  # Messages are cut to their buffers on purpose; what may be uninitialized is a guess that depends on
+  # what each target inlines: the native build and clang-tidy look after it.
+  $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>
+  $<$<AND:$<C_COMPILER_ID:GNU>,$<BOOL:${CMAKE_CROSSCOMPILING}>>:-Wno-maybe-uninitialized>
   $<$<AND:$<COMPILE_LANGUAGE:C>,$<BOOL:${FEDGE_WERROR}>>:-Werror>)
 
 if(FEDGE_SANITIZE)
@@ -25,9 +50,13 @@ if(FEDGE_SANITIZE)
   target_compile_options(fedge_options INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-fsanitize=${FEDGE_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-O1>)
   target_link_options(fedge_options INTERFACE -fsanitize=${FEDGE_SANITIZE})
+elseif(FEDGE_MCU)
+  target_compile_options(fedge_options INTERFACE -ffunction-sections -fdata-sections)
+  target_link_options(fedge_options INTERFACE -Wl,--gc-sections)
 elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_compile_options(fedge_options INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong;-D_FORTIFY_SOURCE=2;-ffunction-sections;-fdata-sections>)
   target_link_options(fedge_options INTERFACE
     -Wl,--gc-sections -Wl,--as-needed -Wl,-z,relro -Wl,-z,now)
 endif()
+target_link_options(fedge_options INTERFACE ${FEDGE_STATIC})

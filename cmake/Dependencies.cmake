@@ -3,13 +3,18 @@
 
 set(FEDGE_DEPS "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
     "Where cmake/deps.sh has installed libwebsockets and mbedTLS")
-find_package(Threads REQUIRED)
+if(NOT FEDGE_MCU)
+  find_package(Threads REQUIRED)
+endif()
 
 # fedge_import(NAME HEADER header LIBRARY name [IN prefix]): defines fedge::NAME, or appends to
-# fedge_missing what was not found.
+# fedge_missing what was not found. When compiling for another machine, all are in FEDGE_DEPS.
 function(fedge_import name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;LIBRARY;IN" "")
   set(where)
+  if(CMAKE_CROSSCOMPILING)
+    set(arg_IN "${FEDGE_DEPS}")
+  endif()
   if(arg_IN)
     set(where PATHS "${arg_IN}" NO_DEFAULT_PATH PATH_SUFFIXES include lib)
   endif()
@@ -64,7 +69,6 @@ fedge_import(mbedcrypto HEADER mbedtls/version.h LIBRARY mbedcrypto IN "${FEDGE_
 fedge_import(mbedx509 HEADER mbedtls/version.h LIBRARY mbedx509 IN "${FEDGE_DEPS}")
 fedge_import(mbedtls HEADER mbedtls/version.h LIBRARY mbedtls IN "${FEDGE_DEPS}")
 fedge_import(websockets HEADER libwebsockets.h LIBRARY websockets IN "${FEDGE_DEPS}")
-fedge_import(ev HEADER ev.h LIBRARY ev)
 if(NOT fedge_missing)
   # p256m and everest are parts of mbedTLS that it links as archives of their own.
   set_property(TARGET fedge::mbedcrypto PROPERTY INTERFACE_LINK_LIBRARIES
@@ -72,9 +76,20 @@ if(NOT fedge_missing)
   set_property(TARGET fedge::mbedx509 PROPERTY INTERFACE_LINK_LIBRARIES fedge::mbedcrypto)
   set_property(TARGET fedge::mbedtls PROPERTY INTERFACE_LINK_LIBRARIES fedge::mbedx509)
   set_property(TARGET fedge::websockets PROPERTY INTERFACE_LINK_LIBRARIES
-    fedge::mbedtls fedge::ev Threads::Threads m)
+    fedge::mbedtls Threads::Threads m)
 endif()
-fedge_decide(NETWORK "Client, aggregator and identities" "run cmake/setup.sh" ${fedge_missing})
+fedge_decide(NETWORK "Client and identities" "run cmake/setup.sh" ${fedge_missing})
+
+# Compiled for another machine, libwebsockets is without libev: devices need the client only.
+set(fedge_missing)
+if(NOT FEDGE_HAVE_NETWORK)
+  set(fedge_missing "FEDGE_NETWORK")
+endif()
+fedge_import(ev HEADER ev.h LIBRARY ev)
+if(NOT fedge_missing)
+  set_property(TARGET fedge::websockets APPEND PROPERTY INTERFACE_LINK_LIBRARIES fedge::ev)
+endif()
+fedge_decide(AGGREGATOR "Aggregator" "run cmake/setup.sh" ${fedge_missing})
 
 # --- several machines, GPUs, tests ---------------------------------------------------------------
 

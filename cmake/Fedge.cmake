@@ -18,6 +18,13 @@ function(fedge_library name)
   target_link_libraries(${name} PUBLIC fedge_options ${arg_LIBS})
 endfunction()
 
+# fedge_fast_sources(file...): those of this folder that FEDGE_SMALL must not make slow.
+function(fedge_fast_sources)
+  if(FEDGE_SMALL)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3)
+  endif()
+endfunction()
+
 # fedge_program(name SOURCES file... [LIBS target...]): bin/<name>, part of the target "programs".
 function(fedge_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
@@ -26,9 +33,10 @@ function(fedge_program name)
   add_dependencies(programs ${name})
 endfunction()
 
-# What every test has in common. A sanitizer makes programs several times slower, so limits grow.
+# What every test has in common. A sanitizer or an emulator makes programs several times slower, so
+# limits grow.
 function(fedge_test_properties name label timeout_s env)
-  if(FEDGE_SANITIZE)
+  if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout_s "${timeout_s} * 5")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout_s})

@@ -2,6 +2,8 @@
 # Builds libwebsockets and mbedTLS, static, into build/deps (or $FEDGE_DEPS).
 #
 #   cmake/deps.sh            does nothing when build/deps is already what this tree asks for
+#   cmake/deps.sh TARGET     for aarch64, armhf or musl: into build/deps-TARGET, with zlib, cJSON and
+#                            cmocka, by the compiler of the preset of that name
 #   FEDGE_SOURCES=DIR        takes the source tarballs named in cmake/sources.sha256 from DIR (for
 #                            machines without a package mirror); otherwise apt fetches them from
 #                            the mirror that the system already uses
@@ -11,7 +13,9 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-deps=${FEDGE_DEPS:-$root/build/deps}
+target=${1:-}
+deps=${FEDGE_DEPS:-$root/build/deps${target:+-$target}}
+sources=$deps/sources
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 jobs=$(nproc)
 
@@ -21,10 +25,33 @@ die() {
     exit 1
 }
 
+common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib)
+optimise="-O3 -g1"
+roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF)
+if [ -n "$target" ]; then
+    case $target in
+    aarch64) toolchain=aarch64-linux-gnu ;;
+    armhf) toolchain=arm-linux-gnueabihf ;;
+    musl) toolchain=x86_64-linux-musl ;;
+    *) die "there is no target '$target'; there are aarch64, armhf and musl" ;;
+    esac
+    CC=$(sed -n 's/^set(CMAKE_C_COMPILER \(.*\))$/\1/p' "$root/cmake/toolchains/$toolchain.cmake")
+    export CC
+    common+=(-DCMAKE_TOOLCHAIN_FILE="$root/cmake/toolchains/$toolchain.cmake")
+    # Small before fast: a device has one connection.
+    optimise="-Os -g1 -ffunction-sections -fdata-sections"
+    [ "$target" != musl ] || optimise="$optimise -fno-asynchronous-unwind-tables"
+    roles=(-DLWS_WITHOUT_SERVER=ON -DLWS_WITH_LIBEV=OFF) # devices need the client only
+    sources=$root/build/deps/sources # one download for all targets
+fi
+# The musl programs are linked without -pie, and smaller for it.
+[ "$target" = musl ] || common+=(-DCMAKE_POSITION_INDEPENDENT_CODE=ON)
+
 # What the build depends on; anything that changes here makes the next run build again.
 fingerprint() {
     {
-        cat "$root/cmake/deps.sh" "$root/cmake/mbedtls_config.h" "$root"/cmake/patches/*.patch
+        cat "$root/cmake/deps.sh" "$root"/cmake/mbedtls_config*.h "$root"/cmake/patches/*.patch
+        [ -z "$target" ] || cat "$root/cmake/toolchains/$toolchain.cmake" "$root/cmake/toolchains/linux.cmake"
         "${CC:-cc}" -dumpfullversion -dumpmachine
         echo "CC=${CC:-} CFLAGS=${CFLAGS:-} DIR=$deps"
     } | sha256sum | cut -d' ' -f1
@@ -43,16 +70,20 @@ step() {
 
 # --- sources -----------------------------------------------------------------------------------
 
+# What a target needs beyond libwebsockets and mbedTLS is listed apart, and fetched only for one.
+lists=(sources.sha256)
+[ -z "$target" ] || lists+=(sources-cross.sha256)
+
 sources_from_folder() {
-    local from=$1 file
-    [ -d "$from" ] || die "FEDGE_SOURCES=$from is not a folder; it must hold the files named in cmake/sources.sha256"
+    local from=$1 list=$2 file
+    [ -d "$from" ] || die "FEDGE_SOURCES=$from is not a folder; it must hold the files named in cmake/$list"
     while read -r _ file; do
-        [ -f "$from/$file" ] || die "$from/$file is missing; FEDGE_SOURCES must hold every file named in cmake/sources.sha256"
-        cp "$from/$file" "$deps/sources/$file"
-    done <"$root/cmake/sources.sha256"
-    (cd "$deps/sources" && sha256sum --check --quiet "$root/cmake/sources.sha256") >&2 ||
-        die "the files in $from are not those of cmake/sources.sha256; fetch them again"
-    cp "$root/cmake/sources.sha256" "$deps/sources/SHA256SUMS"
+        [ -f "$from/$file" ] || die "$from/$file is missing; FEDGE_SOURCES must hold every file named in cmake/$list"
+        cp "$from/$file" "$sources/$file"
+    done <"$root/cmake/$list"
+    (cd "$sources" && sha256sum --check --quiet "$root/cmake/$list") >&2 ||
+        die "the files in $from are not those of cmake/$list; fetch them again"
+    cp "$root/cmake/$list" "$sources/$list"
 }
 
 # The address of the archive that this system's apt takes its release from.
@@ -71,9 +102,10 @@ private_apt() {
         -o "Dir::Cache::Archives=$deps/apt/archives" -o APT::Sandbox::User= "$@"
 }
 
-# Prints "SHA256  FILE" for the tarballs of a source package and checks the version: at least $2, below $3.
+# Prints "SHA256  FILE" for the tarballs of a source package that match $4 and checks the version: at
+# least $2, below $3.
 tarballs_of() {
-    local package=$1 at_least=$2 below=$3 list version
+    local package=$1 at_least=$2 below=$3 wanted=$4 list version
     list=$(private_apt source --print-uris "$package" 2>>"$deps/log/fetch.txt" |
         sed -n "s|^'[^']*' \([^ ]*\) [0-9]* SHA256:\([0-9a-f]*\)$|\2  \1|p")
     version=$(sed -n "s|.*  ${package}_\(.*\)\.dsc$|\1|p" <<<"$list")
@@ -82,11 +114,23 @@ tarballs_of() {
         die "the mirror offers $package $version, not one from $at_least up to $below; set FEDGE_SOURCES (see cmake/sources.sha256)"
     fi
     say "$package $version"
-    grep -v '\.dsc$' <<<"$list"
+    grep -E "\.($wanted)\.tar\.[a-z0-9]+\$" <<<"$list"
+}
+
+sums_of() {
+    case $1 in
+    sources.sha256)
+        tarballs_of libwebsockets 4.3.5-1+deb13u2 4.4 'orig|debian' && tarballs_of mbedtls 3.6.6 3.7 'orig'
+        ;;
+    sources-cross.sha256)
+        tarballs_of zlib 1.3 2 'orig' && tarballs_of cjson 1.7.18-3.1+deb13u1 1.8 'orig|debian' &&
+            tarballs_of cmocka 1.1.7 2 'orig'
+        ;;
+    esac
 }
 
 sources_from_mirror() {
-    local mirror sums
+    local list=$1 mirror sums packages
     for tool in apt-get dpkg-source; do
         command -v "$tool" >/dev/null || die "$tool is missing; run cmake/setup.sh on Debian 12, or set FEDGE_SOURCES=DIR"
     done
@@ -97,84 +141,105 @@ sources_from_mirror() {
     printf 'Types: deb-src\nURIs: %s\nSuites: trixie trixie-updates\nComponents: main\nSigned-By: %s\n' \
         "$mirror" "$keyring" >"$deps/apt/fedge.sources"
     step index private_apt --error-on=any update
-    sums=$(tarballs_of libwebsockets 4.3.5-1+deb13u2 4.4 && tarballs_of mbedtls 3.6.6 3.7)
+    sums=$(sums_of "$list")
+    mapfile -t packages < <(sed 's/.*  \([^_]*\)_.*/\1/' <<<"$sums" | sort -u)
     # A mirror may lack the .dsc, which fails the command; the checksums of the signed index decide.
-    say "fetch"
-    (cd "$deps/sources" && private_apt source --download-only libwebsockets mbedtls) \
-        >>"$deps/log/fetch.txt" 2>&1 || true
-    (cd "$deps/sources" && sha256sum --check --quiet - <<<"$sums") >&2 ||
+    say "fetch ${packages[*]}"
+    (cd "$sources" && private_apt source --download-only "${packages[@]}") >>"$deps/log/fetch.txt" 2>&1 || true
+    (cd "$sources" && sha256sum --check --quiet - <<<"$sums") >&2 ||
         die "the mirror did not deliver the sources (see $deps/log/fetch.txt); try again, or set FEDGE_SOURCES=DIR"
-    printf '%s\n' "$sums" >"$deps/sources/SHA256SUMS"
+    printf '%s\n' "$sums" >"$sources/$list"
     rm -rf "$deps/apt"
 }
 
 fetch() {
-    mkdir -p "$deps/sources"
-    if [ -n "${FEDGE_SOURCES:-}" ]; then
-        sources_from_folder "$FEDGE_SOURCES"
-    elif ! (cd "$deps/sources" && sha256sum --check --status SHA256SUMS 2>/dev/null); then
-        sources_from_mirror
-    fi
+    local list
+    mkdir -p "$sources"
+    exec 8>"$sources/lock"
+    flock -w 900 8 || die "another build has held $sources/lock for 15 minutes; see whether it is still at work"
+    for list in "${lists[@]}"; do
+        if [ -n "${FEDGE_SOURCES:-}" ]; then
+            sources_from_folder "$FEDGE_SOURCES" "$list"
+        elif ! (cd "$sources" && sha256sum --check --status "$list" 2>/dev/null); then
+            sources_from_mirror "$list"
+        fi
+    done
+    exec 8>&-
 }
 
-# Unpacks the file of SHA256SUMS that matches $1 into folder $2.
+# Unpacks the source file that matches $1 into folder $2.
 unpack() {
     local file
-    file=$(sed -n "s|^[0-9a-f]*  \($1\)$|\1|p" "$deps/sources/SHA256SUMS")
-    [ -n "$file" ] || die "no source named like '$1' in $deps/sources"
+    file=$(cd "$sources" && sed -n "s|^[0-9a-f]*  \($1\)$|\1|p" "${lists[@]}")
+    [ -n "$file" ] || die "no source named like '$1' in $sources"
     mkdir -p "$2"
-    tar -xf "$deps/sources/$file" -C "$2" --strip-components=1
+    tar -xf "$sources/$file" -C "$2" --strip-components=1
 }
 
+# Applies patch $2 to the sources of $1.
 apply() {
-    patch --directory="$deps/src/libwebsockets" --strip=1 --forward --fuzz=0 --input="$1" \
-        >>"$deps/log/patch.txt" 2>&1 || die "the patch $1 does not apply to libwebsockets (see $deps/log/patch.txt)"
+    patch --directory="$deps/src/$1" --strip=1 --forward --fuzz=0 --input="$2" \
+        >>"$deps/log/patch.txt" 2>&1 || die "the patch $2 does not apply to $1 (see $deps/log/patch.txt)"
+}
+
+# Unpacks $1 with Debian's patches.
+unpack_patched() {
+    local name
+    unpack "$1_.*\.orig\.tar\..*" "$deps/src/$1"
+    unpack "$1_.*\.debian\.tar\..*" "$deps/src/$1-debian"
+    while read -r name; do
+        case $name in '' | '#'*) continue ;; esac
+        apply "$1" "$deps/src/$1-debian/patches/$name"
+    done <"$deps/src/$1-debian/patches/series"
 }
 
 prepare() {
     rm -rf "$deps/src"
-    unpack 'libwebsockets_.*\.orig\.tar\..*' "$deps/src/libwebsockets"
-    unpack 'libwebsockets_.*\.debian\.tar\..*' "$deps/src/libwebsockets-debian"
+    unpack_patched libwebsockets
     unpack 'mbedtls_.*\.orig\.tar\..*' "$deps/src/mbedtls"
     local name
-    while read -r name; do
-        case $name in '' | '#'*) continue ;; esac
-        apply "$deps/src/libwebsockets-debian/patches/$name"
-    done <"$deps/src/libwebsockets-debian/patches/series"
     for name in "$root"/cmake/patches/libwebsockets-*.patch; do
-        apply "$name"
+        apply libwebsockets "$name"
     done
     local headers=$deps/src/mbedtls/include/mbedtls
     mv "$headers/mbedtls_config.h" "$headers/mbedtls_config_default.h"
-    cp "$root/cmake/mbedtls_config.h" "$headers/mbedtls_config.h"
+    if [ -z "$target" ]; then
+        cp "$root/cmake/mbedtls_config.h" "$headers/mbedtls_config.h"
+        return 0
+    fi
+    cp "$root/cmake/mbedtls_config.h" "$headers/mbedtls_config_fedge.h"
+    cp "$root/cmake/mbedtls_config_device.h" "$headers/mbedtls_config.h"
+    unpack_patched cjson
+    unpack 'zlib_.*\.orig\.tar\..*' "$deps/src/zlib"
+    unpack 'cmocka_.*\.orig\.tar\..*' "$deps/src/cmocka"
 }
 
 # --- builds ------------------------------------------------------------------------------------
 
-common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_POSITION_INDEPENDENT_CODE=ON)
-
 build_mbedtls() {
-    local flags="-O3 -g1 -fstack-protector-strong ${CFLAGS:-}"
+    local flags="$optimise -fstack-protector-strong ${CFLAGS:-}"
     # Without these AES-GCM takes a slow path; every x86-64 that can run fedge usefully has them.
     case $("${CC:-cc}" -dumpmachine) in x86_64*) flags="$flags -maes -mpclmul -msse4.1" ;; esac
     # Build type None: the others replace the optimisation level given here.
-    step mbedtls-configure cmake -S "$deps/src/mbedtls" -B "$deps/obj/mbedtls" "${common[@]}" \
-        -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="$flags" -DENABLE_PROGRAMS=OFF -DENABLE_TESTING=OFF \
+    CFLAGS=$flags step mbedtls-configure cmake -S "$deps/src/mbedtls" -B "$deps/obj/mbedtls" "${common[@]}" \
+        -DCMAKE_BUILD_TYPE=None -DENABLE_PROGRAMS=OFF -DENABLE_TESTING=OFF \
         -DUSE_STATIC_MBEDTLS_LIBRARY=ON -DUSE_SHARED_MBEDTLS_LIBRARY=OFF -DMBEDTLS_FATAL_WARNINGS=OFF
     step mbedtls-build cmake --build "$deps/obj/mbedtls" -j "$jobs"
     step mbedtls-install cmake --install "$deps/obj/mbedtls"
 }
 
 build_libwebsockets() {
-    local lib=$deps/lib
-    step libwebsockets-configure cmake -S "$deps/src/libwebsockets" -B "$deps/obj/libwebsockets" \
-        "${common[@]}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS="-g1 ${CFLAGS:-}" -DDISABLE_WERROR=ON \
+    local lib=$deps/lib type=Release lws_flags=(-g1)
+    [ -z "$target" ] || type=None lws_flags=("$optimise")
+    # Build type None for a target: Release would put -O3 behind the flags given here.
+    CFLAGS="${lws_flags[*]} ${CFLAGS:-}" step libwebsockets-configure cmake -S "$deps/src/libwebsockets" -B "$deps/obj/libwebsockets" \
+        "${common[@]}" -DCMAKE_BUILD_TYPE=$type -DDISABLE_WERROR=ON \
         -DLWS_WITH_MBEDTLS=ON -DLWS_MBEDTLS_INCLUDE_DIRS="$deps/include" \
         -DLWS_MBEDTLS_LIBRARIES="$lib/libmbedtls.a;$lib/libmbedx509.a;$lib/libmbedcrypto.a" \
         -DMBEDTLS_LIBRARY="$lib/libmbedtls.a" -DMBEDX509_LIBRARY="$lib/libmbedx509.a" \
         -DMBEDCRYPTO_LIBRARY="$lib/libmbedcrypto.a" \
         -DLWS_WITH_STATIC=ON -DLWS_WITH_SHARED=OFF -DLWS_STATIC_PIC=ON \
-        -DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF -DLWS_HAVE_LIBCAP=0 \
+        "${roles[@]}" -DLWS_HAVE_LIBCAP=0 \
         -DLWS_WITH_HTTP2=OFF -DLWS_WITHOUT_EXTENSIONS=ON -DLWS_WITH_PLUGINS=OFF \
         -DLWS_SSL_CLIENT_USE_OS_CA_CERTS=OFF -DLWS_UNIX_SOCK=OFF -DLWS_WITH_LEJP=OFF \
         -DLWS_WITH_LEJP_CONF=OFF -DLWS_WITH_CACHE_NSCOOKIEJAR=OFF -DLWS_WITH_HTTP_BASIC_AUTH=OFF \
@@ -184,10 +249,41 @@ build_libwebsockets() {
     step libwebsockets-install cmake --install "$deps/obj/libwebsockets"
 }
 
+# The small libraries that the system has for itself but not for the target.
+build_small() {
+    local archiver # the prefix of ar and ranlib
+    case $target in
+    musl) archiver= ;;
+    *) archiver=$toolchain ;;
+    esac
+    # Its configure script, not CMake: Debian's sources are without the Windows files that CMake wants.
+    step zlib-configure env -C "$deps/src/zlib" CHOST="$archiver" CFLAGS="$optimise -fPIC ${CFLAGS:-}" \
+        ./configure --static --prefix="$deps"
+    step zlib-build make -C "$deps/src/zlib" -j "$jobs" libz.a
+    cp "$deps"/src/zlib/{zlib,zconf}.h "$deps/include/"
+    cp "$deps/src/zlib/libz.a" "$deps/lib/"
+    CFLAGS="$optimise ${CFLAGS:-}" step cjson-configure cmake -S "$deps/src/cjson" -B "$deps/obj/cjson" "${common[@]}" \
+        -DCMAKE_BUILD_TYPE=None -DBUILD_SHARED_LIBS=OFF -DENABLE_CJSON_TEST=OFF -DENABLE_CJSON_UTILS=OFF
+    step cjson-build cmake --build "$deps/obj/cjson" -j "$jobs"
+    step cjson-install cmake --install "$deps/obj/cjson"
+    step cmocka-configure cmake -S "$deps/src/cmocka" -B "$deps/obj/cmocka" "${common[@]}" \
+        -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DWITH_EXAMPLES=OFF
+    step cmocka-build cmake --build "$deps/obj/cmocka" -j "$jobs"
+    step cmocka-install cmake --install "$deps/obj/cmocka"
+}
+
+# musl's compiler does not look for the kernel's headers.
+link_kernel_headers() {
+    mkdir -p "$deps/kernel-headers"
+    ln -sfn /usr/include/linux "$deps/kernel-headers/linux"
+    ln -sfn /usr/include/asm-generic "$deps/kernel-headers/asm-generic"
+    ln -sfn "/usr/include/$(cc -print-multiarch)/asm" "$deps/kernel-headers/asm"
+}
+
 # -----------------------------------------------------------------------------------------------
 
 mkdir -p "$deps/log"
-command -v "${CC:-cc}" >/dev/null || die "no C compiler; run cmake/setup.sh"
+command -v "${CC:-cc}" >/dev/null || die "no ${CC:-C compiler}; run cmake/setup.sh${target:+ --cross}"
 exec 9>"$deps/lock"
 flock -w 900 9 || die "another build of $deps has held its lock for 15 minutes; see whether it is still at work"
 want=$(fingerprint)
@@ -202,8 +298,10 @@ rm -rf "$deps/stamp" "$deps/obj" "$deps/include" "$deps/lib"
 : >"$deps/log/fetch.txt"
 fetch
 prepare
+[ "$target" != musl ] || link_kernel_headers
 build_mbedtls
 build_libwebsockets
+[ -z "$target" ] || build_small
 rm -rf "$deps/obj"
 printf '%s\n' "$want" >"$deps/stamp"
-say "libwebsockets and mbedTLS are in $deps"
+say "libwebsockets and mbedTLS${target:+, zlib, cJSON and cmocka} are in $deps"

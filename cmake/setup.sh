@@ -4,6 +4,7 @@
 #
 #   cmake/setup.sh           what building and the quickstart need
 #   cmake/setup.sh --tests   what the tests need as well
+#   cmake/setup.sh --cross   compilers for other processors, and QEMU (240 MB)
 #
 # FEDGE_SOURCES=DIR: see cmake/deps.sh.
 set -euo pipefail
@@ -13,6 +14,8 @@ packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev dp
     ca-certificates debian-archive-keyring python3 dataset-fashion-mnist)
 test_packages=(libcmocka-dev clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
     procps git python3-numpy python3-jsonschema)
+cross_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
+    qemu-user-static gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm musl-tools linux-libc-dev)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -23,11 +26,12 @@ die() {
 for argument; do
     case $argument in
     --tests) packages+=("${test_packages[@]}") ;;
+    --cross) packages+=("${cross_packages[@]}") ;;
     -h | --help)
-        sed -n '2,8s/^# \{0,1\}//p' "$0"
+        sed -n '2,9s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
-    *) die "unknown argument '$argument'; there is only --tests" ;;
+    *) die "unknown argument '$argument'; there are --tests and --cross" ;;
     esac
 done
 

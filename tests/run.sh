@@ -4,7 +4,7 @@
 #   bash tests/run.sh [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
 #   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
-#   --label LABEL   only tests with this label: unit, net, fuzz, style (may be repeated)
+#   --label LABEL   only tests with this label: unit, net, fuzz, style, cross (may be repeated)
 #   --soak          the long tests too
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
@@ -44,9 +44,13 @@ release | debug | asan | tsan) ;;
 esac
 
 cd "$root"
-bash cmake/setup.sh --tests
+needs=(--tests)
+if [ "$preset" = release ] && [[ "|${labels:-cross}|" == *"|cross|"* ]]; then
+    needs+=(--cross) # the tests labelled cross are part of this preset only
+fi
+bash cmake/setup.sh "${needs[@]}"
 
-options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_WERROR=OFF)
+options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERROR=OFF)
 if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
 fi

@@ -6,6 +6,7 @@
 #ifndef FEDGE_EDGE_CORE_OS_H
 #define FEDGE_EDGE_CORE_OS_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,15 @@
 
 /* Bytes of a path with its NUL; longer ones get FEDGE_TOO_BIG. */
 #define FEDGE_OS_MAX_PATH 512
+
+/* snprintf and vsnprintf, for messages: at most [size] bytes with the NUL, always terminated when
+ * size > 0; returns the length without the cut. Where there is no operating system this is a small
+ * formatter of its own (no stdio, no malloc) for what messages use: %s %c %d %u %x %g %%, with h,
+ * l, ll and z, a width, 0 and the precision of %s; %g shows six digits, as 1.25e-03. */
+int fedge_os_format(char *out, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int fedge_os_vformat(char *out, size_t size, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 
 /* Monotonic milliseconds since an arbitrary start; nanoseconds for measurements. */
 uint64_t fedge_os_monotonic_ms(void);

@@ -1,4 +1,4 @@
-/* The clock, randomness and facts about the machine, on POSIX systems. */
+/* Formatting, the clock, randomness and facts about the machine, on POSIX systems. */
 #define _GNU_SOURCE
 
 #include "edge/core/os.h"
@@ -12,6 +12,20 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+int fedge_os_vformat(char *out, size_t size, const char *format, va_list arguments)
+{
+    return vsnprintf(out, size, format, arguments);
+}
+
+int fedge_os_format(char *out, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = fedge_os_vformat(out, size, format, arguments);
+    va_end(arguments);
+    return length;
+}
 
 static uint64_t clock_ns(clockid_t clock)
 {

@@ -2,8 +2,9 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "edge/core/os.h"
 
 /* The header's macros for the static analyser must not touch the definitions. */
 #undef fedge_fail
@@ -45,7 +46,7 @@ typedef struct message_text {
 __attribute__((format(printf, 2, 0))) static void format_text(message_text *out, const char *format,
                                                               va_list arguments)
 {
-    if (vsnprintf(out->text, sizeof out->text, format, arguments) < 0)
+    if (fedge_os_vformat(out->text, sizeof out->text, format, arguments) < 0)
         out->text[0] = '\0';
 }
 

@@ -1,8 +1,9 @@
 #include "edge/core/tensor.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "edge/core/os.h"
 
 size_t fedge_dtype_size(fedge_dtype dtype)
 {
@@ -137,10 +138,11 @@ char *fedge_shape_text(uint32_t rank, const uint32_t *shape, char text[FEDGE_SHA
     size_t used = 0;
     text[used++] = '[';
     for (uint32_t i = 0; i < rank && i < FEDGE_MAX_RANK; i++) {
-        int length = snprintf(text + used, FEDGE_SHAPE_TEXT_SIZE - used, "%s%lu",
-                              i == 0 ? "" : ", ", (unsigned long)shape[i]);
+        int length = fedge_os_format(text + used, FEDGE_SHAPE_TEXT_SIZE - used, "%s%lu",
+                                     i == 0 ? "" : ", ", (unsigned long)shape[i]);
         used += (size_t)length;
     }
-    snprintf(text + used, FEDGE_SHAPE_TEXT_SIZE - used, "%s]", rank > FEDGE_MAX_RANK ? "..." : "");
+    fedge_os_format(text + used, FEDGE_SHAPE_TEXT_SIZE - used, "%s]",
+                    rank > FEDGE_MAX_RANK ? "..." : "");
     return text;
 }

@@ -78,7 +78,7 @@ fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_lo
     upload->num_sections = 1;
     upload->sections[0] = section;
     upload->size = section.size;
-    upload->crc32 = fedge_crc32(0, *bytes, section.size);
+    upload->crc32 = fedge_crc32(0, *bytes, (size_t)section.size);
     add_clamped(upload, stats.clamped);
     return FEDGE_OK;
 }
@@ -133,13 +133,14 @@ fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_lo
     if (st != FEDGE_OK)
         return st;
     const fedge_section_info *section = &upload->sections[0];
-    uint32_t crc = fedge_crc32(0, bytes, upload->size);
+    /* What has passed the check is at most raw_size: it fits in a size_t. */
+    uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
     if (crc != upload->crc32)
         return fedge_fail(err, FEDGE_CORRUPT,
                           "upload of %" PRIu64 " bytes has CRC-32 %08x, announced was %08x",
                           upload->size, crc, upload->crc32);
     if (section->deflate) {
-        st = fedge_inflate(bytes, section->size, scratch, raw_size, err);
+        st = fedge_inflate(bytes, (size_t)section->size, scratch, raw_size, err);
         if (st != FEDGE_OK)
             return fedge_error_prefix(err, st, "section \"%s\"", section->name);
         bytes = scratch;

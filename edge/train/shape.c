@@ -1,7 +1,8 @@
 #include "edge/train/shape.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "edge/core/os.h"
 
 size_t fedge_shape_count(const fedge_shape *shape)
 {
@@ -18,7 +19,7 @@ const char *fedge_layer_label(const fedge_model_spec *spec, uint32_t index,
     if (spec->layers[index].name[0] != '\0') {
         return spec->layers[index].name;
     }
-    (void)snprintf(label, FEDGE_MAX_LAYER_NAME, "%u", (unsigned)index);
+    (void)fedge_os_format(label, FEDGE_MAX_LAYER_NAME, "%u", (unsigned)index);
     return label;
 }
 

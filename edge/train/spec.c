@@ -1,8 +1,8 @@
 /* A model as a job describes it: its parameters and their first values. */
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 
+#include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "edge/train/model.h"
 #include "edge/train/shape.h"
@@ -49,10 +49,10 @@ static fedge_status add_parameters(const fedge_model_spec *spec, uint32_t index,
     }
     char label[FEDGE_MAX_LAYER_NAME], name[FEDGE_MAX_TENSOR_NAME];
     const char *layer_name = fedge_layer_label(spec, index, label);
-    (void)snprintf(name, sizeof name, "%s.weight", layer_name);
+    (void)fedge_os_format(name, sizeof name, "%s.weight", layer_name);
     fedge_status status = fedge_schema_add(schema, name, FEDGE_F32, rank, shape, err);
     if (status == FEDGE_OK && bias) {
-        (void)snprintf(name, sizeof name, "%s.bias", layer_name);
+        (void)fedge_os_format(name, sizeof name, "%s.bias", layer_name);
         status = fedge_schema_add(schema, name, FEDGE_F32, 1, shape, err);
     }
     return status == FEDGE_OK

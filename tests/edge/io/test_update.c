@@ -182,15 +182,15 @@ static void wrong_bytes_are_refused(void **state)
     const fedge_upload good = upload;
     bytes[upload.size / 2] ^= 1;
     expect(FEDGE_CORRUPT, "CRC-32");
-    announce(good.size); /* a checksum that agrees with broken bytes */
+    announce((size_t)good.size); /* a checksum that agrees with broken bytes */
     expect(FEDGE_CORRUPT, "section \"delta\": ");
     bytes[upload.size / 2] ^= 1;
-    announce(good.size - 5);
+    announce((size_t)good.size - 5);
     expect(FEDGE_TRUNCATED, "ends early");
     free(bytes);
 
     encode(FEDGE_CODEC_INT8, true);
-    size_t size = upload.size;
+    size_t size = (size_t)upload.size;
     bytes = realloc(bytes, size + 1);
     bytes[size] = 0;
     announce(size + 1);
@@ -229,7 +229,7 @@ static void wrong_values_are_refused(void **state)
     encode(FEDGE_CODEC_NONE, false);
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         memcpy(bytes + 4 * 950, &CASES[i].value, 4);
-        announce(upload.size);
+        announce((size_t)upload.size);
         expect(CASES[i].status, "0.bias");
     }
     free(bytes);

@@ -1,0 +1,80 @@
+/*
+ * mbedTLS configuration for devices, which are clients of fedge's aggregator only: the one of
+ * mbedtls_config.h without what such a client never uses. cmake/deps.sh installs it, in builds for
+ * another target, as mbedtls/mbedtls_config.h, and that one beside it as mbedtls_config_fedge.h.
+ */
+#ifndef FEDGE_MBEDTLS_CONFIG_DEVICE_H
+#define FEDGE_MBEDTLS_CONFIG_DEVICE_H
+
+#include <mbedtls/mbedtls_config_fedge.h>
+
+/* Versions other than TLS 1.3 (secure/identity/tls.c offers no other), serving, datagrams, resuming. */
+#undef MBEDTLS_SSL_PROTO_TLS1_2
+#undef MBEDTLS_SSL_ENCRYPT_THEN_MAC
+#undef MBEDTLS_SSL_EXTENDED_MASTER_SECRET
+#undef MBEDTLS_KEY_EXCHANGE_ECDHE_ECDSA_ENABLED
+#undef MBEDTLS_SSL_SRV_C
+#undef MBEDTLS_SSL_PROTO_DTLS
+#undef MBEDTLS_SSL_DTLS_ANTI_REPLAY
+#undef MBEDTLS_SSL_DTLS_HELLO_VERIFY
+#undef MBEDTLS_SSL_DTLS_CLIENT_PORT_REUSE
+#undef MBEDTLS_SSL_DTLS_CONNECTION_ID
+#undef MBEDTLS_SSL_DTLS_CONNECTION_ID_COMPAT
+#undef MBEDTLS_SSL_COOKIE_C
+#undef MBEDTLS_SSL_CACHE_C
+#undef MBEDTLS_SSL_TICKET_C
+#undef MBEDTLS_SSL_SESSION_TICKETS
+#undef MBEDTLS_SSL_RENEGOTIATION
+#undef MBEDTLS_SSL_CONTEXT_SERIALIZATION
+
+/* Key exchanges of TLS 1.2, and all of 1.3 but the ephemeral one. */
+#undef MBEDTLS_KEY_EXCHANGE_PSK_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_DHE_PSK_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_ECDHE_PSK_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_RSA_PSK_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_RSA_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_DHE_RSA_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_ECDHE_RSA_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_ECDH_ECDSA_ENABLED
+#undef MBEDTLS_KEY_EXCHANGE_ECDH_RSA_ENABLED
+#undef MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_ENABLED
+#undef MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED
+#undef MBEDTLS_SSL_EARLY_DATA
+
+/* Algorithms that no cipher suite or certificate of fedge names. libwebsockets needs RSA_C. */
+#undef MBEDTLS_ARIA_C
+#undef MBEDTLS_CAMELLIA_C
+#undef MBEDTLS_DES_C
+#undef MBEDTLS_CCM_C
+#undef MBEDTLS_CMAC_C
+#undef MBEDTLS_DHM_C
+#undef MBEDTLS_ECJPAKE_C
+#undef MBEDTLS_RIPEMD160_C
+#undef MBEDTLS_SHA3_C
+#undef MBEDTLS_NIST_KW_C
+#undef MBEDTLS_LMS_C
+#undef MBEDTLS_PKCS5_C
+#undef MBEDTLS_PKCS7_C
+#undef MBEDTLS_PKCS12_C
+#undef MBEDTLS_ECP_DP_SECP192R1_ENABLED
+#undef MBEDTLS_ECP_DP_SECP224R1_ENABLED
+#undef MBEDTLS_ECP_DP_SECP521R1_ENABLED
+#undef MBEDTLS_ECP_DP_SECP192K1_ENABLED
+#undef MBEDTLS_ECP_DP_SECP224K1_ENABLED
+#undef MBEDTLS_ECP_DP_SECP256K1_ENABLED
+#undef MBEDTLS_ECP_DP_BP256R1_ENABLED
+#undef MBEDTLS_ECP_DP_BP384R1_ENABLED
+#undef MBEDTLS_ECP_DP_BP512R1_ENABLED
+#undef MBEDTLS_ECP_DP_CURVE448_ENABLED
+
+/* Texts and tests. */
+#undef MBEDTLS_DEBUG_C
+#undef MBEDTLS_SELF_TEST
+#undef MBEDTLS_VERSION_FEATURES
+#undef MBEDTLS_TIMING_C
+
+/* Smaller code for the same bits. */
+#define MBEDTLS_SHA256_SMALLER
+#define MBEDTLS_SHA512_SMALLER
+
+#endif
