@@ -74,7 +74,8 @@ mkdir -p "$work/logs"
 # Every process is ended by its id, on any way out.
 pids=()
 stop_all() {
-    trap - EXIT INT TERM
+    trap - EXIT
+    trap '' INT TERM # another Ctrl-C changes nothing
     [ ${#pids[@]} -eq 0 ] || kill -TERM "${pids[@]}" 2>/dev/null || true
     for _ in $(seq 50); do
         alive=0

@@ -45,8 +45,7 @@ static const char activate_help[] =
     "  --fingerprint HEX  WHICH: the certificate with this SHA-256 (16 digits or more)\n"
     "  -h, --help         this text\n";
 
-/* --- list
- * ----------------------------------------------------------------------------------------- */
+/* --- list ------------------------------------------------------------------------------------- */
 
 typedef struct listing {
     bool json;
@@ -126,8 +125,7 @@ int fedge_keys_list(int argc, char **argv)
     return fedge_keys_end("list", status, &err);
 }
 
-/* --- revoke, activate
- * ----------------------------------------------------------------------------- */
+/* --- revoke, activate ------------------------------------------------------------------------- */
 
 /* Which certificates are meant (one of the three is set), and what becomes of them. */
 typedef struct change {

@@ -45,8 +45,7 @@ struct fedge_rounds {
     size_t first_action, num_actions, actions_capacity;
 };
 
-/* --- memory: fallible events make room for what the others need ----------------------------------
- */
+/* --- memory: fallible events make room for what the others need ------------------------------- */
 
 static fedge_status grow(void **items, size_t item_size, size_t count, fedge_error *err)
 {
@@ -128,8 +127,7 @@ static uint32_t cohort_limit(const fedge_rounds *rounds, uint32_t connected)
     return connected < rounds->spec.max_cohort ? connected : rounds->spec.max_cohort;
 }
 
-/* --- actions -------------------------------------------------------------------------------------
- */
+/* --- actions ---------------------------------------------------------------------------------- */
 
 static void push(fedge_rounds *rounds, fedge_action_type type, uint32_t slot, bool fresh)
 {
@@ -159,8 +157,7 @@ bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action)
     return true;
 }
 
-/* --- clients -------------------------------------------------------------------------------------
- */
+/* --- clients ---------------------------------------------------------------------------------- */
 
 /* Place of the first connected client that is not below [client_index]. */
 static uint32_t connected_place(const fedge_rounds *rounds, uint32_t client_index)
@@ -231,8 +228,7 @@ static bool pick_free_client(fedge_rounds *rounds, uint32_t *client_index)
     return true;
 }
 
-/* --- phases --------------------------------------------------------------------------------------
- */
+/* --- phases ----------------------------------------------------------------------------------- */
 
 static void finish(fedge_rounds *rounds)
 {
@@ -328,8 +324,7 @@ static void assign(fedge_rounds *rounds, uint32_t slot, uint32_t client_index)
     push(rounds, FEDGE_ACTION_SEND, slot, true);
 }
 
-/* --- making and restoring ------------------------------------------------------------------------
- */
+/* --- making and restoring --------------------------------------------------------------------- */
 
 static fedge_status check_spec(const fedge_rounds_spec *spec, fedge_error *err)
 {
@@ -452,8 +447,7 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     return FEDGE_OK;
 }
 
-/* --- events --------------------------------------------------------------------------------------
- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 /* The client has an open task: sends it (again). It has had none and a slot is empty: takes it. */
 static void give_work(fedge_rounds *rounds, uint32_t client_index)
@@ -635,8 +629,7 @@ void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms)
         finish(rounds);
 }
 
-/* --- where it stands -----------------------------------------------------------------------------
- */
+/* --- where it stands -------------------------------------------------------------------------- */
 
 fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds)
 {
@@ -661,11 +654,6 @@ fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds)
 uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds)
 {
     return rounds->deadline_ms;
-}
-
-uint64_t fedge_rounds_next_task_id(const fedge_rounds *rounds)
-{
-    return rounds->next_task_id;
 }
 
 uint32_t fedge_rounds_wanted(const fedge_rounds *rounds)

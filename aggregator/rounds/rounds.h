@@ -122,7 +122,6 @@ uint32_t fedge_rounds_round(const fedge_rounds *rounds); /* the present or next 
 uint32_t fedge_rounds_attempt(const fedge_rounds *rounds);
 fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds);
 uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds); /* monotonic; 0 when none runs */
-uint64_t fedge_rounds_next_task_id(const fedge_rounds *rounds);
 /* The tasks of the present phase, in slot order; valid until the next event. */
 const fedge_rounds_task *fedge_rounds_cohort(const fedge_rounds *rounds, uint32_t *num_tasks);
 /* How many reports close the present phase; the journal keeps it for fedge_rounds_restore. */

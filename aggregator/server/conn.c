@@ -106,8 +106,7 @@ void fedge_conn_pause(fedge_conn *conn, bool paused)
     conn->transport.pause(conn->transport.user, paused);
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
 {
@@ -279,8 +278,7 @@ bool fedge_conn_should_close(const fedge_conn *conn)
     return conn->state == CONN_CLOSING && !fedge_conn_has_frames(conn);
 }
 
-/* ---- receiving --------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static void handle_hello(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
 {

@@ -229,8 +229,7 @@ void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms)
     fedge_engine_pump(engine, now_ms);
 }
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
 {

@@ -44,8 +44,7 @@ static fedge_journal_task journal_task(const fedge_engine *engine, uint64_t task
     return task;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
 {
@@ -122,8 +121,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now
     fedge_rounds_opened(engine->rounds, now_ms);
 }
 
-/* ---- ending -----------------------------------------------------------------------------------
- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 static void finish(fedge_engine *engine)
 {
@@ -163,8 +161,7 @@ static void retry_open(fedge_engine *engine, uint64_t now_ms)
     }
 }
 
-/* ---- tasks ------------------------------------------------------------------------------------
- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t now_ms)
 {
@@ -210,8 +207,7 @@ static void cancel_task(fedge_engine *engine, const fedge_action *action)
     }
 }
 
-/* ---- closing ----------------------------------------------------------------------------------
- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 static double mean_upload_seconds(const fedge_engine *engine)
 {

@@ -54,8 +54,7 @@ static bool was_accepted(const fedge_engine *engine, uint64_t task_id)
     return false;
 }
 
-/* ---- UPLOAD -----------------------------------------------------------------------------------
- */
+/* ---- UPLOAD ---------------------------------------------------------------------------------- */
 
 static void take_evaluation(fedge_engine *engine, fedge_conn *conn, fedge_engine_slot *slot,
                             const fedge_upload *upload, uint64_t now_ms)
@@ -170,8 +169,7 @@ void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upl
     }
 }
 
-/* ---- PART -------------------------------------------------------------------------------------
- */
+/* ---- PART ------------------------------------------------------------------------------------ */
 
 static void finish_upload(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
@@ -232,8 +230,7 @@ void fedge_engine_on_relieved(fedge_engine *engine)
     }
 }
 
-/* ---- what the workers found -------------------------------------------------------------------
- */
+/* ---- what the workers found ------------------------------------------------------------------ */
 
 static fedge_reason reason_of(fedge_status status)
 {

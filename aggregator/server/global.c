@@ -26,8 +26,7 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name)
     return NAN;
 }
 
-/* ---- what the accepted updates say of themselves ----------------------------------------------
- */
+/* ---- what the accepted updates say of themselves --------------------------------------------- */
 
 static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *text,
                                   fedge_upload *upload, fedge_error *err)
@@ -131,8 +130,7 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
     return status;
 }
 
-/* ---- rounds.jsonl -----------------------------------------------------------------------------
- */
+/* ---- rounds.jsonl ---------------------------------------------------------------------------- */
 
 static fedge_status put_number(fedge_buffer *line, const char *key, double value, fedge_error *err)
 {
@@ -198,8 +196,7 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
     return append_line(global, summary, err);
 }
 
-/* ---- moving the model -------------------------------------------------------------------------
- */
+/* ---- moving the model ------------------------------------------------------------------------ */
 
 /* The model file of the present values, replacing the one that is held. */
 static fedge_status write_model(fedge_global *global, fedge_error *err)
@@ -345,8 +342,7 @@ uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
     return model;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_error *err)
 {

@@ -131,8 +131,7 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_device *device,
     return status;
 }
 
-/* ---- the worker's side ------------------------------------------------------------------------
- */
+/* ---- the worker's side ----------------------------------------------------------------------- */
 
 static void post_result(worker *self, job *work, fedge_status status, const fedge_error *err)
 {
@@ -347,8 +346,7 @@ static void *work_loop(void *arg)
     }
 }
 
-/* ---- the service thread's side ----------------------------------------------------------------
- */
+/* ---- the service thread's side --------------------------------------------------------------- */
 
 static void push(worker *target, job *work)
 {

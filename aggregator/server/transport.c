@@ -23,8 +23,7 @@ static void log_lws(int level, const char *line)
     FEDGE_LOG(lws_log, FEDGE_LOG_DEBUG, "libwebsockets", fedge_log_str("text", text));
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Before the loop waits: carries out what could not be done inside callbacks. */
 static void settle(struct ev_loop *loop, ev_prepare *watcher, int events)
@@ -96,8 +95,7 @@ static void on_handshake_refused(void *user, const char *subject, const char *re
                         fedge_os_monotonic_ms());
 }
 
-/* ---- set-up -----------------------------------------------------------------------------------
- */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 /* libwebsockets passes memory that does not begin like PEM on to mbedTLS, which reads PEM with a
  * newline in front as well: the other way, its own decoder would fail on a chain. */
@@ -266,8 +264,7 @@ void fedge_transport_ports(const fedge_transport *transport, uint16_t *clients, 
     *http = transport->http_port;
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void listen_again(fedge_transport *transport)
 {

@@ -16,8 +16,7 @@
 #define STATE_FILE "state.json"
 #define STRATEGY_FILE "strategy.bin"
 
-/* --- names ---------------------------------------------------------------------------------------
- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 /* DIR/round-RRRRRR[SUFFIX][/NAME]. A suffix marks what is not a checkpoint (yet, any more). */
 static fedge_status make_path(const char *dir, uint32_t round, const char *suffix, const char *name,
@@ -78,8 +77,7 @@ fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round, fedge_erro
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
-/* --- saving --------------------------------------------------------------------------------------
- */
+/* --- saving ----------------------------------------------------------------------------------- */
 
 /* All texts are hex, or a strategy's name: nothing to escape. */
 static fedge_status write_state(const char *path, const fedge_checkpoint *checkpoint,
@@ -170,8 +168,7 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
     return status;
 }
 
-/* --- loading -------------------------------------------------------------------------------------
- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, fedge_error *err)
 {

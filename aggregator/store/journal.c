@@ -9,8 +9,7 @@
 #include "aggregator/store/journal_file.h"
 #include "edge/core/bytes.h"
 
-/* --- names
- * ---------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 fedge_status fedge_journal_make_path(const char *dir, uint32_t round, uint32_t attempt,
                                      char path[FEDGE_MAX_PATH], fedge_error *err)
@@ -33,8 +32,7 @@ bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attem
     return strcmp(name, canonical) == 0;
 }
 
-/* --- creation ------------------------------------------------------------------------------------
- */
+/* --- creation --------------------------------------------------------------------------------- */
 
 static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_free_bytes,
                                fedge_error *err)
@@ -159,8 +157,7 @@ fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *ph
     return FEDGE_OK;
 }
 
-/* --- facts ---------------------------------------------------------------------------------------
- */
+/* --- facts ------------------------------------------------------------------------------------ */
 
 const char *fedge_journal_note(const fedge_journal *journal)
 {
@@ -229,8 +226,7 @@ fedge_status fedge_journal_find(fedge_journal *journal, uint64_t task_id, uint32
     return FEDGE_OK;
 }
 
-/* --- under the lock ------------------------------------------------------------------------------
- */
+/* --- under the lock --------------------------------------------------------------------------- */
 
 static fedge_status check_alive(const fedge_journal *journal, fedge_error *err)
 {
@@ -289,8 +285,7 @@ static fedge_status append(fedge_journal *journal, uint32_t type, uint32_t body_
     return FEDGE_OK;
 }
 
-/* --- uploads -------------------------------------------------------------------------------------
- */
+/* --- uploads ---------------------------------------------------------------------------------- */
 
 static fedge_status check_write(const fedge_journal *journal, uint32_t slot, uint64_t task_id,
                                 uint64_t offset, size_t size, fedge_error *err)
@@ -361,8 +356,7 @@ fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot, uint64_t 
     return fedge_os_read_at(&journal->file, at, out, size, err);
 }
 
-/* --- records -------------------------------------------------------------------------------------
- */
+/* --- records ---------------------------------------------------------------------------------- */
 
 /* An assignment may not take the room that acceptances and the end of the phase need. */
 static bool has_room_for_assign(const fedge_journal *journal)
@@ -516,8 +510,7 @@ fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char 
     return fedge_os_read_at(&journal->file, own.metadata_offset, out, own.facts.metadata_size, err);
 }
 
-/* --- group commit --------------------------------------------------------------------------------
- */
+/* --- group commit ----------------------------------------------------------------------------- */
 
 /* One fdatasync for all that is finished now; the lock is released meanwhile. */
 static void sync_all(fedge_journal *journal)

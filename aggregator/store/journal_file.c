@@ -27,8 +27,7 @@ uint64_t fedge_journal_accept_room(void)
     return fedge_journal_record_size(JOURNAL_ACCEPT_FIXED + FEDGE_JOURNAL_MAX_METADATA);
 }
 
-/* --- header --------------------------------------------------------------------------------------
- */
+/* --- header ----------------------------------------------------------------------------------- */
 
 fedge_status fedge_journal_make_layout(const fedge_journal_phase *phase, journal_layout *layout,
                                        fedge_error *err)
@@ -104,8 +103,7 @@ fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true
     return FEDGE_OK;
 }
 
-/* --- records -------------------------------------------------------------------------------------
- */
+/* --- records ---------------------------------------------------------------------------------- */
 
 /* CRC of the size, of what follows the CRC's own place, and of the body. */
 static uint32_t record_crc(const uint8_t *header, const uint8_t *body, uint32_t body_size)
@@ -143,8 +141,7 @@ bool fedge_journal_check_record(const uint8_t *header, const uint8_t *body, uint
     return fedge_get_u32(header + 4) == record_crc(header, body, body_size);
 }
 
-/* --- bodies --------------------------------------------------------------------------------------
- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 /* Texts are stored without their NUL and padded with zeros. */
 static void pack_text(const char *text, size_t size, uint8_t *out)
@@ -225,8 +222,7 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
     return FEDGE_OK;
 }
 
-/* --- the handle ----------------------------------------------------------------------------------
- */
+/* --- the handle ------------------------------------------------------------------------------- */
 
 fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_journal **journal,
                                     fedge_error *err)

@@ -14,8 +14,7 @@
 /* What to do with a journal that cannot be used, for messages. */
 #define ADVICE "move the file away to run the round again without its updates"
 
-/* --- one record ----------------------------------------------------------------------------------
- */
+/* --- one record ------------------------------------------------------------------------------- */
 
 /* Reads the record at [offset] into a malloc'ed *bytes, header included; *bytes is NULL when there
  * is no whole, valid one. */
@@ -43,8 +42,7 @@ static fedge_status read_record(const fedge_os_file *file, uint64_t offset, uint
     return FEDGE_OK;
 }
 
-/* --- replay --------------------------------------------------------------------------------------
- */
+/* --- replay ----------------------------------------------------------------------------------- */
 
 static fedge_status fail_record(const fedge_journal *journal, const char *what, fedge_error *err)
 {
@@ -192,8 +190,7 @@ static fedge_status replay_log(fedge_journal *journal, fedge_error *err)
     }
 }
 
-/* --- the end of the log --------------------------------------------------------------------------
- */
+/* --- the end of the log ----------------------------------------------------------------------- */
 
 /* FEDGE_CORRUPT when a valid record at [offset] says that the end of the log was on the disk once.
  */
@@ -267,8 +264,7 @@ static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
     return status;
 }
 
-/* --- the updates ---------------------------------------------------------------------------------
- */
+/* --- the updates ------------------------------------------------------------------------------ */
 
 static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_t *chunk,
                              uint32_t *crc, fedge_error *err)
@@ -326,8 +322,7 @@ static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
     return status;
 }
 
-/* --- all of it -----------------------------------------------------------------------------------
- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static fedge_status read_header(const fedge_os_file *file, journal_layout *layout,
                                 uint32_t *num_slots, uint64_t *slot_size, fedge_error *err)

@@ -40,8 +40,7 @@ typedef struct panel {
 static const char *const colours[] = {"#1f5fa8", "#c2571a"};
 static const char *const names[] = {"test set", "clients' own data"};
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static double number_of(const cJSON *object, const char *key)
 {
@@ -105,8 +104,7 @@ static fedge_status read_curves(const char *path, curve curves[2], fedge_error *
     return status;
 }
 
-/* ---- drawing ----------------------------------------------------------------------------------
- */
+/* ---- drawing --------------------------------------------------------------------------------- */
 
 static double value_of(const point *at, const panel *in)
 {

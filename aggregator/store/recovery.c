@@ -8,8 +8,7 @@
 
 #include "edge/core/os.h"
 
-/* --- what is in the run's directories ------------------------------------------------------------
- */
+/* --- what is in the run's directories --------------------------------------------------------- */
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -57,8 +56,7 @@ static fedge_status visit_journal(void *user, const char *name, fedge_error *err
     return status == FEDGE_OK ? fedge_os_remove(path, err) : status;
 }
 
-/* --- recovery ------------------------------------------------------------------------------------
- */
+/* --- recovery --------------------------------------------------------------------------------- */
 
 static fedge_status check_journal(const fedge_run *run, const fedge_recovery *recovery,
                                   fedge_error *err)
@@ -216,8 +214,7 @@ void fedge_recovery_fini(fedge_recovery *recovery)
     *recovery = (fedge_recovery){0};
 }
 
-/* --- retention -----------------------------------------------------------------------------------
- */
+/* --- retention -------------------------------------------------------------------------------- */
 
 fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, fedge_error *err)
 {

@@ -11,8 +11,7 @@
 
 #define NEW_RUN_PREFIX "new-" /* of a run's directory until it is complete */
 
-/* --- paths ---------------------------------------------------------------------------------------
- */
+/* --- paths ------------------------------------------------------------------------------------ */
 
 static fedge_status join_path(char path[FEDGE_MAX_PATH], const char *dir, const char *name,
                               fedge_error *err)
@@ -31,8 +30,7 @@ fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FE
     return join_path(path, run->dir, name, err);
 }
 
-/* --- the state directory -------------------------------------------------------------------------
- */
+/* --- the state directory ---------------------------------------------------------------------- */
 
 static fedge_status check_format(const char *dir, fedge_error *err)
 {
@@ -115,8 +113,7 @@ void fedge_state_close(fedge_state *state)
     state->lock = -1;
 }
 
-/* --- run.json ------------------------------------------------------------------------------------
- */
+/* --- run.json --------------------------------------------------------------------------------- */
 
 static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
 {
@@ -175,8 +172,7 @@ fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
     return status;
 }
 
-/* --- finding and making runs ---------------------------------------------------------------------
- */
+/* --- finding and making runs ------------------------------------------------------------------ */
 
 typedef struct run_search {
     const char *runs_dir;

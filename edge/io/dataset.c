@@ -8,8 +8,7 @@
 #include "edge/core/rng.h"
 #include "edge/io/dataset_load.h"
 
-/* --- loading -------------------------------------------------------------------------------------
- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_values,
                                fedge_error *err)
@@ -178,8 +177,7 @@ const int32_t *fedge_dataset_labels(const fedge_dataset *dataset)
     return dataset->labels;
 }
 
-/* --- reading -------------------------------------------------------------------------------------
- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static void read_u8(const fedge_dataset *dataset, uint32_t example, float *x)
 {

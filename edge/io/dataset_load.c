@@ -36,8 +36,7 @@ static fedge_status open_array(const char *path, format *what, fedge_reader *rea
     return status;
 }
 
-/* --- elements ------------------------------------------------------------------------------------
- */
+/* --- elements --------------------------------------------------------------------------------- */
 
 static uint64_t load_bytes(const uint8_t *in, size_t size, bool big_endian)
 {
@@ -71,8 +70,7 @@ static int64_t load_integer(const uint8_t *in, const fedge_array_info *info)
     return (int64_t)bits;
 }
 
-/* --- labels --------------------------------------------------------------------------------------
- */
+/* --- labels ----------------------------------------------------------------------------------- */
 
 static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t index,
                                 int64_t label, fedge_error *err)
@@ -210,8 +208,7 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
     return status;
 }
 
-/* --- values --------------------------------------------------------------------------------------
- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 /* Copies the dimensions that are not 1; returns how many. */
 static uint32_t squeeze(uint32_t rank, const uint64_t *dims, uint64_t *out)

@@ -15,8 +15,7 @@
 #define DEFAULT_MAX_COHORT 4096
 #define DEFAULT_MIN_FREE_DISK ((double)64 * 1024 * 1024)
 
-/* --- fields --------------------------------------------------------------------------------------
- */
+/* --- fields ----------------------------------------------------------------------------------- */
 
 static const fedge_json_field ROUNDS[] = {
     {"num-server-rounds", "num_server_rounds num-rounds num_rounds", FEDGE_JSON_U32, REQUIRED,
@@ -83,8 +82,7 @@ const fedge_json_field fedge_job_fields[] = {
 
 _Static_assert(offsetof(fedge_job, plan) == 0, "FEDGE_PLAN_FIELDS serve jobs too");
 
-/* --- what has to hold between the parts
- * ------------------------------------------------------------ */
+/* --- what has to hold between the parts ------------------------------------------------------- */
 
 static uint32_t larger(uint32_t a, uint32_t b)
 {
@@ -175,8 +173,7 @@ static fedge_status check_version(const fedge_json *json, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* --- jobs as text
- * ---------------------------------------------------------------------------------- */
+/* --- jobs as text ----------------------------------------------------------------------------- */
 
 fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fedge_job **job,
                              fedge_error *err)

@@ -9,8 +9,7 @@
 #define MAX_SIDE 65536.0   /* of a kernel, stride or padding */
 #define MAX_WIDTH 16777216 /* features and channels */
 
-/* --- layers ------------------------------------------------------------------------------------
- */
+/* --- layers ----------------------------------------------------------------------------------- */
 
 #define LAYER(text)                                                                                \
     {.key = "type",                                                                                \
@@ -197,8 +196,7 @@ const fedge_json_field fedge_model_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* --- external models -----------------------------------------------------------------------------
- */
+/* --- external models -------------------------------------------------------------------------- */
 
 static const char *parameter_type_name(unsigned value)
 {
@@ -282,8 +280,7 @@ const fedge_json_field fedge_external_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* --- models --------------------------------------------------------------------------------------
- */
+/* --- models ----------------------------------------------------------------------------------- */
 
 /* The line of the first layer that does not fit: the shortest model with the same complaint ends in
  * it. The plan is not used after this. */

@@ -42,8 +42,7 @@ fedge_status fedge_partition_parse(const char *text, fedge_partition_spec *spec,
     return FEDGE_OK;
 }
 
-/* --- iid -----------------------------------------------------------------------------------------
- */
+/* --- iid -------------------------------------------------------------------------------------- */
 
 static fedge_status assign_iid(const fedge_partition_spec *spec, uint32_t num_examples,
                                uint32_t num_parts, uint32_t *owner, fedge_error *err)
@@ -62,8 +61,7 @@ static fedge_status assign_iid(const fedge_partition_spec *spec, uint32_t num_ex
     return FEDGE_OK;
 }
 
-/* --- Dirichlet -----------------------------------------------------------------------------------
- */
+/* --- Dirichlet -------------------------------------------------------------------------------- */
 
 typedef struct dirichlet {
     const fedge_partition_spec *spec;

@@ -15,8 +15,7 @@
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
 
-/* --- fields --------------------------------------------------------------------------------------
- */
+/* --- fields ----------------------------------------------------------------------------------- */
 
 static const char *stored_type_name(unsigned value)
 {
@@ -119,8 +118,7 @@ static const fedge_json_field PLAN[] = {FEDGE_PLAN_FIELDS, FEDGE_JSON_END};
 
 _Static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums as unsigned");
 
-/* --- what has to hold between the parts
- * ------------------------------------------------------------ */
+/* --- what has to hold between the parts ------------------------------------------------------- */
 
 static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
@@ -156,8 +154,7 @@ fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
     return plan->has_data ? validate_data(json, plan, err) : FEDGE_OK;
 }
 
-/* --- features
- * -------------------------------------------------------------------------------------- */
+/* --- features --------------------------------------------------------------------------------- */
 
 /* What a plan may ask of a client: all that this release can do. */
 static const char *const FEATURES[] = {
@@ -237,8 +234,7 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* --- plans as text
- * --------------------------------------------------------------------------------- */
+/* --- plans as text ---------------------------------------------------------------------------- */
 
 static fedge_status write_plan(const fedge_plan *plan, cJSON *object, fedge_error *err)
 {

@@ -14,8 +14,7 @@
 #define LIST FEDGE_JSON_LIST
 #define AT FEDGE_JSON_AT
 
-/* --- the fields of each message (docs/protocol.md says what they mean)
- * ---------------------------- */
+/* --- the fields of each message (docs/protocol.md says what they mean) ------------------------ */
 
 static const char *task_kind_name(unsigned value)
 {
@@ -239,8 +238,7 @@ static const fedge_json_field NOTICE[] = {
     FEDGE_JSON_END,
 };
 
-/* --- metrics: an object of names and numbers
- * ------------------------------------------------------ */
+/* --- metrics: an object of names and numbers -------------------------------------------------- */
 
 static bool is_plain(const char *text)
 {
@@ -302,8 +300,7 @@ static fedge_status write_metrics(const void *record, const char *key, cJSON *ob
     return st;
 }
 
-/* --- frames
- * --------------------------------------------------------------------------------------- */
+/* --- frames ----------------------------------------------------------------------------------- */
 
 static fedge_status pack(fedge_message_type type, const fedge_json_field *fields,
                          const void *record, const uint8_t *payload, uint32_t payload_size,
@@ -350,8 +347,7 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
     return st;
 }
 
-/* --- client to server
- * ----------------------------------------------------------------------------- */
+/* --- client to server ------------------------------------------------------------------------- */
 
 fedge_status fedge_hello_pack(const fedge_hello *hello, uint8_t *out, size_t out_size, size_t *size,
                               fedge_error *err)
@@ -404,8 +400,7 @@ fedge_status fedge_part_pack(const fedge_position *position, const uint8_t *payl
                 err);
 }
 
-/* --- server to client
- * ----------------------------------------------------------------------------- */
+/* --- server to client ------------------------------------------------------------------------- */
 
 fedge_status fedge_welcome_pack(const fedge_welcome *welcome, uint8_t *out, size_t out_size,
                                 size_t *size, fedge_error *err)
@@ -480,8 +475,7 @@ fedge_status fedge_ack_read(const fedge_message *message, fedge_ack *ack, fedge_
     return read(message, ACK, ack, err);
 }
 
-/* --- notices
- * -------------------------------------------------------------------------------------- */
+/* --- notices ---------------------------------------------------------------------------------- */
 
 static bool is_notice(unsigned type)
 {

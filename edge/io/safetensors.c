@@ -14,8 +14,7 @@
 #define METADATA "__metadata__"
 #define HEADER_DEPTH 3 /* { tensor { shape [ ] } } */
 
-/* --- writing -------------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 /* The header as it grows: counted always, stored as far as there is room. */
 typedef struct sink {
@@ -130,8 +129,7 @@ fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *va
     return FEDGE_OK;
 }
 
-/* --- reading the header --------------------------------------------------------------------------
- */
+/* --- reading the header ----------------------------------------------------------------------- */
 
 /* One tensor as the JSON has it. */
 typedef struct entry {
@@ -358,8 +356,7 @@ fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fe
     return status;
 }
 
-/* --- reading values ------------------------------------------------------------------------------
- */
+/* --- reading values --------------------------------------------------------------------------- */
 
 static uint64_t load_le(const uint8_t *in, size_t size)
 {

@@ -13,8 +13,7 @@
 
 #define AT FEDGE_JSON_AT
 
-/* --- fields --------------------------------------------------------------------------------------
- */
+/* --- fields ----------------------------------------------------------------------------------- */
 
 static const char *codec_name(unsigned value)
 {
@@ -105,8 +104,7 @@ const fedge_json_field fedge_site_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* --- files
- * ----------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 fedge_status fedge_site_parse(const char *text, size_t size, const char *name, fedge_site **site,
                               fedge_error *err)
@@ -159,8 +157,7 @@ const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name)
     return NULL;
 }
 
-/* --- policy
- * ---------------------------------------------------------------------------------------- */
+/* --- policy ----------------------------------------------------------------------------------- */
 
 static bool allows_job(const fedge_site *site, const char *name)
 {

@@ -22,8 +22,7 @@ struct fedge_ca {
     char *pem; /* of the certificate */
 };
 
-/* --- writing one certificate
- * ---------------------------------------------------------------------- */
+/* --- writing one certificate ------------------------------------------------------------------ */
 
 /* What a certificate will say. */
 typedef struct content {
@@ -125,8 +124,7 @@ static fedge_status write_certificate(const content *what, fedge_buffer *out, fe
     return FEDGE_OK;
 }
 
-/* --- the authority's files
- * ------------------------------------------------------------------------ */
+/* --- the authority's files -------------------------------------------------------------------- */
 
 static fedge_status check_days(unsigned days, fedge_error *err)
 {
@@ -245,8 +243,7 @@ fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedg
     return status;
 }
 
-/* --- making them
- * ---------------------------------------------------------------------------------- */
+/* --- making them ------------------------------------------------------------------------------ */
 
 /* A new intermediate under [root], written to DIR. */
 static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *root, unsigned days,
@@ -361,8 +358,7 @@ fedge_status fedge_ca_create(const char *dir, const char *name, unsigned root_da
     return status;
 }
 
-/* --- signing
- * -------------------------------------------------------------------------------------- */
+/* --- signing ---------------------------------------------------------------------------------- */
 
 static fedge_status describe(const char *pem, fedge_certificate_info *info, fedge_error *err)
 {

@@ -21,8 +21,7 @@ const char *fedge_certificate_state_name(fedge_certificate_state state)
     return (unsigned)state < sizeof names / sizeof *names ? names[state] : NULL;
 }
 
-/* --- hash tables
- * ---------------------------------------------------------------------------------- */
+/* --- hash tables ------------------------------------------------------------------------------ */
 
 static const uint8_t *key_of(const fedge_registry *registry, bool by_id, uint32_t place)
 {
@@ -86,8 +85,7 @@ static fedge_status grow(void **items, uint32_t count, uint32_t *capacity, size_
     return FEDGE_OK;
 }
 
-/* --- making it
- * ------------------------------------------------------------------------------------ */
+/* --- making it -------------------------------------------------------------------------------- */
 
 fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err)
 {
@@ -182,8 +180,7 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
     return FEDGE_OK;
 }
 
-/* --- looking things up
- * ---------------------------------------------------------------------------- */
+/* --- looking things up ------------------------------------------------------------------------ */
 
 uint32_t fedge_registry_num_devices(const fedge_registry *registry)
 {
@@ -233,8 +230,7 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
     return FEDGE_OK;
 }
 
-/* --- changing it
- * ---------------------------------------------------------------------------------- */
+/* --- changing it ------------------------------------------------------------------------------ */
 
 fedge_status fedge_registry_lock(const char *dir, int *lock, fedge_error *err)
 {

@@ -69,8 +69,7 @@ FEDGE_MUST_USE fedge_status fedge_peer_check(const uint8_t *der, size_t der_size
                                              uint64_t now_ms, const fedge_registry *registry,
                                              fedge_registry_match *match, fedge_error *err);
 
-/* --- changing it: fedge-keys ---------------------------------------------------------------------
- */
+/* --- changing it: fedge-keys ------------------------------------------------------------------ */
 
 /* Creates DIR and takes its writers' lock, FEDGE_BUSY when another process has it. Release with
  * fedge_os_unlock. */

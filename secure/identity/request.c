@@ -24,8 +24,7 @@ void fedge_request_wipe(char *secret)
     free(secret);
 }
 
-/* --- making
- * --------------------------------------------------------------------------------------- */
+/* --- making ----------------------------------------------------------------------------------- */
 
 static bool dns_name_valid(const char *name)
 {
@@ -145,8 +144,7 @@ fedge_status fedge_request_make(const fedge_request_names *names, char **key_pem
     return finish(status, &out, key_pem, request_pem, err);
 }
 
-/* --- renewal
- * -------------------------------------------------------------------------------------- */
+/* --- renewal ---------------------------------------------------------------------------------- */
 
 /* The value of the common name in a name, or FEDGE_DENIED when there is no usable one. */
 static fedge_status read_common_name(const mbedtls_x509_name *subject, char name[FEDGE_NAME_SIZE],
@@ -259,8 +257,7 @@ fedge_status fedge_request_renew(const fedge_identity *present, bool new_key, ch
     return finish(status, &out, key_pem, request_pem, err);
 }
 
-/* --- reading
- * -------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* mbedTLS parses a request without checking that its key signed it. */
 static fedge_status check_signature(mbedtls_x509_csr *csr, fedge_error *err)

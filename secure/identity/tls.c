@@ -47,8 +47,7 @@ static int refused_socket = -1;
 static _Atomic uint64_t min_time_ms;
 static _Thread_local sighting seen;
 
-/* --- time
- * ----------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 void fedge_tls_set_min_time(uint64_t unix_ms)
 {
@@ -72,8 +71,7 @@ static mbedtls_time_t certificate_time(mbedtls_time_t *out)
     return now;
 }
 
-/* --- roots and identity
- * --------------------------------------------------------------------------- */
+/* --- roots and identity ----------------------------------------------------------------------- */
 
 static void material_free(material *gone)
 {
@@ -152,8 +150,7 @@ void fedge_tls_reset(void)
     fedge_tls_on_refused(NULL, NULL);
 }
 
-/* --- reporting refusals
- * --------------------------------------------------------------------------- */
+/* --- reporting refusals ----------------------------------------------------------------------- */
 
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user)
 {
@@ -272,8 +269,7 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
     report(ssl, seen.subject, reason);
 }
 
-/* --- verification
- * --------------------------------------------------------------------------------- */
+/* --- verification ----------------------------------------------------------------------------- */
 
 /* The names and role of the peer's own certificate. [user]: the configuration. */
 static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags)
@@ -300,8 +296,7 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     return 0;
 }
 
-/* --- the wrapped functions
- * ------------------------------------------------------------------------ */
+/* --- the wrapped functions -------------------------------------------------------------------- */
 
 /* What the linker makes of each name: __wrap_X is called for X, __real_X is mbedTLS's. */
 #define WRAP(result, function, ...)                                                                \

@@ -32,6 +32,8 @@ class Quickstart(unittest.TestCase):
     def setUp(self):
         if not os.path.exists(DATA):
             self.skipTest("the package dataset-fashion-mnist is not installed")
+        if os.environ.get("FEDGE_SANITIZE"):
+            self.skipTest("60,000 images take minutes under a sanitizer; net_run has small ones")
         self.folder = tempfile.TemporaryDirectory(prefix="fedge-quickstart-")
         self.addCleanup(self.folder.cleanup)
         self.out = os.path.join(self.folder.name, "out")
@@ -69,6 +71,13 @@ class Quickstart(unittest.TestCase):
                 self.assertEqual([json.loads(line)["round"] for line in file], [1, 2])
             models.append(result["model_sha256"])
         self.assertEqual(models[0], models[1])
+
+    @unittest.skipUnless(os.environ.get("FEDGE_QUICKSTART_WHOLE"), "takes minutes; see the label soak")
+    def test_as_it_is(self):
+        """What README promises, without options."""
+        result = json.loads(self.run_to_end()[-1])
+        self.assertEqual(result["rounds"], 10)
+        self.assertGreaterEqual(result["accuracy"], 0.85)
 
     def test_interrupt_stops_everything(self):
         process = self.start("--clients", "3", "--rounds", "1000", "--keep")

@@ -36,8 +36,7 @@ static void must(bool holds, const char *what, const char *why)
     } while (0)
 #define ERR &must_err
 
-/* ---- set-up -----------------------------------------------------------------------------------
- */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static void load_job(federation *fed)
 {
@@ -123,8 +122,7 @@ fedge_engine_status fed_status(const federation *fed)
     return status;
 }
 
-/* ---- what devices send ------------------------------------------------------------------------
- */
+/* ---- what devices send ----------------------------------------------------------------------- */
 
 static void receive(fed_device *device, const uint8_t *frame, size_t size)
 {
@@ -234,8 +232,7 @@ void fed_fetch(fed_device *device, const char *hash, uint64_t offset)
     receive(device, frame, size);
 }
 
-/* ---- what devices are told --------------------------------------------------------------------
- */
+/* ---- what devices are told ------------------------------------------------------------------- */
 
 static void take_task(fed_device *device)
 {
@@ -345,8 +342,7 @@ static bool act(fed_device *device)
     return true;
 }
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void want_write(void *user)
 {
@@ -394,8 +390,7 @@ void fed_leave(federation *fed, uint32_t index)
     device->awaiting = false;
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static bool is_done(const federation *fed)
 {

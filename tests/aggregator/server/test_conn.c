@@ -28,8 +28,7 @@ typedef struct bench {
     uint8_t out[FEDGE_MESSAGE_MAX_SIZE];
 } bench;
 
-/* ---- the engine -------------------------------------------------------------------------------
- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 
 void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
 {
@@ -94,8 +93,7 @@ void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down)
     engine->bytes_down += down;
 }
 
-/* ---- the transport ----------------------------------------------------------------------------
- */
+/* ---- the transport --------------------------------------------------------------------------- */
 
 static void want_write(void *user)
 {
@@ -138,8 +136,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- what tests are written with --------------------------------------------------------------
- */
+/* ---- what tests are written with ------------------------------------------------------------- */
 
 static void send(bench *b, const uint8_t *frame, size_t size)
 {
@@ -222,8 +219,7 @@ static void assert_refused(bench *b, fedge_reason reason)
     assert_ends_with(b, FEDGE_MESSAGE_REFUSE, reason);
 }
 
-/* ---- frames -----------------------------------------------------------------------------------
- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static void hello_is_welcomed(void **state)
 {
@@ -349,8 +345,7 @@ static void too_long_and_too_short_messages_are_refused(void **state)
     }
 }
 
-/* ---- order of messages ------------------------------------------------------------------------
- */
+/* ---- order of messages ----------------------------------------------------------------------- */
 
 static void hello_twice_is_refused(void **state)
 {
@@ -473,8 +468,7 @@ static void decline_without_a_task_leaves(void **state)
     assert_false(fedge_conn_has_frames(b->conn));
 }
 
-/* ---- blobs ------------------------------------------------------------------------------------
- */
+/* ---- blobs ----------------------------------------------------------------------------------- */
 
 static void serve_blob(bench *b, size_t size)
 {
@@ -578,8 +572,7 @@ static void offset_beyond_the_blob_is_refused(void **state)
     assert_int_equal(b->engine.blob->references, 1);
 }
 
-/* ---- limits of time and room ------------------------------------------------------------------
- */
+/* ---- limits of time and room ----------------------------------------------------------------- */
 
 static void who_says_nothing_is_refused(void **state)
 {

@@ -98,8 +98,7 @@ static void assert_refused(const fed_device *device, fedge_reason reason)
     assert_string_equal(fedge_reason_name(device->refusal), fedge_reason_name(reason));
 }
 
-/* ---- runs -------------------------------------------------------------------------------------
- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static void run_to_end(uint32_t num_workers, uint32_t turn, char hash[FEDGE_HASH_TEXT])
 {
@@ -243,8 +242,7 @@ static void a_drain_does_not_wait_for_room(void **state)
     assert_int_equal(fed_status(&fed).rounds_closed, 3);
 }
 
-/* ---- results that come twice, late or from the wrong one --------------------------------------
- */
+/* ---- results that come twice, late or from the wrong one ------------------------------------- */
 
 static void a_result_counts_once(void **state)
 {
@@ -360,8 +358,7 @@ static void a_restored_backup_refuses_what_was_before(void **state)
     assert_int_equal(fed_status(&fed).rounds_closed, 3);
 }
 
-/* ---- damaged and wrong results ----------------------------------------------------------------
- */
+/* ---- damaged and wrong results --------------------------------------------------------------- */
 
 static void a_damaged_result_is_asked_for_again_then_given_away(void **state)
 {
@@ -523,8 +520,7 @@ static void wild_metrics_do_no_harm(void **state)
     assert_int_equal(fed.summaries[0].clamped, 4 * FED_ELEMENTS);
 }
 
-/* ---- devices that come, go and decline --------------------------------------------------------
- */
+/* ---- devices that come, go and decline ------------------------------------------------------- */
 
 static void an_upload_goes_on_where_it_stopped(void **state)
 {

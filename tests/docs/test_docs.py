@@ -1,0 +1,240 @@
+"""What the pages say is what there is: links, keys, options, limits, metrics, events, commands."""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+BIN = os.environ["FEDGE_BIN_DIR"]
+PATIENCE_S = 60 if not os.environ.get("FEDGE_SANITIZE") else 300
+
+
+def read(path):
+    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def pages():
+    found = ["README.md"] + sorted(glob.glob("docs/*.md", root_dir=SOURCE))
+    return {path: read(path) for path in found}
+
+
+def section(page, heading):
+    """The text from a heading to the next one of its level or above."""
+    level = heading.split()[0]
+    text = page[page.index(f"\n{heading}\n") + len(heading) + 2:]
+    end = re.search(rf"^#{{1,{len(level)}}} ", text, re.MULTILINE)
+    return text[:end.start()] if end else text
+
+
+def anchors(page):
+    """As GitHub makes them of headings."""
+    heads = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def rows(text):
+    return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+
+
+class Pages(unittest.TestCase):
+    def test_links_lead_somewhere(self):
+        for path, page in pages().items():
+            for target in re.findall(r"\]\(([^)\s]+)\)", page):
+                if target.startswith("http"):
+                    continue
+                file, _, anchor = target.partition("#")
+                other = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
+                with self.subTest(f"{path}: {target}"):
+                    self.assertTrue(os.path.exists(os.path.join(SOURCE, other)))
+                    if anchor:
+                        self.assertIn(anchor, anchors(read(other)))
+
+    def test_files_that_are_named_exist(self):
+        named = re.compile(r"`((?:edge|secure|client|aggregator|tests|examples|cmake|docs)/[\w./]*[\w/])`")
+        for path, page in pages().items():
+            for file in named.findall(page):
+                with self.subTest(f"{path}: {file}"):
+                    self.assertTrue(os.path.exists(os.path.join(SOURCE, file)))
+
+    def test_every_key_of_a_job_is_described(self):
+        page = read("docs/jobs.md")
+
+        def keys(schema):
+            if isinstance(schema, dict):
+                for name, value in schema.get("properties", {}).items():
+                    yield name
+                    yield from keys(value)
+                for name, value in schema.items():
+                    if name != "properties":
+                        yield from keys(value)
+            elif isinstance(schema, list):
+                for value in schema:
+                    yield from keys(value)
+        found = set(keys(json.loads(read("docs/job.schema.json"))))
+        self.assertGreater(len(found), 50)
+        for key in sorted(found):
+            names = (key, key.replace("_", "-"))  # underscores may stand for hyphens
+            with self.subTest(key):
+                self.assertTrue(any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page) for name in names))
+
+    def test_options_are_those_of_the_programs(self):
+        page = section(read("docs/operations.md"), "## Programs")
+        tables = dict(zip(("fedge-aggregator", "fedge-client"),
+                          page[page.index("Options of `fedge-aggregator`"):].split("Options of `fedge-client`")))
+        for program, table in tables.items():
+            help_text = subprocess.run([f"{BIN}/{program}", "--help"], check=True, capture_output=True,
+                                       text=True, timeout=PATIENCE_S).stdout
+            there = set(re.findall(r"--[a-z][a-z-]+", help_text)) - {"--help", "--version"}
+            first_cells = " ".join(row.split("|")[1] for row in rows(table))
+            said = set(re.findall(r"--[a-z][a-z-]+", first_cells))
+            with self.subTest(program):
+                self.assertEqual(said, there)
+                self.assertLessEqual(len(help_text.splitlines()), 40)
+
+    def test_limits_are_where_they_are_said_to_be(self):
+        table = section(read("docs/operations.md"), "## Limits")
+        count = 0
+        path = None
+        for row in rows(table):
+            names = []  # up to the header that has them; "same" is the header before
+            for word in re.findall(r"`(?:FEDGE_\w+|_[A-Z_]+|[\w/]+\.h)`|\bsame\b", row):
+                word = word.strip("`")
+                if word.startswith(("FEDGE_", "_")):
+                    names.append(word)
+                    continue
+                path = path if word == "same" else word
+                for name in names:
+                    # A name that begins with "_" is the end of one.
+                    with self.subTest(f"{name} in {path}"):
+                        self.assertRegex(read(path), rf"{'' if name[0] == '_' else chr(92) + 'b'}{name}\b")
+                count += len(names)
+                names = []
+            self.assertEqual(names, [], "no header named")
+        self.assertGreater(count, 30)
+
+    def test_metrics_are_all_described(self):
+        page = section(read("docs/operations.md"), "## Health and metrics")
+        code = set(re.findall(r'"((?:fedge|process)_\w+)"', read("aggregator/server/http.c")))
+        said = set(re.findall(r"`((?:fedge|process)_\w+)", page))
+        self.assertEqual(said - code, set())
+        self.assertEqual(code - said, set())
+
+    def test_events_are_all_described(self):
+        page = section(read("docs/operations.md"), "## Logs")
+        said = set(re.findall(r"`([a-z-]+)`", page))
+        count = 0
+        for folder in ("aggregator", "client"):
+            for path in glob.glob(f"{folder}/**/*.c", root_dir=SOURCE, recursive=True):
+                for level, event in re.findall(
+                        r'(?:FEDGE_LOG|fedge_log_failure)\([^;"]*?FEDGE_LOG_(\w+),\s*"([a-z-]+)"', read(path)):
+                    if level != "DEBUG":
+                        count += 1
+                        with self.subTest(f"{path}: {event}"):
+                            self.assertIn(event, said)
+        self.assertGreater(count, 15)
+
+
+class Deployment(unittest.TestCase):
+    """The commands of README.md, as they stand there, with other names and ports."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="fedge-docs-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.running = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for process in self.running:
+            process.kill()
+            process.wait()
+
+    def place(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    @staticmethod
+    def steps():
+        """The commands of each numbered step."""
+        found = {}
+        for number, text in re.findall(r"^(\d)\. (.*?)(?=^\d\. |^\S|\Z)", section(
+                read("README.md"), "## Deploy one real client"), re.MULTILINE | re.DOTALL):
+            joined = text.replace("\\\n", " ")
+            found[int(number)] = [line.split("#")[0].split() for line in joined.splitlines()
+                                  if line.startswith("       fedge-")]
+        return found
+
+    def do(self, where, command):
+        done = subprocess.run([f"{BIN}/{command[0]}", *command[1:]], cwd=self.place(where), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, 0, f"{command}: {done.stdout}")
+
+    def start(self, where, command):
+        with open(self.place(where, f"{command[0]}.log"), "wb") as log:
+            process = subprocess.Popen([f"{BIN}/{command[0]}", *command[1:]], cwd=self.place(where),
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.running.append(process)
+        return process
+
+    def log(self, where, program):
+        with open(self.place(where, f"{program}.log"), encoding="utf-8") as file:
+            return file.read()
+
+    def write(self, path, value):
+        with open(self.place(path), "w", encoding="utf-8") as file:
+            file.write(value if isinstance(value, str) else json.dumps(value))
+
+    def make_job(self):
+        self.write("server/job.json", {
+            "fedge-job": 1, "name": "deployed",
+            "model": {"input-shape": [2], "layers": [
+                {"type": "Linear", "in_features": 2, "out_features": 2}]},
+            "data": {"name": "points", "shape": [2], "dtype": "f32", "labels": 2},
+            "training": {"learning-rate": 0.1},
+            "rounds": {"num-server-rounds": 2, "min-available-nodes": 1, "min-train-nodes": 1}})
+        self.write("device/client.json", {"data": {"points": {"values": "points.csv"}}})
+        self.write("device/points.csv", "".join(f"{i % 2},{1 - i % 2},{i % 2}\n" for i in range(20)))
+
+    def test_one_real_client(self):
+        steps = self.steps()
+        self.assertEqual({number: len(commands) for number, commands in steps.items()},
+                         {1: 1, 2: 1, 3: 1, 4: 2, 5: 1, 6: 2, 7: 1})
+        for where in ("authority", "server", "device"):
+            os.mkdir(self.place(where))
+        self.make_job()
+        self.do("authority", steps[1][0])
+        for where, number in (("server", 2), ("device", 3)):
+            shutil.copytree(self.place("authority", "trust"), self.place(where, "trust"))
+            self.do(where, [word.replace("fl.example.org", "localhost") for word in steps[number][0]])
+            shutil.copy(self.place(where, "identity", "request.pem"),
+                        self.place("authority", f"{where}.request.pem"))
+        for command in steps[4]:
+            self.do("authority", command)
+        shutil.copytree(self.place("authority", "registry"), self.place("server", "registry"))
+        for where in ("server", "device"):
+            shutil.copy(self.place("authority", f"{where}.chain.pem"), self.place(where))
+            self.do(where, [word.replace("server.chain.pem", f"{where}.chain.pem") for word in steps[5][0]])
+        self.do("server", steps[6][0])
+        aggregator = self.start("server", steps[6][1] + ["--listen", "127.0.0.1:0", "--http", "off",
+                                                         "--port-file", "port"])
+        end = time.monotonic() + PATIENCE_S
+        while not os.path.exists(self.place("server", "port")):
+            self.assertIsNone(aggregator.poll(), self.log("server", "fedge-aggregator"))
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        with open(self.place("server", "port"), encoding="ascii") as file:
+            port = file.read().split()[0]
+        device = self.start("device", [word.replace("fl.example.org:9092", f"localhost:{port}")
+                                       for word in steps[7][0]])
+        self.assertEqual(device.wait(PATIENCE_S), 0, self.log("device", "fedge-client"))
+        self.assertEqual(aggregator.wait(PATIENCE_S), 0, self.log("server", "fedge-aggregator"))
+        self.assertEqual(len(glob.glob(self.place("server/state/runs/*/model.safetensors"))), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
