@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,7 +156,9 @@ static void test_bad_linear(void **state)
     layer->u.linear.out_features = 2000000000;
     refuse(&spec, FEDGE_TOO_BIG, "Linear", "2000000000");
     layer->u.linear.out_features = 1000000000; /* 4e9 weights */
-    refuse(&spec, FEDGE_TOO_BIG, "", "2147483648");
+    char limit[32];
+    snprintf(limit, sizeof limit, "%zu", FEDGE_MAX_ELEMENTS);
+    refuse(&spec, FEDGE_TOO_BIG, "", limit);
     memset(layer->name, 'a', sizeof layer->name);
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "layer 0", "63");
     spec_input(&spec, 2, 4, 4, 0);
