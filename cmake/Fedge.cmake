@@ -53,7 +53,8 @@ endfunction()
 
 # fedge_test(name SOURCES file... [LIBS target...] [LABEL unit] [TIMEOUT seconds] [ENV NAME=VALUE...]
 #            [ALONE]): a cmocka program. It is run in its folder of the build tree and sees the macros
-# FEDGE_SOURCE_DIR and FEDGE_BINARY_DIR. ALONE: no other test runs at the same time.
+# FEDGE_SOURCE_DIR and FEDGE_BINARY_DIR, and FEDGE_EMULATED when compiled for another machine. ALONE: no
+# other test runs at the same time.
 function(fedge_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "LABEL;TIMEOUT" "SOURCES;LIBS;ENV")
   if(NOT arg_LABEL)
@@ -67,7 +68,8 @@ function(fedge_test name)
     RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE fedge_options ${arg_LIBS} fedge::cmocka)
   target_compile_definitions(${name} PRIVATE
-    FEDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FEDGE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+    FEDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FEDGE_BINARY_DIR="${PROJECT_BINARY_DIR}"
+    $<$<BOOL:${CMAKE_CROSSCOMPILING}>:FEDGE_EMULATED>)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
   fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} "${arg_ENV}")
   if(arg_ALONE)

@@ -8,7 +8,8 @@
 
 #include <mbedtls/mbedtls_config_fedge.h>
 
-/* Versions other than TLS 1.3 (secure/identity/tls.c offers no other), serving, datagrams, resuming. */
+/* Versions other than TLS 1.3 (secure/identity/tls.c offers no other), serving, datagrams,
+ * resuming. */
 #undef MBEDTLS_SSL_PROTO_TLS1_2
 #undef MBEDTLS_SSL_ENCRYPT_THEN_MAC
 #undef MBEDTLS_SSL_EXTENDED_MASTER_SECRET
