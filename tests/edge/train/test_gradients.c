@@ -57,14 +57,16 @@ static double *new_doubles(size_t n)
 }
 
 /* Central differences of the mean loss, for [samples] parameters spread over each tensor, against
- * the model's gradient on every kernel level. */
+ * the model's gradient on every kernel level, fused and general. */
 static void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples)
 {
     unsigned levels[MAX_LEVELS];
     const unsigned num_levels = kernel_levels(levels);
-    for (unsigned level = 0; level < num_levels; level++) {
-        const fedge_model_options options = {
-            .max_batch = batch, .training = true, .disabled_cpu_features = levels[level]};
+    for (unsigned level = 0; level < 2 * num_levels; level++) {
+        const fedge_model_options options = {.max_batch = batch,
+                                             .training = true,
+                                             .general = level >= num_levels,
+                                             .disabled_cpu_features = levels[level % num_levels]};
         test_model self;
         model_open(&self, spec, &options, SEED, 0);
         const size_t n = fedge_model_num_values(self.model), size = fedge_model_input_count(spec);
@@ -279,9 +281,12 @@ static void test_levels_agree(void **state)
         assert_true(x != NULL && labels != NULL);
         fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(&spec));
         double *scalar = NULL, scalar_loss = 0.0;
-        for (unsigned level = 0; level < num_levels; level++) {
-            const fedge_model_options options = {
-                .max_batch = batch, .training = true, .disabled_cpu_features = levels[level]};
+        for (unsigned level = 0; level < 2 * num_levels; level++) {
+            const fedge_model_options options = {.max_batch = batch,
+                                                 .training = true,
+                                                 .general = level >= num_levels,
+                                                 .disabled_cpu_features =
+                                                     levels[level % num_levels]};
             test_model self;
             model_open(&self, &spec, &options, SEED, 0);
             double *gradient = new_doubles(fedge_model_num_values(self.model)), loss = 0.0;

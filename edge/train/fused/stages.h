@@ -5,11 +5,11 @@
  * output and is overwritten; dx, (batch, in.size), receives the input's (NULL when nobody needs
  * it); then the stage's parameters take their SGD step.
  */
-#ifndef FEDGE_EDGE_TRAIN_LAYERS_H
-#define FEDGE_EDGE_TRAIN_LAYERS_H
+#ifndef FEDGE_EDGE_TRAIN_FUSED_STAGES_H
+#define FEDGE_EDGE_TRAIN_FUSED_STAGES_H
 
+#include "edge/train/fused/plan.h"
 #include "edge/train/kernels.h"
-#include "edge/train/plan.h"
 
 /* Carved working memory; see fedge_scratch_counts for what each is and how much. */
 typedef struct fedge_scratch {
@@ -67,11 +67,5 @@ void fedge_clear_border(const fedge_grid *grid, float *values);
 
 /* Where pixel (row, 0) without border lies on [grid], in floats. */
 size_t fedge_grid_row(const fedge_grid *grid, uint32_t row);
-
-/* Softmax and cross-entropy of logits: (batch, classes), all finite labels within classes.
- * Returns Σ −log softmax(logits)[label], *correct: rows whose (first) largest logit is the label.
- * With [gradient] the logits become (softmax − onehot) / batch, the gradient of the mean loss. */
-double fedge_cross_entropy(float *logits, const int32_t *labels, uint32_t batch, uint32_t classes,
-                           bool gradient, uint32_t *correct);
 
 #endif

@@ -1,4 +1,4 @@
-#include "edge/train/plan.h"
+#include "edge/train/fused/plan.h"
 
 #include <string.h>
 

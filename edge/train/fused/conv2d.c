@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
-#include "edge/train/layers.h"
-#include "edge/train/sgd.h"
+#include "edge/train/fused/stages.h"
+#include "edge/train/optimizers/sgd.h"
 
 /* Position of weight (in channel, row, column) of any output channel in a patch, given the floats
  * per segment. */

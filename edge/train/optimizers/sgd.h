@@ -1,6 +1,6 @@
-/* The SGD step of torch.optim.SGD without Nesterov; private to edge/train. */
-#ifndef FEDGE_EDGE_TRAIN_SGD_H
-#define FEDGE_EDGE_TRAIN_SGD_H
+/* One step of torch.optim.SGD without Nesterov; private to edge/train. */
+#ifndef FEDGE_EDGE_TRAIN_OPTIMIZERS_SGD_H
+#define FEDGE_EDGE_TRAIN_OPTIMIZERS_SGD_H
 
 #include <stddef.h>
 

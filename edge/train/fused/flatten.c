@@ -1,7 +1,7 @@
 /* Between layouts: the caller's (c, h, w), the channels-last grids, and flat features. */
 #include <string.h>
 
-#include "edge/train/layers.h"
+#include "edge/train/fused/stages.h"
 
 size_t fedge_grid_row(const fedge_grid *grid, uint32_t row)
 {

@@ -9,8 +9,8 @@
  * Conv2d and MaxPool2d work channels-last, (h, w, c) with c padded to the kernels' lanes and with
  * the next convolution's border of zeros already around the image. Everything else is flat.
  */
-#ifndef FEDGE_EDGE_TRAIN_PLAN_H
-#define FEDGE_EDGE_TRAIN_PLAN_H
+#ifndef FEDGE_EDGE_TRAIN_FUSED_PLAN_H
+#define FEDGE_EDGE_TRAIN_FUSED_PLAN_H
 
 #include "edge/train/kernels.h"
 #include "edge/train/model.h"

@@ -1,4 +1,4 @@
-#include "edge/train/layers.h"
+#include "edge/train/fused/stages.h"
 
 void fedge_relu_forward(const fedge_layer_context *context, const fedge_stage *stage, size_t first,
                         size_t batch)

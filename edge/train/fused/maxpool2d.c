@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "edge/train/layers.h"
+#include "edge/train/fused/stages.h"
 
 uint32_t fedge_maxpool2d_first_row(const fedge_stage *stage, uint32_t row)
 {
