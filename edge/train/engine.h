@@ -23,8 +23,10 @@ struct fedge_model {
     fedge_graph *graph;
     fedge_model_options options;
     const fedge_loss_ops *loss;
+    fedge_loss_type loss_type;
     float loss_argument;
     uint32_t outputs;
+    const float *last_outputs;
     size_t example_size, num_values, num_buffers;
     float *values, *buffers;
     float *states[FEDGE_MAX_OPTIMIZER_STATES];

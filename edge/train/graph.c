@@ -195,7 +195,8 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         run.saved = train ? run.saved : NULL;
         fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK) {
-            return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i, at->ops->name);
+            return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
+                                      fedge_layer_type_name(at->spec.type));
         }
         at->ops->forward(&run);
     }

@@ -4,9 +4,15 @@
 #include <string.h>
 
 static const fedge_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
-#define LAYER_ENTRY(upper, lower) [FEDGE_LAYER_##upper] = &fedge_layer_##lower,
+#define LAYER_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = &fedge_layer_##lower,
     FEDGE_LAYER_MAP(LAYER_ENTRY)
 #undef LAYER_ENTRY
+};
+
+static const char *const NAMES[FEDGE_LAYER_COUNT] = {
+#define NAME_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = #class,
+    FEDGE_LAYER_MAP(NAME_ENTRY)
+#undef NAME_ENTRY
 };
 
 const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type)
@@ -16,8 +22,7 @@ const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type)
 
 const char *fedge_layer_type_name(fedge_layer_type type)
 {
-    const fedge_layer_ops *ops = fedge_layer_ops_of(type);
-    return ops == NULL ? NULL : ops->name;
+    return (unsigned)type < FEDGE_LAYER_COUNT ? NAMES[type] : NULL;
 }
 
 float fedge_init_bound(uint64_t fan_in)

@@ -25,6 +25,8 @@ typedef enum fedge_argument_kind {
     FEDGE_ARGUMENT_PAIR,  /* uint32_t[2]: height, width; one number stands for both */
     FEDGE_ARGUMENT_BOOL,  /* bool */
     FEDGE_ARGUMENT_F32,   /* float */
+    FEDGE_ARGUMENT_U32S,  /* uint32_t[3], a list of 1 to 3; the uint32_t at extra is how many */
+    FEDGE_ARGUMENT_F32S,  /* float[2], a list; the uint32_t at extra is 2 or, when absent, 0 */
     FEDGE_ARGUMENT_CHOICE /* an enum: one of the texts that choice_name gives */
 } fedge_argument_kind;
 
@@ -33,6 +35,7 @@ typedef struct fedge_argument {
     fedge_argument_kind kind;
     bool required;
     size_t offset;        /* in the struct that the table describes */
+    size_t extra;         /* U32S, F32S: offset of how many */
     double min, max;      /* of numbers, inclusive */
     double fallback;      /* when absent; a choice's number */
     unsigned num_choices; /* CHOICE */
@@ -130,7 +133,6 @@ typedef struct fedge_layer_sizes {
 #define FEDGE_DX_ON_DY 0x8u /* backward may be asked to write dx[0] over dy (same size) */
 
 typedef struct fedge_layer_ops {
-    const char *name;                /* PyTorch's class */
     const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
     uint32_t min_inputs, max_inputs; /* 0, 0: exactly one */
     unsigned flags;
@@ -155,7 +157,7 @@ typedef struct fedge_layer_ops {
     void (*backward)(const fedge_layer_run *run);
 } fedge_layer_ops;
 
-#define FEDGE_LAYER_DECLARE(upper, lower) extern const fedge_layer_ops fedge_layer_##lower;
+#define FEDGE_LAYER_DECLARE(upper, lower, class) extern const fedge_layer_ops fedge_layer_##lower;
 FEDGE_LAYER_MAP(FEDGE_LAYER_DECLARE)
 #undef FEDGE_LAYER_DECLARE
 

@@ -20,7 +20,6 @@ typedef struct fedge_loss_run {
 } fedge_loss_run;
 
 typedef struct fedge_loss_ops {
-    const char *name;                /* PyTorch's class */
     const fedge_argument *arguments; /* of a fedge_model_spec; NULL: none */
     bool needs_labels;               /* targets will not do */
 
@@ -29,7 +28,7 @@ typedef struct fedge_loss_ops {
     double (*run)(const fedge_loss_run *run, uint32_t *correct);
 } fedge_loss_ops;
 
-#define FEDGE_LOSS_DECLARE(upper, lower) extern const fedge_loss_ops fedge_loss_##lower;
+#define FEDGE_LOSS_DECLARE(upper, lower, class) extern const fedge_loss_ops fedge_loss_##lower;
 FEDGE_LOSS_MAP(FEDGE_LOSS_DECLARE)
 #undef FEDGE_LOSS_DECLARE
 

@@ -91,6 +91,8 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     self->kernels = layout.kernels;
     self->options = *options;
     self->loss = fedge_loss_ops_of(spec->loss);
+    self->loss_type = spec->loss;
+    self->loss_argument = spec->loss_delta == 0.0f ? 1.0f : spec->loss_delta;
     return status;
 }
 
@@ -147,6 +149,11 @@ size_t fedge_model_num_buffers(const fedge_model *model)
     return model->num_buffers;
 }
 
+const float *fedge_model_outputs(const fedge_model *model)
+{
+    return model->last_outputs;
+}
+
 float *fedge_model_correction(fedge_model *model)
 {
     return model->correction;
@@ -198,7 +205,8 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
                           (unsigned)batch->size, (unsigned)model->options.max_batch);
     }
     if (batch->labels == NULL && (batch->targets == NULL || model->loss->needs_labels)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s needs %s", model->loss->name,
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s needs %s",
+                          fedge_loss_type_name(model->loss_type),
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
     const bool one_hot = model->loss->needs_labels || model->outputs > 1;
@@ -238,7 +246,8 @@ static const char *missing(const fedge_model *model, const fedge_optimizer *opti
 static fedge_status pass(fedge_model *model, const fedge_batch *batch, bool train, double *loss_sum,
                          uint32_t *correct, fedge_error *err)
 {
-    fedge_loss_run loss = {.labels = batch->labels,
+    fedge_loss_run loss = {.argument = model->loss_argument,
+                           .labels = batch->labels,
                            .targets = batch->targets,
                            .batch = batch->size,
                            .outputs = model->outputs};
@@ -249,6 +258,7 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, bool trai
     if (status != FEDGE_OK) {
         return status;
     }
+    model->last_outputs = loss.y;
     loss.dy = train ? loss.dy : NULL;
     *loss_sum = model->loss->run(&loss, correct);
     if (!isfinite(*loss_sum)) {

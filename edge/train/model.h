@@ -26,18 +26,35 @@
 #define FEDGE_MAX_POOL_WINDOW 256                  /* places in a MaxPool2d window */
 #define FEDGE_MAX_EXAMPLE_FLOATS ((size_t)1 << 30) /* one example's values between two layers */
 
-/* Every layer: X(its name in enum fedge_layer_type, its name in C). A new layer is one line at the
- * end of this list and one file that defines fedge_layer_<name> (edge/train/layer.h). */
+/* Every layer: X(its name in enum fedge_layer_type, its name in C, PyTorch's class). A new layer is
+ * one line at the end of this list and one file that defines fedge_layer_<name in C>
+ * (edge/train/layer.h). */
 #define FEDGE_LAYER_MAP(X)                                                                         \
-    X(LINEAR, linear)                                                                              \
-    X(CONV2D, conv2d)                                                                              \
-    X(MAXPOOL2D, maxpool2d)                                                                        \
-    X(RELU, relu)                                                                                  \
-    X(FLATTEN, flatten)                                                                            \
-    X(ADD, add)
+    X(LINEAR, linear, Linear)                                                                      \
+    X(CONV2D, conv2d, Conv2d)                                                                      \
+    X(MAXPOOL2D, maxpool2d, MaxPool2d)                                                             \
+    X(RELU, relu, ReLU)                                                                            \
+    X(FLATTEN, flatten, Flatten)                                                                   \
+    X(ADD, add, Add)                                                                               \
+    X(CONV1D, conv1d, Conv1d)                                                                      \
+    X(MAXPOOL1D, maxpool1d, MaxPool1d)                                                             \
+    X(AVGPOOL1D, avgpool1d, AvgPool1d)                                                             \
+    X(AVGPOOL2D, avgpool2d, AvgPool2d)                                                             \
+    X(ADAPTIVEAVGPOOL2D, adaptiveavgpool2d, AdaptiveAvgPool2d)                                     \
+    X(RELU6, relu6, ReLU6)                                                                         \
+    X(LEAKYRELU, leakyrelu, LeakyReLU)                                                             \
+    X(GELU, gelu, GELU)                                                                            \
+    X(SIGMOID, sigmoid, Sigmoid)                                                                   \
+    X(TANH, tanh, Tanh)                                                                            \
+    X(SILU, silu, SiLU)                                                                            \
+    X(BATCHNORM2D, batchnorm2d, BatchNorm2d)                                                       \
+    X(GROUPNORM, groupnorm, GroupNorm)                                                             \
+    X(LAYERNORM, layernorm, LayerNorm)                                                             \
+    X(DROPOUT, dropout, Dropout)                                                                   \
+    X(EMBEDDING, embedding, Embedding)
 
 typedef enum fedge_layer_type {
-#define FEDGE_LAYER_ENUM(upper, lower) FEDGE_LAYER_##upper,
+#define FEDGE_LAYER_ENUM(upper, lower, class) FEDGE_LAYER_##upper,
     FEDGE_LAYER_MAP(FEDGE_LAYER_ENUM)
 #undef FEDGE_LAYER_ENUM
         FEDGE_LAYER_COUNT
@@ -66,6 +83,8 @@ typedef struct fedge_layer_spec {
         struct {
             uint32_t in_features, out_features;
             bool bias;
+            uint32_t r; /* > 0: low-rank adaptation (LoRA), weight and bias frozen */
+            float lora_alpha;
         } linear;
         struct {
             uint32_t in_channels, out_channels;
@@ -76,14 +95,66 @@ typedef struct fedge_layer_spec {
         struct {
             uint32_t kernel_size[2], stride[2], padding[2]; /* stride 0: as kernel_size */
         } maxpool2d;
+        struct {
+            uint32_t in_channels, out_channels, kernel_size, stride, padding;
+            bool bias;
+            uint32_t dilation, groups; /* 0: 1 */
+        } conv1d;
+        struct {
+            uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
+        } maxpool1d;
+        struct {
+            uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
+            bool count_include_pad;
+        } avgpool1d;
+        struct {
+            uint32_t kernel_size[2], stride[2], padding[2]; /* stride 0: as kernel_size */
+            bool count_include_pad;
+        } avgpool2d;
+        struct {
+            uint32_t output_size[2];
+        } adaptiveavgpool2d;
+        struct {
+            float negative_slope;
+        } leakyrelu;
+        struct {
+            uint32_t approximate; /* 0: none, by the error function; 1: tanh */
+        } gelu;
+        struct {
+            uint32_t num_features;
+            float eps, momentum;
+            bool affine, track_running_stats;
+            bool frozen; /* not PyTorch's: use the running statistics in training too */
+        } batchnorm2d;
+        struct {
+            uint32_t num_groups, num_channels;
+            float eps;
+            bool affine;
+        } groupnorm;
+        struct {
+            uint32_t rank, normalized_shape[3];
+            float eps;
+            bool elementwise_affine, bias;
+        } layernorm;
+        struct {
+            float p;
+        } dropout;
+        struct {
+            uint32_t num_embeddings, embedding_dim;
+        } embedding;
     } u;
 } fedge_layer_spec;
 
-/* X(its name in enum fedge_loss_type, its name in C). See edge/train/losses.h. */
-#define FEDGE_LOSS_MAP(X) X(CROSS_ENTROPY, cross_entropy)
+/* X(its name in enum fedge_loss_type, its name in C, PyTorch's class). See edge/train/losses.h. */
+#define FEDGE_LOSS_MAP(X)                                                                          \
+    X(CROSS_ENTROPY, cross_entropy, CrossEntropyLoss)                                              \
+    X(BCE_WITH_LOGITS, bce_with_logits, BCEWithLogitsLoss)                                         \
+    X(MSE, mse, MSELoss)                                                                           \
+    X(L1, l1, L1Loss)                                                                              \
+    X(HUBER, huber, HuberLoss)
 
 typedef enum fedge_loss_type {
-#define FEDGE_LOSS_ENUM(upper, lower) FEDGE_LOSS_##upper,
+#define FEDGE_LOSS_ENUM(upper, lower, class) FEDGE_LOSS_##upper,
     FEDGE_LOSS_MAP(FEDGE_LOSS_ENUM)
 #undef FEDGE_LOSS_ENUM
         FEDGE_LOSS_COUNT
@@ -94,6 +165,7 @@ typedef struct fedge_model_spec {
     uint32_t input_rank;     /* 1 to 3, without the batch */
     uint32_t input_shape[3]; /* e.g. 1, 28, 28 (channels, height, width) */
     fedge_loss_type loss;    /* 0: CrossEntropyLoss */
+    float loss_delta;        /* HuberLoss; 0: 1 */
     uint32_t num_layers;     /* 1 to FEDGE_MAX_LAYERS */
     fedge_layer_spec layers[FEDGE_MAX_LAYERS];
 } fedge_model_spec;
@@ -114,6 +186,9 @@ FEDGE_MUST_USE fedge_status fedge_model_schema(const fedge_model_spec *spec, fed
 FEDGE_MUST_USE fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec,
                                                       fedge_schema *schema, fedge_error *err);
 
+/* Values of all of them; 0: the model keeps no statistics. */
+size_t fedge_model_num_buffer_values(const fedge_model_spec *spec);
+
 /* Is parameter [index] of fedge_model_schema trained? What is not need not be sent. */
 bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index);
 
@@ -133,11 +208,12 @@ FEDGE_MUST_USE fedge_status fedge_model_init_values(const fedge_model_spec *spec
  * fedge_model_new does this to its own. */
 void fedge_model_init_buffers(const fedge_model_spec *spec, float *values);
 
-/* X(its name in enum fedge_optimizer_type, its name in C). See edge/train/optimizers.h. */
-#define FEDGE_OPTIMIZER_MAP(X) X(SGD, sgd) X(ADAM, adam) X(ADAMW, adamw)
+/* X(its name in enum fedge_optimizer_type, its name in C, PyTorch's class). See
+ * edge/train/optimizers.h. */
+#define FEDGE_OPTIMIZER_MAP(X) X(SGD, sgd, SGD) X(ADAM, adam, Adam) X(ADAMW, adamw, AdamW)
 
 typedef enum fedge_optimizer_type {
-#define FEDGE_OPTIMIZER_ENUM(upper, lower) FEDGE_OPTIMIZER_##upper,
+#define FEDGE_OPTIMIZER_ENUM(upper, lower, class) FEDGE_OPTIMIZER_##upper,
     FEDGE_OPTIMIZER_MAP(FEDGE_OPTIMIZER_ENUM)
 #undef FEDGE_OPTIMIZER_ENUM
         FEDGE_OPTIMIZER_COUNT
@@ -156,9 +232,10 @@ typedef struct fedge_optimizer {
     float learning_rate, momentum, weight_decay;
     fedge_optimizer_type type; /* 0: SGD */
     bool nesterov;
-    float beta1, beta2, epsilon; /* Adam and AdamW */
-    float clip_norm;             /* 0: no clipping */
-    float proximal_mu;           /* 0: no proximal term */
+    uint32_t num_betas;      /* Adam and AdamW: 2, or 0 for 0.9 and 0.999 */
+    float betas[2], epsilon; /* likewise; 0: 1e-8 */
+    float clip_norm;         /* 0: no clipping */
+    float proximal_mu;       /* 0: no proximal term */
 } fedge_optimizer;
 
 typedef fedge_optimizer fedge_sgd;
@@ -259,6 +336,10 @@ FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_ba
 /* Forward only, parameters unchanged: writes this batch's loss sum and correct count. */
 FEDGE_MUST_USE fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch,
                                              double *loss_sum, uint32_t *correct, fedge_error *err);
+
+/* What the model gave in the last fedge_model_test or fedge_model_evaluate: (batch, outputs), until
+ * the next step or evaluation. */
+const float *fedge_model_outputs(const fedge_model *model);
 
 /* The same two for labels. */
 FEDGE_MUST_USE fedge_status fedge_model_step(fedge_model *model, const float *x,

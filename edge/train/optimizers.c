@@ -1,9 +1,15 @@
 #include "edge/train/optimizers.h"
 
 static const fedge_optimizer_ops *const TABLE[FEDGE_OPTIMIZER_COUNT] = {
-#define OPTIMIZER_ENTRY(upper, lower) [FEDGE_OPTIMIZER_##upper] = &fedge_optimizer_##lower,
+#define OPTIMIZER_ENTRY(upper, lower, class) [FEDGE_OPTIMIZER_##upper] = &fedge_optimizer_##lower,
     FEDGE_OPTIMIZER_MAP(OPTIMIZER_ENTRY)
 #undef OPTIMIZER_ENTRY
+};
+
+static const char *const NAMES[FEDGE_OPTIMIZER_COUNT] = {
+#define NAME_ENTRY(upper, lower, class) [FEDGE_OPTIMIZER_##upper] = #class,
+    FEDGE_OPTIMIZER_MAP(NAME_ENTRY)
+#undef NAME_ENTRY
 };
 
 const fedge_optimizer_ops *fedge_optimizer_ops_of(fedge_optimizer_type type)
@@ -13,8 +19,7 @@ const fedge_optimizer_ops *fedge_optimizer_ops_of(fedge_optimizer_type type)
 
 const char *fedge_optimizer_type_name(fedge_optimizer_type type)
 {
-    const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(type);
-    return ops == NULL ? NULL : ops->name;
+    return (unsigned)type < FEDGE_OPTIMIZER_COUNT ? NAMES[type] : NULL;
 }
 
 uint32_t fedge_optimizer_states(const fedge_model_options *options)

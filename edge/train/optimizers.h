@@ -12,7 +12,6 @@
 #define FEDGE_MAX_OPTIMIZER_STATES 2
 
 typedef struct fedge_optimizer_ops {
-    const char *name;                /* PyTorch's class */
     const fedge_argument *arguments; /* of a fedge_optimizer; the learning rate is not one */
     uint32_t num_states;             /* floats kept per parameter, at most (SGD without momentum
                                         keeps none) */
@@ -23,7 +22,7 @@ typedef struct fedge_optimizer_ops {
                    float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES]);
 } fedge_optimizer_ops;
 
-#define FEDGE_OPTIMIZER_DECLARE(upper, lower)                                                      \
+#define FEDGE_OPTIMIZER_DECLARE(upper, lower, class)                                               \
     extern const fedge_optimizer_ops fedge_optimizer_##lower;
 FEDGE_OPTIMIZER_MAP(FEDGE_OPTIMIZER_DECLARE)
 #undef FEDGE_OPTIMIZER_DECLARE

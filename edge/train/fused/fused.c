@@ -24,6 +24,7 @@ static bool layer_fits(const fedge_layer_spec *layer)
     }
     switch (layer->type) {
     case FEDGE_LAYER_LINEAR:
+        return layer->u.linear.r == 0;
     case FEDGE_LAYER_MAXPOOL2D:
     case FEDGE_LAYER_RELU:
     case FEDGE_LAYER_FLATTEN:

@@ -47,7 +47,6 @@ static void backward(const fedge_layer_run *run)
 }
 
 const fedge_layer_ops fedge_layer_add = {
-    .name = "Add",
     .min_inputs = 2,
     .max_inputs = FEDGE_MAX_LAYER_INPUTS,
     .flags = FEDGE_Y_ON_X | FEDGE_DX_ON_DY,

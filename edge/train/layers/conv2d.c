@@ -80,7 +80,6 @@ static const fedge_argument ARGUMENTS[] = {
 };
 
 const fedge_layer_ops fedge_layer_conv2d = {
-    .name = "Conv2d",
     .arguments = ARGUMENTS,
     .flags = FEDGE_USES_X,
     .infer = infer,

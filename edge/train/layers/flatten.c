@@ -33,7 +33,6 @@ static void backward(const fedge_layer_run *run)
 }
 
 const fedge_layer_ops fedge_layer_flatten = {
-    .name = "Flatten",
     .flags = FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
     .infer = infer,
     .forward = forward,

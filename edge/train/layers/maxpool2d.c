@@ -54,7 +54,6 @@ static const fedge_argument ARGUMENTS[] = {
 };
 
 const fedge_layer_ops fedge_layer_maxpool2d = {
-    .name = "MaxPool2d",
     .arguments = ARGUMENTS,
     .infer = infer,
     .sizes = fedge_max_pooling_sizes,

@@ -15,6 +15,17 @@ fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2
     return pool;
 }
 
+fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding,
+                               const fedge_shape *in)
+{
+    fedge_pooling pool =
+        fedge_pooling_2d((const uint32_t[2]){1, kernel}, (const uint32_t[2]){1, stride},
+                         (const uint32_t[2]){0, padding});
+    pool.in[0] = 1;
+    pool.in[1] = in->dims[1];
+    return pool;
+}
+
 fedge_status fedge_pooling_infer(fedge_pooling *pool, fedge_error *err)
 {
     static const char *const AXES[2] = {"height", "width"};
@@ -110,6 +121,59 @@ void fedge_max_pooling_backward(const fedge_layer_run *run, const fedge_pooling 
             const size_t column = p % pool->out[1] * pool->stride[1] + where % pool->kernel[1];
             dx[(row - pool->padding[0]) * pool->in[1] + column - pool->padding[1]] +=
                 run->dy[i * out + p];
+        }
+    }
+}
+
+/* One over the number of places in a window. Without ceil_mode no window reaches behind the
+ * padding. */
+static float share(const fedge_pooling *pool, const fedge_pooling_window *at, bool count_pad)
+{
+    const size_t rows = at->bottom - at->top, columns = at->right - at->left;
+    const size_t window = (size_t)pool->kernel[0] * pool->kernel[1];
+    return 1.0f / (float)(count_pad ? window : rows * columns);
+}
+
+void fedge_average_pooling_forward(const fedge_layer_run *run, const fedge_pooling *pool,
+                                   bool count_pad)
+{
+    const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
+    const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
+    for (size_t p = 0; p < out; p++) {
+        const fedge_pooling_window at =
+            fedge_pooling_place(pool, p / pool->out[1], p % pool->out[1]);
+        const float scale = share(pool, &at, count_pad);
+        for (size_t i = 0; i < planes; i++) {
+            const float *x = run->x[0] + i * in;
+            float sum = 0.0f;
+            for (size_t r = at.top; r < at.bottom; r++) {
+                for (size_t q = at.left; q < at.right; q++) {
+                    sum += x[r * pool->in[1] + q];
+                }
+            }
+            run->y[i * out + p] = sum * scale;
+        }
+    }
+}
+
+void fedge_average_pooling_backward(const fedge_layer_run *run, const fedge_pooling *pool,
+                                    bool count_pad)
+{
+    const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
+    const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
+    memset(run->dx[0], 0, planes * in * sizeof *run->dx[0]);
+    for (size_t p = 0; p < out; p++) {
+        const fedge_pooling_window at =
+            fedge_pooling_place(pool, p / pool->out[1], p % pool->out[1]);
+        const float scale = share(pool, &at, count_pad);
+        for (size_t i = 0; i < planes; i++) {
+            float *dx = run->dx[0] + i * in;
+            const float g = run->dy[i * out + p] * scale;
+            for (size_t r = at.top; r < at.bottom; r++) {
+                for (size_t q = at.left; q < at.right; q++) {
+                    dx[r * pool->in[1] + q] += g;
+                }
+            }
         }
     }
 }

@@ -21,6 +21,10 @@ typedef struct fedge_pooling_window {
 fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2],
                                const uint32_t padding[2]);
 
+/* The same for one dimension over in: (channels, length). */
+fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding,
+                               const fedge_shape *in);
+
 /* Checks the arguments against pool->in and sets pool->out. */
 FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling *pool, fedge_error *err);
 
@@ -30,5 +34,11 @@ fedge_pooling_window fedge_pooling_place(const fedge_pooling *pool, size_t row, 
 void fedge_max_pooling_sizes(const fedge_layer_run *run, fedge_layer_sizes *sizes);
 void fedge_max_pooling_forward(const fedge_layer_run *run, const fedge_pooling *pool);
 void fedge_max_pooling_backward(const fedge_layer_run *run, const fedge_pooling *pool);
+
+/* Average: the sum over the window divided by its size, padding counted with [count_pad]. */
+void fedge_average_pooling_forward(const fedge_layer_run *run, const fedge_pooling *pool,
+                                   bool count_pad);
+void fedge_average_pooling_backward(const fedge_layer_run *run, const fedge_pooling *pool,
+                                    bool count_pad);
 
 #endif

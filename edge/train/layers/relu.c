@@ -23,7 +23,6 @@ static void backward(const fedge_layer_run *run)
 }
 
 const fedge_layer_ops fedge_layer_relu = {
-    .name = "ReLU",
     .flags = FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
     .infer = fedge_elementwise_infer,
     .forward = forward,

@@ -34,5 +34,4 @@ static double run(const fedge_loss_run *at, uint32_t *correct)
     return loss;
 }
 
-const fedge_loss_ops fedge_loss_cross_entropy = {
-    .name = "CrossEntropyLoss", .needs_labels = true, .run = run};
+const fedge_loss_ops fedge_loss_cross_entropy = {.needs_labels = true, .run = run};
