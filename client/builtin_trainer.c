@@ -81,9 +81,7 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
     if (plan->external)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the model is external: it needs a trainer of its own (libfedge_client)");
-    const fedge_model_options options = {.max_batch = plan->training.batch_size,
-                                         .training = true,
-                                         .momentum = plan->training.momentum};
+    const fedge_model_options options = fedge_plan_model_options(plan);
     fedge_status status = check_data(t, plan, err);
     if (!status)
         status = fedge_model_size(&plan->model, &options, &memory, err);
@@ -166,15 +164,14 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     if (!t->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
     const fedge_training_spec *training = &t->plan->training;
-    const fedge_trainer_config config = {.seed = t->plan->seed,
-                                         .round = task->round,
-                                         .client_index = task->client_index,
-                                         .local_epochs = training->local_epochs,
-                                         .local_steps = training->local_steps,
-                                         .batch_size = training->batch_size,
-                                         .sgd = {.learning_rate = (float)task->learning_rate,
-                                                 .momentum = training->momentum,
-                                                 .weight_decay = training->weight_decay}};
+    fedge_trainer_config config = {.seed = t->plan->seed,
+                                   .round = task->round,
+                                   .client_index = task->client_index,
+                                   .local_epochs = training->local_epochs,
+                                   .local_steps = training->local_steps,
+                                   .batch_size = training->batch_size,
+                                   .optimizer = training->optimizer};
+    config.optimizer.learning_rate = (float)task->learning_rate;
     fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;

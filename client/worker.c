@@ -71,8 +71,8 @@ static void fill_view(fedge_worker *w)
                                   .local_epochs = plan->training.local_epochs,
                                   .local_steps = plan->training.local_steps,
                                   .batch_size = plan->training.batch_size,
-                                  .momentum = plan->training.momentum,
-                                  .weight_decay = plan->training.weight_decay,
+                                  .momentum = plan->training.optimizer.momentum,
+                                  .weight_decay = plan->training.optimizer.weight_decay,
                                   .full = plan};
 }
 

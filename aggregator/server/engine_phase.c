@@ -190,7 +190,9 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
                        .round = action->round,
                        .model_size = engine->model->size,
                        .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
-                       .learning_rate = (double)plan->training.learning_rate};
+                       .learning_rate = fedge_schedule_rate(&plan->training.schedule,
+                                                            (double)plan->training.learning_rate,
+                                                            action->round)};
     memcpy(task.model, engine->model->hash, sizeof(task.model));
     fedge_conn_send_task(conn, &task);
 }

@@ -225,6 +225,25 @@ static fedge_status write_list(const fedge_json_field *field, const char *record
     return st;
 }
 
+/* Does the value at [at] equal the field's default? */
+static bool is_fallback(const fedge_json_field *field, const char *at)
+{
+    bool flag = false;
+    unsigned value = 0;
+    switch (field->kind) {
+    case FEDGE_JSON_BOOL:
+        memcpy(&flag, at, sizeof flag);
+        return flag == (field->fallback != 0);
+    case FEDGE_JSON_ENUM:
+        memcpy(&value, at, sizeof value);
+        return (double)value == field->fallback;
+    case FEDGE_JSON_F32:
+        return load_double(field, at) == (double)(float)field->fallback;
+    default:
+        return (double)load_integer(field->kind, at) == field->fallback;
+    }
+}
+
 static fedge_status write_field(const fedge_json_field *field, const char *record, cJSON *object,
                                 fedge_error *err)
 {
@@ -239,6 +258,9 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
         return write_list(field, record, object, err);
     if (field->kind == FEDGE_JSON_CUSTOM)
         return field->write(record, field->key, object, err);
+    if ((field->flags & FEDGE_JSON_SPARSE) && field->kind != FEDGE_JSON_PAIR &&
+        is_fallback(field, at))
+        return FEDGE_OK;
     if (field->kind == FEDGE_JSON_PAIR) {
         cJSON *item = NULL;
         fedge_status st = make_pair(field, at, &item, err);

@@ -2,132 +2,82 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "edge/io/arguments.h"
 #include "edge/io/plan_fields.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
-#define MAX_SIDE 65536.0   /* of a kernel, stride or padding */
-#define MAX_WIDTH 16777216 /* features and channels */
 
 /* --- layers ----------------------------------------------------------------------------------- */
 
-#define LAYER(text)                                                                                \
-    {.key = "type",                                                                                \
-     .kind = FEDGE_JSON_NAME,                                                                      \
-     .flags = REQUIRED,                                                                            \
-     .choices = (const char *const[]){text, NULL}},                                                \
-    {                                                                                              \
-        "name", .kind = FEDGE_JSON_TEXT, AT(fedge_layer_spec, name), .min = 1                      \
-    }
-
-static const fedge_json_field LINEAR[] = {
-    LAYER("Linear"),
-    {.key = "in_features",
-     .kind = FEDGE_JSON_U32,
-     .flags = REQUIRED,
-     AT(fedge_layer_spec, u.linear.in_features),
-     .min = 1,
-     .max = MAX_WIDTH},
-    {.key = "out_features",
-     .kind = FEDGE_JSON_U32,
-     .flags = REQUIRED,
-     AT(fedge_layer_spec, u.linear.out_features),
-     .min = 1,
-     .max = MAX_WIDTH},
-    {.key = "bias", .kind = FEDGE_JSON_BOOL, AT(fedge_layer_spec, u.linear.bias), .fallback = 1},
-    FEDGE_JSON_END,
-};
-
-static const fedge_json_field CONV2D[] = {
-    LAYER("Conv2d"),
-    {.key = "in_channels",
-     .kind = FEDGE_JSON_U32,
-     .flags = REQUIRED,
-     AT(fedge_layer_spec, u.conv2d.in_channels),
-     .min = 1,
-     .max = MAX_WIDTH},
-    {.key = "out_channels",
-     .kind = FEDGE_JSON_U32,
-     .flags = REQUIRED,
-     AT(fedge_layer_spec, u.conv2d.out_channels),
-     .min = 1,
-     .max = MAX_WIDTH},
-    {.key = "kernel_size",
-     .kind = FEDGE_JSON_PAIR,
-     .flags = REQUIRED,
-     AT(fedge_layer_spec, u.conv2d.kernel_size),
-     .min = 1,
-     .max = MAX_SIDE},
-    {.key = "stride",
-     .kind = FEDGE_JSON_PAIR,
-     AT(fedge_layer_spec, u.conv2d.stride),
-     .min = 1,
-     .max = MAX_SIDE,
-     .fallback = 1},
-    {.key = "padding",
-     .kind = FEDGE_JSON_PAIR,
-     AT(fedge_layer_spec, u.conv2d.padding),
-     .min = 0,
-     .max = MAX_SIDE},
-    {.key = "bias", .kind = FEDGE_JSON_BOOL, AT(fedge_layer_spec, u.conv2d.bias), .fallback = 1},
-    FEDGE_JSON_END,
-};
-
-static const fedge_json_field MAXPOOL2D[] = {
-    LAYER("MaxPool2d"),
-    {.key = "kernel_size",
-     .kind = FEDGE_JSON_PAIR,
-     .flags = REQUIRED,
-     AT(fedge_layer_spec, u.maxpool2d.kernel_size),
-     .min = 1,
-     .max = MAX_SIDE},
-    {.key = "stride",
-     .kind = FEDGE_JSON_PAIR,
-     AT(fedge_layer_spec, u.maxpool2d.stride),
-     .min = 1,
-     .max = MAX_SIDE,
-     .fallback = 0},
-    {.key = "padding",
-     .kind = FEDGE_JSON_PAIR,
-     AT(fedge_layer_spec, u.maxpool2d.padding),
-     .min = 0,
-     .max = MAX_SIDE},
-    FEDGE_JSON_END,
-};
-
-static const fedge_json_field RELU[] = {LAYER("ReLU"), FEDGE_JSON_END};
-
-static const fedge_json_field FLATTEN[] = {LAYER("Flatten"), FEDGE_JSON_END};
-
-const fedge_json_field *const fedge_layer_fields[FEDGE_LAYER_COUNT] = {
-    [FEDGE_LAYER_LINEAR] = LINEAR,       [FEDGE_LAYER_CONV2D] = CONV2D,
-    [FEDGE_LAYER_MAXPOOL2D] = MAXPOOL2D, [FEDGE_LAYER_RELU] = RELU,
-    [FEDGE_LAYER_FLATTEN] = FLATTEN,
-};
-
-/* The type of the layer at [node]. */
-static fedge_status read_layer_type(const fedge_json *json, const cJSON *node,
-                                    fedge_layer_type *type, fedge_error *err)
+static const char *layer_name(unsigned type)
 {
-    const char *names[FEDGE_LAYER_COUNT];
-    const cJSON *item = fedge_json_get(node, "type");
-    if (!cJSON_IsObject(node))
-        return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
-    if (!cJSON_IsString(item))
-        return fedge_json_fail(json, node, "type", err, "is missing, or not a text");
-    for (unsigned i = 0; i < FEDGE_LAYER_COUNT; i++) {
-        names[i] = fedge_layer_type_name((fedge_layer_type)i);
-        if (strcmp(names[i], item->valuestring) == 0) {
-            *type = (fedge_layer_type)i;
-            return FEDGE_OK;
+    return fedge_layer_type_name((fedge_layer_type)type);
+}
+
+static const char *loss_name(unsigned type)
+{
+    return fedge_loss_type_name((fedge_loss_type)type);
+}
+
+/* The name by which another layer's inputs call layer [index]: its own, or its position. */
+static const char *label_of(const fedge_model_spec *model, uint32_t index, char text[16])
+{
+    const char *name = model->layers[index].name;
+    (void)snprintf(text, 16, "%u", (unsigned)index);
+    return name[0] != '\0' ? name : text;
+}
+
+/* The "inputs" of the layer that is being read, the last of [model]. */
+static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge_model_spec *model,
+                                fedge_error *err)
+{
+    fedge_layer_spec *layer = &model->layers[model->num_layers];
+    const cJSON *inputs = fedge_json_get(node, "inputs"), *child = NULL;
+    layer->num_inputs = 0;
+    if (inputs == NULL)
+        return FEDGE_OK;
+    int count = cJSON_GetArraySize(inputs);
+    if (!cJSON_IsArray(inputs) || count < 1 || count > FEDGE_MAX_LAYER_INPUTS)
+        return fedge_json_fail(json, inputs, NULL, err, "must be a list of 1 to %d layers",
+                               FEDGE_MAX_LAYER_INPUTS);
+    cJSON_ArrayForEach(child, inputs)
+    {
+        char text[16];
+        uint32_t i = 0;
+        if (!cJSON_IsString(child))
+            return fedge_json_fail(json, child, NULL, err, "must be a text in quotes");
+        while (i < model->num_layers && strcmp(label_of(model, i, text), child->valuestring) != 0)
+            i++;
+        if (i == model->num_layers && strcmp(child->valuestring, "input") != 0)
+            return fedge_json_fail(json, child, NULL, err,
+                                   "\"%.64s\" is not the name (or, without one, the position) of a "
+                                   "layer before this one, and not \"input\"",
+                                   child->valuestring);
+        layer->inputs[layer->num_inputs++] =
+            (uint16_t)(i == model->num_layers ? FEDGE_INPUT_MODEL : i);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status write_inputs(const fedge_model_spec *model, uint32_t index, cJSON *item,
+                                 fedge_error *err)
+{
+    const fedge_layer_spec *layer = &model->layers[index];
+    if (layer->num_inputs == 0)
+        return FEDGE_OK;
+    cJSON *array = cJSON_AddArrayToObject(item, "inputs");
+    for (uint32_t k = 0; k < layer->num_inputs; k++) {
+        char text[16];
+        const uint16_t from = layer->inputs[k];
+        cJSON *name =
+            cJSON_CreateString(from == FEDGE_INPUT_MODEL ? "input" : label_of(model, from, text));
+        if (array == NULL || name == NULL || !cJSON_AddItemToArray(array, name)) {
+            cJSON_Delete(name);
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
     }
-    const char *nearest = fedge_json_nearest(item->valuestring, names, FEDGE_LAYER_COUNT);
-    return fedge_json_fail(json, item, NULL, err,
-                           "\"%.64s\" is not a layer of this release%s%s%s (it has Linear, Conv2d, "
-                           "MaxPool2d, ReLU and Flatten)",
-                           item->valuestring, nearest != NULL ? "; did you mean \"" : "",
-                           nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
+    return FEDGE_OK;
 }
 
 static fedge_status read_layers(const fedge_json *json, const cJSON *node, void *record,
@@ -144,9 +94,16 @@ static fedge_status read_layers(const fedge_json *json, const cJSON *node, void 
     cJSON_ArrayForEach(child, node)
     {
         fedge_layer_spec *layer = &model->layers[model->num_layers];
-        st = read_layer_type(json, child, &layer->type, err);
+        unsigned type = 0;
+        fedge_argument_fields table;
+        st = fedge_argument_type(json, child, "a layer", FEDGE_LAYER_COUNT, layer_name, &type, err);
+        if (st == FEDGE_OK) {
+            layer->type = (fedge_layer_type)type;
+            fedge_layer_fields(layer->type, &table);
+            st = fedge_json_read(json, child, table.fields, layer, err);
+        }
         if (st == FEDGE_OK)
-            st = fedge_json_read(json, child, fedge_layer_fields[layer->type], layer, err);
+            st = read_inputs(json, child, model, err);
         if (st != FEDGE_OK)
             return st;
         if (layer->type == FEDGE_LAYER_MAXPOOL2D && layer->u.maxpool2d.stride[0] == 0)
@@ -170,18 +127,40 @@ static fedge_status write_layers(const void *record, const char *key, cJSON *obj
             cJSON_Delete(item);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
-        st = fedge_json_write(fedge_layer_fields[layer->type], layer, item, err);
+        fedge_argument_fields table;
+        fedge_layer_fields(layer->type, &table);
+        st = fedge_json_write(table.fields, layer, item, err);
+        if (st == FEDGE_OK)
+            st = write_inputs(model, i, item, err);
     }
     return st;
 }
 
-static const fedge_json_field LOSS[] = {
-    {.key = "type",
-     .kind = FEDGE_JSON_NAME,
-     .flags = REQUIRED,
-     .choices = (const char *const[]){"CrossEntropyLoss", NULL}},
-    FEDGE_JSON_END,
-};
+static fedge_status read_loss(const fedge_json *json, const cJSON *node, void *record,
+                              fedge_error *err)
+{
+    fedge_plan *plan = record;
+    fedge_argument_fields table;
+    unsigned type = 0;
+    fedge_status st =
+        fedge_argument_type(json, node, "a loss", FEDGE_LOSS_COUNT, loss_name, &type, err);
+    if (st != FEDGE_OK)
+        return st;
+    plan->model.loss = (fedge_loss_type)type;
+    fedge_loss_fields(plan->model.loss, &table);
+    return fedge_json_read(json, node, table.fields, plan, err);
+}
+
+static fedge_status write_loss(const void *record, const char *key, cJSON *object, fedge_error *err)
+{
+    const fedge_plan *plan = record;
+    fedge_argument_fields table;
+    cJSON *item = cJSON_AddObjectToObject(object, key);
+    if (item == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    fedge_loss_fields(plan->model.loss, &table);
+    return fedge_json_write(table.fields, plan, item, err);
+}
 
 const fedge_json_field fedge_model_fields[] = {
     {"input-shape", NULL, FEDGE_JSON_U32, REQUIRED | FEDGE_JSON_LIST,
@@ -192,7 +171,7 @@ const fedge_json_field fedge_model_fields[] = {
      .flags = REQUIRED,
      .read = read_layers,
      .write = write_layers},
-    {.key = "loss", .kind = FEDGE_JSON_OBJECT, .fields = LOSS},
+    {.key = "loss", .kind = FEDGE_JSON_CUSTOM, .read = read_loss, .write = write_loss},
     FEDGE_JSON_END,
 };
 

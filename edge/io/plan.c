@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/io/arguments.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/protocol.h"
 
@@ -72,18 +73,81 @@ const fedge_json_field fedge_data_fields[] = {
     FEDGE_JSON_END,
 };
 
-static const fedge_json_field OPTIMIZER[] = {
+static const char *optimizer_name(unsigned type)
+{
+    return fedge_optimizer_type_name((fedge_optimizer_type)type);
+}
+
+static fedge_status read_optimizer(const fedge_json *json, const cJSON *node, void *record,
+                                   fedge_error *err)
+{
+    fedge_optimizer *optimizer = &((fedge_training_spec *)record)->optimizer;
+    fedge_argument_fields table;
+    unsigned type = 0;
+    fedge_status st = fedge_argument_type(json, node, "an optimizer", FEDGE_OPTIMIZER_COUNT,
+                                          optimizer_name, &type, err);
+    if (st != FEDGE_OK)
+        return st;
+    optimizer->type = (fedge_optimizer_type)type;
+    fedge_optimizer_fields(optimizer->type, &table);
+    st = fedge_json_read(json, node, table.fields, optimizer, err);
+    if (st == FEDGE_OK && optimizer->nesterov && optimizer->momentum == 0)
+        return fedge_json_fail(json, node, "nesterov", err, "needs a momentum above 0");
+    return st;
+}
+
+static fedge_status write_optimizer(const void *record, const char *key, cJSON *object,
+                                    fedge_error *err)
+{
+    const fedge_optimizer *optimizer = &((const fedge_training_spec *)record)->optimizer;
+    fedge_argument_fields table;
+    cJSON *item = cJSON_AddObjectToObject(object, key);
+    if (item == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    fedge_optimizer_fields(optimizer->type, &table);
+    return fedge_json_write(table.fields, optimizer, item, err);
+}
+
+static const char *schedule_name(unsigned type)
+{
+    return fedge_schedule_type_name((fedge_schedule_type)type);
+}
+
+static const fedge_json_field SCHEDULE[] = {
     {.key = "type",
-     .kind = FEDGE_JSON_NAME,
-     .flags = REQUIRED,
-     .choices = (const char *const[]){"SGD", NULL}},
-    {.key = "momentum",
+     .kind = FEDGE_JSON_ENUM,
+     AT(fedge_schedule, type),
+     .name_of = schedule_name,
+     .num_names = FEDGE_SCHEDULE_COUNT},
+    {.key = "step_size",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, step_size),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 1},
+    {.key = "gamma",
      .kind = FEDGE_JSON_F32,
-     AT(fedge_training_spec, momentum),
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, gamma),
      .min = 0,
-     .max = 1},
-    {"weight_decay", "weight-decay", FEDGE_JSON_F32, AT(fedge_training_spec, weight_decay),
-     .min = 0, .max = 1e6},
+     .max = 1e6,
+     .fallback = 0.1},
+    {.key = "T_max",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, t_max),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 1},
+    {.key = "eta_min",
+     .kind = FEDGE_JSON_F32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, eta_min),
+     .min = 0,
+     .max = 1e6},
+    {"warmup-rounds", "warmup_rounds", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, warmup_rounds), .min = 0, .max = 1e9},
     FEDGE_JSON_END,
 };
 
@@ -96,7 +160,18 @@ const fedge_json_field fedge_training_fields[] = {
      .max = FEDGE_MAX_BATCH, .fallback = 32},
     {"learning-rate", "learning_rate lr", FEDGE_JSON_F32, AT(fedge_training_spec, learning_rate),
      .min = 0, .max = FEDGE_MAX_LEARNING_RATE},
-    {.key = "optimizer", .kind = FEDGE_JSON_OBJECT, .fields = OPTIMIZER},
+    {.key = "optimizer",
+     .kind = FEDGE_JSON_CUSTOM,
+     .read = read_optimizer,
+     .write = write_optimizer},
+    {"clip-norm", "clip_norm", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, optimizer.clip_norm), .min = 0, .max = 1e30},
+    {"proximal-mu", "proximal_mu", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, optimizer.proximal_mu), .min = 0, .max = 1e6},
+    {.key = "schedule",
+     .kind = FEDGE_JSON_OBJECT,
+     AT(fedge_training_spec, schedule),
+     .fields = SCHEDULE},
     FEDGE_JSON_END,
 };
 
@@ -136,11 +211,26 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
         return fedge_json_fail_at(json, "data.shape", err, "is %s, but model.input-shape is %s",
                                   fedge_shape_text(data->rank, data->shape, is),
                                   fedge_shape_text(model->input_rank, model->input_shape, wanted));
-    if (data->num_labels != fedge_model_num_classes(model))
+    const uint32_t outputs = fedge_model_num_classes(model);
+    if (model->loss != FEDGE_LOSS_CROSS_ENTROPY && outputs == 1)
+        return FEDGE_OK; /* the label is the target */
+    if (data->num_labels != outputs)
         return fedge_json_fail_at(json, "data.labels", err,
                                   "is %u, but the model's last layer has %u outputs",
-                                  data->num_labels, fedge_model_num_classes(model));
+                                  data->num_labels, outputs);
     return FEDGE_OK;
+}
+
+fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
+{
+    const fedge_optimizer *optimizer = &plan->training.optimizer;
+    return (fedge_model_options){.max_batch = plan->training.batch_size,
+                                 .training = true,
+                                 .momentum = optimizer->momentum,
+                                 .optimizer = optimizer->type,
+                                 .nesterov = optimizer->nesterov,
+                                 .clip = optimizer->clip_norm > 0,
+                                 .proximal = optimizer->proximal_mu > 0};
 }
 
 fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
@@ -151,6 +241,12 @@ fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
     if (!plan->external && plan->training.learning_rate == 0)
         return fedge_json_fail_at(json, "training.learning-rate", err,
                                   "is missing or 0; give e.g. 0.05");
+    if (!plan->external && fedge_model_num_buffer_values(&plan->model) > 0)
+        return fedge_json_fail_at(
+            json, "model.layers", err,
+            "has a BatchNorm2d whose running statistics would have to travel, "
+            "which this release does not do; give it \"track_running_stats\": "
+            "false, or take GroupNorm");
     return plan->has_data ? validate_data(json, plan, err) : FEDGE_OK;
 }
 
@@ -158,13 +254,25 @@ fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
 
 /* What a plan may ask of a client: all that this release can do. */
 static const char *const FEATURES[] = {
-    "codec:none",    "codec:int8",      "deflate",    "external",      "layer:Linear",
-    "layer:Conv2d",  "layer:MaxPool2d", "layer:ReLU", "layer:Flatten", "loss:CrossEntropyLoss",
-    "optimizer:SGD", "normalisation",
+    "codec:none",
+    "codec:int8",
+    "deflate",
+    "external",
+#define LAYER_FEATURE(upper, lower, class) "layer:" #class,
+    FEDGE_LAYER_MAP(LAYER_FEATURE)
+#define LOSS_FEATURE(upper, lower, class) "loss:" #class,
+        FEDGE_LOSS_MAP(LOSS_FEATURE)
+#define OPTIMIZER_FEATURE(upper, lower, class) "optimizer:" #class,
+            FEDGE_OPTIMIZER_MAP(OPTIMIZER_FEATURE) "optimizer:nesterov",
+    "clip-norm",
+    "proximal-mu",
+    "train",
+    "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
-_Static_assert(FEDGE_CODEC_COUNT == 2 && FEDGE_LAYER_COUNT == 5, "each has a feature");
+_Static_assert(FEDGE_CODEC_COUNT == 2, "each has a feature");
+_Static_assert(NUM_FEATURES <= FEDGE_MAX_FEATURES, "they fit in a HELLO");
 
 const char *fedge_plan_feature(unsigned index)
 {
@@ -188,6 +296,15 @@ static bool has_layer(const fedge_model_spec *model, const char *feature)
     return false;
 }
 
+static bool trains_in_part(const fedge_model_spec *model)
+{
+    for (uint32_t i = 0; i < model->num_layers; i++) {
+        if (model->layers[i].train != FEDGE_TRAIN_ALL)
+            return true;
+    }
+    return false;
+}
+
 /* Does [plan] need [feature]? */
 static bool needs(const fedge_plan *plan, const char *feature)
 {
@@ -201,7 +318,17 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
     if (plan->external)
         return false;
-    return strncmp(feature, "loss:", 5) == 0 || strncmp(feature, "optimizer:", 10) == 0 ||
+    const fedge_optimizer *optimizer = &plan->training.optimizer;
+    if (strcmp(feature, "optimizer:nesterov") == 0)
+        return optimizer->nesterov;
+    if (strcmp(feature, "clip-norm") == 0)
+        return optimizer->clip_norm > 0;
+    if (strcmp(feature, "proximal-mu") == 0)
+        return optimizer->proximal_mu > 0;
+    if (strcmp(feature, "train") == 0)
+        return trains_in_part(&plan->model);
+    return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||
+           is_feature(feature, "optimizer", fedge_optimizer_type_name(optimizer->type)) ||
            has_layer(&plan->model, feature);
 }
 

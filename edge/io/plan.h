@@ -19,6 +19,7 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 #include "edge/train/model.h"
+#include "edge/train/schedule.h"
 
 #define FEDGE_JOB_MAX_SIZE ((size_t)1 << 20)  /* bytes of a job file */
 #define FEDGE_PLAN_MAX_SIZE ((size_t)1 << 20) /* bytes of a plan */
@@ -45,7 +46,9 @@ typedef struct fedge_training_spec {
     uint32_t local_epochs; /* used when local_steps is 0 */
     uint32_t local_steps;
     uint32_t batch_size;
-    float learning_rate, momentum, weight_decay; /* SGD */
+    float learning_rate;       /* of the first round; a task tells the present one */
+    fedge_optimizer optimizer; /* all but its learning rate */
+    fedge_schedule schedule;   /* of the learning rate, over the rounds */
 } fedge_training_spec;
 
 typedef struct fedge_update_spec {
@@ -112,6 +115,9 @@ FEDGE_MUST_USE fedge_status fedge_plan_write(const fedge_plan *plan, char **text
 FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan,
                                              fedge_error *err);
 void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
+
+/* How a client makes the plan's model to train it (not for external models). */
+fedge_model_options fedge_plan_model_options(const fedge_plan *plan);
 
 /* What plans may ask for in "must" and this release can do ("codec:int8", "layer:Conv2d", …), one
  * by one from index 0; NULL behind the last. A client's HELLO lists them. */

@@ -13,12 +13,10 @@ extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_sp
 extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
 extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; tests compare the schema */
 
-/* Keys of a model that fedge trains, of one that it does not, of its tensors, and of a layer of
- * each type: for tests. */
+/* Keys of a model that fedge trains, of one that it does not, and of its tensors: for tests. */
 extern const fedge_json_field fedge_model_fields[];
 extern const fedge_json_field fedge_external_fields[];
 extern const fedge_json_field fedge_tensor_fields[];
-extern const fedge_json_field *const fedge_layer_fields[FEDGE_LAYER_COUNT];
 
 /* The model of a fedge_plan, with its schema. */
 FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON *node,

@@ -21,10 +21,12 @@
 #define FEDGE_PROTOCOL_MIN 1
 #define FEDGE_PROTOCOL_MAX 1
 #define FEDGE_SUBPROTOCOL "fedge.v1"
-#define FEDGE_HASH_TEXT 65   /* 64 hex digits and NUL */
-#define FEDGE_RUN_ID_TEXT 33 /* 32 hex digits and NUL */
-#define FEDGE_MAX_TEXT 256   /* human texts on the wire, with NUL */
-#define FEDGE_MAX_NAMES 16   /* features, data sets, errors in a HELLO */
+#define FEDGE_HASH_TEXT 65    /* 64 hex digits and NUL */
+#define FEDGE_RUN_ID_TEXT 33  /* 32 hex digits and NUL */
+#define FEDGE_MAX_TEXT 256    /* human texts on the wire, with NUL */
+#define FEDGE_MAX_FEATURES 64 /* in a HELLO */
+#define FEDGE_MAX_FEATURE 32
+#define FEDGE_MAX_NAMES 16 /* data sets, errors in a HELLO */
 #define FEDGE_MAX_NAME 64
 #define FEDGE_MAX_SECTIONS 16
 #define FEDGE_MAX_METRICS 64
@@ -34,9 +36,9 @@ typedef struct fedge_hello {
     char release[FEDGE_MAX_NAME], arch[FEDGE_MAX_NAME];
     uint64_t ram_bytes;
     uint32_t num_features, num_data, num_errors;
-    char features[FEDGE_MAX_NAMES][FEDGE_MAX_NAME]; /* "int8", "deflate", "external", … */
-    char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];     /* data sets this device can serve */
-    char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT];   /* last error events, newest first */
+    char features[FEDGE_MAX_FEATURES][FEDGE_MAX_FEATURE]; /* "int8", "deflate", "external", … */
+    char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];           /* data sets this device can serve */
+    char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT];         /* last error events, newest first */
 } fedge_hello;
 
 typedef struct fedge_welcome {

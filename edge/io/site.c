@@ -172,9 +172,7 @@ static bool allows_job(const fedge_site *site, const char *name)
 static fedge_status memory_needed(const fedge_plan *plan, uint64_t *bytes, fedge_error *err)
 {
     fedge_model_memory memory = {0};
-    const fedge_model_options options = {.max_batch = plan->training.batch_size,
-                                         .training = true,
-                                         .momentum = plan->training.momentum};
+    const fedge_model_options options = fedge_plan_model_options(plan);
     if (!plan->external) {
         fedge_status st = fedge_model_size(&plan->model, &options, &memory, err);
         if (st != FEDGE_OK)

@@ -14,6 +14,7 @@
 #ifndef FEDGE_EDGE_TRAIN_KERNELS_H
 #define FEDGE_EDGE_TRAIN_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +51,19 @@ typedef struct fedge_linear_shape {
     uint32_t batch, in, out;
 } fedge_linear_shape;
 
+/* A matrix product: c = a · b, or c += a · b. a: (m, k), b: (k, n), c: (m, n); element (i, j) of a
+ * lies at a[i · a_row + j · a_column], so either operand may be transposed. */
+typedef struct fedge_gemm {
+    size_t m, n, k;
+    const float *a;
+    size_t a_row, a_column;
+    const float *b;
+    size_t b_row, b_column; /* b_column 1 is fastest: b is then read where it is */
+    float *c;
+    size_t c_row;
+    bool accumulate;
+} fedge_gemm;
+
 typedef struct fedge_kernels {
     const char *name;
     uint32_t lanes;          /* channels are padded to a multiple of this */
@@ -85,6 +99,10 @@ typedef struct fedge_kernels {
      * (NULL without momentum) take an SGD step with gradient dyᵀ x. No gradient is stored. */
     void (*linear_backward)(const fedge_linear_shape *shape, const float *x, const float *dy,
                             float *w, float *v, const fedge_sgd *sgd, float *dx);
+
+    /* [pack]: gemm_pack floats of working memory, aligned to 64 bytes. */
+    void (*gemm)(const fedge_gemm *args, float *pack);
+    size_t gemm_pack;
 
     void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
     void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */

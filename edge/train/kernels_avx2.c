@@ -10,6 +10,7 @@
 #define MAX_VECTORS 4
 #define DOT_ROWS 2
 #define STEP_ROWS 4
+#define GEMM_ROWS 6
 #define KERNELS_SYMBOL fedge_kernels_avx2
 #define KERNELS_NAME "avx2"
 

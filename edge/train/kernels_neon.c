@@ -10,6 +10,7 @@
 #define MAX_VECTORS 8
 #define DOT_ROWS 6
 #define STEP_ROWS 8
+#define GEMM_ROWS 12
 #define KERNELS_SYMBOL fedge_kernels_neon
 #define KERNELS_NAME "neon"
 

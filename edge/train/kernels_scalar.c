@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "edge/train/kernels.h"
-#include "edge/train/sgd.h"
+#include "edge/train/optimizers/sgd.h"
 
 static void conv_forward_row(const fedge_conv_shape *shape, const float *x, const float *w,
                              const float *bias, float *y)
@@ -304,6 +304,25 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
     }
 }
 
+static void gemm(const fedge_gemm *args, float *pack)
+{
+    (void)pack;
+    const size_t n = args->n, b_row = args->b_row, b_column = args->b_column;
+    for (size_t i = 0; i < args->m; i++) {
+        float *c = args->c + i * args->c_row;
+        for (size_t j = 0; !args->accumulate && j < n; j++) {
+            c[j] = 0.0f;
+        }
+        for (size_t k = 0; k < args->k; k++) {
+            const float a = args->a[i * args->a_row + k * args->a_column];
+            const float *b = args->b + k * b_row;
+            for (size_t j = 0; j < n; j++) {
+                c[j] += a * b[j * b_column];
+            }
+        }
+    }
+}
+
 static void relu_forward(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -328,6 +347,8 @@ const fedge_kernels fedge_kernels_scalar = {
     .maxpool_row = maxpool_row,
     .linear_forward = linear_forward,
     .linear_backward = linear_backward,
+    .gemm = gemm,
+    .gemm_pack = 0,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
 };

@@ -5,6 +5,7 @@
  *   TILE_ROWS                                  rows of the register tile, of two vectors each
  *   MAX_SEGMENTS, MAX_VECTORS                  the largest block of a convolution's gradients
  *   DOT_ROWS, STEP_ROWS                        see kernels_simd_linear.h
+ *   GEMM_ROWS                                  see kernels_simd_gemm.h
  *   load(p), store(p, v)                       unaligned
  *   load_first(p, n), store_first(p, v, n)     the first n < LANES; other lanes 0 or untouched
  *   splat(x), splat_int(i), add(a, b)
@@ -413,6 +414,8 @@ static void relu_backward(const float *y, float *dy, size_t n)
 
 #include "edge/train/kernels_simd_linear.h"
 
+#include "edge/train/kernels_simd_gemm.h"
+
 const fedge_kernels KERNELS_SYMBOL = {
     .name = KERNELS_NAME,
     .lanes = LANES,
@@ -423,6 +426,8 @@ const fedge_kernels KERNELS_SYMBOL = {
     .maxpool_row = maxpool_row,
     .linear_forward = linear_forward,
     .linear_backward = linear_backward,
+    .gemm = gemm,
+    .gemm_pack = GEMM_DEPTH * GEMM_COLUMNS,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
 };

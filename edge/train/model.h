@@ -15,57 +15,182 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 
+#ifndef FEDGE_MAX_LAYERS /* a microcontroller's build may say less: a spec has room for them all   \
+                          */
 #define FEDGE_MAX_LAYERS 256
+#endif
+#define FEDGE_MAX_LAYER_INPUTS 4
 #define FEDGE_MAX_LAYER_NAME 64
 #define FEDGE_MAX_BATCH 65536
 #define FEDGE_MAX_SPATIAL 65536                    /* height or width, also of kernel and stride */
 #define FEDGE_MAX_POOL_WINDOW 256                  /* places in a MaxPool2d window */
 #define FEDGE_MAX_EXAMPLE_FLOATS ((size_t)1 << 30) /* one example's values between two layers */
 
+/* Every layer: X(its name in enum fedge_layer_type, its name in C, PyTorch's class). A new layer is
+ * one line at the end of this list and one file that defines fedge_layer_<name in C>
+ * (edge/train/layer.h). */
+#define FEDGE_LAYER_MAP(X)                                                                         \
+    X(LINEAR, linear, Linear)                                                                      \
+    X(CONV2D, conv2d, Conv2d)                                                                      \
+    X(MAXPOOL2D, maxpool2d, MaxPool2d)                                                             \
+    X(RELU, relu, ReLU)                                                                            \
+    X(FLATTEN, flatten, Flatten)                                                                   \
+    X(ADD, add, Add)                                                                               \
+    X(CONV1D, conv1d, Conv1d)                                                                      \
+    X(MAXPOOL1D, maxpool1d, MaxPool1d)                                                             \
+    X(AVGPOOL1D, avgpool1d, AvgPool1d)                                                             \
+    X(AVGPOOL2D, avgpool2d, AvgPool2d)                                                             \
+    X(ADAPTIVEAVGPOOL2D, adaptiveavgpool2d, AdaptiveAvgPool2d)                                     \
+    X(RELU6, relu6, ReLU6)                                                                         \
+    X(LEAKYRELU, leakyrelu, LeakyReLU)                                                             \
+    X(GELU, gelu, GELU)                                                                            \
+    X(SIGMOID, sigmoid, Sigmoid)                                                                   \
+    X(TANH, tanh, Tanh)                                                                            \
+    X(SILU, silu, SiLU)                                                                            \
+    X(BATCHNORM2D, batchnorm2d, BatchNorm2d)                                                       \
+    X(GROUPNORM, groupnorm, GroupNorm)                                                             \
+    X(LAYERNORM, layernorm, LayerNorm)                                                             \
+    X(DROPOUT, dropout, Dropout)                                                                   \
+    X(EMBEDDING, embedding, Embedding)
+
 typedef enum fedge_layer_type {
-    FEDGE_LAYER_LINEAR, /* y = x Wᵀ + b           x: (batch, in) → (batch, out) */
-    FEDGE_LAYER_CONV2D, /* cross-correlation      x: (batch, in, h, w) → (batch, out, h', w') */
-    FEDGE_LAYER_MAXPOOL2D, /* maximum over a window  x: (batch, c, h, w) → (batch, c, h', w') */
-    FEDGE_LAYER_RELU,      /* y = max(x, 0) */
-    FEDGE_LAYER_FLATTEN,   /* (batch, …) → (batch, product) */
-    FEDGE_LAYER_COUNT
+#define FEDGE_LAYER_ENUM(upper, lower, class) FEDGE_LAYER_##upper,
+    FEDGE_LAYER_MAP(FEDGE_LAYER_ENUM)
+#undef FEDGE_LAYER_ENUM
+        FEDGE_LAYER_COUNT
 } fedge_layer_type;
+
+/* Which of a layer's parameters are trained; the others stay as they are and are not sent. */
+typedef enum fedge_train_mode {
+    FEDGE_TRAIN_ALL,
+    FEDGE_TRAIN_NONE, /* frozen */
+    FEDGE_TRAIN_BIAS, /* tensors called "bias" only */
+    FEDGE_TRAIN_MODE_COUNT
+} fedge_train_mode;
+
+#define FEDGE_INPUT_MODEL 0xffffu /* as a layer's input: the model's own input */
 
 /* One layer as a job describes it. Plain data; only the member of [u] that [type] names is read. */
 typedef struct fedge_layer_spec {
     fedge_layer_type type;
+    fedge_train_mode train;
     char name[FEDGE_MAX_LAYER_NAME]; /* dotted; "" means the layer's position: "0", "1", … */
+    /* Whose outputs this layer reads: positions of earlier layers, or FEDGE_INPUT_MODEL. None: the
+     * output of the layer before it. */
+    uint32_t num_inputs;
+    uint16_t inputs[FEDGE_MAX_LAYER_INPUTS];
     union {
         struct {
             uint32_t in_features, out_features;
             bool bias;
+            uint32_t r; /* > 0: low-rank adaptation (LoRA), weight and bias frozen */
+            float lora_alpha;
         } linear;
         struct {
             uint32_t in_channels, out_channels;
             uint32_t kernel_size[2], stride[2], padding[2]; /* height, width */
             bool bias;
+            uint32_t dilation[2], groups; /* 0: 1 */
         } conv2d;
         struct {
             uint32_t kernel_size[2], stride[2], padding[2]; /* stride 0: as kernel_size */
         } maxpool2d;
+        struct {
+            uint32_t in_channels, out_channels, kernel_size, stride, padding;
+            bool bias;
+            uint32_t dilation, groups; /* 0: 1 */
+        } conv1d;
+        struct {
+            uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
+        } maxpool1d;
+        struct {
+            uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
+            bool count_include_pad;
+        } avgpool1d;
+        struct {
+            uint32_t kernel_size[2], stride[2], padding[2]; /* stride 0: as kernel_size */
+            bool count_include_pad;
+        } avgpool2d;
+        struct {
+            uint32_t output_size[2];
+        } adaptiveavgpool2d;
+        struct {
+            float negative_slope;
+        } leakyrelu;
+        struct {
+            uint32_t approximate; /* 0: none, by the error function; 1: tanh */
+        } gelu;
+        struct {
+            uint32_t num_features;
+            float eps, momentum;
+            bool affine, track_running_stats;
+            bool frozen; /* not PyTorch's: use the running statistics in training too */
+        } batchnorm2d;
+        struct {
+            uint32_t num_groups, num_channels;
+            float eps;
+            bool affine;
+        } groupnorm;
+        struct {
+            uint32_t rank, normalized_shape[3];
+            float eps;
+            bool elementwise_affine, bias;
+        } layernorm;
+        struct {
+            float p;
+        } dropout;
+        struct {
+            uint32_t num_embeddings, embedding_dim;
+        } embedding;
     } u;
 } fedge_layer_spec;
 
-/* A whole model with its loss (cross-entropy of logits, mean over the batch). */
+/* X(its name in enum fedge_loss_type, its name in C, PyTorch's class). See edge/train/losses.h. */
+#define FEDGE_LOSS_MAP(X)                                                                          \
+    X(CROSS_ENTROPY, cross_entropy, CrossEntropyLoss)                                              \
+    X(BCE_WITH_LOGITS, bce_with_logits, BCEWithLogitsLoss)                                         \
+    X(MSE, mse, MSELoss)                                                                           \
+    X(L1, l1, L1Loss)                                                                              \
+    X(HUBER, huber, HuberLoss)
+
+typedef enum fedge_loss_type {
+#define FEDGE_LOSS_ENUM(upper, lower, class) FEDGE_LOSS_##upper,
+    FEDGE_LOSS_MAP(FEDGE_LOSS_ENUM)
+#undef FEDGE_LOSS_ENUM
+        FEDGE_LOSS_COUNT
+} fedge_loss_type;
+
+/* A whole model with its loss, the mean over the batch. */
 typedef struct fedge_model_spec {
     uint32_t input_rank;     /* 1 to 3, without the batch */
     uint32_t input_shape[3]; /* e.g. 1, 28, 28 (channels, height, width) */
+    fedge_loss_type loss;    /* 0: CrossEntropyLoss */
+    float loss_delta;        /* HuberLoss; 0: 1 */
     uint32_t num_layers;     /* 1 to FEDGE_MAX_LAYERS */
     fedge_layer_spec layers[FEDGE_MAX_LAYERS];
 } fedge_model_spec;
 
-/* "Linear", "Conv2d", …: PyTorch's class names. NULL for an unknown type. */
+/* "Linear", "Conv2d", "CrossEntropyLoss", "SGD", …: PyTorch's class names. NULL for an unknown
+ * type. */
 const char *fedge_layer_type_name(fedge_layer_type type);
+const char *fedge_loss_type_name(fedge_loss_type type);
 
 /* The parameters of [spec], in state_dict order, appended to an empty [schema]. Checks every shape
  * on the way: FEDGE_INVALID_ARGUMENT or FEDGE_TOO_BIG with the layer's name and the numbers. */
 FEDGE_MUST_USE fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *schema,
                                                fedge_error *err);
+
+/* The buffers of [spec], the statistics that layers keep beside their parameters
+ * ("1.running_mean"), appended to an empty [schema]; none for most models. The spec must have
+ * passed fedge_model_schema. */
+FEDGE_MUST_USE fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec,
+                                                      fedge_schema *schema, fedge_error *err);
+
+/* Values of all of them; 0: the model keeps no statistics. */
+size_t fedge_model_num_buffer_values(const fedge_model_spec *spec);
+
+/* Is parameter [index] of fedge_model_schema trained? What is not need not be sent. */
+bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index);
 
 /* Number of outputs (classes) and inputs per example. The spec must have passed fedge_model_schema.
  */
@@ -79,22 +204,69 @@ FEDGE_MUST_USE fedge_status fedge_model_init_values(const fedge_model_spec *spec
                                                     const fedge_schema *schema, uint64_t seed,
                                                     float *values, fedge_error *err);
 
+/* The first values of the buffers. values: (num_elements of fedge_model_buffer_schema).
+ * fedge_model_new does this to its own. */
+void fedge_model_init_buffers(const fedge_model_spec *spec, float *values);
+
+/* X(its name in enum fedge_optimizer_type, its name in C, PyTorch's class). See
+ * edge/train/optimizers.h. */
+#define FEDGE_OPTIMIZER_MAP(X) X(SGD, sgd, SGD) X(ADAM, adam, Adam) X(ADAMW, adamw, AdamW)
+
+typedef enum fedge_optimizer_type {
+#define FEDGE_OPTIMIZER_ENUM(upper, lower, class) FEDGE_OPTIMIZER_##upper,
+    FEDGE_OPTIMIZER_MAP(FEDGE_OPTIMIZER_ENUM)
+#undef FEDGE_OPTIMIZER_ENUM
+        FEDGE_OPTIMIZER_COUNT
+} fedge_optimizer_type;
+
+/* How parameters step. Names and formulas are torch.optim's:
+ *   SGD: g ← g + weight_decay · w;  v ← momentum · v + g (v = g at the first step);  w ← w − lr · v
+ *        with Nesterov w ← w − lr · (g + momentum · v)
+ * Adam and AdamW: see edge/train/optimizers/adam.c.
+ * Before that the gradient of the batch's mean loss goes through, in this order,
+ *   g ← g + proximal_mu · (w − w at the last fedge_model_reset_optimizer)   FedProx (Li et al.
+ * 2020) g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), over all that is trained      clip_grad_norm_ g ←
+ * g + correction                                  SCAFFOLD's c − c_i (Karimireddy et al. 2020) each
+ * only when it is asked for. */
+typedef struct fedge_optimizer {
+    float learning_rate, momentum, weight_decay;
+    fedge_optimizer_type type; /* 0: SGD */
+    bool nesterov;
+    uint32_t num_betas;      /* Adam and AdamW: 2, or 0 for 0.9 and 0.999 */
+    float betas[2], epsilon; /* likewise; 0: 1e-8 */
+    float clip_norm;         /* 0: no clipping */
+    float proximal_mu;       /* 0: no proximal term */
+} fedge_optimizer;
+
+typedef fedge_optimizer fedge_sgd;
+
+const char *fedge_optimizer_type_name(fedge_optimizer_type type);
+
 /* How a model will be used. */
 typedef struct fedge_model_options {
     uint32_t max_batch;             /* largest batch of one step or evaluation, ≥ 1 */
     bool training;                  /* false: forward only, and far fewer bytes */
     float momentum;                 /* ≠ 0 reserves a velocity per parameter */
+    fedge_optimizer_type optimizer; /* the states that it keeps */
+    bool nesterov;                  /* of these, each step may do what was reserved here */
+    bool clip;                      /* a gradient per parameter, for clip_norm */
+    bool proximal;                  /* a copy of the parameters, for proximal_mu */
+    bool correction;                /* a correction per parameter, 0 until it is written */
+    bool general;                   /* run layer by layer even where fused stages fit; the results
+                                       differ in rounding. For tests and comparison */
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
                                        kernels there are, ~0u: the scalar reference */
 } fedge_model_options;
 
 /* Where the bytes go: the table that a user sees before a run. All in bytes. */
 typedef struct fedge_model_memory {
-    size_t parameters;  /* the values */
-    size_t gradients;   /* of activations (two buffers in turn) and of one convolution's weights; a
-                           Linear's weights step as their gradient is made, without a buffer */
-    size_t velocity;    /* with momentum */
-    size_t activations; /* outputs kept for the backward pass, the places of the maxima */
+    size_t parameters;  /* the values, and the buffers (statistics) */
+    size_t gradients;   /* fused: of activations (two buffers in turn) and of one convolution's
+                           weights; a Linear's weights step as their gradient is made, without a
+                           buffer. Else: of all parameters, with clip */
+    size_t velocity;    /* the optimizer's states, FedProx's copy, SCAFFOLD's correction */
+    size_t activations; /* fused: outputs kept for the backward pass, the places of the maxima.
+                           Else: all that layers make, its room used again as soon as it can be */
     size_t scratch;     /* repacked weights, one example's working set, the model's own records */
     size_t total;       /* the sum */
 } fedge_model_memory;
@@ -127,27 +299,53 @@ uint32_t fedge_model_max_batch(const fedge_model *model);
  * bits on equal kernels. Static storage. */
 const char *fedge_model_kernels(const fedge_model *model);
 
-/* Clears the velocities (the start of a client's round). */
+/* The start of a client's round, after its parameters have been written: clears the optimizer's
+ * states and its count of steps, and copies the parameters for proximal_mu. */
 void fedge_model_reset_optimizer(fedge_model *model);
 
-/* torch.optim.SGD without Nesterov:
- *   g ← g + weight_decay · w;  v ← momentum · v + g (v = g at the first step);  w ← w − lr · v */
-typedef struct fedge_sgd {
-    float learning_rate, momentum, weight_decay;
-} fedge_sgd;
+/* SCAFFOLD's c − c_i, in schema order, (num_values): written by the caller, added to every
+ * gradient. NULL without options.correction. */
+float *fedge_model_correction(fedge_model *model);
 
-/* One step on a batch, by a model made for training (momentum ≠ 0 needs options.momentum ≠ 0). x:
- * (batch, input…) floats; labels: (batch) in [0, num_classes). *loss_sum: sum over the batch of
- * −log softmax(logits)[label] before the step; *correct: how many had their largest logit at the
- * label. FEDGE_OUT_OF_RANGE (label, with its position), FEDGE_NOT_FINITE (loss), before the
- * parameters change. */
+/* The buffers (BatchNorm's statistics), in the order of fedge_model_buffer_schema. */
+float *fedge_model_buffers(fedge_model *model);
+size_t fedge_model_num_buffers(const fedge_model *model);
+
+/* Names the stream of random numbers for dropout: (seed, FEDGE_PURPOSE_DROPOUT, round, client
+ * index, step). Without this call all are 0. Steps count from the last reset. */
+void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
+                            uint32_t client_index);
+
+/* A batch of examples. */
+typedef struct fedge_batch {
+    const float *x;        /* (size, input…) */
+    const int32_t *labels; /* (size) in [0, num_classes), or NULL */
+    const float *targets;  /* (size, outputs), for losses of real numbers; NULL: from the labels,
+                              the number itself for one output and one-hot for more */
+    uint32_t size;
+} fedge_batch;
+
+/* One step on a batch, by a model made for training with what [optimizer] needs reserved.
+ * *loss_sum: sum over the batch of the example's loss before the step; *correct: how many were
+ * classified right. FEDGE_OUT_OF_RANGE (label, with its position), FEDGE_NOT_FINITE (loss), before
+ * the parameters change; BatchNorm's statistics may have. */
+FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
+                                              const fedge_optimizer *optimizer, double *loss_sum,
+                                              uint32_t *correct, fedge_error *err);
+
+/* Forward only, parameters unchanged: writes this batch's loss sum and correct count. */
+FEDGE_MUST_USE fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch,
+                                             double *loss_sum, uint32_t *correct, fedge_error *err);
+
+/* What the model gave in the last fedge_model_test or fedge_model_evaluate: (batch, outputs), until
+ * the next step or evaluation. */
+const float *fedge_model_outputs(const fedge_model *model);
+
+/* The same two for labels. */
 FEDGE_MUST_USE fedge_status fedge_model_step(fedge_model *model, const float *x,
                                              const int32_t *labels, uint32_t batch,
-                                             const fedge_sgd *sgd, double *loss_sum,
+                                             const fedge_optimizer *optimizer, double *loss_sum,
                                              uint32_t *correct, fedge_error *err);
-
-/* Forward only, parameters unchanged: adds nothing, writes this batch's loss sum and correct count.
- */
 FEDGE_MUST_USE fedge_status fedge_model_evaluate(fedge_model *model, const float *x,
                                                  const int32_t *labels, uint32_t batch,
                                                  double *loss_sum, uint32_t *correct,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/train/layer.h"
 
 size_t fedge_shape_count(const fedge_shape *shape)
 {
@@ -23,8 +24,7 @@ const char *fedge_layer_label(const fedge_model_spec *spec, uint32_t index,
     return label;
 }
 
-/* Dimensions ≥ 1 and a product that stays under the limit, without overflow. */
-static fedge_status check_shape(const fedge_shape *shape, fedge_error *err)
+fedge_status fedge_shape_check(const fedge_shape *shape, fedge_error *err)
 {
     char text[FEDGE_SHAPE_TEXT_SIZE];
     uint64_t count = 1;
@@ -62,178 +62,137 @@ fedge_status fedge_shape_input(const fedge_model_spec *spec, fedge_shape *shape,
     }
     *shape = (fedge_shape){.rank = spec->input_rank};
     memcpy(shape->dims, spec->input_shape, spec->input_rank * sizeof shape->dims[0]);
-    fedge_status status = check_shape(shape, err);
+    fedge_status status = fedge_shape_check(shape, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "the model's input");
 }
 
-static fedge_status need_image(const fedge_shape *shape, fedge_error *err)
+fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t rank, const char *layout,
+                              fedge_error *err)
 {
     char text[FEDGE_SHAPE_TEXT_SIZE];
-    if (shape->rank != 3) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the input is %s but must be [channels, height, width]",
-                          fedge_shape_text(shape->rank, shape->dims, text));
+    if (shape->rank != rank) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the input is %s but must be %s",
+                          fedge_shape_text(shape->rank, shape->dims, text), layout);
     }
     return FEDGE_OK;
 }
 
-static fedge_status advance_linear(const fedge_layer_spec *layer, fedge_shape *shape,
-                                   fedge_error *err)
+fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t stride, uint32_t padding,
+                               uint32_t dilation, uint32_t size, uint32_t *out, fedge_error *err)
 {
-    char text[FEDGE_SHAPE_TEXT_SIZE];
-    if (layer->u.linear.in_features == 0 || layer->u.linear.out_features == 0) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT, "in_features %u and out_features %u must be at least 1",
-            (unsigned)layer->u.linear.in_features, (unsigned)layer->u.linear.out_features);
-    }
-    if (shape->rank != 1) {
+    if (kernel == 0 || stride == 0 || dilation == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the input is %s but must have one dimension: put a Flatten before it",
-                          fedge_shape_text(shape->rank, shape->dims, text));
+                          "kernel_size %u, stride %u and dilation %u (%s) must be at least 1",
+                          (unsigned)kernel, (unsigned)stride, (unsigned)dilation, axis);
     }
-    if (shape->dims[0] != layer->u.linear.in_features) {
+    if (kernel > FEDGE_MAX_SPATIAL || stride > FEDGE_MAX_SPATIAL || padding > FEDGE_MAX_SPATIAL ||
+        dilation > FEDGE_MAX_SPATIAL) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "kernel_size %u, stride %u, padding %u, dilation %u (%s) are at most %u",
+                          (unsigned)kernel, (unsigned)stride, (unsigned)padding, (unsigned)dilation,
+                          axis, (unsigned)FEDGE_MAX_SPATIAL);
+    }
+    const uint64_t padded = (uint64_t)size + 2 * (uint64_t)padding;
+    const uint64_t reach = (uint64_t)dilation * (kernel - 1) + 1;
+    if (reach > padded) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "in_features is %u but the layer before gives %u",
-                          (unsigned)layer->u.linear.in_features, (unsigned)shape->dims[0]);
+                          "kernel_size %u (dilation %u) is over the padded %s of the input, "
+                          "%u + 2 · %u",
+                          (unsigned)kernel, (unsigned)dilation, axis, (unsigned)size,
+                          (unsigned)padding);
     }
-    shape->dims[0] = layer->u.linear.out_features;
+    *out = (uint32_t)((padded - reach) / stride + 1);
     return FEDGE_OK;
 }
 
-/* The sliding window of both Conv2d and MaxPool2d:
- * out = floor((in + 2 · padding − kernel) / stride) + 1, for height and width. */
-static fedge_status slide(const uint32_t kernel[2], const uint32_t stride[2],
-                          const uint32_t padding[2], fedge_shape *shape, fedge_error *err)
+static fedge_status fail_in_layer(const fedge_model_spec *spec, uint32_t index, fedge_status status,
+                                  fedge_error *err)
 {
-    for (int i = 0; i < 2; i++) {
-        const char *axis = i == 0 ? "height" : "width";
-        if (kernel[i] == 0 || stride[i] == 0) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "kernel_size %u and stride %u (%s) must be at least 1",
-                              (unsigned)kernel[i], (unsigned)stride[i], axis);
-        }
-        if (kernel[i] > FEDGE_MAX_SPATIAL || stride[i] > FEDGE_MAX_SPATIAL ||
-            padding[i] > FEDGE_MAX_SPATIAL) {
-            return fedge_fail(err, FEDGE_TOO_BIG,
-                              "kernel_size %u, stride %u, padding %u (%s) are at most %u",
-                              (unsigned)kernel[i], (unsigned)stride[i], (unsigned)padding[i], axis,
-                              (unsigned)FEDGE_MAX_SPATIAL);
-        }
-        const uint32_t padded = shape->dims[i + 1] + 2 * padding[i];
-        if (kernel[i] > padded) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "kernel_size %u is over the padded %s of the input, %u + 2 · %u",
-                              (unsigned)kernel[i], axis, (unsigned)shape->dims[i + 1],
-                              (unsigned)padding[i]);
-        }
-        shape->dims[i + 1] = (padded - kernel[i]) / stride[i] + 1;
-    }
-    return FEDGE_OK;
+    const char *type = fedge_layer_type_name(spec->layers[index].type);
+    char label[FEDGE_MAX_LAYER_NAME];
+    return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
+                              type == NULL ? "?" : type, fedge_layer_label(spec, index, label));
 }
 
-static fedge_status advance_conv2d(const fedge_layer_spec *layer, fedge_shape *shape,
-                                   fedge_error *err)
-{
-    fedge_status status = need_image(shape, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    if (layer->u.conv2d.in_channels == 0 || layer->u.conv2d.out_channels == 0) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT, "in_channels %u and out_channels %u must be at least 1",
-            (unsigned)layer->u.conv2d.in_channels, (unsigned)layer->u.conv2d.out_channels);
-    }
-    if (shape->dims[0] != layer->u.conv2d.in_channels) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "in_channels is %u but the layer before gives %u channels",
-                          (unsigned)layer->u.conv2d.in_channels, (unsigned)shape->dims[0]);
-    }
-    /* A later layer's padding is part of its input: it must fit the limit too. */
-    const fedge_shape padded = {3,
-                                {shape->dims[0], shape->dims[1] + 2 * layer->u.conv2d.padding[0],
-                                 shape->dims[2] + 2 * layer->u.conv2d.padding[1]}};
-    status = slide(layer->u.conv2d.kernel_size, layer->u.conv2d.stride, layer->u.conv2d.padding,
-                   shape, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    shape->dims[0] = layer->u.conv2d.out_channels;
-    status = check_shape(&padded, err);
-    return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "padded input");
-}
-
-static fedge_status advance_maxpool2d(const fedge_layer_spec *layer, fedge_shape *shape,
-                                      fedge_error *err)
-{
-    fedge_status status = need_image(shape, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    uint32_t stride[2];
-    for (int i = 0; i < 2; i++) {
-        const uint32_t kernel = layer->u.maxpool2d.kernel_size[i];
-        stride[i] = layer->u.maxpool2d.stride[i] == 0 ? kernel : layer->u.maxpool2d.stride[i];
-        if (layer->u.maxpool2d.padding[i] > kernel / 2) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "padding %u is over half of kernel_size %u",
-                              (unsigned)layer->u.maxpool2d.padding[i], (unsigned)kernel);
-        }
-    }
-    status = slide(layer->u.maxpool2d.kernel_size, stride, layer->u.maxpool2d.padding, shape, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    const uint64_t window =
-        (uint64_t)layer->u.maxpool2d.kernel_size[0] * layer->u.maxpool2d.kernel_size[1];
-    if (window > FEDGE_MAX_POOL_WINDOW) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "a window of %u × %u is over the limit of %d places",
-                          (unsigned)layer->u.maxpool2d.kernel_size[0],
-                          (unsigned)layer->u.maxpool2d.kernel_size[1], FEDGE_MAX_POOL_WINDOW);
-    }
-    return FEDGE_OK;
-}
-
-static fedge_status advance(const fedge_layer_spec *layer, fedge_shape *shape, fedge_error *err)
-{
-    fedge_status status = FEDGE_OK;
-    switch (layer->type) {
-    case FEDGE_LAYER_LINEAR:
-        status = advance_linear(layer, shape, err);
-        break;
-    case FEDGE_LAYER_CONV2D:
-        status = advance_conv2d(layer, shape, err);
-        break;
-    case FEDGE_LAYER_MAXPOOL2D:
-        status = advance_maxpool2d(layer, shape, err);
-        break;
-    case FEDGE_LAYER_RELU:
-        break;
-    case FEDGE_LAYER_FLATTEN:
-        *shape = (fedge_shape){1, {(uint32_t)fedge_shape_count(shape)}};
-        break;
-    case FEDGE_LAYER_COUNT:
-    default:
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown layer type %d", (int)layer->type);
-    }
-    return status == FEDGE_OK ? check_shape(shape, err) : status;
-}
-
-fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index, fedge_shape *shape,
+fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
+                                 uint16_t sources[FEDGE_MAX_LAYER_INPUTS], uint32_t *num_sources,
                                  fedge_error *err)
+{
+    const fedge_layer_spec *layer = &spec->layers[index];
+    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
+    const uint32_t least = ops == NULL || ops->min_inputs == 0 ? 1 : ops->min_inputs;
+    const uint32_t most = ops == NULL || ops->max_inputs == 0 ? 1 : ops->max_inputs;
+    *num_sources = layer->num_inputs == 0 ? 1 : layer->num_inputs;
+    sources[0] = (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
+    if (*num_sources < least || *num_sources > most) {
+        return fail_in_layer(spec, index,
+                             fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                        "it has %u inputs but needs %u to %u",
+                                        (unsigned)*num_sources, (unsigned)least, (unsigned)most),
+                             err);
+    }
+    for (uint32_t i = 0; i < layer->num_inputs; i++) {
+        sources[i] = layer->inputs[i];
+        if (sources[i] >= index && sources[i] != FEDGE_INPUT_MODEL) {
+            return fail_in_layer(spec, index,
+                                 fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                            "input %u is layer %u, which is not before it",
+                                            (unsigned)i, (unsigned)sources[i]),
+                                 err);
+        }
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, const fedge_shape *in,
+                               uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
     if (memchr(layer->name, '\0', sizeof layer->name) == NULL) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "layer %u: the name is over %d bytes",
                           (unsigned)index, FEDGE_MAX_LAYER_NAME - 1);
     }
-    fedge_status status = advance(layer, shape, err);
-    if (status == FEDGE_OK) {
-        return FEDGE_OK;
+    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
+    fedge_status status =
+        ops == NULL ? fedge_fail(err, FEDGE_UNSUPPORTED, "unknown layer type %d", (int)layer->type)
+                    : FEDGE_OK;
+    if (status == FEDGE_OK && (unsigned)layer->train >= FEDGE_TRAIN_MODE_COUNT) {
+        status =
+            fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
     }
-    const char *type = fedge_layer_type_name(layer->type);
-    char label[FEDGE_MAX_LAYER_NAME];
-    return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
-                              type == NULL ? "?" : type, fedge_layer_label(spec, index, label));
+    if (status == FEDGE_OK) {
+        status = ops->infer(layer, in, num_inputs, out, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_shape_check(out, err);
+    }
+    return status == FEDGE_OK ? FEDGE_OK : fail_in_layer(spec, index, status, err);
+}
+
+fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index, fedge_shape *shape,
+                                 fedge_error *err)
+{
+    const fedge_shape in = *shape;
+    return fedge_shape_infer(spec, index, &in, 1, shape, err);
+}
+
+fedge_status fedge_shapes(const fedge_model_spec *spec, fedge_shape *input, fedge_shape *shapes,
+                          fedge_error *err)
+{
+    fedge_status status = fedge_shape_input(spec, input, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
+        uint32_t num_sources = 0;
+        fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
+        status = fedge_layer_sources(spec, i, sources, &num_sources, err);
+        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
+            in[k] = sources[k] == FEDGE_INPUT_MODEL ? *input : shapes[sources[k]];
+        }
+        if (status == FEDGE_OK) {
+            status = fedge_shape_infer(spec, i, in, num_sources, &shapes[i], err);
+        }
+    }
+    return status;
 }
 
 fedge_status fedge_shape_output(const fedge_shape *shape, size_t num_parameters, fedge_error *err)
@@ -241,13 +200,14 @@ fedge_status fedge_shape_output(const fedge_shape *shape, size_t num_parameters,
     if (shape->rank != 1) {
         char text[FEDGE_SHAPE_TEXT_SIZE];
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the model's output is %s but must be [classes]: end with a Flatten or a "
+                          "the model's output is %s but must be [outputs]: end with a Flatten or a "
                           "Linear",
                           fedge_shape_text(shape->rank, shape->dims, text));
     }
     if (num_parameters == 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the model has nothing to train: add a Linear or a Conv2d");
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "the model has nothing to train: add a Linear or a Conv2d, or freeze less");
     }
     return FEDGE_OK;
 }

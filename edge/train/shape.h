@@ -4,10 +4,12 @@
 
 #include "edge/train/model.h"
 
+#define FEDGE_MAX_SHAPE_RANK 3
+
 /* One example's shape, without the batch. */
 typedef struct fedge_shape {
-    uint32_t rank;    /* 1 to 3 */
-    uint32_t dims[3]; /* rank 3: channels, height, width */
+    uint32_t rank;                       /* 1 to 3 */
+    uint32_t dims[FEDGE_MAX_SHAPE_RANK]; /* rank 3: channels, height, width */
 } fedge_shape;
 
 size_t fedge_shape_count(const fedge_shape *shape);
@@ -16,14 +18,43 @@ size_t fedge_shape_count(const fedge_shape *shape);
 FEDGE_MUST_USE fedge_status fedge_shape_input(const fedge_model_spec *spec, fedge_shape *shape,
                                               fedge_error *err);
 
-/* What layer [index] makes of [shape], in place. Messages begin with the layer's place, type and
- * name: 'layer 2 (Linear "fc")'. */
+/* Where layer [index] reads: its sources as positions of earlier layers or FEDGE_INPUT_MODEL.
+ * *num_sources ≥ 1. Fails on a wrong number of them, and on a layer that is not earlier. */
+FEDGE_MUST_USE fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
+                                                uint16_t sources[FEDGE_MAX_LAYER_INPUTS],
+                                                uint32_t *num_sources, fedge_error *err);
+
+/* What layer [index] makes of the shapes [in] of its sources. Messages begin with the layer's
+ * place, type and name: 'layer 2 (Linear "fc")'. */
+FEDGE_MUST_USE fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index,
+                                              const fedge_shape *in, uint32_t num_inputs,
+                                              fedge_shape *out, fedge_error *err);
+
+/* Shapes of every layer's output in turn: shapes[num_layers], and *input the model's. */
+FEDGE_MUST_USE fedge_status fedge_shapes(const fedge_model_spec *spec, fedge_shape *input,
+                                         fedge_shape *shapes, fedge_error *err);
+
+/* What layer [index] of a plain list makes of [shape], in place. */
 FEDGE_MUST_USE fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index,
                                                 fedge_shape *shape, fedge_error *err);
 
-/* The last layer's shape must be [classes], and there must be something to train. */
+/* The last layer's shape must be [outputs], and there must be something to train. */
 FEDGE_MUST_USE fedge_status fedge_shape_output(const fedge_shape *shape, size_t num_parameters,
                                                fedge_error *err);
+
+/* For layers' infer: the input must have [rank] dimensions, called [layout] in the message. */
+FEDGE_MUST_USE fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t rank,
+                                             const char *layout, fedge_error *err);
+
+/* One axis of a sliding window with dilation ≥ 1:
+ * out = floor((size + 2 · padding − dilation · (kernel − 1) − 1) / stride) + 1.
+ * [axis]: its name in messages, "height". */
+FEDGE_MUST_USE fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t stride,
+                                              uint32_t padding, uint32_t dilation, uint32_t size,
+                                              uint32_t *out, fedge_error *err);
+
+/* Dimensions ≥ 1 and a product that stays under the limit, without overflow. */
+FEDGE_MUST_USE fedge_status fedge_shape_check(const fedge_shape *shape, fedge_error *err);
 
 /* The layer's name, or its position as text when it has none. */
 const char *fedge_layer_label(const fedge_model_spec *spec, uint32_t index,

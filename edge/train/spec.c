@@ -1,89 +1,98 @@
 /* A model as a job describes it: its parameters and their first values. */
 #include <assert.h>
-#include <math.h>
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
+#include "edge/train/layer.h"
+#include "edge/train/losses.h"
 #include "edge/train/model.h"
 #include "edge/train/shape.h"
 
-const char *fedge_layer_type_name(fedge_layer_type type)
-{
-    switch (type) {
-    case FEDGE_LAYER_LINEAR:
-        return "Linear";
-    case FEDGE_LAYER_CONV2D:
-        return "Conv2d";
-    case FEDGE_LAYER_MAXPOOL2D:
-        return "MaxPool2d";
-    case FEDGE_LAYER_RELU:
-        return "ReLU";
-    case FEDGE_LAYER_FLATTEN:
-        return "Flatten";
-    case FEDGE_LAYER_COUNT:
-    default:
-        return NULL;
-    }
-}
-
-static fedge_status add_parameters(const fedge_model_spec *spec, uint32_t index,
-                                   fedge_schema *schema, fedge_error *err)
+/* Adds the parameters, or the buffers, of one layer. */
+static fedge_status add_tensors(const fedge_model_spec *spec, uint32_t index, bool buffers,
+                                fedge_schema *schema, fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
-    uint32_t rank = 0, shape[4] = {0};
-    bool bias = false;
-    if (layer->type == FEDGE_LAYER_LINEAR) {
-        rank = 2;
-        shape[0] = layer->u.linear.out_features;
-        shape[1] = layer->u.linear.in_features;
-        bias = layer->u.linear.bias;
-    } else if (layer->type == FEDGE_LAYER_CONV2D) {
-        rank = 4;
-        shape[0] = layer->u.conv2d.out_channels;
-        shape[1] = layer->u.conv2d.in_channels;
-        shape[2] = layer->u.conv2d.kernel_size[0];
-        shape[3] = layer->u.conv2d.kernel_size[1];
-        bias = layer->u.conv2d.bias;
-    } else {
-        return FEDGE_OK;
-    }
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
     char label[FEDGE_MAX_LAYER_NAME], name[FEDGE_MAX_TENSOR_NAME];
     const char *layer_name = fedge_layer_label(spec, index, label);
-    (void)fedge_os_format(name, sizeof name, "%s.weight", layer_name);
-    fedge_status status = fedge_schema_add(schema, name, FEDGE_F32, rank, shape, err);
-    if (status == FEDGE_OK && bias) {
-        (void)fedge_os_format(name, sizeof name, "%s.bias", layer_name);
-        status = fedge_schema_add(schema, name, FEDGE_F32, 1, shape, err);
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i].buffer != buffers) {
+            continue;
+        }
+        (void)fedge_os_format(name, sizeof name, "%s.%s", layer_name, list[i].name);
+        fedge_status status =
+            fedge_schema_add(schema, name, FEDGE_F32, list[i].rank, list[i].shape, err);
+        if (status != FEDGE_OK) {
+            return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
+                                      fedge_layer_type_name(layer->type), layer_name);
+        }
     }
-    return status == FEDGE_OK
-               ? FEDGE_OK
-               : fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
-                                    fedge_layer_type_name(layer->type), layer_name);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *schema,
                                 fedge_error *err)
 {
-    fedge_shape shape;
-    fedge_status status = fedge_shape_input(spec, &shape, err);
+    fedge_shape input, shapes[FEDGE_MAX_LAYERS];
+    if (fedge_loss_ops_of(spec->loss) == NULL) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
+    }
+    fedge_status status = fedge_shapes(spec, &input, shapes, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
-        status = fedge_shape_advance(spec, i, &shape, err);
-        if (status == FEDGE_OK) {
-            status = add_parameters(spec, i, schema, err);
+        status = add_tensors(spec, i, false, schema, err);
+    }
+    return status == FEDGE_OK
+               ? fedge_shape_output(&shapes[spec->num_layers - 1], schema->num_elements, err)
+               : status;
+}
+
+fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec, fedge_schema *schema,
+                                       fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        status = add_tensors(spec, i, true, schema, err);
+    }
+    return status;
+}
+
+size_t fedge_model_num_buffer_values(const fedge_model_spec *spec)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            sum += list[t].buffer ? fedge_layer_tensor_count(&list[t]) : 0;
         }
     }
-    return status == FEDGE_OK ? fedge_shape_output(&shape, schema->num_elements, err) : status;
+    return sum;
+}
+
+bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            if (!list[t].buffer && at++ == index) {
+                return fedge_layer_trains(&spec->layers[i], &list[t]);
+            }
+        }
+    }
+    return false;
 }
 
 uint32_t fedge_model_num_classes(const fedge_model_spec *spec)
 {
-    fedge_shape shape = {0};
-    fedge_status status = fedge_shape_input(spec, &shape, NULL);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
-        status = fedge_shape_advance(spec, i, &shape, NULL);
-    }
-    assert(status == FEDGE_OK && shape.rank == 1);
-    return shape.dims[0];
+    fedge_shape input, shapes[FEDGE_MAX_LAYERS];
+    const fedge_status status = fedge_shapes(spec, &input, shapes, NULL);
+    assert(status == FEDGE_OK && shapes[spec->num_layers - 1].rank == 1);
+    (void)status;
+    return shapes[spec->num_layers - 1].dims[0];
 }
 
 size_t fedge_model_input_count(const fedge_model_spec *spec)
@@ -95,14 +104,25 @@ size_t fedge_model_input_count(const fedge_model_spec *spec)
     return fedge_shape_count(&shape);
 }
 
-/* Tensor [index] uniform in ±1/sqrt(fan_in). */
-static void init_tensor(const fedge_tensor_spec *tensor, uint32_t index, size_t fan_in,
-                        uint64_t seed, float *values)
+static void init_tensor(const fedge_layer_tensor *tensor, fedge_rng *rng, float *values)
 {
-    const float bound = (float)(1.0 / sqrt((double)fan_in));
-    fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_INIT, index, 0, 0);
-    for (size_t i = 0; i < tensor->count; i++) {
-        values[tensor->offset + i] = (2.0f * fedge_rng_float(&rng) - 1.0f) * bound;
+    const size_t count = fedge_layer_tensor_count(tensor);
+    for (size_t i = 0; i < count; i++) {
+        switch (tensor->init) {
+        case FEDGE_INIT_UNIFORM:
+            values[i] = (2.0f * fedge_rng_float(rng) - 1.0f) * tensor->scale;
+            break;
+        case FEDGE_INIT_NORMAL:
+            values[i] = (float)fedge_rng_normal(rng) * tensor->scale;
+            break;
+        case FEDGE_INIT_ONE:
+            values[i] = 1.0f;
+            break;
+        case FEDGE_INIT_ZERO:
+        default:
+            values[i] = 0.0f;
+            break;
+        }
     }
 }
 
@@ -111,27 +131,38 @@ fedge_status fedge_model_init_values(const fedge_model_spec *spec, const fedge_s
 {
     uint32_t tensor = 0;
     for (uint32_t i = 0; i < spec->num_layers; i++) {
-        const fedge_layer_spec *layer = &spec->layers[i];
-        bool bias = false;
-        if (layer->type == FEDGE_LAYER_LINEAR) {
-            bias = layer->u.linear.bias;
-        } else if (layer->type == FEDGE_LAYER_CONV2D) {
-            bias = layer->u.conv2d.bias;
-        } else {
-            continue;
-        }
-        const uint32_t last = tensor + (bias ? 1 : 0);
-        if (last >= schema->num_tensors) {
-            return fedge_fail(err, FEDGE_MISMATCH,
-                              "the schema has %u tensors, fewer than the model: it is not this "
-                              "model's",
-                              (unsigned)schema->num_tensors);
-        }
-        const fedge_tensor_spec *weight = &schema->tensors[tensor];
-        const size_t fan_in = weight->count / weight->shape[0];
-        for (; tensor <= last; tensor++) {
-            init_tensor(&schema->tensors[tensor], tensor, fan_in, seed, values);
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            if (list[t].buffer) {
+                continue;
+            }
+            if (tensor >= schema->num_tensors ||
+                schema->tensors[tensor].count != fedge_layer_tensor_count(&list[t])) {
+                return fedge_fail(err, FEDGE_MISMATCH,
+                                  "the schema has %u tensors, fewer than the model or of other "
+                                  "sizes: it is not this model's",
+                                  (unsigned)schema->num_tensors);
+            }
+            fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_INIT, tensor, 0, 0);
+            init_tensor(&list[t], &rng, values + schema->tensors[tensor].offset);
+            tensor++;
         }
     }
     return FEDGE_OK;
+}
+
+void fedge_model_init_buffers(const fedge_model_spec *spec, float *values)
+{
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            if (list[t].buffer) {
+                fedge_rng rng = fedge_rng_stream(0, FEDGE_PURPOSE_INIT, t, 0, 0);
+                init_tensor(&list[t], &rng, values);
+                values += fedge_layer_tensor_count(&list[t]);
+            }
+        }
+    }
 }

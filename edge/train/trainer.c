@@ -160,6 +160,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
     if (status != FEDGE_OK) {
         return status;
     }
+    fedge_model_set_random(model, config->seed, config->round, config->client_index);
     for (uint32_t epoch = 0; status == FEDGE_OK && result->num_steps < steps; epoch++) {
         feed_rewind(&from);
         fedge_rng rng = fedge_rng_stream(config->seed, FEDGE_PURPOSE_SHUFFLE, config->round,
@@ -173,7 +174,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
             double loss_sum = 0.0;
             status = feed_read(&from, &batch, err);
             if (status == FEDGE_OK) {
-                status = fedge_model_step(model, from.x, from.labels, batch, &config->sgd,
+                status = fedge_model_step(model, from.x, from.labels, batch, &config->optimizer,
                                           &loss_sum, &correct, err);
             }
             if (status == FEDGE_OK) {

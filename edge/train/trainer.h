@@ -1,4 +1,4 @@
-/* The local part of a federated round: epochs of SGD over a device's examples.
+/* The local part of a federated round: epochs of training over a device's examples.
  *
  * The order of examples is a function of (seed, round, client index, epoch) alone, so a round that
  * is trained again (after a crash, or in the simulator) gives the same bits on the same kernels.
@@ -29,7 +29,7 @@ typedef struct fedge_trainer_config {
     uint32_t local_epochs; /* used when local_steps is 0 */
     uint32_t local_steps;  /* > 0: exactly this many steps, wrapping over epochs */
     uint32_t batch_size;   /* the last batch of an epoch may be short */
-    fedge_sgd sgd;
+    fedge_optimizer optimizer;
 } fedge_trainer_config;
 
 /* What a round of training did. Sums, so that results of clients add up. */

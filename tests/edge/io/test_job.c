@@ -114,7 +114,8 @@ static void every_key_is_read(void **state)
     assert_true(plan->data.divide_by == 255 && plan->data.std[0] == 0.353f);
     assert_int_equal(plan->training.local_epochs, 3);
     assert_int_equal(plan->training.batch_size, 16);
-    assert_true(plan->training.momentum == 0.9f && plan->training.weight_decay == 0.0001f);
+    assert_true(plan->training.optimizer.momentum == 0.9f &&
+                plan->training.optimizer.weight_decay == 0.0001f);
     assert_int_equal(plan->update.codec, FEDGE_CODEC_NONE);
     assert_false(plan->update.deflate);
     assert_int_equal(plan->update.bound_log2, -1);
@@ -147,7 +148,8 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(plan->training.local_epochs, 1);
     assert_int_equal(plan->training.local_steps, 0);
     assert_int_equal(plan->training.batch_size, 32);
-    assert_true(plan->training.momentum == 0 && plan->training.weight_decay == 0);
+    assert_true(plan->training.optimizer.momentum == 0 &&
+                plan->training.optimizer.weight_decay == 0);
     assert_int_equal(plan->data.num_channels, 0);
     assert_true(plan->data.divide_by == 1);
     assert_int_equal(plan->update.codec, FEDGE_CODEC_INT8);
@@ -240,7 +242,7 @@ static const struct {
      "job.json:3: model.layers[0].type: \"Conv3d\" is not a layer of this release; did you "
      "mean "
      "\"Conv2d\"?"},
-    {"ReLU", "LSTM", "it has Linear, Conv2d, MaxPool2d, ReLU and Flatten"},
+    {"ReLU", "Linea", "did you mean \"Linear\"?; docs/jobs.md lists them"},
     {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
     {"\"kernel_size\": 3", "\"kernel-size\": 3",
      "model.layers[0].kernel-size: \"kernel-size\" is not known here; did you mean "
@@ -252,7 +254,7 @@ static const struct {
     {"{\"type\": \"Flatten\"}", "{\"type\": \"ReLU\"}", "job.json:7: model.layers[4]: "},
     {"\"in_channels\": 1", "\"in_channels\": 3", "job.json:3: model.layers[0]: "},
     {"\"name\": \"fc\"", "\"name\": \"\"", "name: must have 1 to 63 bytes, not 0"},
-    {"CrossEntropyLoss", "MSELoss", "model.loss.type: \"MSELoss\" is not known here"},
+    {"CrossEntropyLoss", "MSELos", "model.loss.type: \"MSELos\" is not a loss of this release"},
     {"\"shape\": [1, 28, 28]", "\"shape\": [3, 28, 28]",
      "job.json:9: data.shape: is [3, 28, 28], but model.input-shape is [1, 28, 28]"},
     {"\"labels\": 10", "\"labels\": 11",
@@ -267,7 +269,8 @@ static const struct {
     {"\"batch-size\": 16", "\"batch-size\": 65537", "batch-size: 65537 is not in [1, 65536]"},
     {", \"learning-rate\": 0.05", "",
      "job.json:11: training.learning-rate: is missing or 0; give e.g. 0.05"},
-    {"\"SGD\"", "\"Adam\"", "training.optimizer.type: \"Adam\" is not known here; valid: SGD"},
+    {"\"SGD\"", "\"Adams\"",
+     "training.optimizer.type: \"Adams\" is not an optimizer of this release"},
     {"\"momentum\": 0.9", "\"momentum\": 1.1", "momentum: 1.1 is not in [0, 1]"},
     {"\"num-server-rounds\": 10, ", "", "job.json:13: rounds.num-server-rounds: is missing"},
     {"\"fraction-train\": 0.5", "\"fraction-train\": 0", "fraction-train: 0 is not in"},

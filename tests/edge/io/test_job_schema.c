@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/arguments.h"
 #include "edge/io/plan_fields.h"
 
 static cJSON *schema;
@@ -157,9 +158,21 @@ static void models_match(void **state)
     check_object(fedge_model_fields, get(defs, "model"));
     check_object(fedge_external_fields, get(defs, "external"));
     check_object(fedge_tensor_fields, get(defs, "tensor"));
-    for (int i = 0; i < FEDGE_LAYER_COUNT; i++)
-        check_object(fedge_layer_fields[i], get(defs, fedge_layer_type_name((fedge_layer_type)i)));
-    assert_int_equal(cJSON_GetArraySize(defs), 3 + FEDGE_LAYER_COUNT);
+    fedge_argument_fields table;
+    for (int i = 0; i < FEDGE_LAYER_COUNT; i++) {
+        fedge_layer_fields((fedge_layer_type)i, &table);
+        check_object(table.fields, get(defs, table.type[0]));
+    }
+    for (int i = 0; i < FEDGE_LOSS_COUNT; i++) {
+        fedge_loss_fields((fedge_loss_type)i, &table);
+        check_object(table.fields, get(defs, table.type[0]));
+    }
+    for (int i = 0; i < FEDGE_OPTIMIZER_COUNT; i++) {
+        fedge_optimizer_fields((fedge_optimizer_type)i, &table);
+        check_object(table.fields, get(defs, table.type[0]));
+    }
+    assert_int_equal(cJSON_GetArraySize(defs),
+                     3 + FEDGE_LAYER_COUNT + FEDGE_LOSS_COUNT + FEDGE_OPTIMIZER_COUNT);
 }
 
 static int load_schema(void **state)

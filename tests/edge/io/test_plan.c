@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "edge/io/plan.h"
+#include "edge/io/protocol.h"
 
 static const char JOB[] =
     "{\"fedge-job\": 1, \"name\": \"cnn\", \"seed\": 9007199254740991,"
@@ -37,8 +38,8 @@ static const char PLAN[] =
     "\"bias\":true}],\"loss\":{\"type\":\"CrossEntropyLoss\"}},\"data\":{\"name\":\"d\","
     "\"shape\":[3,8,8],\"dtype\":\"u8\",\"labels\":5,\"normalisation\":{\"divide-by\":255,"
     "\"mean\":[0.1,0.2,0.3],\"std\":[0.3,0.2,0.1]}},\"training\":{\"local-epochs\":1,"
-    "\"local-steps\":0,\"batch-size\":32,\"learning-rate\":0.1,\"optimizer\":{\"type\":\"SGD\","
-    "\"momentum\":0,\"weight_decay\":0}},\"update\":{\"codec\":\"int8\",\"deflate\":true,"
+    "\"local-steps\":0,\"batch-size\":32,\"learning-rate\":0.1,\"optimizer\":{\"type\":\"SGD\"},"
+    "\"schedule\":{\"type\":\"ConstantLR\"}},\"update\":{\"codec\":\"int8\",\"deflate\":true,"
     "\"bound-log2\":2}}";
 
 static const char EXTERNAL[] =
@@ -46,7 +47,7 @@ static const char EXTERNAL[] =
     "\"model\":{\"type\":\"external\",\"tensors\":[{\"name\":\"w\",\"shape\":[10,2],"
     "\"dtype\":\"F32\"},{\"name\":\"b\",\"shape\":[],\"dtype\":\"F32\"}]},"
     "\"training\":{\"local-epochs\":1,\"local-steps\":0,\"batch-size\":32,\"learning-rate\":0,"
-    "\"optimizer\":{\"type\":\"SGD\",\"momentum\":0,\"weight_decay\":0}},"
+    "\"optimizer\":{\"type\":\"SGD\"},\"schedule\":{\"type\":\"ConstantLR\"}},"
     "\"update\":{\"codec\":\"none\",\"deflate\":false,\"bound-log2\":0}}";
 
 static void expect_text(const fedge_plan *plan, const char *expected)
@@ -165,6 +166,7 @@ static void every_codec_and_layer_is_a_feature(void **state)
     (void)state;
     unsigned codecs = 0, layers = 0, count = 0;
     for (const char *name = NULL; (name = fedge_plan_feature(count)) != NULL; count++) {
+        assert_true(strlen(name) < FEDGE_MAX_FEATURE);
         for (int i = 0; i < FEDGE_CODEC_COUNT; i++)
             codecs += strncmp(name, "codec:", 6) == 0 &&
                       strcmp(name + 6, fedge_codec_name((fedge_codec)i)) == 0;
@@ -174,7 +176,7 @@ static void every_codec_and_layer_is_a_feature(void **state)
     }
     assert_int_equal(codecs, FEDGE_CODEC_COUNT);
     assert_int_equal(layers, FEDGE_LAYER_COUNT);
-    assert_in_range(count, 1, 16); /* they fit in a HELLO */
+    assert_in_range(count, 1, FEDGE_MAX_FEATURES); /* they fit in a HELLO */
 }
 
 int main(void)

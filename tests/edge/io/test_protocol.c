@@ -239,9 +239,9 @@ static void bad_metadata_is_corrupt(void **state)
          "arch: has a control character"},
         {FEDGE_MESSAGE_HELLO,
          "{\"protocol-min\":1,\"protocol-max\":1,\"release\":\"1\",\"arch\":\"\",\"ram\":0,"
-         "\"features\":[\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\","
+         "\"data\":[\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\",\"1\","
          "\"1\",\"1\",\"1\",\"1\",\"1\"]}",
-         "features: must have 0 to 16 elements, not 17"},
+         "data: must have 0 to 16 elements, not 17"},
         {FEDGE_MESSAGE_FETCH, "{\"hash\":\"00\",\"offset\":0}", "64 lower-case hex digits"},
         {FEDGE_MESSAGE_FETCH, "{\"hash\":\"" MODEL "\"}", "offset: is missing"},
         {FEDGE_MESSAGE_TASK,
@@ -326,9 +326,11 @@ static void the_largest_messages_fit(void **state)
     memset(&fields, 0, sizeof fields);
     fedge_hello *hello = &fields.hello;
     *hello = (fedge_hello){.protocol_min = 1, .protocol_max = 1, .release = "1"};
-    hello->num_features = hello->num_data = hello->num_errors = FEDGE_MAX_NAMES;
+    hello->num_features = FEDGE_MAX_FEATURES;
+    hello->num_data = hello->num_errors = FEDGE_MAX_NAMES;
+    for (int i = 0; i < FEDGE_MAX_FEATURES; i++)
+        memset(hello->features[i], '"', FEDGE_MAX_FEATURE - 1);
     for (int i = 0; i < FEDGE_MAX_NAMES; i++) {
-        memset(hello->features[i], '"', FEDGE_MAX_NAME - 1);
         memset(hello->data[i], '\\', FEDGE_MAX_NAME - 1);
         memset(hello->errors[i], i % 2 ? '\n' : '"', FEDGE_MAX_TEXT - 1);
     }
@@ -339,7 +341,7 @@ static void the_largest_messages_fit(void **state)
     fedge_hello back;
     assert_int_equal(fedge_message_unpack(out, size, &message, &err), FEDGE_OK);
     assert_int_equal(fedge_hello_read(&message, &back, &err), FEDGE_OK);
-    assert_string_equal(back.features[15], hello->features[15]);
+    assert_string_equal(back.features[63], hello->features[63]);
     assert_int_equal(back.errors[1][0], '?');
 
     static fedge_task task = {.model = MODEL, .model_size = 1, .num_bounds = FEDGE_MAX_TENSORS};

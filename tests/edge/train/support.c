@@ -1,6 +1,5 @@
 #include "tests/edge/train/support.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +27,7 @@ void spec_input(fedge_model_spec *spec, uint32_t rank, uint32_t a, uint32_t b, u
     spec->input_shape[2] = c;
 }
 
-static fedge_layer_spec *add(fedge_model_spec *spec, fedge_layer_type type)
+fedge_layer_spec *spec_add(fedge_model_spec *spec, fedge_layer_type type)
 {
     assert_true(spec->num_layers < FEDGE_MAX_LAYERS);
     fedge_layer_spec *layer = &spec->layers[spec->num_layers++];
@@ -39,7 +38,7 @@ static fedge_layer_spec *add(fedge_model_spec *spec, fedge_layer_type type)
 fedge_layer_spec *spec_conv(fedge_model_spec *spec, uint32_t in, uint32_t out, uint32_t kernel,
                             uint32_t stride, uint32_t padding)
 {
-    fedge_layer_spec *layer = add(spec, FEDGE_LAYER_CONV2D);
+    fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_CONV2D);
     layer->u.conv2d.in_channels = in;
     layer->u.conv2d.out_channels = out;
     layer->u.conv2d.bias = true;
@@ -54,7 +53,7 @@ fedge_layer_spec *spec_conv(fedge_model_spec *spec, uint32_t in, uint32_t out, u
 fedge_layer_spec *spec_pool(fedge_model_spec *spec, uint32_t kernel, uint32_t stride,
                             uint32_t padding)
 {
-    fedge_layer_spec *layer = add(spec, FEDGE_LAYER_MAXPOOL2D);
+    fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_MAXPOOL2D);
     for (int i = 0; i < 2; i++) {
         layer->u.maxpool2d.kernel_size[i] = kernel;
         layer->u.maxpool2d.stride[i] = stride;
@@ -65,7 +64,7 @@ fedge_layer_spec *spec_pool(fedge_model_spec *spec, uint32_t kernel, uint32_t st
 
 fedge_layer_spec *spec_linear(fedge_model_spec *spec, uint32_t in, uint32_t out)
 {
-    fedge_layer_spec *layer = add(spec, FEDGE_LAYER_LINEAR);
+    fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_LINEAR);
     layer->u.linear.in_features = in;
     layer->u.linear.out_features = out;
     layer->u.linear.bias = true;
@@ -74,12 +73,12 @@ fedge_layer_spec *spec_linear(fedge_model_spec *spec, uint32_t in, uint32_t out)
 
 void spec_relu(fedge_model_spec *spec)
 {
-    (void)add(spec, FEDGE_LAYER_RELU);
+    (void)spec_add(spec, FEDGE_LAYER_RELU);
 }
 
 void spec_flatten(fedge_model_spec *spec)
 {
-    (void)add(spec, FEDGE_LAYER_FLATTEN);
+    (void)spec_add(spec, FEDGE_LAYER_FLATTEN);
 }
 
 static uint32_t between(fedge_rng *rng, uint32_t low, uint32_t high)
@@ -188,147 +187,6 @@ void fill_batch(fedge_rng *rng, float *x, size_t n, int32_t *labels, uint32_t ba
     for (uint32_t i = 0; i < batch; i++) {
         labels[i] = (int32_t)fedge_rng_below(rng, classes);
     }
-}
-
-/* ---- the reference: one example, (c, h, w) throughout ---- */
-
-typedef struct image {
-    size_t c, h, w; /* flat: count, 1, 1 */
-    double *v;      /* from malloc */
-} image;
-
-static image image_new(size_t c, size_t h, size_t w)
-{
-    const image made = {c, h, w, calloc(c * h * w, sizeof(double))};
-    assert_non_null(made.v);
-    return made;
-}
-
-/* The value at (c, y, x) counted in the padded image; [outside] in the padding. */
-static double padded_at(const image *in, size_t c, size_t y, size_t x, const uint32_t padding[2],
-                        double outside)
-{
-    if (y < padding[0] || x < padding[1] || y >= in->h + padding[0] || x >= in->w + padding[1]) {
-        return outside;
-    }
-    return in->v[(c * in->h + y - padding[0]) * in->w + x - padding[1]];
-}
-
-static image reference_conv(const fedge_layer_spec *layer, const image *in, const double *weight,
-                            const double *bias)
-{
-    const uint32_t *kernel = layer->u.conv2d.kernel_size, *stride = layer->u.conv2d.stride;
-    const uint32_t *padding = layer->u.conv2d.padding;
-    image out = image_new(layer->u.conv2d.out_channels,
-                          (in->h + 2 * padding[0] - kernel[0]) / stride[0] + 1,
-                          (in->w + 2 * padding[1] - kernel[1]) / stride[1] + 1);
-    for (size_t i = 0; i < out.c * out.h * out.w; i++) {
-        const size_t o = i / (out.h * out.w), y = i / out.w % out.h, x = i % out.w;
-        double sum = bias == NULL ? 0.0 : bias[o];
-        for (size_t c = 0; c < in->c; c++) {
-            for (size_t r = 0; r < kernel[0]; r++) {
-                for (size_t q = 0; q < kernel[1]; q++) {
-                    sum += weight[((o * in->c + c) * kernel[0] + r) * kernel[1] + q] *
-                           padded_at(in, c, y * stride[0] + r, x * stride[1] + q, padding, 0.0);
-                }
-            }
-        }
-        out.v[i] = sum;
-    }
-    return out;
-}
-
-static image reference_pool(const fedge_layer_spec *layer, const image *in)
-{
-    const uint32_t *kernel = layer->u.maxpool2d.kernel_size;
-    const uint32_t *padding = layer->u.maxpool2d.padding;
-    uint32_t stride[2];
-    for (int i = 0; i < 2; i++) {
-        stride[i] = layer->u.maxpool2d.stride[i] == 0 ? kernel[i] : layer->u.maxpool2d.stride[i];
-    }
-    image out = image_new(in->c, (in->h + 2 * padding[0] - kernel[0]) / stride[0] + 1,
-                          (in->w + 2 * padding[1] - kernel[1]) / stride[1] + 1);
-    for (size_t i = 0; i < out.c * out.h * out.w; i++) {
-        const size_t c = i / (out.h * out.w), y = i / out.w % out.h, x = i % out.w;
-        double best = -INFINITY;
-        for (size_t r = 0; r < kernel[0]; r++) {
-            for (size_t q = 0; q < kernel[1]; q++) {
-                best = fmax(best, padded_at(in, c, y * stride[0] + r, x * stride[1] + q, padding,
-                                            -INFINITY));
-            }
-        }
-        out.v[i] = best;
-    }
-    return out;
-}
-
-static image reference_linear(const fedge_layer_spec *layer, const image *in, const double *weight,
-                              const double *bias)
-{
-    image out = image_new(layer->u.linear.out_features, 1, 1);
-    for (size_t o = 0; o < out.c; o++) {
-        out.v[o] = bias == NULL ? 0.0 : bias[o];
-        for (size_t k = 0; k < in->c; k++) {
-            out.v[o] += weight[o * in->c + k] * in->v[k];
-        }
-    }
-    return out;
-}
-
-/* One layer; advances *values past its parameters and takes over [in]. */
-static image reference_layer(const fedge_layer_spec *layer, image in, const double **values)
-{
-    image out;
-    const double *weight = *values;
-    size_t weights = 0;
-    if (layer->type == FEDGE_LAYER_CONV2D) {
-        weights = (size_t)layer->u.conv2d.out_channels * in.c * layer->u.conv2d.kernel_size[0] *
-                  layer->u.conv2d.kernel_size[1];
-        out = reference_conv(layer, &in, weight, layer->u.conv2d.bias ? weight + weights : NULL);
-        *values += weights + (layer->u.conv2d.bias ? out.c : 0);
-    } else if (layer->type == FEDGE_LAYER_LINEAR) {
-        weights = (size_t)layer->u.linear.out_features * in.c;
-        out = reference_linear(layer, &in, weight, layer->u.linear.bias ? weight + weights : NULL);
-        *values += weights + (layer->u.linear.bias ? out.c : 0);
-    } else if (layer->type == FEDGE_LAYER_MAXPOOL2D) {
-        out = reference_pool(layer, &in);
-    } else {
-        const bool flat = layer->type == FEDGE_LAYER_FLATTEN;
-        const size_t count = in.c * in.h * in.w;
-        out = flat ? image_new(count, 1, 1) : image_new(in.c, in.h, in.w);
-        for (size_t i = 0; i < count; i++) {
-            out.v[i] = flat ? in.v[i] : fmax(in.v[i], 0.0);
-        }
-    }
-    free(in.v);
-    return out;
-}
-
-double reference_loss(const fedge_model_spec *spec, const double *values, const double *x,
-                      const int32_t *labels, uint32_t batch)
-{
-    double loss = 0.0;
-    const size_t size = fedge_model_input_count(spec);
-    for (size_t b = 0; b < batch; b++) {
-        const double *at = values;
-        image v = spec->input_rank == 3
-                      ? image_new(spec->input_shape[0], spec->input_shape[1], spec->input_shape[2])
-                      : image_new(size, 1, 1);
-        memcpy(v.v, x + b * size, size * sizeof *x);
-        for (uint32_t i = 0; i < spec->num_layers; i++) {
-            v = reference_layer(&spec->layers[i], v, &at);
-        }
-        double peak = -INFINITY, sum = 0.0;
-        for (size_t c = 0; c < v.c; c++) {
-            peak = fmax(peak, v.v[c]);
-        }
-        for (size_t c = 0; c < v.c; c++) {
-            sum += exp(v.v[c] - peak);
-        }
-        loss += log(sum) + peak - v.v[labels[b]];
-        free(v.v);
-    }
-    return loss;
 }
 
 unsigned kernel_levels(unsigned disabled[MAX_LEVELS])

@@ -10,6 +10,8 @@
 /* ---- specs ---- */
 
 void spec_input(fedge_model_spec *spec, uint32_t rank, uint32_t a, uint32_t b, uint32_t c);
+/* A layer of [type] with all arguments 0. */
+fedge_layer_spec *spec_add(fedge_model_spec *spec, fedge_layer_type type);
 fedge_layer_spec *spec_conv(fedge_model_spec *spec, uint32_t in, uint32_t out, uint32_t kernel,
                             uint32_t stride, uint32_t padding);
 fedge_layer_spec *spec_pool(fedge_model_spec *spec, uint32_t kernel, uint32_t stride,
@@ -48,6 +50,19 @@ void fill_batch(fedge_rng *rng, float *x, size_t n, int32_t *labels, uint32_t ba
 /* The loss sum of a batch in double precision. values: parameters in schema order. */
 double reference_loss(const fedge_model_spec *spec, const double *values, const double *x,
                       const int32_t *labels, uint32_t batch);
+
+/* Gradients of the mean loss as the model sees them, (num_values): (before − after) / rate of one
+ * plain step. The values are put back. */
+void model_gradient(test_model *self, const float *x, const int32_t *labels, uint32_t batch,
+                    double *gradient, double *loss_sum);
+
+/* Central differences of the mean loss, for [samples] parameters spread over each trained tensor,
+ * against the model's gradient on every kernel level, fused and general. */
+void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples);
+
+/* From malloc; to_double copies, new_doubles are zeros. */
+double *to_double(const float *v, size_t n);
+double *new_doubles(size_t n);
 
 /* The kernels that this machine has, as values for disabled_cpu_features; returns how many. */
 #define MAX_LEVELS 3

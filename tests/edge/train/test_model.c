@@ -77,6 +77,7 @@ static void test_blocks(void **state)
         fedge_model_options options = {.max_batch = batch,
                                        .training = true,
                                        .momentum = i % 2 == 0 ? 0.9f : 0.0f,
+                                       .general = i % 4 >= 2,
                                        .disabled_cpu_features = levels[(unsigned)i % num_levels]};
         test_model training, evaluation;
         model_open(&training, &spec, &options, SEED, 0);
@@ -245,7 +246,8 @@ static void test_bad_steps(void **state)
         float *before = malloc(bytes);
         assert_non_null(before);
         memcpy(before, fedge_model_values(self.model), bytes);
-        const fedge_sgd sgd = {.learning_rate = 0.1f}, momentum = {0.1f, 0.9f, 0.0f};
+        const fedge_sgd sgd = {.learning_rate = 0.1f},
+                        momentum = {.learning_rate = 0.1f, .momentum = 0.9f};
         double loss;
         uint32_t correct;
         fedge_model *m = self.model;
@@ -343,8 +345,9 @@ static void test_equal_bits(void **state)
         assert_non_null(x);
         const fedge_model_options options = {.max_batch = batch,
                                              .training = true,
+                                             .general = round % 2 == 1,
                                              .disabled_cpu_features =
-                                                 levels[(unsigned)round % num_levels]};
+                                                 levels[(unsigned)round / 2 % num_levels]};
         test_model self[2];
         const fedge_sgd sgd = {.learning_rate = 0.05f};
         double loss[2];

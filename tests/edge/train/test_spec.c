@@ -162,8 +162,10 @@ static void test_bad_linear(void **state)
     memset(layer->name, 'a', sizeof layer->name);
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "layer 0", "63");
     spec_input(&spec, 2, 4, 4, 0);
-    strcpy(spec_linear(&spec, 4, 2)->name, "head");
+    strcpy(spec_linear(&spec, 16, 2)->name, "head");
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "layer 0 (Linear \"head\")", "[4, 4]");
+    spec.layers[0].u.linear.in_features = 4;
+    refuse(&spec, FEDGE_INVALID_ARGUMENT, "the model's output", "[4, 2]");
 }
 
 static void test_bad_conv(void **state)

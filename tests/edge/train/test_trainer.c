@@ -89,7 +89,7 @@ static fedge_trainer_config config(uint32_t round, uint32_t epochs, uint32_t ste
                                   .local_epochs = epochs,
                                   .local_steps = steps,
                                   .batch_size = BATCH,
-                                  .sgd = {.learning_rate = 0.1f}};
+                                  .optimizer = {.learning_rate = 0.1f}};
 }
 
 static fedge_status run(fixture *f, fedge_trainer_config with)
@@ -230,7 +230,7 @@ static void test_bad_runs(void **state)
     assert_non_null(strstr(f->err.message, "round 6, step 3: the card is gone"));
     f->data.fail_at = 0;
     with = config(6, 50, 0);
-    with.sgd.learning_rate = 1e30f; /* diverges */
+    with.optimizer.learning_rate = 1e30f; /* diverges */
     assert_int_equal(run(f, with), FEDGE_NOT_FINITE);
     assert_non_null(strstr(f->err.message, "round 6, step "));
     assert_int_equal(fedge_trainer_scratch_size(&f->spec, 23, 5), 128 + 64 + 128);

@@ -1,0 +1,71 @@
+/* A model's insides, and the two ways to run it; private to edge/train.
+ *
+ * Fused: whole stages on channels-last images with the SGD step inside the backward pass; the
+ * fastest, for plain lists of Linear, Conv2d, MaxPool2d, ReLU and Flatten. General: layer by layer
+ * by the table of edge/train/layer.h, for everything.
+ */
+#ifndef FEDGE_EDGE_TRAIN_ENGINE_H
+#define FEDGE_EDGE_TRAIN_ENGINE_H
+
+#include "edge/core/rng.h"
+#include "edge/train/carve.h"
+#include "edge/train/kernels.h"
+#include "edge/train/losses.h"
+#include "edge/train/model.h"
+#include "edge/train/optimizers.h"
+
+typedef struct fedge_fused fedge_fused;
+typedef struct fedge_graph fedge_graph;
+
+struct fedge_model {
+    const fedge_kernels *kernels;
+    fedge_fused *fused; /* one of the two, the other NULL */
+    fedge_graph *graph;
+    fedge_model_options options;
+    const fedge_loss_ops *loss;
+    fedge_loss_type loss_type;
+    float loss_argument;
+    uint32_t outputs;
+    const float *last_outputs;
+    size_t example_size, num_values, num_buffers;
+    float *values, *buffers;
+    float *states[FEDGE_MAX_OPTIMIZER_STATES];
+    float *anchor, *correction, *gradients; /* (num_values) each, or NULL */
+    uint64_t num_steps, seed;
+    uint32_t round, client_index;
+};
+
+/* What both need to be laid out. Without a block the pointers of [model] stay NULL. */
+typedef struct fedge_layout {
+    fedge_carver from;
+    const fedge_model_spec *spec;
+    const fedge_model_options *options;
+    const fedge_kernels *kernels;
+    fedge_model *model; /* its values, buffers and states are carved; never NULL */
+    fedge_model_memory *memory;
+} fedge_layout;
+
+/* Can the fused stages run this model as the options ask? The spec may still be wrong. */
+bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options);
+
+/* Sizes before anything is carved: sets model->num_values, outputs, example_size. */
+FEDGE_MUST_USE fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err);
+
+/* Carves the rest; sets model->fused or model->graph. */
+FEDGE_MUST_USE fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err);
+
+/* The batch's outputs, (batch, outputs); *gradient: where the loss puts their gradient before
+ * backward (NULL when not training). [train] false: nothing is kept for a backward pass. */
+FEDGE_MUST_USE fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t batch,
+                                                const float **outputs, float **gradient);
+FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch,
+                                                bool train, const float **outputs, float **gradient,
+                                                fedge_error *err);
+
+/* Backward, and the optimizer's step. */
+void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);
+void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer);
+
+#endif

@@ -1,0 +1,278 @@
+/* The fused stages of a model: where they lie, and walking them. */
+#include <string.h>
+
+#include "edge/train/engine.h"
+#include "edge/train/fused/plan.h"
+#include "edge/train/fused/stages.h"
+
+struct fedge_fused {
+    fedge_layer_context context; /* batch is set by each pass */
+    fedge_stage *stages;
+    uint32_t num_stages;
+    float *gradients[2]; /* of the outputs of even and of odd stages */
+};
+
+static bool is_one(const uint32_t pair[2])
+{
+    return pair[0] <= 1 && pair[1] <= 1;
+}
+
+static bool layer_fits(const fedge_layer_spec *layer)
+{
+    if (layer->num_inputs > 0 || layer->train != FEDGE_TRAIN_ALL) {
+        return false;
+    }
+    switch (layer->type) {
+    case FEDGE_LAYER_LINEAR:
+        return layer->u.linear.r == 0;
+    case FEDGE_LAYER_MAXPOOL2D:
+    case FEDGE_LAYER_RELU:
+    case FEDGE_LAYER_FLATTEN:
+        return true;
+    case FEDGE_LAYER_CONV2D:
+        return layer->u.conv2d.groups <= 1 && is_one(layer->u.conv2d.dilation);
+    default:
+        return false;
+    }
+}
+
+bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options)
+{
+    bool flat = spec->input_rank == 1;
+    if (options->general || spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
+        (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||
+                               options->clip || options->proximal || options->correction))) {
+        return false;
+    }
+    for (uint32_t i = 0; i < spec->num_layers && i < FEDGE_MAX_LAYERS; i++) {
+        flat = flat || spec->layers[i].type == FEDGE_LAYER_FLATTEN;
+        if (!layer_fits(&spec->layers[i]) ||
+            (spec->layers[i].type == FEDGE_LAYER_LINEAR && !flat)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What the walk over the stages finds out before anything can be carved. */
+typedef struct needs {
+    uint32_t num_stages;
+    size_t buffers[2]; /* floats per example: gradients in training, else activations in turn */
+    fedge_scratch_counts scratch;
+} needs;
+
+static fedge_status survey(fedge_layout *layout, needs *out, fedge_error *err)
+{
+    const bool training = layout->options->training;
+    *out = (needs){0};
+    fedge_stage_walk plan;
+    fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
+    bool more = status == FEDGE_OK;
+    if (more) {
+        layout->model->example_size = fedge_shape_count(&plan.shape);
+    }
+    while (more) {
+        fedge_stage stage;
+        status = fedge_stage_walk_next(&plan, &stage, &more, err);
+        if (!more) {
+            break;
+        }
+        size_t *buffer = &out->buffers[out->num_stages % 2];
+        if (!training || stage.num_parameters > 0 || stage.pass_gradient) {
+            *buffer = stage.out.size > *buffer ? stage.out.size : *buffer;
+        }
+        fedge_plan_scratch(&stage, training, &out->scratch);
+        out->num_stages++;
+    }
+    layout->model->outputs = plan.grid.channels;
+    layout->model->num_values = plan.num_parameters;
+    return status;
+}
+
+fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
+{
+    needs unused;
+    return survey(layout, &unused, err);
+}
+
+static void carve_parameters(fedge_stage *stage, float **values, float **velocity)
+{
+    stage->weight = *values;
+    stage->bias_values = stage->bias ? *values + stage->num_weights : NULL;
+    *values += stage->num_parameters;
+    if (*velocity != NULL) {
+        stage->weight_velocity = *velocity;
+        stage->bias_velocity = stage->bias ? *velocity + stage->num_weights : NULL;
+        *velocity += stage->num_parameters;
+    }
+}
+
+/* The tables of segments; see kernels.h. */
+static void fill_segments(const fedge_stage *stage)
+{
+    const fedge_window *conv = &stage->conv;
+    const uint32_t width = conv->in[1] + 2 * conv->pad[1];
+    const uint32_t height = conv->in[0] + 2 * conv->pad[0];
+    for (uint32_t s = 0; s < stage->shape.num_segments; s++) {
+        stage->segment_offsets[s] =
+            stage->planar ? (s / conv->kernel[0] * height + s % conv->kernel[0]) * width
+                          : s * width * stage->in.padded_channels;
+    }
+}
+
+/* Everything of one stage but its parameters. Evaluation keeps two activations in turn and the
+ * places of one example's maxima. */
+static void carve_stage(fedge_carver *from, fedge_stage *stage, const fedge_model_options *options,
+                        float *shared, fedge_model_memory *memory)
+{
+    const bool pooling = stage->kind == FEDGE_STAGE_MAXPOOL2D || stage->pooled;
+    const size_t batch = options->training ? options->max_batch : 1;
+    stage->activation = shared;
+    if (options->training) {
+        stage->activation =
+            fedge_carve(from, fedge_carve_product(options->max_batch, stage->out.size),
+                        sizeof *stage->activation, &memory->activations);
+    }
+    if (pooling) {
+        stage->argmax = fedge_carve(from, fedge_carve_product(batch, fedge_stage_pool_size(stage)),
+                                    1, &memory->activations);
+        stage->argmax_stride = options->training ? fedge_stage_pool_size(stage) : 0;
+    }
+    if (stage->kind == FEDGE_STAGE_CONV2D) {
+        stage->segment_offsets = fedge_carve(from, stage->shape.num_segments,
+                                             sizeof *stage->segment_offsets, &memory->scratch);
+        stage->shape.segment_offsets = stage->segment_offsets;
+        if (from->block != NULL) {
+            fill_segments(stage);
+        }
+    }
+}
+
+static void carve_scratch(fedge_carver *from, const fedge_scratch_counts *counts,
+                          fedge_scratch *scratch, fedge_model_memory *memory)
+{
+    const size_t real = sizeof(float);
+    scratch->packed = fedge_carve(from, counts->packed, real, &memory->scratch);
+    scratch->bias = fedge_carve(from, counts->bias, real, &memory->scratch);
+    scratch->band = fedge_carve(from, counts->band, real, &memory->scratch);
+    scratch->input = fedge_carve(from, counts->input, real, &memory->scratch);
+    scratch->weight_gradient = fedge_carve(from, counts->weight_gradient, real, &memory->gradients);
+    scratch->bias_gradient = fedge_carve(from, counts->bias_gradient, real, &memory->gradients);
+    scratch->entries =
+        fedge_carve(from, counts->entries, sizeof *scratch->entries, &memory->scratch);
+    scratch->entry_counts =
+        fedge_carve(from, counts->entry_counts, sizeof *scratch->entry_counts, &memory->scratch);
+}
+
+fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
+{
+    const fedge_model_options *options = layout->options;
+    fedge_model_memory *memory = layout->memory;
+    fedge_carver *from = &layout->from;
+    fedge_fused counted = {0};
+    needs sizes;
+    fedge_status status = survey(layout, &sizes, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_fused *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
+    layout->model->fused = self;
+    self = self == NULL ? &counted : self;
+    self->num_stages = sizes.num_stages;
+    self->context.kernels = layout->kernels;
+    self->stages = fedge_carve(from, sizes.num_stages, sizeof *self->stages, &memory->scratch);
+    float *shared[2];
+    for (int i = 0; i < 2; i++) {
+        shared[i] = fedge_carve(from, fedge_carve_product(options->max_batch, sizes.buffers[i]),
+                                sizeof *shared[i],
+                                options->training ? &memory->gradients : &memory->activations);
+        self->gradients[i] = options->training ? shared[i] : NULL;
+    }
+    carve_scratch(from, &sizes.scratch, &self->context.scratch, memory);
+
+    float *values = layout->model->values, *velocity = layout->model->states[0];
+    fedge_stage_walk plan;
+    status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < sizes.num_stages; i++) {
+        fedge_stage counted_stage;
+        fedge_stage *stage = from->block == NULL ? &counted_stage : &self->stages[i];
+        bool more;
+        status = fedge_stage_walk_next(&plan, stage, &more, err);
+        if (status == FEDGE_OK) {
+            carve_stage(from, stage, options, shared[i % 2], memory);
+            if (from->block != NULL) {
+                carve_parameters(stage, &values, &velocity);
+            }
+        }
+    }
+    return status;
+}
+
+/* Runs every stage; returns the logits, (batch, classes). */
+static const float *forward(const fedge_fused *model, const float *x)
+{
+    for (uint32_t i = 0; i < model->num_stages; i++) {
+        const fedge_stage *stage = &model->stages[i];
+        switch (stage->kind) {
+        case FEDGE_STAGE_IMPORT:
+            fedge_import_forward(&model->context, stage, x);
+            break;
+        case FEDGE_STAGE_CONV2D:
+            fedge_conv2d_forward(&model->context, stage, x);
+            break;
+        case FEDGE_STAGE_MAXPOOL2D:
+            fedge_maxpool2d_forward(&model->context, stage, x);
+            break;
+        case FEDGE_STAGE_FLATTEN:
+            fedge_flatten_forward(&model->context, stage, x);
+            break;
+        case FEDGE_STAGE_LINEAR:
+            fedge_linear_forward(&model->context, stage, x);
+            break;
+        }
+        x = stage->activation;
+    }
+    return model->stages[model->num_stages - 1].activation;
+}
+
+fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t batch,
+                                 const float **outputs, float **gradient)
+{
+    fedge_fused *self = model->fused;
+    self->context.batch = batch;
+    *outputs = forward(self, x);
+    /* The gradient of the outputs takes the place that the last stage's backward pass reads. */
+    *gradient = self->gradients[(self->num_stages - 1) % 2];
+    return FEDGE_OK;
+}
+
+void fedge_fused_backward(fedge_model *whole, const float *x, const fedge_optimizer *sgd)
+{
+    const fedge_fused *model = whole->fused;
+    for (uint32_t i = model->num_stages; i-- > 0;) {
+        const fedge_stage *stage = &model->stages[i];
+        float *dy = model->gradients[i % 2];
+        float *dx = stage->pass_gradient ? model->gradients[(i + 1) % 2] : NULL;
+        const float *in = i == 0 ? x : model->stages[i - 1].activation;
+        switch (stage->kind) {
+        case FEDGE_STAGE_CONV2D:
+            fedge_conv2d_backward(&model->context, stage, in, dy, sgd, dx);
+            break;
+        case FEDGE_STAGE_LINEAR:
+            fedge_linear_backward(&model->context, stage, in, dy, sgd, dx);
+            break;
+        case FEDGE_STAGE_MAXPOOL2D:
+            if (dx != NULL) {
+                fedge_maxpool2d_backward(&model->context, stage, dy, dx);
+            }
+            break;
+        case FEDGE_STAGE_FLATTEN:
+            if (dx != NULL) {
+                fedge_flatten_backward(&model->context, stage, dy, dx);
+            }
+            break;
+        case FEDGE_STAGE_IMPORT:
+            break;
+        }
+    }
+}

@@ -1,0 +1,318 @@
+/* Running a model layer by layer. */
+#include <math.h>
+#include <string.h>
+
+#include "edge/train/engine.h"
+#include "edge/train/graph_plan.h"
+
+/* One layer with every address it uses. */
+typedef struct node {
+    const fedge_layer_ops *ops;
+    fedge_layer_spec spec;
+    fedge_layer_run run; /* as for backward; forward's scratch lies at forward_scratch */
+    const float *x[FEDGE_MAX_LAYER_INPUTS]; /* NULL: the caller's */
+    float *dy;
+    float *sum[FEDGE_MAX_LAYER_INPUTS]; /* where a gradient made apart is added; NULL: none */
+    void *forward_scratch;
+    float *own_gradients; /* the layer's, until it has stepped; NULL with model->gradients */
+    size_t own_bytes;
+    size_t first_value; /* of the layer's parameters in the model's values */
+    bool backward;
+} node;
+
+struct fedge_graph {
+    node *nodes;
+    uint32_t num_nodes;
+    float *gemm_pack;
+    const float *outputs;
+    float *gradient; /* of the outputs */
+    fedge_rng rng;
+};
+
+fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
+{
+    fedge_graph_plan plan;
+    fedge_status status =
+        fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err);
+    if (status == FEDGE_OK) {
+        layout->model->num_values = plan.num_values;
+        layout->model->num_buffers = plan.num_buffers;
+        layout->model->outputs = plan.layers[layout->spec->num_layers - 1].out.dims[0];
+        layout->model->example_size = fedge_shape_count(&plan.input);
+    }
+    return status;
+}
+
+/* Where a part lies; NULL when it is not there. */
+static void *part(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index, fedge_part which)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    const uint32_t root = which == FEDGE_PART_OUTPUT     ? layer->output_of
+                          : which == FEDGE_PART_GRADIENT ? layer->gradient_of
+                                                         : index;
+    const fedge_interval *at = &plan->layers[root].parts[which];
+    return at->size == 0 ? NULL : arena + (size_t)at->offset * FEDGE_BLOCK_ALIGNMENT;
+}
+
+/* The layer's parameters, buffers and gradients; *value and *buffer move on behind them. */
+static void place_tensors(const fedge_model *model, node *self, size_t *value, size_t *buffer)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(&self->spec, list);
+    uint8_t *own = (uint8_t *)self->own_gradients;
+    self->first_value = *value;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t count = fedge_layer_tensor_count(&list[i]);
+        if (list[i].buffer) {
+            self->run.buffers[i] = model->buffers + *buffer;
+            *buffer += count;
+            continue;
+        }
+        self->run.values[i] = model->values + *value;
+        if (self->backward && fedge_layer_trains(&self->spec, &list[i])) {
+            if (model->gradients != NULL) {
+                self->run.gradients[i] = model->gradients + *value;
+            } else {
+                self->run.gradients[i] = (float *)(void *)own;
+                own += fedge_graph_aligned(count * sizeof(float));
+            }
+        }
+        *value += count;
+    }
+}
+
+/* Where the gradients of the layer's inputs go. [apart]: room for those that are added. */
+static void place_input_gradients(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index,
+                                  node *self, uint8_t *apart)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    for (uint32_t k = 0; k < layer->num_sources; k++) {
+        const uint16_t source = layer->sources[k];
+        if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward) {
+            continue;
+        }
+        bool first = plan->layers[source].first_reader == index;
+        for (uint32_t other = 0; other < k; other++) {
+            first = first && layer->sources[other] != source;
+        }
+        float *gradient = part(plan, arena, source, FEDGE_PART_GRADIENT);
+        self->run.dx[k] = first ? gradient : (float *)(void *)apart;
+        self->sum[k] = first ? NULL : gradient;
+        if (plan->layers[source].num_readers > 1) {
+            apart += fedge_graph_aligned((uint64_t)fedge_shape_count(&plan->layers[source].out) *
+                                         plan->options->max_batch * sizeof(float));
+        }
+    }
+}
+
+static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index,
+                       const fedge_model *model, node *self, size_t *value, size_t *buffer)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    fedge_layer_sizes sizes = {0};
+    self->spec = plan->spec->layers[index];
+    self->ops = fedge_layer_ops_of(self->spec.type);
+    self->backward = layer->backward;
+    fedge_graph_plan_run(plan, index, &self->run);
+    if (self->ops->sizes != NULL) {
+        self->ops->sizes(&self->run, &sizes);
+    }
+    self->run.spec = &self->spec;
+    self->run.gemm_pack = model->graph->gemm_pack;
+    self->run.y = part(plan, arena, index, FEDGE_PART_OUTPUT);
+    self->run.saved = part(plan, arena, index, FEDGE_PART_SAVED);
+    self->forward_scratch = part(plan, arena, index, FEDGE_PART_FORWARD);
+    for (uint32_t k = 0; k < layer->num_sources; k++) {
+        const uint16_t source = layer->sources[k];
+        self->x[k] =
+            source == FEDGE_INPUT_MODEL ? NULL : part(plan, arena, source, FEDGE_PART_OUTPUT);
+    }
+    uint8_t *back = part(plan, arena, index, FEDGE_PART_BACKWARD);
+    if (layer->backward) {
+        self->dy = part(plan, arena, index, FEDGE_PART_GRADIENT);
+        self->run.dy = self->dy;
+        self->run.scratch = back;
+        back += back == NULL ? 0 : fedge_graph_aligned(sizes.backward);
+        if (model->gradients == NULL) {
+            self->own_gradients = (float *)(void *)back;
+            self->own_bytes = (size_t)fedge_graph_gradient_bytes(&self->spec);
+            back += back == NULL ? 0 : self->own_bytes;
+        }
+        place_input_gradients(plan, arena, index, self, back);
+    }
+    place_tensors(model, self, value, buffer);
+}
+
+fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
+{
+    fedge_model_memory *memory = layout->memory;
+    fedge_carver *from = &layout->from;
+    fedge_graph_plan plan;
+    fedge_status status =
+        fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const uint32_t num_nodes = layout->spec->num_layers;
+    fedge_graph *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
+    node *nodes = fedge_carve(from, num_nodes, sizeof *nodes, &memory->scratch);
+    float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof *pack, &memory->scratch);
+    uint8_t *arena = fedge_carve(from, plan.arena, 1, &memory->activations);
+    if (self == NULL) {
+        return FEDGE_OK; /* counted */
+    }
+    layout->model->graph = self;
+    self->nodes = nodes;
+    self->num_nodes = num_nodes;
+    self->gemm_pack = pack;
+    self->outputs = part(&plan, arena, num_nodes - 1, FEDGE_PART_OUTPUT);
+    self->gradient = part(&plan, arena, num_nodes - 1, FEDGE_PART_GRADIENT);
+    size_t value = 0, buffer = 0;
+    for (uint32_t i = 0; i < num_nodes; i++) {
+        place_node(&plan, arena, i, layout->model, &nodes[i], &value, &buffer);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch, bool train,
+                                 const float **outputs, float **gradient, fedge_error *err)
+{
+    fedge_graph *self = model->graph;
+    /* 16 bits of the step are in the stream's name, the others change the seed. */
+    const uint64_t step = model->num_steps;
+    self->rng = fedge_rng_stream(model->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
+                                 model->round, model->client_index, (uint16_t)step);
+    for (uint32_t i = 0; i < self->num_nodes; i++) {
+        node *at = &self->nodes[i];
+        at->run.batch = batch;
+        at->run.training = train;
+        for (uint32_t k = 0; k < at->run.num_inputs; k++) {
+            at->run.x[k] = at->x[k] == NULL ? x : at->x[k];
+        }
+        fedge_layer_run run = at->run;
+        run.scratch = at->forward_scratch;
+        run.rng = &self->rng;
+        run.saved = train ? run.saved : NULL;
+        fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
+        if (status != FEDGE_OK) {
+            return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
+                                      fedge_layer_type_name(at->spec.type));
+        }
+        at->ops->forward(&run);
+    }
+    *outputs = self->outputs;
+    *gradient = self->gradient;
+    return FEDGE_OK;
+}
+
+/* g ← g + mu (w − w0), over one tensor. */
+static void add_proximal(const fedge_model *model, float mu, size_t at, size_t n, float *g)
+{
+    const float *w = model->values + at, *w0 = model->anchor + at;
+    for (size_t i = 0; i < n; i++) {
+        g[i] += mu * (w[i] - w0[i]);
+    }
+}
+
+/* The optimizer's step along g (n), the parameters from [at]. */
+static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t at, size_t n,
+                   float *g)
+{
+    float *states[FEDGE_MAX_OPTIMIZER_STATES];
+    for (size_t i = 0; model->correction != NULL && i < n; i++) {
+        g[i] += model->correction[at + i];
+    }
+    for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++) {
+        states[i] = model->states[i] == NULL ? NULL : model->states[i] + at;
+    }
+    fedge_optimizer_ops_of(optimizer->type)
+        ->update(optimizer, model->num_steps, n, g, model->values + at, states);
+}
+
+/* What a pass over a layer's trained tensors does with each. */
+typedef enum visit { VISIT_PREPARE, VISIT_SQUARES, VISIT_SCALE, VISIT_UPDATE } visit;
+
+/* Returns the sum of squares for VISIT_SQUARES. */
+static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer *optimizer,
+                            visit what, float scale)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t num_tensors = fedge_layer_tensors(&at->spec, list);
+    size_t value = at->first_value;
+    double squares = 0.0;
+    for (uint32_t t = 0; t < num_tensors; t++) {
+        const size_t n = list[t].buffer ? 0 : fedge_layer_tensor_count(&list[t]);
+        float *g = at->run.gradients[t];
+        if (g == NULL) {
+            value += n;
+            continue;
+        }
+        if (what == VISIT_PREPARE && optimizer->proximal_mu != 0.0f) {
+            add_proximal(model, optimizer->proximal_mu, value, n, g);
+        }
+        for (size_t i = 0; what == VISIT_SQUARES && i < n; i++) {
+            squares += (double)g[i] * (double)g[i];
+        }
+        for (size_t i = 0; what == VISIT_SCALE && i < n; i++) {
+            g[i] *= scale;
+        }
+        if (what == VISIT_UPDATE) {
+            update(model, optimizer, value, n, g);
+        }
+        value += n;
+    }
+    return squares;
+}
+
+/* With a gradient for every parameter: clip them together, then step. */
+static void clip_and_update(fedge_model *model, const fedge_optimizer *optimizer)
+{
+    fedge_graph *self = model->graph;
+    double squares = 0.0;
+    for (uint32_t i = 0; i < self->num_nodes; i++) {
+        squares += visit_tensors(model, &self->nodes[i], optimizer, VISIT_SQUARES, 0.0f);
+    }
+    const float scale = (float)((double)optimizer->clip_norm / (sqrt(squares) + 1e-6));
+    for (uint32_t i = 0; i < self->num_nodes; i++) {
+        if (optimizer->clip_norm > 0.0f && scale < 1.0f) {
+            (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_SCALE, scale);
+        }
+        (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_UPDATE, 0.0f);
+    }
+}
+
+static void add_apart(node *at)
+{
+    for (uint32_t k = 0; k < at->run.num_inputs; k++) {
+        const size_t n = fedge_shape_count(&at->run.in[k]) * at->run.batch;
+        for (size_t i = 0; at->sum[k] != NULL && i < n; i++) {
+            at->sum[k][i] += at->run.dx[k][i];
+        }
+    }
+}
+
+void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
+{
+    fedge_graph *self = model->graph;
+    if (model->gradients != NULL) {
+        memset(model->gradients, 0, model->num_values * sizeof *model->gradients);
+    }
+    for (uint32_t i = self->num_nodes; i-- > 0;) {
+        node *at = &self->nodes[i];
+        if (!at->backward) {
+            continue;
+        }
+        if (at->own_bytes > 0) {
+            memset(at->own_gradients, 0, at->own_bytes);
+        }
+        at->ops->backward(&at->run);
+        add_apart(at);
+        (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);
+        if (model->gradients == NULL) {
+            (void)visit_tensors(model, at, optimizer, VISIT_UPDATE, 0.0f);
+        }
+    }
+    if (model->gradients != NULL) {
+        clip_and_update(model, optimizer);
+    }
+}

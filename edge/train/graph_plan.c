@@ -1,0 +1,345 @@
+#include "edge/train/graph_plan.h"
+
+#include <string.h>
+
+#include "edge/train/carve.h"
+
+_Static_assert(2 * FEDGE_MAX_LAYERS < UINT16_MAX, "times fit fedge_interval");
+_Static_assert(FEDGE_MAX_LAYERS < FEDGE_INPUT_MODEL, "no layer is mistaken for the input");
+
+uint64_t fedge_graph_aligned(uint64_t bytes)
+{
+    return (bytes + FEDGE_BLOCK_ALIGNMENT - 1) / FEDGE_BLOCK_ALIGNMENT * FEDGE_BLOCK_ALIGNMENT;
+}
+
+uint64_t fedge_graph_gradient_bytes(const fedge_layer_spec *layer)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (fedge_layer_trains(layer, &list[i])) {
+            bytes += fedge_graph_aligned(fedge_layer_tensor_count(&list[i]) * sizeof(float));
+        }
+    }
+    return bytes;
+}
+
+void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_layer_run *run)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    *run = (fedge_layer_run){.spec = &plan->spec->layers[index],
+                             .kernels = plan->kernels,
+                             .batch = plan->options->max_batch,
+                             .num_inputs = layer->num_sources,
+                             .out = layer->out};
+    for (uint32_t i = 0; i < layer->num_sources; i++) {
+        const uint16_t source = layer->sources[i];
+        run->in[i] = source == FEDGE_INPUT_MODEL ? plan->input : plan->layers[source].out;
+    }
+}
+
+/* Counts a layer's tensors, each within the limit. */
+static fedge_status count_values(fedge_graph_plan *plan, uint32_t index, bool *trains,
+                                 fedge_error *err)
+{
+    const fedge_layer_spec *spec = &plan->spec->layers[index];
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(spec, list);
+    *trains = false;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t count = 1;
+        for (uint32_t k = 0; k < list[i].rank; k++) {
+            count *= list[i].shape[k]; /* dimensions < 2^30 each, so count < 2^61 here */
+            if (count > FEDGE_MAX_ELEMENTS) {
+                break;
+            }
+        }
+        size_t *sum = list[i].buffer ? &plan->num_buffers : &plan->num_values;
+        if (count > FEDGE_MAX_ELEMENTS - *sum) {
+            return fedge_fail(err, FEDGE_TOO_BIG,
+                              "layer %u (%s): with its \"%s\" the model has more than the limit of "
+                              "%zu parameters",
+                              (unsigned)index, fedge_layer_type_name(spec->type), list[i].name,
+                              FEDGE_MAX_ELEMENTS);
+        }
+        *sum += (size_t)count;
+        if (fedge_layer_trains(spec, &list[i])) {
+            plan->num_trained += (size_t)count;
+            *trains = true;
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* Shapes, sources and readers. */
+static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
+{
+    const fedge_model_spec *spec = plan->spec;
+    fedge_status status = fedge_shape_input(spec, &plan->input, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
+        uint32_t num_sources = 0;
+        bool trains = false;
+        *layer = (fedge_layer_plan){.output_of = (uint16_t)i, .gradient_of = (uint16_t)i};
+        status = fedge_layer_sources(spec, i, layer->sources, &num_sources, err);
+        layer->num_sources = (uint8_t)num_sources;
+        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
+            const uint16_t source = layer->sources[k];
+            in[k] = source == FEDGE_INPUT_MODEL ? plan->input : plan->layers[source].out;
+        }
+        if (status == FEDGE_OK) {
+            status = fedge_shape_infer(spec, i, in, num_sources, &layer->out, err);
+        }
+        if (status == FEDGE_OK) {
+            status = count_values(plan, i, &trains, err);
+        }
+        layer->backward = trains && plan->options->training;
+        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
+            if (layer->sources[k] != FEDGE_INPUT_MODEL) {
+                fedge_layer_plan *source = &plan->layers[layer->sources[k]];
+                layer->backward = layer->backward || source->backward;
+                source->num_readers++;
+                source->first_reader = (uint16_t)i;
+            }
+        }
+    }
+    return status;
+}
+
+static const fedge_layer_ops *ops_of(const fedge_graph_plan *plan, uint32_t index)
+{
+    return fedge_layer_ops_of(plan->spec->layers[index].type);
+}
+
+/* May layer [index] write its output over its first input? */
+static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    const unsigned flags = ops_of(plan, index)->flags;
+    if (!(flags & FEDGE_Y_ON_X) || layer->sources[0] == FEDGE_INPUT_MODEL) {
+        return false;
+    }
+    const fedge_layer_plan *source = &plan->layers[layer->sources[0]];
+    const bool read_later =
+        (layer->backward && (flags & FEDGE_USES_X)) || plan->layers[source->output_of].keeps_output;
+    return source->num_readers == 1 && !read_later;
+}
+
+/* May it write its first input's gradient over its output's? */
+static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    if (!(ops_of(plan, index)->flags & FEDGE_DX_ON_DY) || layer->sources[0] == FEDGE_INPUT_MODEL) {
+        return false;
+    }
+    return plan->layers[layer->sources[0]].num_readers == 1;
+}
+
+static void extend(fedge_interval *interval, uint32_t time)
+{
+    interval->begin = time < interval->begin ? (uint16_t)time : interval->begin;
+    interval->end = time > interval->end ? (uint16_t)time : interval->end;
+}
+
+/* In units; what does not fit becomes a size that the sum refuses. */
+static uint32_t units(uint64_t bytes)
+{
+    const uint64_t count = fedge_graph_aligned(bytes) / FEDGE_BLOCK_ALIGNMENT;
+    return count > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)count;
+}
+
+static void set_part(fedge_layer_plan *layer, fedge_part part, uint64_t bytes, uint32_t begin,
+                     uint32_t end)
+{
+    layer->parts[part] =
+        (fedge_interval){.size = units(bytes), .begin = (uint16_t)begin, .end = (uint16_t)end};
+}
+
+/* Gradients of inputs that other layers read too are made apart and added: bytes. */
+static uint64_t apart_bytes(const fedge_graph_plan *plan, uint32_t index)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < layer->num_sources; k++) {
+        if (layer->sources[k] != FEDGE_INPUT_MODEL) {
+            const fedge_layer_plan *source = &plan->layers[layer->sources[k]];
+            if (source->backward && source->num_readers > 1) {
+                most += fedge_graph_aligned((uint64_t)fedge_shape_count(&source->out) *
+                                            plan->options->max_batch * sizeof(float));
+            }
+        }
+    }
+    return most;
+}
+
+/* Sizes of all parts, and the times at which each is first and last used. */
+static void set_parts(fedge_graph_plan *plan)
+{
+    const uint32_t last = plan->spec->num_layers - 1, loss = plan->spec->num_layers;
+    for (uint32_t i = 0; i <= last; i++) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        const fedge_layer_ops *ops = ops_of(plan, i);
+        const uint32_t back = 2 * loss - i;
+        const uint64_t out =
+            (uint64_t)fedge_shape_count(&layer->out) * plan->options->max_batch * sizeof(float);
+        fedge_layer_run run;
+        fedge_layer_sizes sizes = {0};
+        fedge_graph_plan_run(plan, i, &run);
+        if (ops->sizes != NULL) {
+            ops->sizes(&run, &sizes);
+        }
+        set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
+        set_part(layer, FEDGE_PART_FORWARD, sizes.forward, i, i);
+        for (uint32_t k = 0; k < layer->num_sources; k++) {
+            if (layer->sources[k] != FEDGE_INPUT_MODEL) {
+                fedge_interval *x = &plan->layers[layer->sources[k]].parts[FEDGE_PART_OUTPUT];
+                extend(x, i);
+                if (layer->backward && (ops->flags & FEDGE_USES_X)) {
+                    extend(x, back);
+                }
+            }
+        }
+        if (layer->backward) {
+            const uint64_t gradients =
+                plan->options->clip ? 0 : fedge_graph_gradient_bytes(&plan->spec->layers[i]);
+            if (ops->flags & FEDGE_USES_Y) {
+                extend(&layer->parts[FEDGE_PART_OUTPUT], back);
+            }
+            set_part(layer, FEDGE_PART_GRADIENT, out,
+                     i == last ? loss : 2 * loss - layer->first_reader, back);
+            set_part(layer, FEDGE_PART_SAVED, sizes.saved, i, back);
+            set_part(layer, FEDGE_PART_BACKWARD,
+                     fedge_graph_aligned(sizes.backward) + gradients + apart_bytes(plan, i), back,
+                     back);
+        }
+    }
+}
+
+/* Joins the arrays of layers that work in place. */
+static void join_parts(fedge_graph_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        if (works_in_place(plan, i)) {
+            layer->output_of = plan->layers[layer->sources[0]].output_of;
+            fedge_interval *whole = &plan->layers[layer->output_of].parts[FEDGE_PART_OUTPUT];
+            extend(whole, layer->parts[FEDGE_PART_OUTPUT].end);
+            layer->parts[FEDGE_PART_OUTPUT].size = 0;
+        }
+        fedge_layer_plan *root = &plan->layers[layer->output_of];
+        root->keeps_output =
+            root->keeps_output || (layer->backward && (ops_of(plan, i)->flags & FEDGE_USES_Y) != 0);
+    }
+    for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        if (layer->backward && passes_in_place(plan, i)) {
+            fedge_layer_plan *source = &plan->layers[layer->sources[0]];
+            if (source->backward) {
+                source->gradient_of = layer->gradient_of;
+                fedge_interval *whole =
+                    &plan->layers[layer->gradient_of].parts[FEDGE_PART_GRADIENT];
+                extend(whole, source->parts[FEDGE_PART_GRADIENT].end);
+                source->parts[FEDGE_PART_GRADIENT].size = 0;
+            }
+        }
+    }
+}
+
+static fedge_interval *part_at(fedge_graph_plan *plan, uint32_t index)
+{
+    return &plan->layers[index / FEDGE_PARTS].parts[index % FEDGE_PARTS];
+}
+
+/* The lowest place where [part] meets none of the [n] placed intervals, which are in the order of
+ * their offsets. */
+static uint32_t find_place(fedge_graph_plan *plan, const fedge_interval *part,
+                           const uint16_t *placed, uint32_t n)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const fedge_interval *other = part_at(plan, placed[i]);
+        const bool meets = part->begin <= other->end && other->begin <= part->end;
+        if (meets && other->offset < at + (uint64_t)part->size &&
+            at < (uint64_t)other->offset + other->size) {
+            at = other->offset + other->size;
+        }
+    }
+    return at;
+}
+
+/* Places intervals greedily, the largest first, each as low as it fits. */
+static bool place_parts(fedge_graph_plan *plan)
+{
+    uint16_t placed[FEDGE_MAX_LAYERS * FEDGE_PARTS];
+    bool done[FEDGE_MAX_LAYERS * FEDGE_PARTS] = {false};
+    const uint32_t count = plan->spec->num_layers * FEDGE_PARTS;
+    uint64_t arena = 0;
+    for (uint32_t n = 0;;) {
+        uint32_t next = count;
+        for (uint32_t i = 0; i < count; i++) {
+            if (!done[i] && part_at(plan, i)->size > 0 &&
+                (next == count || part_at(plan, i)->size > part_at(plan, next)->size)) {
+                next = i;
+            }
+        }
+        if (next == count) {
+            break;
+        }
+        fedge_interval *part = part_at(plan, next);
+        part->offset = find_place(plan, part, placed, n);
+        done[next] = true;
+        const uint64_t end = (uint64_t)part->offset + part->size;
+        if (end > UINT32_MAX / 2) {
+            return false;
+        }
+        arena = end > arena ? end : arena;
+        uint32_t at = n++;
+        for (; at > 0 && part_at(plan, placed[at - 1])->offset > part->offset; at--) {
+            placed[at] = placed[at - 1];
+        }
+        placed[at] = (uint16_t)next;
+    }
+    if (arena > SIZE_MAX / FEDGE_BLOCK_ALIGNMENT) {
+        return false;
+    }
+    plan->arena = (size_t)arena * FEDGE_BLOCK_ALIGNMENT;
+    return true;
+}
+
+fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spec *spec,
+                                   const fedge_model_options *options, const fedge_kernels *kernels,
+                                   fedge_error *err)
+{
+    plan->spec = spec;
+    plan->options = options;
+    plan->kernels = kernels;
+    plan->num_values = plan->num_buffers = plan->num_trained = 0;
+    fedge_status status = survey(plan, err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_shape_output(&plan->layers[spec->num_layers - 1].out, plan->num_trained, err);
+    }
+    for (uint32_t i = 0; status == FEDGE_OK && i + 1 < spec->num_layers; i++) {
+        if (plan->layers[i].num_readers == 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "layer %u (%s) is read by no other: name it in the inputs of a later "
+                              "layer or leave it out",
+                              (unsigned)i, fedge_layer_type_name(spec->layers[i].type));
+        }
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
+    set_parts(plan);
+    join_parts(plan);
+    if (!place_parts(plan)) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "the model needs more bytes than can be planned, for batches of %u: "
+                          "lower the batch size",
+                          (unsigned)options->max_batch);
+    }
+    return FEDGE_OK;
+}

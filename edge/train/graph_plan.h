@@ -1,0 +1,66 @@
+/* Where everything lies that a model's layers make, one after another; private to edge/train.
+ *
+ * Time runs 0 … L − 1 forward through the layers, L at the loss, and 2L − i backward through layer
+ * i. Each array is an interval of time; arrays whose intervals do not meet share memory. Where a
+ * layer may work in place, its output (or its input's gradient) is the same array as its input (its
+ * output's gradient).
+ */
+#ifndef FEDGE_EDGE_TRAIN_GRAPH_PLAN_H
+#define FEDGE_EDGE_TRAIN_GRAPH_PLAN_H
+
+#include "edge/train/layer.h"
+
+typedef enum fedge_part {
+    FEDGE_PART_OUTPUT,   /* y: (batch, out…) */
+    FEDGE_PART_GRADIENT, /* dy: (batch, out…) */
+    FEDGE_PART_SAVED,    /* from the layer's forward pass to its backward pass */
+    FEDGE_PART_FORWARD,  /* the layer's scratch forward */
+    FEDGE_PART_BACKWARD, /* backward: the layer's scratch, then its parameters' gradients unless the
+                            model keeps them all, then the gradients of inputs that other layers
+                            read too */
+    FEDGE_PARTS
+} fedge_part;
+
+typedef struct fedge_interval {
+    uint32_t size, offset; /* in units of FEDGE_BLOCK_ALIGNMENT bytes; size 0: not there */
+    uint16_t begin, end;   /* times, both included */
+} fedge_interval;
+
+typedef struct fedge_layer_plan {
+    fedge_shape out;
+    uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
+    uint8_t num_sources;
+    bool backward;                   /* something here or before it is trained */
+    bool keeps_output;               /* a layer whose output is this array reads it backward */
+    uint16_t num_readers;            /* layers that read the output, the loss counted */
+    uint16_t first_reader;           /* backward: the last layer that gives the output a gradient */
+    uint16_t output_of, gradient_of; /* the layer whose array this one's is; itself: its own */
+    fedge_interval parts[FEDGE_PARTS];
+} fedge_layer_plan;
+
+typedef struct fedge_graph_plan {
+    const fedge_model_spec *spec;
+    const fedge_model_options *options;
+    const fedge_kernels *kernels;
+    fedge_shape input;
+    size_t num_values, num_buffers, num_trained;
+    size_t arena; /* bytes */
+    fedge_layer_plan layers[FEDGE_MAX_LAYERS];
+} fedge_graph_plan;
+
+/* Checks the whole spec and plans it. */
+FEDGE_MUST_USE fedge_status fedge_graph_plan_make(fedge_graph_plan *plan,
+                                                  const fedge_model_spec *spec,
+                                                  const fedge_model_options *options,
+                                                  const fedge_kernels *kernels, fedge_error *err);
+
+/* Layer [index]'s run as far as the plan knows it: spec, kernels, batch, shapes. */
+void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_layer_run *run);
+
+/* Bytes rounded up to the alignment. */
+uint64_t fedge_graph_aligned(uint64_t bytes);
+
+/* Trained parameters of a layer, each tensor's gradient rounded up to the alignment: bytes. */
+uint64_t fedge_graph_gradient_bytes(const fedge_layer_spec *layer);
+
+#endif

@@ -1,0 +1,54 @@
+#include "edge/train/layer.h"
+
+#include <math.h>
+#include <string.h>
+
+static const fedge_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
+#define LAYER_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = &fedge_layer_##lower,
+    FEDGE_LAYER_MAP(LAYER_ENTRY)
+#undef LAYER_ENTRY
+};
+
+static const char *const NAMES[FEDGE_LAYER_COUNT] = {
+#define NAME_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = #class,
+    FEDGE_LAYER_MAP(NAME_ENTRY)
+#undef NAME_ENTRY
+};
+
+const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type)
+{
+    return (unsigned)type < FEDGE_LAYER_COUNT ? TABLE[type] : NULL;
+}
+
+const char *fedge_layer_type_name(fedge_layer_type type)
+{
+    return (unsigned)type < FEDGE_LAYER_COUNT ? NAMES[type] : NULL;
+}
+
+float fedge_init_bound(uint64_t fan_in)
+{
+    return (float)(1.0 / sqrt((double)fan_in));
+}
+
+uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
+                             fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS])
+{
+    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
+    memset(list, 0, FEDGE_MAX_LAYER_TENSORS * sizeof *list);
+    return ops->tensors == NULL ? 0 : ops->tensors(layer, list);
+}
+
+size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor)
+{
+    size_t count = 1;
+    for (uint32_t i = 0; i < tensor->rank; i++) {
+        count *= tensor->shape[i];
+    }
+    return count;
+}
+
+bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor)
+{
+    return !tensor->buffer && !tensor->frozen && layer->train != FEDGE_TRAIN_NONE &&
+           (layer->train != FEDGE_TRAIN_BIAS || strcmp(tensor->name, "bias") == 0);
+}

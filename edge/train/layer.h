@@ -1,0 +1,175 @@
+/* What a layer is: one table of operations per type, one file per table under edge/train/layers/.
+ *
+ * A layer sees dense row-major arrays with the batch first: (batch, channels, height, width),
+ * (batch, steps, features), (batch, features). It owns nothing: the model hands it every pointer in
+ * a fedge_layer_run, for one pass over a batch. docs/layers.md says how to add one.
+ */
+#ifndef FEDGE_EDGE_TRAIN_LAYER_H
+#define FEDGE_EDGE_TRAIN_LAYER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/rng.h"
+#include "edge/train/kernels.h"
+#include "edge/train/model.h"
+#include "edge/train/shape.h"
+
+#define FEDGE_MAX_LAYER_TENSORS 12
+
+/* ---- arguments, as a job writes them ---- */
+
+typedef enum fedge_argument_kind {
+    FEDGE_ARGUMENT_U32,   /* uint32_t */
+    FEDGE_ARGUMENT_PAIR,  /* uint32_t[2]: height, width; one number stands for both */
+    FEDGE_ARGUMENT_BOOL,  /* bool */
+    FEDGE_ARGUMENT_F32,   /* float */
+    FEDGE_ARGUMENT_U32S,  /* uint32_t[3], a list of 1 to 3; the uint32_t at extra is how many */
+    FEDGE_ARGUMENT_F32S,  /* float[2], a list; the uint32_t at extra is 2 or, when absent, 0 */
+    FEDGE_ARGUMENT_CHOICE /* an enum: one of the texts that choice_name gives */
+} fedge_argument_kind;
+
+typedef struct fedge_argument {
+    const char *name; /* PyTorch's; NULL ends a table */
+    fedge_argument_kind kind;
+    bool required;
+    size_t offset;        /* in the struct that the table describes */
+    size_t extra;         /* U32S, F32S: offset of how many */
+    double min, max;      /* of numbers, inclusive */
+    double fallback;      /* when absent; a choice's number */
+    unsigned num_choices; /* CHOICE */
+    const char *(*choice_name)(unsigned choice);
+} fedge_argument;
+
+#define FEDGE_ARGUMENT_MAX_COUNT 16777216.0 /* of features, channels, embeddings */
+#define FEDGE_ARGUMENT_MAX_SIDE 65536.0     /* of a kernel, stride or padding */
+
+/* Entries of a table. [at]: offsetof the value. */
+#define FEDGE_COUNT_ARGUMENT(text, at)                                                             \
+    {                                                                                              \
+        .name = text, .kind = FEDGE_ARGUMENT_U32, .required = true, .offset = at, .min = 1,        \
+        .max = FEDGE_ARGUMENT_MAX_COUNT                                                            \
+    }
+#define FEDGE_PAIR_ARGUMENT(text, at, need, least, absent)                                         \
+    {                                                                                              \
+        .name = text, .kind = FEDGE_ARGUMENT_PAIR, .required = need, .offset = at, .min = least,   \
+        .max = FEDGE_ARGUMENT_MAX_SIDE, .fallback = absent                                         \
+    }
+#define FEDGE_U32_ARGUMENT(text, at, need, least, most, absent)                                    \
+    {                                                                                              \
+        .name = text, .kind = FEDGE_ARGUMENT_U32, .required = need, .offset = at, .min = least,    \
+        .max = most, .fallback = absent                                                            \
+    }
+#define FEDGE_F32_ARGUMENT(text, at, least, most, absent)                                          \
+    {                                                                                              \
+        .name = text, .kind = FEDGE_ARGUMENT_F32, .offset = at, .min = least, .max = most,         \
+        .fallback = absent                                                                         \
+    }
+#define FEDGE_BOOL_ARGUMENT(text, at, absent)                                                      \
+    {                                                                                              \
+        .name = text, .kind = FEDGE_ARGUMENT_BOOL, .offset = at, .fallback = absent                \
+    }
+#define FEDGE_NO_ARGUMENT                                                                          \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
+
+/* ---- parameters and buffers ---- */
+
+typedef enum fedge_init {
+    FEDGE_INIT_ZERO,
+    FEDGE_INIT_ONE,
+    FEDGE_INIT_UNIFORM, /* in ±scale */
+    FEDGE_INIT_NORMAL   /* of mean 0 and standard deviation scale */
+} fedge_init;
+
+typedef struct fedge_layer_tensor {
+    const char *name; /* behind the layer's: "weight", "running_mean" */
+    bool buffer;      /* a statistic: no gradient, a section of its own */
+    bool frozen;      /* never trained, whatever the layer's train mode */
+    uint32_t rank, shape[4];
+    fedge_init init;
+    float scale;
+} fedge_layer_tensor;
+
+/* 1 / sqrt(fan_in), PyTorch's bound for the weights and biases of Linear and Conv. */
+float fedge_init_bound(uint64_t fan_in);
+
+/* ---- one pass ---- */
+
+typedef struct fedge_layer_run {
+    const fedge_layer_spec *spec;
+    const fedge_kernels *kernels;
+    float *gemm_pack; /* for kernels->gemm */
+    uint32_t batch;   /* ≥ 1, at most the max_batch that sizes was asked for */
+    bool training;    /* false: evaluation */
+    uint32_t num_inputs;
+    fedge_shape in[FEDGE_MAX_LAYER_INPUTS], out; /* of one example */
+
+    const float *x[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…); backward: only with FEDGE_USES_X */
+    float *y;                               /* (batch, out…); backward: only with FEDGE_USES_Y */
+    const float *dy;                        /* (batch, out…) */
+    float *dx[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…), to be overwritten; NULL: not wanted */
+
+    const float *values[FEDGE_MAX_LAYER_TENSORS]; /* parameters, in the order of ops->tensors */
+    float *gradients[FEDGE_MAX_LAYER_TENSORS];    /* to be added to; NULL: not trained */
+    float *buffers[FEDGE_MAX_LAYER_TENSORS];      /* of tensors that are buffers; else NULL */
+
+    void *saved;   /* sizes.saved bytes from this pass's forward; NULL when nothing goes backward */
+    void *scratch; /* sizes.forward or sizes.backward bytes, anything in them */
+    fedge_rng *rng; /* the step's stream for dropout; used forward only, in layer order */
+} fedge_layer_run;
+
+/* Bytes of working memory for a run of run->batch examples. A model adds and checks them. */
+typedef struct fedge_layer_sizes {
+    uint64_t saved, forward, backward;
+} fedge_layer_sizes;
+
+/* What backward reads besides dy and saved. */
+#define FEDGE_USES_X 0x1u
+#define FEDGE_USES_Y 0x2u
+#define FEDGE_Y_ON_X 0x4u   /* forward may be asked to write y over x[0] (same size) */
+#define FEDGE_DX_ON_DY 0x8u /* backward may be asked to write dx[0] over dy (same size) */
+
+typedef struct fedge_layer_ops {
+    const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
+    uint32_t min_inputs, max_inputs; /* 0, 0: exactly one */
+    unsigned flags;
+
+    /* out from in: checks every argument and dimension, with a message that has the numbers (the
+     * caller puts the layer's name before it). in: num_inputs shapes, each valid. The caller checks
+     * the dimensions and the size of *out. */
+    fedge_status (*infer)(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err);
+
+    /* Parameters and buffers in state_dict order, how many. NULL: none. */
+    uint32_t (*tensors)(const fedge_layer_spec *layer,
+                        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS]);
+
+    /* run: spec, kernels, batch, shapes only. NULL: no working memory. */
+    void (*sizes)(const fedge_layer_run *run, fedge_layer_sizes *sizes);
+
+    /* Refuses data that forward cannot work on (an index out of range). NULL: takes all. */
+    fedge_status (*check)(const fedge_layer_run *run, fedge_error *err);
+
+    void (*forward)(const fedge_layer_run *run);
+    void (*backward)(const fedge_layer_run *run);
+} fedge_layer_ops;
+
+#define FEDGE_LAYER_DECLARE(upper, lower, class) extern const fedge_layer_ops fedge_layer_##lower;
+FEDGE_LAYER_MAP(FEDGE_LAYER_DECLARE)
+#undef FEDGE_LAYER_DECLARE
+
+/* NULL for an unknown type. */
+const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type);
+
+/* The tensors of a layer, how many; [list] may be larger than needed. */
+uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
+                             fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS]);
+size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor);
+
+/* Is [tensor] of [layer] trained? */
+bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor);
+
+#endif

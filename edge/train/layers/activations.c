@@ -1,0 +1,136 @@
+/* Functions of one number: ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, SiLU. Each is a value and a
+ * derivative; those whose derivative follows from the value work in place. */
+#include <math.h>
+
+#include "edge/train/layer.h"
+#include "edge/train/layers/elementwise.h"
+
+#define SQRT_HALF 0.70710678118654752f   /* 1/√2 */
+#define TWO_OVER_PI 0.79788456080286536f /* √(2/π) */
+#define CUBE 0.044715f                   /* of GELU's approximation */
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* Defines NAME_forward and NAME_backward over a batch. [value]: of x[i]; [slope]: of x[i] or y[i].
+ */
+#define ACTIVATION(name, value, slope)                                                             \
+    static void name##_forward(const fedge_layer_run *run)                                         \
+    {                                                                                              \
+        const size_t n = fedge_elementwise_count(run);                                             \
+        const float *x = run->x[0];                                                                \
+        float *y = run->y;                                                                         \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            y[i] = value;                                                                          \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_backward(const fedge_layer_run *run)                                        \
+    {                                                                                              \
+        const size_t n = fedge_elementwise_count(run);                                             \
+        const float *x = run->x[0], *y = run->y, *dy = run->dy;                                    \
+        float *dx = run->dx[0];                                                                    \
+        (void)x;                                                                                   \
+        (void)y;                                                                                   \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            dx[i] = dy[i] * (slope);                                                               \
+        }                                                                                          \
+    }
+
+#define FROM_Y (FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY)
+#define FROM_X (FEDGE_USES_X | FEDGE_DX_ON_DY)
+
+ACTIVATION(relu6, x[i]<0.0f ? 0.0f : x[i]> 6.0f ? 6.0f : x[i],
+           y[i] > 0.0f && y[i] < 6.0f ? 1.0f : 0.0f)
+
+const fedge_layer_ops fedge_layer_relu6 = {.flags = FROM_Y,
+                                           .infer = fedge_elementwise_infer,
+                                           .forward = relu6_forward,
+                                           .backward = relu6_backward};
+
+ACTIVATION(leakyrelu, x[i] > 0.0f ? x[i] : run->spec->u.leakyrelu.negative_slope * x[i],
+           x[i] > 0.0f ? 1.0f : run->spec->u.leakyrelu.negative_slope)
+
+static const fedge_argument LEAKYRELU[] = {
+    FEDGE_F32_ARGUMENT("negative_slope", offsetof(fedge_layer_spec, u.leakyrelu.negative_slope),
+                       -1e6, 1e6, 0.01),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_leakyrelu = {.arguments = LEAKYRELU,
+                                               .flags = FROM_X,
+                                               .infer = fedge_elementwise_infer,
+                                               .forward = leakyrelu_forward,
+                                               .backward = leakyrelu_backward};
+
+ACTIVATION(sigmoid, sigmoid(x[i]), y[i] * (1.0f - y[i]))
+
+const fedge_layer_ops fedge_layer_sigmoid = {.flags = FROM_Y,
+                                             .infer = fedge_elementwise_infer,
+                                             .forward = sigmoid_forward,
+                                             .backward = sigmoid_backward};
+
+ACTIVATION(tanh, tanhf(x[i]), 1.0f - y[i] * y[i])
+
+const fedge_layer_ops fedge_layer_tanh = {.flags = FROM_Y,
+                                          .infer = fedge_elementwise_infer,
+                                          .forward = tanh_forward,
+                                          .backward = tanh_backward};
+
+/* x · σ(x); derivative σ(x) (1 + x (1 − σ(x))) */
+static float silu_slope(float x)
+{
+    const float s = sigmoid(x);
+    return s * (1.0f + x * (1.0f - s));
+}
+
+ACTIVATION(silu, x[i] * sigmoid(x[i]), silu_slope(x[i]))
+
+const fedge_layer_ops fedge_layer_silu = {.flags = FROM_X,
+                                          .infer = fedge_elementwise_infer,
+                                          .forward = silu_forward,
+                                          .backward = silu_backward};
+
+/* x · Φ(x), Φ the normal distribution; or x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))) */
+static float gelu_value(float x, bool approximate)
+{
+    if (approximate) {
+        return 0.5f * x * (1.0f + tanhf(TWO_OVER_PI * (x + CUBE * x * x * x)));
+    }
+    return 0.5f * x * (1.0f + erff(x * SQRT_HALF));
+}
+
+static float gelu_slope(float x, bool approximate)
+{
+    if (approximate) {
+        const float t = tanhf(TWO_OVER_PI * (x + CUBE * x * x * x));
+        return 0.5f * (1.0f + t) +
+               0.5f * x * (1.0f - t * t) * TWO_OVER_PI * (1.0f + 3.0f * CUBE * x * x);
+    }
+    return 0.5f * (1.0f + erff(x * SQRT_HALF)) +
+           x * 0.5f * TWO_OVER_PI * expf(-0.5f * x * x); /* √(2/π) / 2 = 1/√(2π) */
+}
+
+ACTIVATION(gelu, gelu_value(x[i], run->spec->u.gelu.approximate != 0),
+           gelu_slope(x[i], run->spec->u.gelu.approximate != 0))
+
+static const char *approximation_name(unsigned choice)
+{
+    return choice == 0 ? "none" : choice == 1 ? "tanh" : NULL;
+}
+
+static const fedge_argument GELU[] = {
+    {.name = "approximate",
+     .kind = FEDGE_ARGUMENT_CHOICE,
+     .offset = offsetof(fedge_layer_spec, u.gelu.approximate),
+     .num_choices = 2,
+     .choice_name = approximation_name},
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_gelu = {.arguments = GELU,
+                                          .flags = FROM_X,
+                                          .infer = fedge_elementwise_infer,
+                                          .forward = gelu_forward,
+                                          .backward = gelu_backward};

@@ -1,0 +1,59 @@
+/* AvgPool1d: (batch, c, length) → (batch, c, length'). */
+#include "edge/train/layers/pooling.h"
+
+static fedge_pooling describe(const fedge_layer_spec *layer, const fedge_shape *in)
+{
+    return fedge_pooling_1d(layer->u.avgpool1d.kernel_size, layer->u.avgpool1d.stride,
+                            layer->u.avgpool1d.padding, in);
+}
+
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    (void)num_inputs;
+    fedge_status status = fedge_shape_need(in, 2, "[channels, length]", err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_pooling pool = describe(layer, in);
+    status = fedge_pooling_infer(&pool, err);
+    *out = (fedge_shape){2, {in->dims[0], pool.out[1]}};
+    return status;
+}
+
+static fedge_pooling describe_run(const fedge_layer_run *run)
+{
+    fedge_pooling pool = describe(run->spec, &run->in[0]);
+    pool.out[0] = 1;
+    pool.out[1] = run->out.dims[1];
+    return pool;
+}
+
+static void forward(const fedge_layer_run *run)
+{
+    const fedge_pooling pool = describe_run(run);
+    fedge_average_pooling_forward(run, &pool, run->spec->u.avgpool1d.count_include_pad);
+}
+
+static void backward(const fedge_layer_run *run)
+{
+    const fedge_pooling pool = describe_run(run);
+    fedge_average_pooling_backward(run, &pool, run->spec->u.avgpool1d.count_include_pad);
+}
+
+#define AT(member) offsetof(fedge_layer_spec, u.avgpool1d.member)
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_U32_ARGUMENT("kernel_size", AT(kernel_size), true, 1, FEDGE_ARGUMENT_MAX_SIDE, 0),
+    FEDGE_U32_ARGUMENT("stride", AT(stride), false, 1, FEDGE_ARGUMENT_MAX_SIDE, 0),
+    FEDGE_U32_ARGUMENT("padding", AT(padding), false, 0, FEDGE_ARGUMENT_MAX_SIDE, 0),
+    FEDGE_BOOL_ARGUMENT("count_include_pad", AT(count_include_pad), 1),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_avgpool1d = {
+    .arguments = ARGUMENTS,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,202 @@
+/* BatchNorm2d: each channel by its mean and variance over the batch, height and width. x: (batch,
+ * c, h, w). In evaluation, or when frozen, by the running statistics: running ← (1 − momentum) ·
+ * running + momentum · batch's, the variance with n / (n − 1) num_batches_tracked, which only a
+ * momentum of None would read, is not kept. */
+#include <math.h>
+
+#include "edge/train/layers/norm.h"
+
+enum { WEIGHT, BIAS };
+
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    (void)num_inputs;
+    fedge_status status = fedge_shape_need(in, 3, "[channels, height, width]", err);
+    if (status == FEDGE_OK && in->dims[0] != layer->u.batchnorm2d.num_features) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "num_features is %u but the layer before gives %u channels",
+                          (unsigned)layer->u.batchnorm2d.num_features, (unsigned)in->dims[0]);
+    }
+    if (status == FEDGE_OK && layer->u.batchnorm2d.frozen &&
+        !layer->u.batchnorm2d.track_running_stats) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "it is frozen but has no running statistics: set track_running_stats");
+    }
+    *out = *in;
+    return status;
+}
+
+/* The first buffer's place among the tensors. */
+static uint32_t first_buffer(const fedge_layer_spec *layer)
+{
+    return layer->u.batchnorm2d.affine ? 2 : 0;
+}
+
+static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
+{
+    const uint32_t features = layer->u.batchnorm2d.num_features;
+    uint32_t n = first_buffer(layer);
+    fedge_norm_tensors(1, &features, list);
+    if (layer->u.batchnorm2d.track_running_stats) {
+        list[n++] = (fedge_layer_tensor){.name = "running_mean",
+                                         .buffer = true,
+                                         .rank = 1,
+                                         .shape = {features},
+                                         .init = FEDGE_INIT_ZERO};
+        list[n++] = (fedge_layer_tensor){.name = "running_var",
+                                         .buffer = true,
+                                         .rank = 1,
+                                         .shape = {features},
+                                         .init = FEDGE_INIT_ONE};
+    }
+    return n;
+}
+
+/* Does this pass normalise by the batch's own statistics? */
+static bool uses_batch(const fedge_layer_run *run)
+{
+    return !run->spec->u.batchnorm2d.track_running_stats ||
+           (run->training && !run->spec->u.batchnorm2d.frozen);
+}
+
+static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
+{
+    need->saved = (uint64_t)run->in[0].dims[0] * 2 * sizeof(float); /* mean and 1/sqrt of each */
+}
+
+static fedge_status check(const fedge_layer_run *run, fedge_error *err)
+{
+    const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
+    if (run->training && uses_batch(run) && run->batch * spatial == 1) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "one value per channel has no variance: give a batch of 2 or more");
+    }
+    return FEDGE_OK;
+}
+
+/* Mean and variance of channel [c] over the batch. */
+static void measure(const fedge_layer_run *run, size_t c, double *mean, double *variance)
+{
+    const size_t channels = run->in[0].dims[0];
+    const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
+    const double count = (double)(spatial * run->batch);
+    double sum = 0.0, squares = 0.0;
+    for (size_t b = 0; b < run->batch; b++) {
+        const float *x = run->x[0] + (b * channels + c) * spatial;
+        for (size_t i = 0; i < spatial; i++) {
+            sum += (double)x[i];
+        }
+    }
+    *mean = sum / count;
+    for (size_t b = 0; b < run->batch; b++) {
+        const float *x = run->x[0] + (b * channels + c) * spatial;
+        for (size_t i = 0; i < spatial; i++) {
+            squares += ((double)x[i] - *mean) * ((double)x[i] - *mean);
+        }
+    }
+    *variance = squares / count;
+}
+
+static void track(const fedge_layer_run *run, size_t c, double mean, double variance)
+{
+    const uint32_t first = first_buffer(run->spec);
+    const double momentum = (double)run->spec->u.batchnorm2d.momentum;
+    const double count = (double)run->in[0].dims[1] * run->in[0].dims[2] * run->batch;
+    float *running = run->buffers[first] + c, *running_var = run->buffers[first + 1] + c;
+    *running = (float)((1.0 - momentum) * (double)*running + momentum * mean);
+    *running_var = (float)((1.0 - momentum) * (double)*running_var +
+                           momentum * variance * count / (count - 1.0));
+}
+
+static void forward(const fedge_layer_run *run)
+{
+    const size_t channels = run->in[0].dims[0];
+    const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
+    const bool affine = run->spec->u.batchnorm2d.affine;
+    const uint32_t first = first_buffer(run->spec);
+    float *saved = run->saved;
+    for (size_t c = 0; c < channels; c++) {
+        double mean, variance;
+        if (uses_batch(run)) {
+            measure(run, c, &mean, &variance);
+            if (run->training && run->spec->u.batchnorm2d.track_running_stats) {
+                track(run, c, mean, variance);
+            }
+        } else {
+            mean = (double)run->buffers[first][c];
+            variance = (double)run->buffers[first + 1][c];
+        }
+        const float inverse = (float)(1.0 / sqrt(variance + (double)run->spec->u.batchnorm2d.eps));
+        const float scale = inverse * (affine ? run->values[WEIGHT][c] : 1.0f);
+        const float shift = affine ? run->values[BIAS][c] : 0.0f;
+        for (size_t b = 0; b < run->batch; b++) {
+            const size_t at = (b * channels + c) * spatial;
+            for (size_t i = at; i < at + spatial; i++) {
+                run->y[i] = (run->x[0][i] - (float)mean) * scale + shift;
+            }
+        }
+        if (saved != NULL) {
+            saved[2 * c] = (float)mean;
+            saved[2 * c + 1] = inverse;
+        }
+    }
+}
+
+/* As norm.c's, over the batch; with running statistics, which do not depend on x, dx is dy times
+ * the scale. */
+static void backward(const fedge_layer_run *run)
+{
+    const size_t channels = run->in[0].dims[0];
+    const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
+    const bool affine = run->spec->u.batchnorm2d.affine, own = uses_batch(run);
+    const float *x = run->x[0], *dy = run->dy, *saved = run->saved;
+    const double count = (double)(spatial * run->batch);
+    for (size_t c = 0; c < channels; c++) {
+        const float mean = saved[2 * c], inverse = saved[2 * c + 1];
+        double sum = 0.0, product = 0.0;
+        for (size_t b = 0; b < run->batch; b++) {
+            const size_t at = (b * channels + c) * spatial;
+            for (size_t i = at; i < at + spatial; i++) {
+                sum += (double)dy[i];
+                product += (double)(dy[i] * (x[i] - mean) * inverse);
+            }
+        }
+        if (affine && run->gradients[WEIGHT] != NULL) {
+            run->gradients[WEIGHT][c] += (float)product;
+        }
+        if (affine && run->gradients[BIAS] != NULL) {
+            run->gradients[BIAS][c] += (float)sum;
+        }
+        const float scale = inverse * (affine ? run->values[WEIGHT][c] : 1.0f);
+        const float g_mean = own ? (float)(sum / count) : 0.0f;
+        const float g_product = own ? (float)(product / count) : 0.0f;
+        for (size_t b = 0; run->dx[0] != NULL && b < run->batch; b++) {
+            const size_t at = (b * channels + c) * spatial;
+            for (size_t i = at; i < at + spatial; i++) {
+                run->dx[0][i] = (dy[i] - g_mean - (x[i] - mean) * inverse * g_product) * scale;
+            }
+        }
+    }
+}
+
+#define AT(member) offsetof(fedge_layer_spec, u.batchnorm2d.member)
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_COUNT_ARGUMENT("num_features", AT(num_features)),
+    FEDGE_F32_ARGUMENT("eps", AT(eps), 0, 1, 1e-5),
+    FEDGE_F32_ARGUMENT("momentum", AT(momentum), 0, 1, 0.1),
+    FEDGE_BOOL_ARGUMENT("affine", AT(affine), 1),
+    FEDGE_BOOL_ARGUMENT("track_running_stats", AT(track_running_stats), 1),
+    FEDGE_BOOL_ARGUMENT("frozen", AT(frozen), 0),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_batchnorm2d = {.arguments = ARGUMENTS,
+                                                 .flags = FEDGE_USES_X | FEDGE_DX_ON_DY,
+                                                 .infer = infer,
+                                                 .tensors = tensors,
+                                                 .sizes = sizes,
+                                                 .check = check,
+                                                 .forward = forward,
+                                                 .backward = backward};

@@ -1,0 +1,90 @@
+/* Conv2d: (batch, in, h, w) → (batch, out, h', w'); see convolution.h. */
+#include "edge/train/layers/convolution.h"
+
+static fedge_convolution describe(const fedge_layer_spec *layer)
+{
+    fedge_convolution conv = {.channels = layer->u.conv2d.in_channels,
+                              .out_channels = layer->u.conv2d.out_channels,
+                              .groups = layer->u.conv2d.groups == 0 ? 1 : layer->u.conv2d.groups,
+                              .bias = layer->u.conv2d.bias};
+    for (int i = 0; i < 2; i++) {
+        conv.kernel[i] = layer->u.conv2d.kernel_size[i];
+        conv.stride[i] = layer->u.conv2d.stride[i];
+        conv.padding[i] = layer->u.conv2d.padding[i];
+        conv.dilation[i] = layer->u.conv2d.dilation[i] == 0 ? 1 : layer->u.conv2d.dilation[i];
+    }
+    return conv;
+}
+
+static fedge_convolution describe_run(const fedge_layer_run *run)
+{
+    fedge_convolution conv = describe(run->spec);
+    for (int i = 0; i < 2; i++) {
+        conv.in[i] = run->in[0].dims[1 + i];
+        conv.out[i] = run->out.dims[1 + i];
+    }
+    return conv;
+}
+
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    (void)num_inputs;
+    fedge_convolution conv = describe(layer);
+    fedge_status status = fedge_shape_need(in, 3, "[channels, height, width]", err);
+    if (status == FEDGE_OK) {
+        conv.in[0] = in->dims[1];
+        conv.in[1] = in->dims[2];
+        status = fedge_convolution_infer(&conv, in->dims[0], err);
+    }
+    *out = (fedge_shape){3, {conv.out_channels, conv.out[0], conv.out[1]}};
+    return status;
+}
+
+static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
+{
+    const fedge_convolution conv = describe(layer);
+    return fedge_convolution_tensors(&conv, 4, list);
+}
+
+static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
+{
+    const fedge_convolution conv = describe_run(run);
+    fedge_convolution_sizes(&conv, need);
+}
+
+static void forward(const fedge_layer_run *run)
+{
+    const fedge_convolution conv = describe_run(run);
+    fedge_convolution_forward(run, &conv);
+}
+
+static void backward(const fedge_layer_run *run)
+{
+    const fedge_convolution conv = describe_run(run);
+    fedge_convolution_backward(run, &conv);
+}
+
+#define AT(member) offsetof(fedge_layer_spec, u.conv2d.member)
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_COUNT_ARGUMENT("in_channels", AT(in_channels)),
+    FEDGE_COUNT_ARGUMENT("out_channels", AT(out_channels)),
+    FEDGE_PAIR_ARGUMENT("kernel_size", AT(kernel_size), true, 1, 0),
+    FEDGE_PAIR_ARGUMENT("stride", AT(stride), false, 1, 1),
+    FEDGE_PAIR_ARGUMENT("padding", AT(padding), false, 0, 0),
+    FEDGE_PAIR_ARGUMENT("dilation", AT(dilation), false, 1, 1),
+    FEDGE_U32_ARGUMENT("groups", AT(groups), false, 1, FEDGE_ARGUMENT_MAX_COUNT, 1),
+    FEDGE_BOOL_ARGUMENT("bias", AT(bias), 1),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_conv2d = {
+    .arguments = ARGUMENTS,
+    .flags = FEDGE_USES_X,
+    .infer = infer,
+    .tensors = tensors,
+    .sizes = sizes,
+    .forward = forward,
+    .backward = backward,
+};

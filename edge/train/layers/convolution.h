@@ -1,0 +1,34 @@
+/* Cross-correlation with stride, padding, dilation and groups: what Conv1d and Conv2d share;
+ * private to edge/train/layers.
+ *
+ *   y[o][p] = bias[o] + Σ_{c, r, q} w[o][c][r][q] · x[g(o) · channels / groups + c][p · stride −
+ *             padding + (r, q) · dilation],   zeros outside x
+ *
+ * Index 0 is height, 1 is width. x: (channels, in[0], in[1]), y: (out_channels, out[0], out[1]),
+ * w: (out_channels, channels / groups, kernel[0], kernel[1]).
+ */
+#ifndef FEDGE_EDGE_TRAIN_LAYERS_CONVOLUTION_H
+#define FEDGE_EDGE_TRAIN_LAYERS_CONVOLUTION_H
+
+#include "edge/train/layer.h"
+
+typedef struct fedge_convolution {
+    uint32_t channels, out_channels, groups;
+    uint32_t kernel[2], stride[2], padding[2], dilation[2];
+    uint32_t in[2], out[2];
+    bool bias;
+} fedge_convolution;
+
+/* Checks the arguments against the input's channels and sets conv->out. */
+FEDGE_MUST_USE fedge_status fedge_convolution_infer(fedge_convolution *conv, uint32_t has_channels,
+                                                    fedge_error *err);
+
+/* Weight of [rank] 3 (one-dimensional) or 4, and bias. */
+uint32_t fedge_convolution_tensors(const fedge_convolution *conv, uint32_t rank,
+                                   fedge_layer_tensor *list);
+
+void fedge_convolution_sizes(const fedge_convolution *conv, fedge_layer_sizes *sizes);
+void fedge_convolution_forward(const fedge_layer_run *run, const fedge_convolution *conv);
+void fedge_convolution_backward(const fedge_layer_run *run, const fedge_convolution *conv);
+
+#endif

@@ -1,0 +1,223 @@
+/* Linear: y = x Wᵀ + b on the last dimension. x: (…, in_features), W: (out, in), b: (out).
+ *
+ * With r > 0 low-rank adaptation (Hu et al. 2021), names and arguments as in loralib: W and b stay
+ * as they are and y += lora_alpha / r · x Aᵀ Bᵀ is trained. lora_A: (r, in), lora_B: (out, r).
+ */
+#include "edge/train/layer.h"
+
+enum { WEIGHT, BIAS };
+
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    (void)num_inputs;
+    const uint32_t wants = layer->u.linear.in_features, gives = layer->u.linear.out_features;
+    char text[FEDGE_SHAPE_TEXT_SIZE];
+    if (wants == 0 || gives == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "in_features %u and out_features %u must be at least 1", (unsigned)wants,
+                          (unsigned)gives);
+    }
+    const uint32_t has = in->dims[in->rank - 1];
+    if (has != wants && in->rank > 1) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the input is %s but its last dimension must be in_features, %u: put a "
+                          "Flatten before it to join the dimensions",
+                          fedge_shape_text(in->rank, in->dims, text), (unsigned)wants);
+    }
+    if (has != wants) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "in_features is %u but the layer before gives %u", (unsigned)wants,
+                          (unsigned)has);
+    }
+    *out = *in;
+    out->dims[out->rank - 1] = gives;
+    return FEDGE_OK;
+}
+
+static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
+{
+    const uint32_t in = layer->u.linear.in_features, out = layer->u.linear.out_features;
+    const float bound = fedge_init_bound(in);
+    const uint32_t r = layer->u.linear.r;
+    uint32_t n = 0;
+    list[n++] = (fedge_layer_tensor){.name = "weight",
+                                     .frozen = r > 0,
+                                     .rank = 2,
+                                     .shape = {out, in},
+                                     .init = FEDGE_INIT_UNIFORM,
+                                     .scale = bound};
+    if (layer->u.linear.bias) {
+        list[n++] = (fedge_layer_tensor){.name = "bias",
+                                         .frozen = r > 0,
+                                         .rank = 1,
+                                         .shape = {out},
+                                         .init = FEDGE_INIT_UNIFORM,
+                                         .scale = bound};
+    }
+    if (r > 0) {
+        list[n++] = (fedge_layer_tensor){.name = "lora_A",
+                                         .rank = 2,
+                                         .shape = {r, in},
+                                         .init = FEDGE_INIT_UNIFORM,
+                                         .scale = bound};
+        list[n++] = (fedge_layer_tensor){
+            .name = "lora_B", .rank = 2, .shape = {out, r}, .init = FEDGE_INIT_ZERO};
+    }
+    return n;
+}
+
+/* Rows of x: the batch times all dimensions but the last. */
+static fedge_linear_shape shape_of(const fedge_layer_run *run)
+{
+    const uint32_t in = run->spec->u.linear.in_features, out = run->spec->u.linear.out_features;
+    const size_t rows = fedge_shape_count(&run->in[0]) / in * run->batch;
+    return (fedge_linear_shape){.batch = (uint32_t)rows, .in = in, .out = out};
+}
+
+/* Where lora_A is among the tensors; lora_B follows. */
+static uint32_t lora_at(const fedge_layer_run *run)
+{
+    return run->spec->u.linear.bias ? 2 : 1;
+}
+
+static float lora_scale(const fedge_layer_run *run)
+{
+    return run->spec->u.linear.lora_alpha / (float)run->spec->u.linear.r;
+}
+
+static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
+{
+    const uint64_t low = (uint64_t)shape_of(run).batch * run->spec->u.linear.r * sizeof(float);
+    need->forward = need->saved = need->backward = low;
+}
+
+/* c (m, n) += a (m, k) · b (k, n), where a is transposed in memory, (k, m), on demand. */
+static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t k, const float *a,
+                         bool a_transposed, const float *b, bool b_transposed, float *c)
+{
+    run->kernels->gemm(&(fedge_gemm){.m = m,
+                                     .n = n,
+                                     .k = k,
+                                     .a = a,
+                                     .a_row = a_transposed ? 1 : k,
+                                     .a_column = a_transposed ? m : 1,
+                                     .b = b,
+                                     .b_row = b_transposed ? 1 : n,
+                                     .b_column = b_transposed ? k : 1,
+                                     .c = c,
+                                     .c_row = n,
+                                     .accumulate = true},
+                       run->gemm_pack);
+}
+
+/* u (rows, r) = scale · x Aᵀ, kept for the backward pass; y += u Bᵀ. */
+static void forward_lora(const fedge_layer_run *run, const fedge_linear_shape *shape)
+{
+    const uint32_t at = lora_at(run), r = run->spec->u.linear.r;
+    const fedge_linear_shape low = {.batch = shape->batch, .in = shape->in, .out = r};
+    const float scale = lora_scale(run);
+    float *u = run->saved != NULL ? run->saved : run->scratch;
+    run->kernels->linear_forward(&low, run->x[0], run->values[at], NULL, u);
+    for (size_t i = 0; i < (size_t)shape->batch * r; i++) {
+        u[i] *= scale;
+    }
+    multiply_add(run, shape->batch, shape->out, r, u, false, run->values[at + 1], true, run->y);
+}
+
+/* B += dyᵀ u;  v (rows, r) = scale · dy B;  A += vᵀ x;  dx += v A. */
+static void backward_lora(const fedge_layer_run *run, const fedge_linear_shape *shape)
+{
+    const uint32_t at = lora_at(run), r = run->spec->u.linear.r;
+    const size_t rows = shape->batch, in = shape->in, out = shape->out;
+    const float scale = lora_scale(run);
+    float *v = run->scratch;
+    for (size_t i = 0; i < rows * r; i++) {
+        v[i] = 0.0f;
+    }
+    multiply_add(run, rows, r, out, run->dy, false, run->values[at + 1], false, v);
+    for (size_t i = 0; i < rows * r; i++) {
+        v[i] *= scale;
+    }
+    if (run->gradients[at + 1] != NULL) {
+        multiply_add(run, out, r, rows, run->dy, true, run->saved, false, run->gradients[at + 1]);
+    }
+    if (run->gradients[at] != NULL) {
+        multiply_add(run, r, in, rows, v, true, run->x[0], false, run->gradients[at]);
+    }
+    if (run->dx[0] != NULL) {
+        multiply_add(run, rows, in, r, v, false, run->values[at], false, run->dx[0]);
+    }
+}
+
+static void forward(const fedge_layer_run *run)
+{
+    const fedge_linear_shape shape = shape_of(run);
+    run->kernels->linear_forward(&shape, run->x[0], run->values[WEIGHT],
+                                 run->spec->u.linear.bias ? run->values[BIAS] : NULL, run->y);
+    if (run->spec->u.linear.r > 0) {
+        forward_lora(run, &shape);
+    }
+}
+
+static void backward(const fedge_layer_run *run)
+{
+    const fedge_linear_shape shape = shape_of(run);
+    const size_t rows = shape.batch, in = shape.in, out = shape.out;
+    if (run->gradients[WEIGHT] != NULL) { /* dW (out, in) += dyᵀ x */
+        run->kernels->gemm(&(fedge_gemm){.m = out,
+                                         .n = in,
+                                         .k = rows,
+                                         .a = run->dy,
+                                         .a_row = 1,
+                                         .a_column = out,
+                                         .b = run->x[0],
+                                         .b_row = in,
+                                         .b_column = 1,
+                                         .c = run->gradients[WEIGHT],
+                                         .c_row = in,
+                                         .accumulate = true},
+                           run->gemm_pack);
+    }
+    for (size_t r = 0; run->spec->u.linear.bias && run->gradients[BIAS] != NULL && r < rows; r++) {
+        for (size_t o = 0; o < out; o++) {
+            run->gradients[BIAS][o] += run->dy[r * out + o];
+        }
+    }
+    if (run->dx[0] != NULL) { /* dx (rows, in) = dy W */
+        run->kernels->gemm(&(fedge_gemm){.m = rows,
+                                         .n = in,
+                                         .k = out,
+                                         .a = run->dy,
+                                         .a_row = out,
+                                         .a_column = 1,
+                                         .b = run->values[WEIGHT],
+                                         .b_row = in,
+                                         .b_column = 1,
+                                         .c = run->dx[0],
+                                         .c_row = in},
+                           run->gemm_pack);
+    }
+    if (run->spec->u.linear.r > 0) {
+        backward_lora(run, &shape);
+    }
+}
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_COUNT_ARGUMENT("in_features", offsetof(fedge_layer_spec, u.linear.in_features)),
+    FEDGE_COUNT_ARGUMENT("out_features", offsetof(fedge_layer_spec, u.linear.out_features)),
+    FEDGE_BOOL_ARGUMENT("bias", offsetof(fedge_layer_spec, u.linear.bias), 1),
+    FEDGE_U32_ARGUMENT("r", offsetof(fedge_layer_spec, u.linear.r), false, 0, 65536, 0),
+    FEDGE_F32_ARGUMENT("lora_alpha", offsetof(fedge_layer_spec, u.linear.lora_alpha), -1e6, 1e6, 1),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_linear = {
+    .arguments = ARGUMENTS,
+    .flags = FEDGE_USES_X,
+    .infer = infer,
+    .tensors = tensors,
+    .sizes = sizes,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,30 @@
+/* ReLU: y = max(x, 0); a NaN stays one. */
+#include <string.h>
+
+#include "edge/train/layer.h"
+#include "edge/train/layers/elementwise.h"
+
+static void forward(const fedge_layer_run *run)
+{
+    const size_t n = fedge_elementwise_count(run);
+    if (run->y != run->x[0]) {
+        memcpy(run->y, run->x[0], n * sizeof *run->y);
+    }
+    run->kernels->relu_forward(run->y, n);
+}
+
+static void backward(const fedge_layer_run *run)
+{
+    const size_t n = fedge_elementwise_count(run);
+    if (run->dx[0] != run->dy) {
+        memcpy(run->dx[0], run->dy, n * sizeof *run->dy);
+    }
+    run->kernels->relu_backward(run->y, run->dx[0], n);
+}
+
+const fedge_layer_ops fedge_layer_relu = {
+    .flags = FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
+    .infer = fedge_elementwise_infer,
+    .forward = forward,
+    .backward = backward,
+};

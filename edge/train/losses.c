@@ -1,0 +1,34 @@
+#include "edge/train/losses.h"
+
+static const fedge_loss_ops *const TABLE[FEDGE_LOSS_COUNT] = {
+#define LOSS_ENTRY(upper, lower, class) [FEDGE_LOSS_##upper] = &fedge_loss_##lower,
+    FEDGE_LOSS_MAP(LOSS_ENTRY)
+#undef LOSS_ENTRY
+};
+
+static const char *const NAMES[FEDGE_LOSS_COUNT] = {
+#define NAME_ENTRY(upper, lower, class) [FEDGE_LOSS_##upper] = #class,
+    FEDGE_LOSS_MAP(NAME_ENTRY)
+#undef NAME_ENTRY
+};
+
+const fedge_loss_ops *fedge_loss_ops_of(fedge_loss_type type)
+{
+    return (unsigned)type < FEDGE_LOSS_COUNT ? TABLE[type] : NULL;
+}
+
+const char *fedge_loss_type_name(fedge_loss_type type)
+{
+    return (unsigned)type < FEDGE_LOSS_COUNT ? NAMES[type] : NULL;
+}
+
+float fedge_loss_target(const fedge_loss_run *run, size_t b, uint32_t output)
+{
+    if (run->targets != NULL) {
+        return run->targets[b * run->outputs + output];
+    }
+    if (run->outputs == 1) {
+        return (float)run->labels[b];
+    }
+    return (uint32_t)run->labels[b] == output ? 1.0f : 0.0f;
+}

@@ -1,0 +1,77 @@
+/* MSELoss, L1Loss and HuberLoss of d = y − t, the mean over an example's outputs:
+ *   d²;   |d|;   d²/2 where |d| ≤ delta, else delta · (|d| − delta/2) */
+#include <math.h>
+
+#include "edge/train/losses.h"
+
+/* The loss of one difference; *slope: its derivative. */
+typedef double (*distance_fn)(double d, double delta, double *slope);
+
+static double run(const fedge_loss_run *at, distance_fn distance, uint32_t *correct)
+{
+    double loss = 0.0;
+    const double scale = 1.0 / ((double)at->batch * (double)at->outputs);
+    *correct = 0;
+    for (size_t b = 0; b < at->batch; b++) {
+        double sum = 0.0;
+        for (uint32_t o = 0; o < at->outputs; o++) {
+            const size_t i = b * at->outputs + o;
+            double slope;
+            sum += distance((double)at->y[i] - (double)fedge_loss_target(at, b, o),
+                            (double)at->argument, &slope);
+            if (at->dy != NULL) {
+                at->dy[i] = (float)(slope * scale);
+            }
+        }
+        loss += sum / (double)at->outputs;
+    }
+    return loss;
+}
+
+static double squared(double d, double delta, double *slope)
+{
+    (void)delta;
+    *slope = 2.0 * d;
+    return d * d;
+}
+
+static double absolute(double d, double delta, double *slope)
+{
+    (void)delta;
+    *slope = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : 0.0;
+    return fabs(d);
+}
+
+static double huber(double d, double delta, double *slope)
+{
+    if (fabs(d) <= delta) {
+        *slope = d;
+        return 0.5 * d * d;
+    }
+    *slope = d > 0.0 ? delta : -delta;
+    return delta * (fabs(d) - 0.5 * delta);
+}
+
+static double run_mse(const fedge_loss_run *at, uint32_t *correct)
+{
+    return run(at, squared, correct);
+}
+
+static double run_l1(const fedge_loss_run *at, uint32_t *correct)
+{
+    return run(at, absolute, correct);
+}
+
+static double run_huber(const fedge_loss_run *at, uint32_t *correct)
+{
+    return run(at, huber, correct);
+}
+
+static const fedge_argument HUBER[] = {
+    FEDGE_F32_ARGUMENT("delta", offsetof(fedge_model_spec, loss_delta), 1e-30, 1e30, 1),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_loss_ops fedge_loss_mse = {.run = run_mse};
+const fedge_loss_ops fedge_loss_l1 = {.run = run_l1};
+const fedge_loss_ops fedge_loss_huber = {.arguments = HUBER, .run = run_huber};

@@ -1,0 +1,70 @@
+/* torch.optim.Adam and AdamW (amsgrad off), in the order of PyTorch's operations:
+ *   Adam:  g ← g + weight_decay · w          AdamW: w ← w − lr · weight_decay · w
+ *   m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²
+ *   w ← w − lr / (1 − β1^t) · m / (sqrt(v) / sqrt(1 − β2^t) + ε) */
+#include <math.h>
+
+#include "edge/train/optimizers.h"
+
+static void step_along(const fedge_optimizer *o, bool decoupled, uint64_t step, size_t n,
+                       const float *g, float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+{
+    float *restrict m = states[0], *restrict v = states[1];
+    const float b1 = o->num_betas == 0 ? 0.9f : o->betas[0];
+    const float b2 = o->num_betas == 0 ? 0.999f : o->betas[1];
+    const float epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon;
+    const double t = (double)step;
+    const float size = (float)((double)o->learning_rate / (1.0 - pow((double)b1, t)));
+    const float root = (float)sqrt(1.0 - pow((double)b2, t));
+    const float keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
+    const float coupled = decoupled ? 0.0f : o->weight_decay;
+    for (size_t i = 0; i < n; i++) {
+        const float slope = g[i] + coupled * w[i];
+        m[i] = b1 * m[i] + (1.0f - b1) * slope;
+        v[i] = b2 * v[i] + (1.0f - b2) * slope * slope;
+        w[i] = keep * w[i] - size * m[i] / (sqrtf(v[i]) / root + epsilon);
+    }
+}
+
+static void update_adam(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
+                        float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+{
+    step_along(optimizer, false, step, n, g, w, states);
+}
+
+static void update_adamw(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
+                         float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+{
+    step_along(optimizer, true, step, n, g, w, states);
+}
+
+#define AT(member) offsetof(fedge_optimizer, member)
+#define MAX_BETA 0.99999988 /* the largest float below 1 */
+
+static const fedge_argument ADAM[] = {
+    {.name = "betas",
+     .kind = FEDGE_ARGUMENT_F32S,
+     .offset = AT(betas),
+     .extra = AT(num_betas),
+     .max = MAX_BETA},
+    FEDGE_F32_ARGUMENT("eps", AT(epsilon), 1e-37, 1, 1e-8),
+    FEDGE_F32_ARGUMENT("weight_decay", AT(weight_decay), 0, 1e6, 0),
+    FEDGE_NO_ARGUMENT,
+};
+
+static const fedge_argument ADAMW[] = {
+    {.name = "betas",
+     .kind = FEDGE_ARGUMENT_F32S,
+     .offset = AT(betas),
+     .extra = AT(num_betas),
+     .max = MAX_BETA},
+    FEDGE_F32_ARGUMENT("eps", AT(epsilon), 1e-37, 1, 1e-8),
+    FEDGE_F32_ARGUMENT("weight_decay", AT(weight_decay), 0, 1e6, 0.01),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_optimizer_ops fedge_optimizer_adam = {
+    .arguments = ADAM, .num_states = 2, .update = update_adam};
+
+const fedge_optimizer_ops fedge_optimizer_adamw = {
+    .arguments = ADAMW, .num_states = 2, .update = update_adamw};

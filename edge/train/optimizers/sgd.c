@@ -1,0 +1,39 @@
+/* torch.optim.SGD. */
+#include "edge/train/optimizers/sgd.h"
+
+#include "edge/train/optimizers.h"
+
+void fedge_sgd_update(const fedge_sgd *sgd, size_t n, const float *g, float *w, float *v)
+{
+    for (size_t i = 0; i < n; i++) {
+        fedge_sgd_apply(sgd, g[i], &w[i], v == NULL ? NULL : &v[i]);
+    }
+}
+
+static void update(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
+                   float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+{
+    float *v = states[0];
+    (void)step;
+    if (!optimizer->nesterov) {
+        fedge_sgd_update(optimizer, n, g, w, v);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const float slope = g[i] + optimizer->weight_decay * w[i];
+        v[i] = optimizer->momentum * v[i] + slope;
+        w[i] -= optimizer->learning_rate * (slope + optimizer->momentum * v[i]);
+    }
+}
+
+#define AT(member) offsetof(fedge_optimizer, member)
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_F32_ARGUMENT("momentum", AT(momentum), 0, 1, 0),
+    FEDGE_F32_ARGUMENT("weight_decay", AT(weight_decay), 0, 1e6, 0),
+    FEDGE_BOOL_ARGUMENT("nesterov", AT(nesterov), 0),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_optimizer_ops fedge_optimizer_sgd = {
+    .arguments = ARGUMENTS, .num_states = 1, .update = update};

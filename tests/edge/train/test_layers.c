@@ -1,0 +1,585 @@
+/* Every layer, loss and option that the fused stages do not know: gradients against finite
+ * differences in double precision, and what is refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "edge/train/schedule.h"
+#include "tests/edge/train/support.h"
+
+#define SEED 13
+
+/* Closes a model over (c, h, w) or anything else: Flatten, and a Linear to three outputs. */
+static void close_with(fedge_model_spec *spec, uint32_t features)
+{
+    spec_flatten(spec);
+    spec_linear(spec, features, 3);
+}
+
+/* [layer] behind a pointwise convolution of (2, 6, 7) to [channels]. */
+static fedge_layer_spec *image_case(fedge_model_spec *spec, uint32_t channels,
+                                    fedge_layer_type type)
+{
+    spec_input(spec, 3, 2, 6, 7);
+    spec_conv(spec, 2, channels, 1, 1, 0);
+    return spec_add(spec, type);
+}
+
+static void test_convolutions(void **state)
+{
+    (void)state;
+    /* out channels, kernel, stride, padding, dilation, groups, values of the output */
+    static const uint32_t cases[][7] = {
+        {6, 3, 1, 1, 2, 1, 6 * 4 * 5}, {6, 3, 2, 1, 1, 2, 6 * 3 * 4},
+        {4, 3, 1, 1, 1, 4, 4 * 6 * 7}, {8, 3, 2, 2, 2, 4, 8 * 3 * 4},
+        {5, 1, 1, 0, 1, 1, 5 * 6 * 7}, {4, 5, 1, 4, 1, 2, 4 * 10 * 11},
+        {4, 1, 2, 0, 1, 4, 4 * 3 * 4}, {9, 2, 1, 0, 5, 1, 9 * 1 * 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 3, 2, 6, 7);
+        spec_conv(&spec, 2, 4, 1, 1, 0);
+        fedge_layer_spec *layer =
+            spec_conv(&spec, 4, cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
+        layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = cases[i][4];
+        layer->u.conv2d.groups = cases[i][5];
+        layer->u.conv2d.bias = i % 2 == 0;
+        close_with(&spec, cases[i][6]);
+        check_spec(&spec, 2, 40);
+    }
+}
+
+/* Large enough for more than one band of patches and more than one panel of products. */
+static void test_large_convolution(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 3, 40, 33);
+    spec_conv(&spec, 3, 40, 1, 1, 0);
+    spec_conv(&spec, 40, 13, 3, 2, 1)->u.conv2d.dilation[1] = 2;
+    close_with(&spec, 13 * 20 * 16);
+    check_spec(&spec, 2, 5);
+}
+
+static void test_one_dimension(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    for (uint32_t groups = 1; groups <= 4; groups *= 2) {
+        spec_input(&spec, 2, 4, 11, 0);
+        spec_linear(&spec, 11, 11);
+        spec_add(&spec, FEDGE_LAYER_CONV1D)->u.conv1d.in_channels = 4;
+        fedge_layer_spec *conv = &spec.layers[1];
+        conv->u.conv1d.out_channels = 8;
+        conv->u.conv1d.kernel_size = 3;
+        conv->u.conv1d.stride = 2;
+        conv->u.conv1d.padding = 2;
+        conv->u.conv1d.dilation = groups;
+        conv->u.conv1d.groups = groups;
+        conv->u.conv1d.bias = true;
+        close_with(&spec, 8 * ((11 + 4 - groups * 2 - 1) / 2 + 1));
+        check_spec(&spec, 3, 40);
+    }
+    for (int average = 0; average < 3; average++) {
+        spec_input(&spec, 2, 3, 11, 0);
+        spec_linear(&spec, 11, 11);
+        fedge_layer_spec *pool =
+            spec_add(&spec, average ? FEDGE_LAYER_AVGPOOL1D : FEDGE_LAYER_MAXPOOL1D);
+        pool->u.avgpool1d.kernel_size = 4; /* the first three arguments lie alike in both */
+        pool->u.avgpool1d.stride = 3;
+        pool->u.avgpool1d.padding = 2;
+        pool->u.avgpool1d.count_include_pad = average == 1;
+        close_with(&spec, 3 * 4);
+        check_spec(&spec, 3, 40);
+    }
+}
+
+static void test_pools(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    for (int pad = 0; pad < 2; pad++) {
+        fedge_layer_spec *pool = image_case(&spec, 3, FEDGE_LAYER_AVGPOOL2D);
+        pool->u.avgpool2d.kernel_size[0] = 3;
+        pool->u.avgpool2d.kernel_size[1] = 2;
+        pool->u.avgpool2d.stride[0] = 2;
+        pool->u.avgpool2d.padding[0] = pool->u.avgpool2d.padding[1] = 1;
+        pool->u.avgpool2d.count_include_pad = pad == 0;
+        close_with(&spec, 3 * 3 * 4);
+        check_spec(&spec, 3, 40);
+    }
+    for (uint32_t rows = 1; rows <= 7; rows += 2) {
+        fedge_layer_spec *pool = image_case(&spec, 3, FEDGE_LAYER_ADAPTIVEAVGPOOL2D);
+        pool->u.adaptiveavgpool2d.output_size[0] = rows;
+        pool->u.adaptiveavgpool2d.output_size[1] = 4;
+        close_with(&spec, 3 * rows * 4);
+        check_spec(&spec, 2, 40);
+    }
+}
+
+static void test_activations(void **state)
+{
+    (void)state;
+    static const fedge_layer_type types[] = {
+        FEDGE_LAYER_RELU,    FEDGE_LAYER_RELU6, FEDGE_LAYER_LEAKYRELU, FEDGE_LAYER_GELU,
+        FEDGE_LAYER_SIGMOID, FEDGE_LAYER_TANH,  FEDGE_LAYER_SILU};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        for (int option = 0; option < 2; option++) {
+            fedge_model_spec spec;
+            spec_input(&spec, 1, 9, 0, 0);
+            spec_linear(&spec, 9, 35);
+            fedge_layer_spec *layer = spec_add(&spec, types[i]);
+            if (types[i] == FEDGE_LAYER_LEAKYRELU) {
+                layer->u.leakyrelu.negative_slope = option ? 0.01f : -0.5f;
+            } else if (types[i] == FEDGE_LAYER_GELU) {
+                layer->u.gelu.approximate = (uint32_t)option;
+            }
+            if (option) { /* a chain that shares one array, with one that needs it in the middle */
+                spec_flatten(&spec);
+                spec_add(&spec, types[i])->u = layer->u;
+                spec_add(&spec, FEDGE_LAYER_SILU);
+            }
+            spec_linear(&spec, 35, 3);
+            check_spec(&spec, 5, 40);
+        }
+    }
+}
+
+static void test_norms(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    for (int option = 0; option < 4; option++) {
+        fedge_layer_spec *layer = image_case(&spec, 4, FEDGE_LAYER_BATCHNORM2D);
+        layer->u.batchnorm2d.num_features = 4;
+        layer->u.batchnorm2d.eps = 0.01f;
+        layer->u.batchnorm2d.momentum = 0.1f;
+        layer->u.batchnorm2d.affine = option != 1;
+        layer->u.batchnorm2d.track_running_stats = option != 2;
+        layer->u.batchnorm2d.frozen = option == 3;
+        close_with(&spec, 4 * 42);
+        check_spec(&spec, 3, 40);
+    }
+    for (uint32_t groups = 1; groups <= 4; groups *= 2) {
+        fedge_layer_spec *layer = image_case(&spec, 4, FEDGE_LAYER_GROUPNORM);
+        layer->u.groupnorm.num_groups = groups;
+        layer->u.groupnorm.num_channels = 4;
+        layer->u.groupnorm.eps = 0.01f;
+        layer->u.groupnorm.affine = groups != 2;
+        close_with(&spec, 4 * 42);
+        check_spec(&spec, 3, 40);
+    }
+    for (uint32_t rank = 1; rank <= 3; rank++) {
+        fedge_layer_spec *layer = image_case(&spec, 4, FEDGE_LAYER_LAYERNORM);
+        static const uint32_t shape[3] = {4, 6, 7};
+        memcpy(layer->u.layernorm.normalized_shape, shape + 3 - rank, rank * sizeof shape[0]);
+        layer->u.layernorm.rank = rank;
+        layer->u.layernorm.eps = 0.01f;
+        layer->u.layernorm.elementwise_affine = rank != 3;
+        layer->u.layernorm.bias = rank == 1;
+        close_with(&spec, 4 * 42);
+        check_spec(&spec, 3, 40);
+    }
+}
+
+static void test_embedding_and_sequences(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 5, 0, 0);
+    fedge_layer_spec *layer = spec_add(&spec, FEDGE_LAYER_EMBEDDING);
+    layer->u.embedding.num_embeddings = 4;
+    layer->u.embedding.embedding_dim = 6;
+    spec_linear(&spec, 6, 7);
+    spec_add(&spec, FEDGE_LAYER_TANH);
+    close_with(&spec, 35);
+    check_spec(&spec, 3, 40);
+}
+
+/* Outputs read by several layers, twice by one, and the model's input read late. */
+static void test_branches(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 6, 0, 0);
+    spec_linear(&spec, 6, 6); /* 0 */
+    spec_add(&spec, FEDGE_LAYER_TANH);
+    spec_linear(&spec, 6, 6);
+    spec_relu(&spec);
+    fedge_layer_spec *add = spec_add(&spec, FEDGE_LAYER_ADD); /* 4 */
+    add->num_inputs = 4;
+    add->inputs[0] = 3;
+    add->inputs[1] = 1;
+    add->inputs[2] = FEDGE_INPUT_MODEL;
+    add->inputs[3] = 1;
+    spec_add(&spec, FEDGE_LAYER_SIGMOID);
+    spec_linear(&spec, 6, 6)->num_inputs = 1; /* 6, from 4: 4 has two readers */
+    spec.layers[6].inputs[0] = 4;
+    add = spec_add(&spec, FEDGE_LAYER_ADD);
+    add->num_inputs = 2;
+    add->inputs[0] = 5;
+    add->inputs[1] = 6;
+    spec_linear(&spec, 6, 3);
+    check_spec(&spec, 4, 40);
+    spec.layers[0].train = FEDGE_TRAIN_NONE; /* nothing flows to a frozen beginning */
+    check_spec(&spec, 4, 40);
+    spec.layers[8].train = FEDGE_TRAIN_BIAS;
+    spec.layers[0].train = FEDGE_TRAIN_BIAS;
+    check_spec(&spec, 4, 40);
+}
+
+static void test_lora(void **state)
+{
+    (void)state;
+    for (uint32_t r = 1; r <= 5; r += 2) {
+        fedge_model_spec spec;
+        spec_input(&spec, 2, 2, 9, 0);
+        fedge_layer_spec *layer = spec_linear(&spec, 9, 8);
+        layer->u.linear.r = r;
+        layer->u.linear.lora_alpha = 2.0f;
+        spec_add(&spec, FEDGE_LAYER_TANH);
+        layer = spec_linear(&spec, 8, 20);
+        layer->u.linear.r = r + 1;
+        layer->u.linear.lora_alpha = 1.0f;
+        layer->u.linear.bias = false;
+        close_with(&spec, 40);
+        check_spec(&spec, 3, 40);
+    }
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    for (int loss = FEDGE_LOSS_BCE_WITH_LOGITS; loss < FEDGE_LOSS_COUNT; loss++) {
+        for (uint32_t outputs = 1; outputs <= 3; outputs += 2) {
+            fedge_model_spec spec;
+            spec_input(&spec, 1, 6, 0, 0);
+            spec_linear(&spec, 6, 5);
+            spec_add(&spec, FEDGE_LAYER_TANH);
+            spec_linear(&spec, 5, outputs);
+            spec.loss = (fedge_loss_type)loss;
+            spec.loss_delta = outputs == 1 ? 0.5f : 0.0f;
+            check_spec(&spec, 5, 40);
+        }
+    }
+}
+
+/* A layer of ones behind Dropout with targets 0: the loss tells how many values were kept, the
+ * gradient which. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    enum { WIDE = 2000 };
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 1, 0, 0);
+    spec_linear(&spec, 1, WIDE)->u.linear.bias = false;
+    spec_add(&spec, FEDGE_LAYER_DROPOUT)->u.dropout.p = 0.25f;
+    spec.loss = FEDGE_LOSS_MSE;
+    const fedge_model_options options = {.max_batch = 1, .training = true};
+    const fedge_optimizer still = {.learning_rate = 0.125f};
+    test_model self;
+    fedge_error err = {0};
+    float *zeros = calloc(WIDE, sizeof *zeros), first[WIDE];
+    const float x = 1.0f;
+    const fedge_batch batch = {.x = &x, .targets = zeros, .size = 1};
+    double loss, before = 0.0;
+    uint32_t correct;
+    assert_non_null(zeros);
+    model_open(&self, &spec, &options, SEED, 0);
+    float *w = fedge_model_values(self.model);
+    for (int pass = 0; pass < 4; pass++) { /* again; another round; evaluation */
+        fedge_model_reset_optimizer(self.model);
+        fedge_model_set_random(self.model, SEED, pass == 2 ? 8 : 7, 3);
+        for (int i = 0; i < WIDE; i++) {
+            w[i] = 1.0f;
+        }
+        if (pass == 3) {
+            assert_int_equal(fedge_model_test(self.model, &batch, &loss, &correct, &err), FEDGE_OK);
+            assert_true(fabs(loss - 1.0) < 1e-9); /* nothing dropped, nothing scaled */
+            continue;
+        }
+        assert_int_equal(fedge_model_train(self.model, &batch, &still, &loss, &correct, &err),
+                         FEDGE_OK);
+        int kept = 0;
+        for (int i = 0; i < WIDE; i++) {
+            kept += w[i] != 1.0f;
+            assert_true(pass != 1 || w[i] == first[i]);
+            first[i] = pass == 0 ? w[i] : first[i];
+        }
+        assert_true(fabs(loss - kept / 0.75 / 0.75 / WIDE) < 1e-5);
+        assert_true(fabs(kept - 0.75 * WIDE) < 5.0 * sqrt(WIDE * 0.75 * 0.25));
+        assert_true(pass != 1 || loss == before);
+        before = loss;
+        if (pass == 2) {
+            assert_memory_not_equal(w, first, sizeof first);
+        }
+    }
+    free(zeros);
+    model_close(&self);
+}
+
+/* SCAFFOLD: a constant added to every gradient moves a plain step by lr times it. */
+static void test_correction(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 4, 0, 0);
+    spec_linear(&spec, 4, 3);
+    fedge_model_options options = {.max_batch = 2, .training = true, .correction = true};
+    const fedge_optimizer sgd = {.learning_rate = 0.5f};
+    test_model with, without;
+    fedge_error err = {0};
+    const float x[8] = {1, -1, 2, 0, 3, 1, 0, 1};
+    const int32_t labels[2] = {0, 2};
+    double loss;
+    uint32_t correct;
+    model_open(&with, &spec, &options, SEED, 0);
+    options.correction = false;
+    options.general = true;
+    model_open(&without, &spec, &options, SEED, 0);
+    assert_null(fedge_model_correction(without.model));
+    float *c = fedge_model_correction(with.model);
+    assert_non_null(c);
+    for (int i = 0; i < 15; i++) {
+        c[i] = (float)i * 0.25f;
+    }
+    assert_int_equal(fedge_model_step(with.model, x, labels, 2, &sgd, &loss, &correct, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_model_step(without.model, x, labels, 2, &sgd, &loss, &correct, &err),
+                     FEDGE_OK);
+    for (int i = 0; i < 15; i++) {
+        const float expected = fedge_model_values(without.model)[i] - 0.5f * c[i];
+        assert_true(fabsf(fedge_model_values(with.model)[i] - expected) < 1e-6f);
+    }
+    model_close(&with);
+    model_close(&without);
+}
+
+/* Deep chains of layers in place take the room of a few arrays, not of all. */
+static void test_room_is_used_again(void **state)
+{
+    (void)state;
+    fedge_error err = {0};
+    fedge_model_spec spec;
+    fedge_model_memory memory, deeper;
+    fedge_model_options options = {.max_batch = 8, .general = true};
+    for (int depth = 0; depth < 2; depth++) {
+        spec_input(&spec, 3, 4, 16, 16);
+        for (int i = 0; i < (depth == 0 ? 4 : 40); i++) {
+            spec_conv(&spec, 4, 4, 3, 1, 1);
+            spec_add(&spec, FEDGE_LAYER_SILU);
+        }
+        close_with(&spec, 4 * 256);
+        assert_int_equal(fedge_model_size(&spec, &options, depth == 0 ? &memory : &deeper, &err),
+                         FEDGE_OK);
+    }
+    assert_int_equal(memory.activations, deeper.activations); /* evaluation needs two arrays */
+    options.training = true;
+    for (uint32_t i = 0; i < 80; i++) { /* all but the head frozen: as little as evaluation */
+        spec.layers[i].train = FEDGE_TRAIN_NONE;
+    }
+    assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
+    assert_true(memory.activations < 2 * deeper.activations);
+    spec.layers[0].train = FEDGE_TRAIN_ALL;
+    assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
+    assert_true(memory.activations > 10 * deeper.activations);
+}
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    fedge_schedule s = {0};
+    assert_true(fedge_schedule_rate(&s, 0.5, 1) == 0.5 && fedge_schedule_rate(&s, 0.5, 99) == 0.5);
+    s = (fedge_schedule){.type = FEDGE_SCHEDULE_STEP, .step_size = 3, .gamma = 0.5f};
+    assert_true(fedge_schedule_rate(&s, 8, 3) == 8 && fedge_schedule_rate(&s, 8, 4) == 4 &&
+                fedge_schedule_rate(&s, 8, 7) == 2);
+    s = (fedge_schedule){.type = FEDGE_SCHEDULE_EXPONENTIAL, .gamma = 0.5f};
+    assert_true(fedge_schedule_rate(&s, 8, 1) == 8 && fedge_schedule_rate(&s, 8, 4) == 1);
+    s = (fedge_schedule){.type = FEDGE_SCHEDULE_COSINE, .t_max = 4, .eta_min = 2.0f};
+    assert_true(fedge_schedule_rate(&s, 4, 1) == 4 && fedge_schedule_rate(&s, 4, 5) == 2 &&
+                fedge_schedule_rate(&s, 4, 50) == 2);
+    assert_true(fabs(fedge_schedule_rate(&s, 4, 3) - 3) < 1e-12);
+    s.warmup_rounds = 3;
+    assert_true(fedge_schedule_rate(&s, 4, 1) == 1 && fedge_schedule_rate(&s, 4, 3) == 3 &&
+                fedge_schedule_rate(&s, 4, 4) == 4);
+    assert_string_equal(fedge_schedule_type_name(FEDGE_SCHEDULE_COSINE), "CosineAnnealingLR");
+    assert_null(fedge_schedule_type_name(FEDGE_SCHEDULE_COUNT));
+}
+
+/* The model is refused with each of the words in the message. */
+static void refuse(const fedge_model_spec *spec, const char *word, const char *number)
+{
+    fedge_error err = {0};
+    fedge_tensor_spec tensors[32];
+    fedge_schema schema;
+    fedge_model_memory memory;
+    const fedge_model_options options = {.max_batch = 4, .training = true, .general = true};
+    fedge_schema_init(&schema, tensors, 32);
+    const bool fits = fedge_model_schema(spec, &schema, &err) == FEDGE_OK;
+    assert_true(fedge_model_size(spec, &options, &memory, &err) != FEDGE_OK || !fits);
+    if (strstr(err.message, word) == NULL || strstr(err.message, number) == NULL) {
+        fail_msg("\"%s\" and \"%s\" are not in: %s", word, number, err.message);
+    }
+}
+
+static void test_bad_layers(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    fedge_layer_spec *layer = image_case(&spec, 4, FEDGE_LAYER_GROUPNORM);
+    layer->u.groupnorm.num_channels = 4;
+    refuse(&spec, "layer 1 (GroupNorm", "num_groups 0");
+    layer->u.groupnorm.num_groups = 3;
+    refuse(&spec, "num_groups 3", "num_channels 4");
+    layer->u.groupnorm.num_channels = 6;
+    refuse(&spec, "num_channels is 6", "4 channels");
+    layer = image_case(&spec, 4, FEDGE_LAYER_BATCHNORM2D);
+    refuse(&spec, "num_features is 0", "4 channels");
+    layer->u.batchnorm2d.num_features = 4;
+    layer->u.batchnorm2d.frozen = true;
+    refuse(&spec, "BatchNorm2d", "track_running_stats");
+    layer = image_case(&spec, 4, FEDGE_LAYER_LAYERNORM);
+    refuse(&spec, "LayerNorm", "0 dimensions");
+    layer->u.layernorm.rank = 1;
+    layer->u.layernorm.normalized_shape[0] = 8;
+    refuse(&spec, "[4, 6, 7]", "[8]");
+    layer = image_case(&spec, 4, FEDGE_LAYER_DROPOUT);
+    layer->u.dropout.p = 1.5f;
+    refuse(&spec, "Dropout", "1.5");
+    layer->u.dropout.p = NAN;
+    refuse(&spec, "Dropout", "nan");
+    (void)image_case(&spec, 4, FEDGE_LAYER_EMBEDDING);
+    refuse(&spec, "Embedding", "num_embeddings 0");
+    (void)image_case(&spec, 4, FEDGE_LAYER_ADAPTIVEAVGPOOL2D);
+    refuse(&spec, "AdaptiveAvgPool2d", "0 × 0");
+    layer = image_case(&spec, 4, FEDGE_LAYER_CONV2D);
+    *layer = spec.layers[0];
+    layer->u.conv2d.in_channels = 4;
+    layer->u.conv2d.groups = 3;
+    refuse(&spec, "Conv2d", "groups 3");
+    layer->u.conv2d.groups = 1;
+    layer->u.conv2d.dilation[0] = 65537;
+    refuse(&spec, "dilation 65537", "65536");
+    layer->u.conv2d.dilation[0] = 6;
+    layer->u.conv2d.kernel_size[0] = 2;
+    refuse(&spec, "dilation 6", "height");
+    spec_input(&spec, 2, 3, 5, 0);
+    layer = spec_add(&spec, FEDGE_LAYER_MAXPOOL1D);
+    layer->u.maxpool1d.kernel_size = 6;
+    refuse(&spec, "MaxPool1d", "kernel_size 6");
+    layer->u.maxpool1d.kernel_size = 3;
+    layer->u.maxpool1d.padding = 2;
+    refuse(&spec, "MaxPool1d", "padding 2");
+}
+
+static void test_bad_graphs(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 4, 0, 0);
+    spec_linear(&spec, 4, 3);
+    fedge_layer_spec *add = spec_add(&spec, FEDGE_LAYER_ADD);
+    refuse(&spec, "layer 1 (Add", "1 inputs");
+    add->num_inputs = 2;
+    add->inputs[0] = 1;
+    refuse(&spec, "layer 1 (Add", "layer 1, which is not before");
+    add->inputs[0] = 0;
+    add->inputs[1] = FEDGE_INPUT_MODEL;
+    refuse(&spec, "[3]", "[4]");
+    add->num_inputs = 5;
+    refuse(&spec, "Add", "5 inputs");
+    spec.num_layers = 1;
+    spec_linear(&spec, 4, 3)->num_inputs = 1;
+    spec.layers[1].inputs[0] = FEDGE_INPUT_MODEL;
+    refuse(&spec, "layer 0 (Linear)", "read by no other");
+    spec_input(&spec, 1, 4, 0, 0);
+    spec_linear(&spec, 4, 3)->train = FEDGE_TRAIN_NONE;
+    refuse(&spec, "nothing to train", "freeze");
+    spec.layers[0].train = (fedge_train_mode)9;
+    refuse(&spec, "train mode", "9");
+    spec.layers[0].train = FEDGE_TRAIN_ALL;
+    spec.loss = (fedge_loss_type)77;
+    refuse(&spec, "loss", "77");
+}
+
+/* What a step asks for must have been reserved; what data a layer cannot take is refused. */
+static void test_bad_steps(void **state)
+{
+    (void)state;
+    static const fedge_optimizer asks[] = {{.learning_rate = 0.1f, .type = FEDGE_OPTIMIZER_ADAM},
+                                           {.learning_rate = 0.1f, .momentum = 0.5f},
+                                           {.learning_rate = 0.1f, .nesterov = true},
+                                           {.learning_rate = 0.1f, .clip_norm = 1.0f},
+                                           {.learning_rate = 0.1f, .proximal_mu = 1.0f}};
+    fedge_model_spec spec;
+    spec_input(&spec, 1, 3, 0, 0);
+    fedge_layer_spec *layer = spec_add(&spec, FEDGE_LAYER_EMBEDDING);
+    layer->u.embedding.num_embeddings = 4;
+    layer->u.embedding.embedding_dim = 2;
+    close_with(&spec, 6);
+    const fedge_model_options options = {.max_batch = 2, .training = true};
+    test_model self;
+    fedge_error err = {0};
+    float x[6] = {0, 1, 2, 3, 0, 1};
+    const int32_t labels[2] = {0, 2};
+    const fedge_optimizer plain = {.learning_rate = 0.1f};
+    double loss;
+    uint32_t correct;
+    model_open(&self, &spec, &options, SEED, 0);
+    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+        assert_int_equal(
+            fedge_model_step(self.model, x, labels, 2, &asks[i], &loss, &correct, &err),
+            FEDGE_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "made without"));
+    }
+    static const float bad[] = {4.0f, -1.0f, 0.5f, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        x[4] = bad[i];
+        assert_int_equal(fedge_model_step(self.model, x, labels, 2, &plain, &loss, &correct, &err),
+                         FEDGE_OUT_OF_RANGE);
+        assert_non_null(strstr(err.message, "layer 0 (Embedding): index"));
+    }
+    const fedge_batch without = {.x = x, .size = 2};
+    assert_int_equal(fedge_model_train(self.model, &without, &plain, &loss, &correct, &err),
+                     FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "CrossEntropyLoss needs labels"));
+    model_close(&self);
+    spec_input(&spec, 3, 2, 1, 1);
+    layer = spec_add(&spec, FEDGE_LAYER_BATCHNORM2D);
+    layer->u.batchnorm2d.num_features = 2;
+    close_with(&spec, 2);
+    model_open(&self, &spec, &options, SEED, 0);
+    assert_int_equal(fedge_model_step(self.model, x, labels, 1, &plain, &loss, &correct, &err),
+                     FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "layer 0 (BatchNorm2d): one value"));
+    model_close(&self);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_large_convolution),
+        cmocka_unit_test(test_one_dimension),
+        cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_embedding_and_sequences),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_correction),
+        cmocka_unit_test(test_room_is_used_again),
+        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_bad_layers),
+        cmocka_unit_test(test_bad_graphs),
+        cmocka_unit_test(test_bad_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,314 @@
+"""Makes the golden files of tests/edge/train/test_golden.c with PyTorch: make_golden.py [CASE...]
+
+Each case is a small model as a job describes it (CASE.json: model and training) and what PyTorch makes of it in
+double precision (CASE.safetensors, stored as F32):
+
+    x, labels or targets      one batch
+    y, loss                   outputs and loss in evaluation mode, before any step
+    w0/NAME, g0/NAME          parameters, and their gradients on the batch in training mode
+    w10/NAME, b10/NAME        parameters and buffers after ten steps on that batch
+    y10                       outputs in evaluation mode after them
+
+Gradients and w10 are there for what is trained only. cases.txt lists the cases. Needs PyTorch 1.13 or newer; no
+safetensors module.
+"""
+
+import json
+import math
+import os
+import struct
+import sys
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEPS = 10
+
+
+class LoraLinear(torch.nn.Linear):
+    """loralib.Linear without its dropout and merging."""
+
+    def __init__(self, in_features, out_features, bias=True, r=1, lora_alpha=1.0):
+        super().__init__(in_features, out_features, bias)
+        self.lora_A = torch.nn.Parameter(torch.randn(r, in_features) * 0.3)
+        self.lora_B = torch.nn.Parameter(torch.randn(out_features, r) * 0.3)
+        self.scale = lora_alpha / r
+        for own in (self.weight, self.bias):
+            if own is not None:
+                own.requires_grad_(False)
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.lora_A.T @ self.lora_B.T * self.scale
+
+
+class FrozenNorm(torch.nn.BatchNorm2d):
+    def forward(self, x):
+        return torch.nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+        )
+
+
+class Add(torch.nn.Module):
+    def forward(self, *inputs):
+        return sum(inputs[1:], inputs[0])
+
+
+def make_layer(spec):
+    arguments = {k: v for k, v in spec.items() if k not in ("type", "name", "inputs", "train")}
+    if spec["type"] == "Add":
+        return Add()
+    if spec["type"] == "Linear" and arguments.get("r"):
+        return LoraLinear(**arguments)
+    if spec["type"] == "BatchNorm2d" and arguments.pop("frozen", False):
+        return FrozenNorm(**arguments)
+    if spec["type"] == "LayerNorm":
+        bias = arguments.pop("bias", True)
+        layer = torch.nn.LayerNorm(**arguments)
+        if not bias:
+            layer.bias = None
+        return layer
+    return getattr(torch.nn, spec["type"])(**arguments)
+
+
+class Model(torch.nn.Module):
+    """The layers of a job, by name; an integer input becomes one where an Embedding reads it."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.specs = layers
+        self.labels = [spec.get("name", str(i)) for i, spec in enumerate(layers)]
+        for label, spec in zip(self.labels, layers):
+            layer = make_layer(spec)
+            self.add_module(label, layer)
+            for name, parameter in layer.named_parameters():
+                if parameter.dim() == 1 and "Norm" in spec["type"]:
+                    torch.nn.init.normal_(parameter, 1.0 if name == "weight" else 0.0, 0.3)
+                mode = spec.get("train", "all")
+                if mode == "none" or (mode == "bias" and name != "bias"):
+                    parameter.requires_grad_(False)
+
+    def forward(self, x):
+        made = {"input": x}
+        last = "input"
+        for label, spec in zip(self.labels, self.specs):
+            inputs = [made[name] for name in spec.get("inputs", [last])]
+            if spec["type"] == "Embedding":
+                inputs = [inputs[0].long()]
+            made[label] = getattr(self, label)(*inputs)
+            last = label
+        return made[last]
+
+
+def make_optimizer(parameters, training):
+    arguments = dict(training.get("optimizer", {"type": "SGD"}))
+    kind = getattr(torch.optim, arguments.pop("type"))
+    return kind(parameters, lr=training["learning-rate"], **arguments)
+
+
+def loss_of(model, criterion, x, target, training, start):
+    loss = criterion(model(x), target)
+    mu = training.get("proximal-mu", 0.0)
+    if mu:
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                loss = loss + mu / 2 * ((parameter - start[name]) ** 2).sum()
+    return loss
+
+
+def run(case):
+    torch.manual_seed(sum(case["name"].encode()))
+    description, training = case["model"], case["training"]
+    loss = dict(description.get("loss", {"type": "CrossEntropyLoss"}))
+    model = Model(description["layers"])
+    criterion = getattr(torch.nn, loss.pop("type"))(**loss)
+    shape = [case["batch"]] + description["input-shape"]
+    x = torch.randint(0, case["indices"], shape).float() if case["indices"] else torch.randn(shape)
+    model, x = model.double(), x.double()
+    out = {"x": x}
+    outputs = model.eval()(x)
+    if isinstance(criterion, torch.nn.CrossEntropyLoss):
+        target = torch.randint(0, outputs.shape[1], (case["batch"],))
+        out["labels"] = target
+    else:
+        binary = isinstance(criterion, torch.nn.BCEWithLogitsLoss)
+        target = torch.randn(outputs.shape).float().double()
+        target = (target > 0).double() if binary else target
+        out["targets"] = target
+    out["y"] = outputs
+    out["loss"] = criterion(outputs, target).reshape(1)
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    model.train()
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    optimizer = make_optimizer(list(trained.values()), training)
+    for name, value in start.items():
+        out["w0/" + name] = value
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, criterion, x, target, training, start).backward()
+        if step == 0:
+            for name, p in trained.items():
+                out["g0/" + name] = p.grad.clone()
+        if "clip-norm" in training:
+            torch.nn.utils.clip_grad_norm_(list(trained.values()), training["clip-norm"])
+        optimizer.step()
+    for name, p in trained.items():
+        out["w10/" + name] = p
+    for name, b in model.named_buffers():
+        if "num_batches" not in name:
+            out["b10/" + name] = b
+    out["y10"] = model.eval()(x)
+    return out
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, value in tensors.items():
+        values = value.detach().double().flatten().tolist()
+        packed = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(value.shape),
+            "data_offsets": [len(data), len(data) + len(packed)],
+        }
+        data += packed
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def case(name, shape, layers, loss=None, batch=3, indices=0, **training):
+    model = {"input-shape": shape, "layers": layers}
+    if loss:
+        model["loss"] = loss
+    training = {k.replace("_", "-"): v for k, v in training.items()}
+    training.setdefault("learning-rate", 0.1)
+    return {"name": name, "model": model, "training": training, "batch": batch, "indices": indices}
+
+
+def L(type_, **arguments):
+    return {"type": type_, **arguments}
+
+
+def conv_case(name, conv, size=7, **options):
+    """conv between two others, so that the gradient of its input is proven too."""
+    channels = conv["in_channels"]
+    front = L("Conv2d", in_channels=2, out_channels=channels, kernel_size=1)
+    probe = torch.nn.Sequential(make_layer(front), make_layer(conv))(torch.zeros(1, 2, size, size + 1))
+    layers = [front, conv, L("Flatten"), L("Linear", in_features=math.prod(probe.shape[1:]), out_features=3)]
+    return case(name, [2, size, size + 1], layers, **options)
+
+
+def between(name, shape, middle, **options):
+    """[middle] between a Linear on the last dimension and a Flatten and Linear."""
+    front = L("Linear", in_features=shape[-1], out_features=shape[-1])
+    probe = make_layer(middle).eval()(torch.randn([2] + shape))
+    layers = [front, middle, L("Flatten"), L("Linear", in_features=math.prod(probe.shape[1:]), out_features=3)]
+    return case(name, shape, layers, **options)
+
+
+def two_layers(name, **options):
+    layers = [
+        L("Linear", name="fc1", in_features=5, out_features=4),
+        L("Tanh"),
+        L("Linear", name="fc2", in_features=4, out_features=options.pop("outputs", 3)),
+    ]
+    for index, mode in options.pop("train", {}).items():
+        layers[index]["train"] = mode
+    return case(name, [5], layers, **options)
+
+
+def residual():
+    conv = dict(in_channels=2, out_channels=2, kernel_size=3, padding=1)
+    return [
+        L("Conv2d", name="stem", **conv),
+        L("GroupNorm", num_groups=2, num_channels=2),
+        L("ReLU", name="a"),
+        L("Conv2d", **conv),
+        L("ReLU"),
+        L("Conv2d", name="b", **conv),
+        L("Add", inputs=["b", "a"]),
+        L("ReLU", name="c"),
+        L("Add", inputs=["c", "input", "c"]),
+        L("AdaptiveAvgPool2d", output_size=1),
+        L("Flatten"),
+        L("Linear", in_features=2, out_features=3),
+    ]
+
+
+def cases():
+    wide = dict(in_channels=4, out_channels=6, kernel_size=3)
+    yield conv_case("conv2d", L("Conv2d", **wide, stride=2, padding=1))
+    yield conv_case("conv2d-dilated", L("Conv2d", **wide, dilation=2, padding=[2, 1], bias=False))
+    yield conv_case("conv2d-groups", L("Conv2d", **wide, groups=2, stride=[1, 2]))
+    yield conv_case("conv2d-depthwise", L("Conv2d", in_channels=4, out_channels=8, kernel_size=3, groups=4, padding=1))
+    yield conv_case("conv2d-depthwise-stride", L("Conv2d", in_channels=3, out_channels=3, kernel_size=[3, 5], groups=3,
+                                                 padding=2, stride=2, dilation=[1, 2]), size=9)
+    yield conv_case("conv2d-pointwise", L("Conv2d", in_channels=5, out_channels=3, kernel_size=1))
+    yield between("conv1d", [3, 11], L("Conv1d", in_channels=3, out_channels=4, kernel_size=3, stride=2, padding=2))
+    yield between("conv1d-groups", [4, 9], L("Conv1d", in_channels=4, out_channels=6, kernel_size=3, dilation=2, groups=2))
+    yield between("maxpool2d", [2, 7, 8], L("MaxPool2d", kernel_size=3, stride=2, padding=1))
+    yield between("maxpool1d", [3, 11], L("MaxPool1d", kernel_size=3, stride=2, padding=1))
+    yield between("avgpool2d", [2, 7, 8], L("AvgPool2d", kernel_size=[3, 2], stride=2, padding=1))
+    yield between("avgpool2d-no-pad", [2, 6, 6], L("AvgPool2d", kernel_size=3, padding=1, count_include_pad=False))
+    yield between("avgpool1d", [3, 11], L("AvgPool1d", kernel_size=4, stride=3, padding=2))
+    yield between("adaptiveavgpool2d", [2, 7, 8], L("AdaptiveAvgPool2d", output_size=[3, 5]))
+    yield between("adaptiveavgpool2d-1", [4, 5, 3], L("AdaptiveAvgPool2d", output_size=1))
+    for name in ("ReLU", "ReLU6", "LeakyReLU", "GELU", "Sigmoid", "Tanh", "SiLU"):
+        yield between(name.lower(), [11], L(name), batch=7)
+    yield between("leakyrelu-steep", [11], L("LeakyReLU", negative_slope=0.5))
+    yield between("gelu-tanh", [11], L("GELU", approximate="tanh"))
+    yield between("batchnorm2d", [3, 4, 5], L("BatchNorm2d", num_features=3))
+    yield between("batchnorm2d-options", [3, 4, 5], L("BatchNorm2d", num_features=3, eps=0.01, momentum=0.3, affine=False))
+    yield between("batchnorm2d-untracked", [3, 4, 5], L("BatchNorm2d", num_features=3, track_running_stats=False))
+    yield between("batchnorm2d-frozen", [3, 4, 5], L("BatchNorm2d", num_features=3, frozen=True))
+    yield between("groupnorm", [6, 3, 2], L("GroupNorm", num_groups=3, num_channels=6))
+    yield between("groupnorm-plain", [4, 5], L("GroupNorm", num_groups=1, num_channels=4, eps=0.1, affine=False))
+    yield between("layernorm", [4, 6], L("LayerNorm", normalized_shape=[6]))
+    yield between("layernorm-2d", [4, 6], L("LayerNorm", normalized_shape=[4, 6], eps=0.1, bias=False))
+    yield between("layernorm-plain", [3, 4, 5], L("LayerNorm", normalized_shape=[4, 5], elementwise_affine=False))
+    yield case("embedding", [6], [L("Embedding", num_embeddings=5, embedding_dim=3), L("Flatten"),
+                                  L("Linear", in_features=18, out_features=3)], indices=5)
+    yield case("residual", [2, 5, 6], residual())
+    yield case("sequence-linear", [4, 5], [L("Linear", in_features=5, out_features=3), L("ReLU"),
+                                           L("Linear", in_features=3, out_features=2, bias=False), L("Flatten")])
+    yield case("lora", [5], [L("Linear", in_features=5, out_features=6), L("ReLU"),
+                             L("Linear", in_features=6, out_features=7, r=2, lora_alpha=3.0), L("ReLU"),
+                             L("Linear", in_features=7, out_features=3, bias=False, r=1)])
+    yield two_layers("loss-bce", loss={"type": "BCEWithLogitsLoss"})
+    yield two_layers("loss-bce-one", loss={"type": "BCEWithLogitsLoss"}, outputs=1, batch=6)
+    yield two_layers("loss-mse", loss={"type": "MSELoss"})
+    yield two_layers("loss-l1", loss={"type": "L1Loss"}, learning_rate=0.01)
+    yield two_layers("loss-huber", loss={"type": "HuberLoss"})
+    yield two_layers("loss-huber-delta", loss={"type": "HuberLoss", "delta": 0.4})
+    yield two_layers("sgd", optimizer={"type": "SGD", "momentum": 0.9, "weight_decay": 0.01})
+    yield two_layers("sgd-nesterov", optimizer={"type": "SGD", "momentum": 0.8, "weight_decay": 0.01, "nesterov": True})
+    yield two_layers("adam", optimizer={"type": "Adam"}, learning_rate=0.01)
+    yield two_layers("adam-options", optimizer={"type": "Adam", "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.1},
+                     learning_rate=0.01)
+    yield two_layers("adamw", optimizer={"type": "AdamW"}, learning_rate=0.01)
+    yield two_layers("clip", clip_norm=0.25, optimizer={"type": "SGD", "momentum": 0.9})
+    yield two_layers("clip-adamw", clip_norm=0.25, optimizer={"type": "AdamW", "weight_decay": 0.3}, learning_rate=0.02)
+    yield two_layers("fedprox", proximal_mu=0.7)
+    yield two_layers("fedprox-clip", proximal_mu=2.0, clip_norm=0.3)
+    yield two_layers("frozen-first", train={0: "none"})
+    yield two_layers("frozen-last", train={2: "none"})
+    yield two_layers("bias-only", train={0: "bias", 2: "bias"}, optimizer={"type": "Adam"}, learning_rate=0.01)
+
+
+def main():
+    torch.set_num_threads(1)
+    made = list(cases())
+    with open(os.path.join(HERE, "cases.txt"), "w", encoding="utf-8") as file:
+        file.write("".join(c["name"] + "\n" for c in made))
+    for c in made:
+        if len(sys.argv) == 1 or c["name"] in sys.argv[1:]:
+            path = os.path.join(HERE, c["name"])
+            with open(path + ".json", "w", encoding="utf-8") as file:
+                json.dump({"model": c["model"], "training": c["training"]}, file, indent=1)
+                file.write("\n")
+            write_safetensors(path + ".safetensors", run(c))
+
+
+if __name__ == "__main__":
+    main()
