@@ -9,6 +9,7 @@
 
 #include "edge/core/rng.h"
 #include "edge/train/carve.h"
+#include "edge/train/fused/plan.h"
 #include "edge/train/kernels.h"
 #include "edge/train/losses.h"
 #include "edge/train/model.h"
@@ -43,6 +44,7 @@ typedef struct fedge_layout {
     const fedge_kernels *kernels;
     fedge_model *model; /* its values, buffers and states are carved; never NULL */
     fedge_model_memory *memory;
+    fedge_fused_needs fused; /* set by fedge_fused_survey */
 } fedge_layout;
 
 /* Can the fused stages run this model as the options ask? The spec may still be wrong. */

@@ -15,8 +15,9 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 
-#ifndef FEDGE_MAX_LAYERS /* a microcontroller's build may say less: a spec has room for them all   \
-                          */
+/* A build for microcontrollers says less (FEDGE_MAX_LAYERS in CMake): a spec has room for them all,
+ * and so has the stack while a model is planned. */
+#ifndef FEDGE_MAX_LAYERS
 #define FEDGE_MAX_LAYERS 256
 #endif
 #define FEDGE_MAX_LAYER_INPUTS 4

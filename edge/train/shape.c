@@ -176,21 +176,24 @@ fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index, f
     return fedge_shape_infer(spec, index, &in, 1, shape, err);
 }
 
-fedge_status fedge_shapes(const fedge_model_spec *spec, fedge_shape *input, fedge_shape *shapes,
-                          fedge_error *err)
+fedge_status fedge_shape_model(const fedge_model_spec *spec, fedge_shape *out, fedge_error *err)
 {
-    fedge_status status = fedge_shape_input(spec, input, err);
+    fedge_shape input, shapes[FEDGE_MAX_LAYERS];
+    fedge_status status = fedge_shape_input(spec, &input, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
         uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
         uint32_t num_sources = 0;
         fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
         status = fedge_layer_sources(spec, i, sources, &num_sources, err);
         for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
-            in[k] = sources[k] == FEDGE_INPUT_MODEL ? *input : shapes[sources[k]];
+            in[k] = sources[k] == FEDGE_INPUT_MODEL ? input : shapes[sources[k]];
         }
         if (status == FEDGE_OK) {
             status = fedge_shape_infer(spec, i, in, num_sources, &shapes[i], err);
         }
+    }
+    if (status == FEDGE_OK) {
+        *out = shapes[spec->num_layers - 1];
     }
     return status;
 }

@@ -30,9 +30,9 @@ FEDGE_MUST_USE fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint
                                               const fedge_shape *in, uint32_t num_inputs,
                                               fedge_shape *out, fedge_error *err);
 
-/* Shapes of every layer's output in turn: shapes[num_layers], and *input the model's. */
-FEDGE_MUST_USE fedge_status fedge_shapes(const fedge_model_spec *spec, fedge_shape *input,
-                                         fedge_shape *shapes, fedge_error *err);
+/* What the whole model makes of its input; checks every layer on the way. */
+FEDGE_MUST_USE fedge_status fedge_shape_model(const fedge_model_spec *spec, fedge_shape *out,
+                                              fedge_error *err);
 
 /* What layer [index] of a plain list makes of [shape], in place. */
 FEDGE_MUST_USE fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index,

@@ -35,17 +35,15 @@ static fedge_status add_tensors(const fedge_model_spec *spec, uint32_t index, bo
 fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *schema,
                                 fedge_error *err)
 {
-    fedge_shape input, shapes[FEDGE_MAX_LAYERS];
+    fedge_shape output;
     if (fedge_loss_ops_of(spec->loss) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
     }
-    fedge_status status = fedge_shapes(spec, &input, shapes, err);
+    fedge_status status = fedge_shape_model(spec, &output, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
         status = add_tensors(spec, i, false, schema, err);
     }
-    return status == FEDGE_OK
-               ? fedge_shape_output(&shapes[spec->num_layers - 1], schema->num_elements, err)
-               : status;
+    return status == FEDGE_OK ? fedge_shape_output(&output, schema->num_elements, err) : status;
 }
 
 fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec, fedge_schema *schema,
@@ -88,11 +86,11 @@ bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index)
 
 uint32_t fedge_model_num_classes(const fedge_model_spec *spec)
 {
-    fedge_shape input, shapes[FEDGE_MAX_LAYERS];
-    const fedge_status status = fedge_shapes(spec, &input, shapes, NULL);
-    assert(status == FEDGE_OK && shapes[spec->num_layers - 1].rank == 1);
+    fedge_shape output = {0};
+    const fedge_status status = fedge_shape_model(spec, &output, NULL);
+    assert(status == FEDGE_OK && output.rank == 1);
     (void)status;
-    return shapes[spec->num_layers - 1].dims[0];
+    return output.dims[0];
 }
 
 size_t fedge_model_input_count(const fedge_model_spec *spec)

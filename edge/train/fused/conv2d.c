@@ -14,17 +14,17 @@
 static size_t patch_index(const fedge_stage *stage, size_t segment_stride, size_t channel,
                           size_t row, size_t column)
 {
-    return stage->planar ? (channel * stage->conv.kernel[0] + row) * segment_stride + column
+    return stage->planar ? (channel * stage->slide->conv.kernel[0] + row) * segment_stride + column
                          : row * segment_stride + column * stage->in.padded_channels + channel;
 }
 
 /* state_dict order (o, channel, row, column) to blocks of packed_columns output channels. */
 static void pack_forward(const fedge_layer_context *context, const fedge_stage *stage)
 {
-    const fedge_conv_shape *shape = &stage->shape;
+    const fedge_conv_shape *shape = &stage->slide->shape;
     const size_t patch = (size_t)shape->num_segments * shape->segment_length;
     const size_t columns = context->kernels->packed_columns;
-    const uint32_t *kernel = stage->conv.kernel;
+    const uint32_t *kernel = stage->slide->conv.kernel;
     const float *w = stage->weight;
     float *packed = context->scratch.packed;
     memset(packed, 0, patch * shape->out_channels * sizeof *packed);
@@ -50,7 +50,7 @@ static void pack_forward(const fedge_layer_context *context, const fedge_stage *
 /* The caller's example with its border of zeros: (c, h + 2 pad, w + 2 pad). */
 static void copy_planar(const fedge_stage *stage, const float *x, float *padded)
 {
-    const fedge_window *conv = &stage->conv;
+    const fedge_window *conv = &stage->slide->conv;
     const size_t height = (size_t)conv->in[0] + 2 * conv->pad[0];
     const size_t width = (size_t)conv->in[1] + 2 * conv->pad[1];
     for (size_t c = 0; c < stage->in.channels; c++) {
@@ -74,7 +74,8 @@ static const float *example(const fedge_layer_context *context, const fedge_stag
     if (!stage->planar) {
         return x + b * stage->in.size;
     }
-    const size_t size = (size_t)stage->in.channels * stage->conv.in[0] * stage->conv.in[1];
+    const size_t size =
+        (size_t)stage->in.channels * stage->slide->conv.in[0] * stage->slide->conv.in[1];
     copy_planar(stage, x + b * size, context->scratch.input);
     return context->scratch.input;
 }
@@ -82,7 +83,8 @@ static const float *example(const fedge_layer_context *context, const fedge_stag
 static void convolve_row(const fedge_layer_context *context, const fedge_stage *stage,
                          const float *x, uint32_t row, float *y)
 {
-    context->kernels->conv_forward_row(&stage->shape, x + (size_t)row * stage->row_stride,
+    context->kernels->conv_forward_row(&stage->slide->shape,
+                                       x + (size_t)row * stage->slide->row_stride,
                                        context->scratch.packed, context->scratch.bias, y);
 }
 
@@ -91,20 +93,21 @@ static void convolve_row(const fedge_layer_context *context, const fedge_stage *
 static void forward_pooled(const fedge_layer_context *context, const fedge_stage *stage,
                            const float *x, float *y, uint8_t *argmax)
 {
-    const size_t row_size = (size_t)stage->conv.out[1] * stage->shape.out_channels;
-    const bool whole = fedge_stage_band_rows(stage) == stage->conv.out[0];
+    const size_t row_size = (size_t)stage->slide->conv.out[1] * stage->slide->shape.out_channels;
+    const bool whole = fedge_stage_band_rows(stage) == stage->slide->conv.out[0];
     float *band = context->scratch.band;
-    for (uint32_t row = 0; whole && row < stage->conv.out[0]; row++) {
+    for (uint32_t row = 0; whole && row < stage->slide->conv.out[0]; row++) {
         convolve_row(context, stage, x, row, band + row * row_size);
     }
-    for (uint32_t row = 0; row < stage->pool.out[0]; row++) {
+    for (uint32_t row = 0; row < stage->slide->pool.out[0]; row++) {
         const uint32_t first = fedge_maxpool2d_first_row(stage, row);
-        for (uint32_t r = 0; !whole && r < stage->pool.kernel[0]; r++) {
+        for (uint32_t r = 0; !whole && r < stage->slide->pool.kernel[0]; r++) {
             convolve_row(context, stage, x, first + r, band + r * row_size);
         }
         fedge_maxpool2d_row(context->kernels, stage, row, whole ? band + first * row_size : band,
                             y + fedge_grid_row(&stage->out, row),
-                            argmax + (size_t)row * stage->pool.out[1] * stage->shape.out_channels);
+                            argmax + (size_t)row * stage->slide->pool.out[1] *
+                                         stage->slide->shape.out_channels);
     }
 }
 
@@ -119,7 +122,7 @@ void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage 
         if (stage->pooled) {
             forward_pooled(context, stage, from, y, stage->argmax + b * stage->argmax_stride);
         } else {
-            for (uint32_t row = 0; row < stage->conv.out[0]; row++) {
+            for (uint32_t row = 0; row < stage->slide->conv.out[0]; row++) {
                 convolve_row(context, stage, from, row, y + fedge_grid_row(&stage->out, row));
             }
         }
@@ -157,9 +160,9 @@ static void list_row(const fedge_layer_context *context, const fedge_stage *stag
 static size_t list_gradients(const fedge_layer_context *context, const fedge_stage *stage,
                              const float *dy, const uint8_t *argmax)
 {
-    const fedge_window *window = stage->pooled ? &stage->pool : &stage->conv;
+    const fedge_window *window = stage->pooled ? &stage->slide->pool : &stage->slide->conv;
     const size_t capacity = (size_t)window->out[0] * window->out[1];
-    const uint32_t pixel = stage->shape.pixel_stride, line = stage->row_stride;
+    const uint32_t pixel = stage->slide->shape.pixel_stride, line = stage->slide->row_stride;
     uint32_t places[FEDGE_MAX_POOL_WINDOW], step = pixel, row_step = line, first = 0;
     if (stage->pooled) {
         for (uint32_t i = 0; i < window->kernel[0] * window->kernel[1]; i++) {
@@ -183,14 +186,15 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
 /* Weights as conv_input_grad reads them: (out channels, segments, segment_stride). */
 static void pack_backward(const fedge_layer_context *context, const fedge_stage *stage)
 {
-    const size_t stride = stage->shape.segment_stride, patch = stride * stage->shape.num_segments;
+    const size_t stride = stage->slide->shape.segment_stride,
+                 patch = stride * stage->slide->shape.num_segments;
     const float *w = stage->weight;
     float *packed = context->scratch.packed;
     memset(packed, 0, stage->out.channels * patch * sizeof *packed);
     for (size_t o = 0; o < stage->out.channels; o++) {
         for (size_t c = 0; c < stage->in.channels; c++) {
-            for (size_t r = 0; r < stage->conv.kernel[0]; r++) {
-                for (size_t q = 0; q < stage->conv.kernel[1]; q++) {
+            for (size_t r = 0; r < stage->slide->conv.kernel[0]; r++) {
+                for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++) {
                     packed[o * patch + patch_index(stage, stride, c, r, q)] = *w++;
                 }
             }
@@ -201,13 +205,14 @@ static void pack_backward(const fedge_layer_context *context, const fedge_stage 
 static void update(const fedge_layer_context *context, const fedge_stage *stage,
                    const fedge_sgd *sgd)
 {
-    const size_t stride = stage->shape.segment_stride, patch = stride * stage->shape.num_segments;
+    const size_t stride = stage->slide->shape.segment_stride,
+                 patch = stride * stage->slide->shape.num_segments;
     float *w = stage->weight, *v = stage->weight_velocity;
     for (size_t o = 0; o < stage->out.channels; o++) {
         const float *gradient = context->scratch.weight_gradient + o * patch;
         for (size_t c = 0; c < stage->in.channels; c++) {
-            for (size_t r = 0; r < stage->conv.kernel[0]; r++) {
-                for (size_t q = 0; q < stage->conv.kernel[1]; q++) {
+            for (size_t r = 0; r < stage->slide->conv.kernel[0]; r++) {
+                for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++) {
                     fedge_sgd_apply(sgd, gradient[patch_index(stage, stride, c, r, q)], w++, v);
                     v = v == NULL ? NULL : v + 1;
                 }
@@ -225,7 +230,8 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
 {
     const fedge_scratch *scratch = &context->scratch;
     const size_t channels = stage->out.channels;
-    const size_t patch = (size_t)stage->shape.num_segments * stage->shape.segment_stride;
+    const size_t patch =
+        (size_t)stage->slide->shape.num_segments * stage->slide->shape.segment_stride;
     memset(scratch->weight_gradient, 0, channels * patch * sizeof *scratch->weight_gradient);
     memset(scratch->bias_gradient, 0, channels * sizeof *scratch->bias_gradient);
     if (dx != NULL) {
@@ -239,12 +245,12 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
             list_gradients(context, stage, dy + b * stage->out.size,
                            stage->pooled ? stage->argmax + b * stage->argmax_stride : NULL);
         for (size_t o = 0; o < channels; o++) {
-            context->kernels->conv_weight_grad(&stage->shape, from, scratch->entries + o * capacity,
-                                               scratch->entry_counts[o],
-                                               scratch->weight_gradient + o * patch);
+            context->kernels->conv_weight_grad(
+                &stage->slide->shape, from, scratch->entries + o * capacity,
+                scratch->entry_counts[o], scratch->weight_gradient + o * patch);
         }
         for (size_t o = 0; dx != NULL && o < channels; o++) {
-            context->kernels->conv_input_grad(&stage->shape, scratch->packed + o * patch,
+            context->kernels->conv_input_grad(&stage->slide->shape, scratch->packed + o * patch,
                                               scratch->entries + o * capacity,
                                               scratch->entry_counts[o], dx + b * stage->in.size);
         }

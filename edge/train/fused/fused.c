@@ -54,17 +54,11 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     return true;
 }
 
-/* What the walk over the stages finds out before anything can be carved. */
-typedef struct needs {
-    uint32_t num_stages;
-    size_t buffers[2]; /* floats per example: gradients in training, else activations in turn */
-    fedge_scratch_counts scratch;
-} needs;
-
-static fedge_status survey(fedge_layout *layout, needs *out, fedge_error *err)
+fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
 {
+    fedge_fused_needs *out = &layout->fused;
     const bool training = layout->options->training;
-    *out = (needs){0};
+    *out = (fedge_fused_needs){0};
     fedge_stage_walk plan;
     fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
     bool more = status == FEDGE_OK;
@@ -89,12 +83,6 @@ static fedge_status survey(fedge_layout *layout, needs *out, fedge_error *err)
     return status;
 }
 
-fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
-{
-    needs unused;
-    return survey(layout, &unused, err);
-}
-
 static void carve_parameters(fedge_stage *stage, float **values, float **velocity)
 {
     stage->weight = *values;
@@ -108,43 +96,57 @@ static void carve_parameters(fedge_stage *stage, float **values, float **velocit
 }
 
 /* The tables of segments; see kernels.h. */
-static void fill_segments(const fedge_stage *stage)
+static void fill_segments(const fedge_stage *stage, uint32_t *offsets)
 {
-    const fedge_window *conv = &stage->conv;
+    const fedge_window *conv = &stage->slide->conv;
     const uint32_t width = conv->in[1] + 2 * conv->pad[1];
     const uint32_t height = conv->in[0] + 2 * conv->pad[0];
-    for (uint32_t s = 0; s < stage->shape.num_segments; s++) {
-        stage->segment_offsets[s] =
-            stage->planar ? (s / conv->kernel[0] * height + s % conv->kernel[0]) * width
-                          : s * width * stage->in.padded_channels;
+    for (uint32_t s = 0; s < stage->slide->shape.num_segments; s++) {
+        offsets[s] = stage->planar ? (s / conv->kernel[0] * height + s % conv->kernel[0]) * width
+                                   : s * width * stage->in.padded_channels;
     }
 }
 
-/* Everything of one stage but its parameters. Evaluation keeps two activations in turn and the
- * places of one example's maxima. */
+/* What only a sliding window needs: its record, the places of the maxima (of one example to
+ * evaluate), the segments. */
+static void carve_slide(fedge_carver *from, fedge_stage *stage, const fedge_model_options *options,
+                        fedge_model_memory *memory)
+{
+    const size_t batch = options->training ? options->max_batch : 1;
+    fedge_slide *slide = fedge_carve(from, 1, sizeof *slide, &memory->scratch);
+    if (slide != NULL) {
+        *slide = *stage->slide;
+        stage->slide = slide;
+    }
+    if (stage->kind == FEDGE_STAGE_MAXPOOL2D || stage->pooled) {
+        stage->argmax = fedge_carve(from, fedge_carve_product(batch, fedge_stage_pool_size(stage)),
+                                    1, &memory->activations);
+        stage->argmax_stride = options->training ? fedge_stage_pool_size(stage) : 0;
+    }
+    if (stage->kind == FEDGE_STAGE_CONV2D) {
+        uint32_t *offsets =
+            fedge_carve(from, stage->slide->shape.num_segments, sizeof *offsets, &memory->scratch);
+        if (offsets != NULL) {
+            fill_segments(stage, offsets);
+            stage->slide->shape.segment_offsets = offsets;
+        }
+    }
+}
+
+/* Everything of one stage but its parameters. Evaluation keeps two activations in turn. */
 static void carve_stage(fedge_carver *from, fedge_stage *stage, const fedge_model_options *options,
                         float *shared, fedge_model_memory *memory)
 {
-    const bool pooling = stage->kind == FEDGE_STAGE_MAXPOOL2D || stage->pooled;
-    const size_t batch = options->training ? options->max_batch : 1;
     stage->activation = shared;
     if (options->training) {
         stage->activation =
             fedge_carve(from, fedge_carve_product(options->max_batch, stage->out.size),
                         sizeof *stage->activation, &memory->activations);
     }
-    if (pooling) {
-        stage->argmax = fedge_carve(from, fedge_carve_product(batch, fedge_stage_pool_size(stage)),
-                                    1, &memory->activations);
-        stage->argmax_stride = options->training ? fedge_stage_pool_size(stage) : 0;
-    }
-    if (stage->kind == FEDGE_STAGE_CONV2D) {
-        stage->segment_offsets = fedge_carve(from, stage->shape.num_segments,
-                                             sizeof *stage->segment_offsets, &memory->scratch);
-        stage->shape.segment_offsets = stage->segment_offsets;
-        if (from->block != NULL) {
-            fill_segments(stage);
-        }
+    if (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_MAXPOOL2D) {
+        carve_slide(from, stage, options, memory);
+    } else {
+        stage->slide = NULL;
     }
 }
 
@@ -169,31 +171,27 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
     const fedge_model_options *options = layout->options;
     fedge_model_memory *memory = layout->memory;
     fedge_carver *from = &layout->from;
+    const fedge_fused_needs *sizes = &layout->fused;
     fedge_fused counted = {0};
-    needs sizes;
-    fedge_status status = survey(layout, &sizes, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
     fedge_fused *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
     layout->model->fused = self;
     self = self == NULL ? &counted : self;
-    self->num_stages = sizes.num_stages;
+    self->num_stages = sizes->num_stages;
     self->context.kernels = layout->kernels;
-    self->stages = fedge_carve(from, sizes.num_stages, sizeof *self->stages, &memory->scratch);
+    self->stages = fedge_carve(from, sizes->num_stages, sizeof *self->stages, &memory->scratch);
     float *shared[2];
     for (int i = 0; i < 2; i++) {
-        shared[i] = fedge_carve(from, fedge_carve_product(options->max_batch, sizes.buffers[i]),
+        shared[i] = fedge_carve(from, fedge_carve_product(options->max_batch, sizes->buffers[i]),
                                 sizeof *shared[i],
                                 options->training ? &memory->gradients : &memory->activations);
         self->gradients[i] = options->training ? shared[i] : NULL;
     }
-    carve_scratch(from, &sizes.scratch, &self->context.scratch, memory);
+    carve_scratch(from, &sizes->scratch, &self->context.scratch, memory);
 
     float *values = layout->model->values, *velocity = layout->model->states[0];
     fedge_stage_walk plan;
-    status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < sizes.num_stages; i++) {
+    fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
         fedge_stage counted_stage;
         fedge_stage *stage = from->block == NULL ? &counted_stage : &self->stages[i];
         bool more;

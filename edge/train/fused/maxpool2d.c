@@ -4,14 +4,14 @@
 
 uint32_t fedge_maxpool2d_first_row(const fedge_stage *stage, uint32_t row)
 {
-    const uint32_t top = row * stage->pool.stride[0];
-    return top > stage->pool.pad[0] ? top - stage->pool.pad[0] : 0;
+    const uint32_t top = row * stage->slide->pool.stride[0];
+    return top > stage->slide->pool.pad[0] ? top - stage->slide->pool.pad[0] : 0;
 }
 
 void fedge_maxpool2d_row(const fedge_kernels *kernels, const fedge_stage *stage, uint32_t row,
                          const float *rows, float *y, uint8_t *argmax)
 {
-    const fedge_window *pool = &stage->pool;
+    const fedge_window *pool = &stage->slide->pool;
     const uint32_t top = row * pool->stride[0]; /* counted from −pad */
     const uint32_t bottom = pool->in[0] + pool->pad[0] - top;
     const fedge_pool_shape shape = {
@@ -35,12 +35,12 @@ void fedge_maxpool2d_forward(const fedge_layer_context *context, const fedge_sta
         float *y = stage->activation + b * stage->out.size;
         uint8_t *argmax = stage->argmax + b * stage->argmax_stride;
         fedge_clear_border(&stage->out, y);
-        for (uint32_t row = 0; row < stage->pool.out[0]; row++) {
+        for (uint32_t row = 0; row < stage->slide->pool.out[0]; row++) {
             const size_t from =
-                (size_t)fedge_maxpool2d_first_row(stage, row) * stage->pool.in[1] * channels;
+                (size_t)fedge_maxpool2d_first_row(stage, row) * stage->slide->pool.in[1] * channels;
             fedge_maxpool2d_row(context->kernels, stage, row, x + b * stage->in.size + from,
                                 y + fedge_grid_row(&stage->out, row),
-                                argmax + row * stage->pool.out[1] * channels);
+                                argmax + row * stage->slide->pool.out[1] * channels);
         }
     }
     fedge_relu_forward(context, stage, 0, context->batch);
@@ -49,7 +49,7 @@ void fedge_maxpool2d_forward(const fedge_layer_context *context, const fedge_sta
 /* One example: each output's gradient goes to the place of its maximum. */
 static void scatter(const fedge_stage *stage, const float *dy, const uint8_t *argmax, float *dx)
 {
-    const fedge_window *pool = &stage->pool;
+    const fedge_window *pool = &stage->slide->pool;
     const size_t channels = stage->out.padded_channels;
     for (uint32_t row = 0; row < pool->out[0]; row++) {
         const float *g = dy + fedge_grid_row(&stage->out, row);

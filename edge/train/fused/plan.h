@@ -38,6 +38,13 @@ typedef struct fedge_window {
     uint32_t in[2], out[2]; /* pixels without border */
 } fedge_window;
 
+/* What only stages that slide a window have. */
+typedef struct fedge_slide {
+    fedge_window conv, pool;
+    fedge_conv_shape shape; /* Conv2d */
+    uint32_t row_stride;    /* Conv2d: floats between the patches of neighbouring rows */
+} fedge_slide;
+
 typedef struct fedge_stage {
     fedge_stage_kind kind;
     bool image;         /* the output is channels-last (else flat) */
@@ -47,14 +54,11 @@ typedef struct fedge_stage {
     bool pooled;        /* Conv2d with pool behind it */
     bool bias;
     fedge_grid in, out;
-    fedge_window conv, pool;
-    fedge_conv_shape shape; /* Conv2d */
-    uint32_t row_stride;    /* Conv2d: floats between the patches of neighbouring rows */
-    size_t num_parameters;  /* weights and biases, consecutive in the values */
+    size_t num_parameters; /* weights and biases, consecutive in the values */
     size_t num_weights;
+    fedge_slide *slide; /* Conv2d, MaxPool2d; the walk's own until the next stage */
 
     /* Carved by fedge_model_new. */
-    uint32_t *segment_offsets;       /* shape.segment_offsets, writable: (num_segments) */
     float *weight, *weight_velocity; /* as in the state_dict; velocity NULL without momentum */
     float *bias_values, *bias_velocity;
     float *activation; /* (batch, out.size) */
@@ -72,6 +76,13 @@ typedef struct fedge_scratch_counts {
     size_t entries, entry_counts;          /* fedge_grad_entry; uint32_t */
 } fedge_scratch_counts;
 
+/* What a walk over all stages finds out before anything can be carved. */
+typedef struct fedge_fused_needs {
+    uint32_t num_stages;
+    size_t buffers[2]; /* floats per example: gradients in training, else activations in turn */
+    fedge_scratch_counts scratch;
+} fedge_fused_needs;
+
 /* A walk over the stages of a spec. */
 typedef struct fedge_stage_walk {
     const fedge_model_spec *spec;
@@ -82,6 +93,7 @@ typedef struct fedge_stage_walk {
     bool image;        /* grid is channels-last */
     bool started;      /* a stage has been made: grid is not the caller's memory any more */
     size_t num_parameters;
+    fedge_slide slide; /* of the stage made last */
 } fedge_stage_walk;
 
 FEDGE_MUST_USE fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan,
