@@ -15,13 +15,13 @@ static fedge_json_field make_field(const fedge_argument *from, size_t base)
         [FEDGE_ARGUMENT_U32] = FEDGE_JSON_U32,   [FEDGE_ARGUMENT_PAIR] = FEDGE_JSON_PAIR,
         [FEDGE_ARGUMENT_BOOL] = FEDGE_JSON_BOOL, [FEDGE_ARGUMENT_F32] = FEDGE_JSON_F32,
         [FEDGE_ARGUMENT_F32S] = FEDGE_JSON_F32,  [FEDGE_ARGUMENT_CHOICE] = FEDGE_JSON_ENUM,
-        [FEDGE_ARGUMENT_U32S] = FEDGE_JSON_U32,
+        [FEDGE_ARGUMENT_U32S] = FEDGE_JSON_U32,  [FEDGE_ARGUMENT_I32] = FEDGE_JSON_I32,
     };
     static const size_t SIZES[] = {
         [FEDGE_ARGUMENT_U32] = sizeof(uint32_t),  [FEDGE_ARGUMENT_PAIR] = 2 * sizeof(uint32_t),
         [FEDGE_ARGUMENT_BOOL] = sizeof(bool),     [FEDGE_ARGUMENT_F32] = sizeof(float),
         [FEDGE_ARGUMENT_F32S] = sizeof(float),    [FEDGE_ARGUMENT_CHOICE] = sizeof(unsigned),
-        [FEDGE_ARGUMENT_U32S] = sizeof(uint32_t),
+        [FEDGE_ARGUMENT_U32S] = sizeof(uint32_t), [FEDGE_ARGUMENT_I32] = sizeof(int32_t),
     };
     const bool shown = from->kind == FEDGE_ARGUMENT_BOOL && from->fallback != 0;
     fedge_json_field field = {.key = from->name,

@@ -27,6 +27,7 @@ typedef enum fedge_argument_kind {
     FEDGE_ARGUMENT_F32,   /* float */
     FEDGE_ARGUMENT_U32S,  /* uint32_t[3], a list of 1 to 3; the uint32_t at extra is how many */
     FEDGE_ARGUMENT_F32S,  /* float[2], a list; the uint32_t at extra is 2 or, when absent, 0 */
+    FEDGE_ARGUMENT_I32,   /* int32_t, always required */
     FEDGE_ARGUMENT_CHOICE /* an enum: one of the texts that choice_name gives */
 } fedge_argument_kind;
 
@@ -60,6 +61,11 @@ typedef struct fedge_argument {
     {                                                                                              \
         .name = text, .kind = FEDGE_ARGUMENT_U32, .required = need, .offset = at, .min = least,    \
         .max = most, .fallback = absent                                                            \
+    }
+#define FEDGE_I32_ARGUMENT(text, at, least, most)                                                  \
+    {                                                                                              \
+        .name = text, .kind = FEDGE_ARGUMENT_I32, .required = true, .offset = at, .min = least,    \
+        .max = most                                                                                \
     }
 #define FEDGE_F32_ARGUMENT(text, at, least, most, absent)                                          \
     {                                                                                              \

@@ -52,7 +52,9 @@
     X(GROUPNORM, groupnorm, GroupNorm)                                                             \
     X(LAYERNORM, layernorm, LayerNorm)                                                             \
     X(DROPOUT, dropout, Dropout)                                                                   \
-    X(EMBEDDING, embedding, Embedding)
+    X(EMBEDDING, embedding, Embedding)                                                             \
+    X(SELECT, select, Select)                                                                      \
+    X(MEAN, mean, Mean)
 
 typedef enum fedge_layer_type {
 #define FEDGE_LAYER_ENUM(upper, lower, class) FEDGE_LAYER_##upper,
@@ -143,6 +145,12 @@ typedef struct fedge_layer_spec {
         struct {
             uint32_t num_embeddings, embedding_dim;
         } embedding;
+        struct {
+            int32_t dim, index; /* dim 0 is the batch; negative: from the end */
+        } select;
+        struct {
+            int32_t dim;
+        } mean;
     } u;
 } fedge_layer_spec;
 

@@ -77,6 +77,42 @@ fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t rank, const cha
     return FEDGE_OK;
 }
 
+fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis *axis,
+                              fedge_error *err)
+{
+    char text[FEDGE_SHAPE_TEXT_SIZE];
+    const int32_t rank = (int32_t)shape->rank;
+    const int32_t at = dim < 0 ? dim + rank : dim - 1;
+    if (rank < 2) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the input is %s, of which no dimension can be taken away: it needs 2 or "
+                          "3 without the batch",
+                          fedge_shape_text(shape->rank, shape->dims, text));
+    }
+    if (at < 0 || at >= rank) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "dim %d must be 1 to %d (the batch is 0) or -%d to -1 for the input %s",
+                          (int)dim, (int)rank, (int)rank,
+                          fedge_shape_text(shape->rank, shape->dims, text));
+    }
+    *axis = (fedge_axis){.at = (uint32_t)at, .outer = 1, .length = shape->dims[at], .inner = 1};
+    for (int32_t i = 0; i < at; i++) {
+        axis->outer *= shape->dims[i];
+    }
+    for (int32_t i = at + 1; i < rank; i++) {
+        axis->inner *= shape->dims[i];
+    }
+    return FEDGE_OK;
+}
+
+void fedge_shape_drop(fedge_shape *shape, uint32_t at)
+{
+    shape->rank--;
+    for (uint32_t i = at; i < shape->rank; i++) {
+        shape->dims[i] = shape->dims[i + 1];
+    }
+}
+
 fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t stride, uint32_t padding,
                                uint32_t dilation, uint32_t size, uint32_t *out, fedge_error *err)
 {

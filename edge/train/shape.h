@@ -46,6 +46,23 @@ FEDGE_MUST_USE fedge_status fedge_shape_output(const fedge_shape *shape, size_t 
 FEDGE_MUST_USE fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t rank,
                                              const char *layout, fedge_error *err);
 
+/* One dimension of a row-major array, and what lies before and behind it. */
+typedef struct fedge_axis {
+    uint32_t at;   /* among the example's dimensions */
+    size_t outer;  /* product of the dimensions before it; of one example */
+    size_t length; /* the dimension */
+    size_t inner;  /* product of those behind it: floats between its neighbours */
+} fedge_axis;
+
+/* For layers that take one dimension away: PyTorch's [dim], which counts the batch as 0 and from
+ * the end when negative. Fails for the batch, for a dim that is not there, and for rank 1, which
+ * would leave nothing. */
+FEDGE_MUST_USE fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim,
+                                             fedge_axis *axis, fedge_error *err);
+
+/* Takes dimension [at] away; rank ≥ 2. */
+void fedge_shape_drop(fedge_shape *shape, uint32_t at);
+
 /* One axis of a sliding window with dilation ≥ 1:
  * out = floor((size + 2 · padding − dilation · (kernel − 1) − 1) / stride) + 1.
  * [axis]: its name in messages, "height". */

@@ -350,6 +350,30 @@ static array embed(const fedge_layer_spec *layer, const array *in, const double 
     return out;
 }
 
+/* One place of a dimension, or the mean over all; the others move up behind it. */
+static array without_dimension(const fedge_layer_spec *layer, const array *in)
+{
+    const bool select = layer->type == FEDGE_LAYER_SELECT;
+    const int32_t dim = select ? layer->u.select.dim : layer->u.mean.dim;
+    const size_t sizes[3] = {in->c, in->h, in->w}, rank = in->rank;
+    const size_t gone = dim > 0 ? (size_t)dim - 1 : (size_t)(dim + (int32_t)rank);
+    const size_t left[2] = {gone == 0 ? in->h : in->c, gone == 2 ? in->h : rank == 3 ? in->w : 1};
+    array out = array_new(rank - 1, in->n, left[0], left[1], 1);
+    for (size_t i = 0; i < count(in); i++) {
+        const size_t place[3] = {i / (in->h * in->w) % in->c, i / in->w % in->h, i % in->w};
+        const size_t a = gone == 0 ? place[1] : place[0], b = gone == 2 ? place[1] : place[2];
+        const int32_t index = layer->u.select.index;
+        const size_t wanted = index < 0 ? sizes[gone] - (size_t)-index : (size_t)index;
+        double *to = &out.v[(i / (in->c * in->h * in->w) * left[0] + a) * left[1] + b];
+        if (!select) {
+            *to += in->v[i] / (double)sizes[gone];
+        } else if (place[gone] == wanted) {
+            *to = in->v[i];
+        }
+    }
+    return out;
+}
+
 /* One layer of any type; *values moves on behind its parameters. Two-dimensional layers of
  * (c, length) see the length as a width. */
 static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint32_t num_inputs,
@@ -383,6 +407,9 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
         return norm_layer(layer, &in, values);
     case FEDGE_LAYER_EMBEDDING:
         return embed(layer, &in, values);
+    case FEDGE_LAYER_SELECT:
+    case FEDGE_LAYER_MEAN:
+        return without_dimension(layer, &in);
     case FEDGE_LAYER_FLATTEN:
         out = array_new(1, in.n, in.c * in.h * in.w, 1, 1);
         memcpy(out.v, in.v, count(&in) * sizeof *in.v);

@@ -201,6 +201,34 @@ static void test_embedding_and_sequences(void **state)
     check_spec(&spec, 3, 40);
 }
 
+/* A dimension taken away from (3, 5) and (2, 6, 7), counted from either end. */
+static void test_dimensions_away(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t rank;
+        int32_t dim, index;
+        uint32_t values;
+    } cases[] = {{2, 1, -1, 5},  {2, 1, 0, 5},  {2, 2, 4, 3},   {2, -2, 1, 5},
+                 {2, -1, -5, 3}, {3, 1, 1, 42}, {3, 2, -6, 28}, {3, -1, 3, 24}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        fedge_model_spec spec;
+        const bool sequence = cases[i / 2].rank == 2;
+        if (sequence) {
+            spec_input(&spec, 2, 3, 5, 0);
+            spec_linear(&spec, 5, 5);
+        } else {
+            (void)image_case(&spec, 4, FEDGE_LAYER_TANH);
+        }
+        fedge_layer_spec *layer = spec_add(&spec, i % 2 ? FEDGE_LAYER_MEAN : FEDGE_LAYER_SELECT);
+        layer->u.select.dim = cases[i / 2].dim; /* the first argument of both */
+        layer->u.select.index = i % 2 ? 0 : cases[i / 2].index;
+        spec_add(&spec, FEDGE_LAYER_TANH);
+        close_with(&spec, cases[i / 2].values);
+        check_spec(&spec, 3, 40);
+    }
+}
+
 /* Outputs read by several layers, twice by one, and the model's input read late. */
 static void test_branches(void **state)
 {
@@ -475,6 +503,26 @@ static void test_bad_layers(void **state)
     layer->u.maxpool1d.kernel_size = 3;
     layer->u.maxpool1d.padding = 2;
     refuse(&spec, "MaxPool1d", "padding 2");
+    spec_input(&spec, 2, 3, 5, 0);
+    layer = spec_add(&spec, FEDGE_LAYER_SELECT);
+    refuse(&spec, "Select", "dim 0 must be 1 to 2");
+    layer->u.select.dim = -3;
+    refuse(&spec, "dim -3", "[3, 5]");
+    layer->u.select.dim = 1;
+    layer->u.select.index = 3;
+    refuse(&spec, "Select", "index 3 is not in [-3, 3)");
+    layer->u.select.index = -4;
+    refuse(&spec, "Select", "index -4 is not in [-3, 3)");
+    layer->u.select.index = INT32_MIN;
+    refuse(&spec, "Select", "index -2147483648");
+    layer = spec_add(&spec, FEDGE_LAYER_MEAN);
+    layer->u.mean.dim = INT32_MAX;
+    spec.layers[0].u.select.index = 0;
+    refuse(&spec, "Mean", "[5]");
+    spec.layers[0] = *layer;
+    refuse(&spec, "Mean", "dim 2147483647");
+    spec.layers[0].u.mean.dim = INT32_MIN;
+    refuse(&spec, "Mean", "dim -2147483648");
 }
 
 static void test_bad_graphs(void **state)
@@ -570,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_embedding_and_sequences),
+        cmocka_unit_test(test_dimensions_away),
         cmocka_unit_test(test_branches),
         cmocka_unit_test(test_lora),
         cmocka_unit_test(test_losses),

@@ -53,10 +53,28 @@ class Add(torch.nn.Module):
         return sum(inputs[1:], inputs[0])
 
 
+class Select(torch.nn.Module):
+    def __init__(self, dim, index):
+        super().__init__()
+        self.dim, self.index = dim, index
+
+    def forward(self, x):
+        return x.select(self.dim, self.index)
+
+
+class Mean(torch.nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return x.mean(self.dim)
+
+
 def make_layer(spec):
     arguments = {k: v for k, v in spec.items() if k not in ("type", "name", "inputs", "train")}
-    if spec["type"] == "Add":
-        return Add()
+    if spec["type"] in ("Add", "Select", "Mean"):
+        return globals()[spec["type"]](**arguments)
     if spec["type"] == "Linear" and arguments.get("r"):
         return LoraLinear(**arguments)
     if spec["type"] == "BatchNorm2d" and arguments.pop("frozen", False):
@@ -269,6 +287,10 @@ def cases():
     yield between("layernorm-plain", [3, 4, 5], L("LayerNorm", normalized_shape=[4, 5], elementwise_affine=False))
     yield case("embedding", [6], [L("Embedding", num_embeddings=5, embedding_dim=3), L("Flatten"),
                                   L("Linear", in_features=18, out_features=3)], indices=5)
+    yield between("select-last", [4, 5], L("Select", dim=1, index=-1))
+    yield between("select-3d", [3, 4, 5], L("Select", dim=-2, index=1))
+    yield between("mean-steps", [4, 5], L("Mean", dim=1))
+    yield between("mean-3d", [3, 4, 5], L("Mean", dim=-1))
     yield case("residual", [2, 5, 6], residual())
     yield case("sequence-linear", [4, 5], [L("Linear", in_features=5, out_features=3), L("ReLU"),
                                            L("Linear", in_features=3, out_features=2, bias=False), L("Flatten")])

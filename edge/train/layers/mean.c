@@ -1,0 +1,71 @@
+/* Mean: torch.mean(x, dim), the mean over a dimension, which goes away. Over the steps of a
+ * sequence it is dim 1. x: (batch, …) of rank 2 or 3 behind the batch; dim counts the batch as 0,
+ * and from the end when negative. */
+#include <string.h>
+
+#include "edge/train/layer.h"
+
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    (void)num_inputs;
+    fedge_axis axis;
+    fedge_status status = fedge_shape_axis(in, layer->u.mean.dim, &axis, err);
+    *out = *in;
+    if (status == FEDGE_OK) {
+        fedge_shape_drop(out, axis.at);
+    }
+    return status;
+}
+
+static fedge_axis axis_of(const fedge_layer_run *run)
+{
+    fedge_axis axis = {0};
+    if (fedge_shape_axis(&run->in[0], run->spec->u.mean.dim, &axis, NULL) ==
+        FEDGE_OK) { /* infer has passed */
+        axis.outer *= run->batch;
+    }
+    return axis;
+}
+
+static void forward(const fedge_layer_run *run)
+{
+    const fedge_axis axis = axis_of(run);
+    const float *x = run->x[0], share = 1.0f / (float)axis.length;
+    for (size_t o = 0; o < axis.outer; o++) {
+        float *y = run->y + o * axis.inner;
+        memset(y, 0, axis.inner * sizeof *y);
+        for (size_t k = 0; k < axis.length; k++, x += axis.inner) {
+            for (size_t i = 0; i < axis.inner; i++) {
+                y[i] += x[i];
+            }
+        }
+        for (size_t i = 0; i < axis.inner; i++) {
+            y[i] *= share;
+        }
+    }
+}
+
+static void backward(const fedge_layer_run *run)
+{
+    const fedge_axis axis = axis_of(run);
+    const float share = 1.0f / (float)axis.length;
+    float *dx = run->dx[0];
+    for (size_t o = 0; dx != NULL && o < axis.outer; o++) {
+        const float *dy = run->dy + o * axis.inner;
+        for (size_t k = 0; k < axis.length; k++, dx += axis.inner) {
+            for (size_t i = 0; i < axis.inner; i++) {
+                dx[i] = share * dy[i];
+            }
+        }
+    }
+}
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_I32_ARGUMENT("dim", offsetof(fedge_layer_spec, u.mean.dim), -FEDGE_MAX_SHAPE_RANK,
+                       FEDGE_MAX_SHAPE_RANK),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_mean = {
+    .arguments = ARGUMENTS, .infer = infer, .forward = forward, .backward = backward};
