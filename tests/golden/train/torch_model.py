@@ -1,0 +1,101 @@
+"""PyTorch's side of a job: its model and its optimizer. For make_golden.py beside it and tests/bench."""
+
+import torch
+
+
+class LoraLinear(torch.nn.Linear):
+    """loralib.Linear without its dropout and merging."""
+
+    def __init__(self, in_features, out_features, bias=True, r=1, lora_alpha=1.0):
+        super().__init__(in_features, out_features, bias)
+        self.lora_A = torch.nn.Parameter(torch.randn(r, in_features) * 0.3)
+        self.lora_B = torch.nn.Parameter(torch.randn(out_features, r) * 0.3)
+        self.scale = lora_alpha / r
+        for own in (self.weight, self.bias):
+            if own is not None:
+                own.requires_grad_(False)
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.lora_A.T @ self.lora_B.T * self.scale
+
+
+class FrozenNorm(torch.nn.BatchNorm2d):
+    def forward(self, x):
+        return torch.nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+        )
+
+
+class Add(torch.nn.Module):
+    def forward(self, *inputs):
+        return sum(inputs[1:], inputs[0])
+
+
+class Select(torch.nn.Module):
+    def __init__(self, dim, index):
+        super().__init__()
+        self.dim, self.index = dim, index
+
+    def forward(self, x):
+        return x.select(self.dim, self.index)
+
+
+class Mean(torch.nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return x.mean(self.dim)
+
+
+def make_layer(spec):
+    arguments = {k: v for k, v in spec.items() if k not in ("type", "name", "inputs", "train")}
+    if spec["type"] in ("Add", "Select", "Mean"):
+        return globals()[spec["type"]](**arguments)
+    if spec["type"] == "Linear" and arguments.get("r"):
+        return LoraLinear(**arguments)
+    if spec["type"] == "BatchNorm2d" and arguments.pop("frozen", False):
+        return FrozenNorm(**arguments)
+    if spec["type"] == "LayerNorm":
+        bias = arguments.pop("bias", True)
+        layer = torch.nn.LayerNorm(**arguments)
+        if not bias:
+            layer.bias = None
+        return layer
+    return getattr(torch.nn, spec["type"])(**arguments)
+
+
+class Model(torch.nn.Module):
+    """The layers of a job, by name; an integer input becomes one where an Embedding reads it."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.specs = layers
+        self.labels = [spec.get("name", str(i)) for i, spec in enumerate(layers)]
+        for label, spec in zip(self.labels, layers):
+            layer = make_layer(spec)
+            self.add_module(label, layer)
+            for name, parameter in layer.named_parameters():
+                if parameter.dim() == 1 and "Norm" in spec["type"]:
+                    torch.nn.init.normal_(parameter, 1.0 if name == "weight" else 0.0, 0.3)
+                mode = spec.get("train", "all")
+                if mode == "none" or (mode == "bias" and name != "bias"):
+                    parameter.requires_grad_(False)
+
+    def forward(self, x):
+        made = {"input": x}
+        last = "input"
+        for label, spec in zip(self.labels, self.specs):
+            inputs = [made[name] for name in spec.get("inputs", [last])]
+            if spec["type"] == "Embedding":
+                inputs = [inputs[0].long()]
+            made[label] = getattr(self, label)(*inputs)
+            last = label
+        return made[last]
+
+
+def make_optimizer(parameters, training):
+    arguments = dict(training.get("optimizer", {"type": "SGD"}))
+    kind = getattr(torch.optim, arguments.pop("type"))
+    return kind(parameters, lr=training["learning-rate"], **arguments)
