@@ -70,4 +70,10 @@ FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float 
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);
 void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer);
 
+/* For tests of the plan: [watch] is told each time of graph_plan.h as soon as what happens then is
+ * done. Returns the arena that the plan's intervals lie in. A model that is run layer by layer
+ * only. */
+typedef void (*fedge_graph_watcher)(void *user, uint32_t time);
+uint8_t *fedge_graph_watch(fedge_model *model, fedge_graph_watcher watch, void *user);
+
 #endif

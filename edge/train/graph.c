@@ -27,7 +27,24 @@ struct fedge_graph {
     const float *outputs;
     float *gradient; /* of the outputs */
     fedge_rng rng;
+    uint8_t *arena;
+    fedge_graph_watcher watch; /* NULL but in tests */
+    void *watch_user;
 };
+
+uint8_t *fedge_graph_watch(fedge_model *model, fedge_graph_watcher watch, void *user)
+{
+    model->graph->watch = watch;
+    model->graph->watch_user = user;
+    return model->graph->arena;
+}
+
+static void tell(const fedge_graph *self, uint32_t time)
+{
+    if (self->watch != NULL) {
+        self->watch(self->watch_user, time);
+    }
+}
 
 fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
 {
@@ -81,6 +98,11 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
     }
 }
 
+static uint8_t *behind(uint8_t *at, uint64_t bytes)
+{
+    return at == NULL ? NULL : at + (size_t)bytes;
+}
+
 /* Where the gradients of the layer's inputs go. [apart]: room for those that are added. */
 static void place_input_gradients(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index,
                                   node *self, uint8_t *apart)
@@ -91,17 +113,11 @@ static void place_input_gradients(const fedge_graph_plan *plan, uint8_t *arena, 
         if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward) {
             continue;
         }
-        bool first = plan->layers[source].first_reader == index;
-        for (uint32_t other = 0; other < k; other++) {
-            first = first && layer->sources[other] != source;
-        }
+        const uint64_t bytes = fedge_graph_apart(plan, index, k);
         float *gradient = part(plan, arena, source, FEDGE_PART_GRADIENT);
-        self->run.dx[k] = first ? gradient : (float *)(void *)apart;
-        self->sum[k] = first ? NULL : gradient;
-        if (plan->layers[source].num_readers > 1) {
-            apart += fedge_graph_aligned((uint64_t)fedge_shape_count(&plan->layers[source].out) *
-                                         plan->options->max_batch * sizeof(float));
-        }
+        self->run.dx[k] = bytes == 0 ? gradient : (float *)(void *)apart;
+        self->sum[k] = bytes == 0 ? NULL : gradient;
+        apart = behind(apart, bytes);
     }
 }
 
@@ -132,11 +148,11 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->dy = part(plan, arena, index, FEDGE_PART_GRADIENT);
         self->run.dy = self->dy;
         self->run.scratch = back;
-        back += back == NULL ? 0 : fedge_graph_aligned(sizes.backward);
+        back = behind(back, fedge_graph_aligned(sizes.backward));
         if (model->gradients == NULL) {
             self->own_gradients = (float *)(void *)back;
             self->own_bytes = (size_t)fedge_graph_gradient_bytes(&self->spec);
-            back += back == NULL ? 0 : self->own_bytes;
+            back = behind(back, self->own_bytes);
         }
         place_input_gradients(plan, arena, index, self, back);
     }
@@ -165,6 +181,7 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     self->nodes = nodes;
     self->num_nodes = num_nodes;
     self->gemm_pack = pack;
+    self->arena = arena;
     self->outputs = part(&plan, arena, num_nodes - 1, FEDGE_PART_OUTPUT);
     self->gradient = part(&plan, arena, num_nodes - 1, FEDGE_PART_GRADIENT);
     size_t value = 0, buffer = 0;
@@ -199,6 +216,7 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
                                       fedge_layer_type_name(at->spec.type));
         }
         at->ops->forward(&run);
+        tell(self, i);
     }
     *outputs = self->outputs;
     *gradient = self->gradient;
@@ -297,6 +315,7 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
     if (model->gradients != NULL) {
         memset(model->gradients, 0, model->num_values * sizeof *model->gradients);
     }
+    tell(self, self->num_nodes);
     for (uint32_t i = self->num_nodes; i-- > 0;) {
         node *at = &self->nodes[i];
         if (!at->backward) {
@@ -311,6 +330,7 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         if (model->gradients == NULL) {
             (void)visit_tensors(model, at, optimizer, VISIT_UPDATE, 0.0f);
         }
+        tell(self, 2 * self->num_nodes - i);
     }
     if (model->gradients != NULL) {
         clip_and_update(model, optimizer);

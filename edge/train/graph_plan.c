@@ -118,7 +118,8 @@ static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
     const unsigned flags = ops_of(plan, index)->flags;
-    if (!(flags & FEDGE_Y_ON_X) || layer->sources[0] == FEDGE_INPUT_MODEL) {
+    if (!(flags & FEDGE_Y_ON_X) || layer->sources[0] == FEDGE_INPUT_MODEL ||
+        plan->options->unshared) {
         return false;
     }
     const fedge_layer_plan *source = &plan->layers[layer->sources[0]];
@@ -131,7 +132,8 @@ static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
 static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
-    if (!(ops_of(plan, index)->flags & FEDGE_DX_ON_DY) || layer->sources[0] == FEDGE_INPUT_MODEL) {
+    if (!(ops_of(plan, index)->flags & FEDGE_DX_ON_DY) || layer->sources[0] == FEDGE_INPUT_MODEL ||
+        plan->options->unshared) {
         return false;
     }
     return plan->layers[layer->sources[0]].num_readers == 1;
@@ -157,21 +159,29 @@ static void set_part(fedge_layer_plan *layer, fedge_part part, uint64_t bytes, u
         (fedge_interval){.size = units(bytes), .begin = (uint16_t)begin, .end = (uint16_t)end};
 }
 
-/* Gradients of inputs that other layers read too are made apart and added: bytes. */
-static uint64_t apart_bytes(const fedge_graph_plan *plan, uint32_t index)
+uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_t input)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
-    uint64_t most = 0;
-    for (uint32_t k = 0; k < layer->num_sources; k++) {
-        if (layer->sources[k] != FEDGE_INPUT_MODEL) {
-            const fedge_layer_plan *source = &plan->layers[layer->sources[k]];
-            if (source->backward && source->num_readers > 1) {
-                most += fedge_graph_aligned((uint64_t)fedge_shape_count(&source->out) *
-                                            plan->options->max_batch * sizeof(float));
-            }
-        }
+    const uint16_t source = layer->sources[input];
+    if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward) {
+        return 0;
     }
-    return most;
+    bool first = plan->layers[source].first_reader == index;
+    for (uint32_t other = 0; other < input; other++) {
+        first = first && layer->sources[other] != source;
+    }
+    return first ? 0
+                 : fedge_graph_aligned((uint64_t)fedge_shape_count(&plan->layers[source].out) *
+                                       plan->options->max_batch * sizeof(float));
+}
+
+static uint64_t apart_bytes(const fedge_graph_plan *plan, uint32_t index)
+{
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k < plan->layers[index].num_sources; k++) {
+        sum += fedge_graph_apart(plan, index, k);
+    }
+    return sum;
 }
 
 /* Sizes of all parts, and the times at which each is first and last used. */
@@ -260,7 +270,8 @@ static uint32_t find_place(fedge_graph_plan *plan, const fedge_interval *part,
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         const fedge_interval *other = part_at(plan, placed[i]);
-        const bool meets = part->begin <= other->end && other->begin <= part->end;
+        const bool meets =
+            plan->options->unshared || (part->begin <= other->end && other->begin <= part->end);
         if (meets && other->offset < at + (uint64_t)part->size &&
             at < (uint64_t)other->offset + other->size) {
             at = other->offset + other->size;

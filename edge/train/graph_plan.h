@@ -16,8 +16,8 @@ typedef enum fedge_part {
     FEDGE_PART_SAVED,    /* from the layer's forward pass to its backward pass */
     FEDGE_PART_FORWARD,  /* the layer's scratch forward */
     FEDGE_PART_BACKWARD, /* backward: the layer's scratch, then its parameters' gradients unless the
-                            model keeps them all, then the gradients of inputs that other layers
-                            read too */
+                            model keeps them all, then the gradients of inputs that are made apart
+                          */
     FEDGE_PARTS
 } fedge_part;
 
@@ -59,6 +59,10 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
 
 /* Bytes rounded up to the alignment. */
 uint64_t fedge_graph_aligned(uint64_t bytes);
+
+/* The gradient of an input that another layer gives a gradient to before layer [index] does is made
+ * apart, and added: bytes; 0: it is written where it belongs. */
+uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_t input);
 
 /* Trained parameters of a layer, each tensor's gradient rounded up to the alignment: bytes. */
 uint64_t fedge_graph_gradient_bytes(const fedge_layer_spec *layer);

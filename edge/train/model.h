@@ -263,6 +263,8 @@ typedef struct fedge_model_options {
     bool correction;                /* a correction per parameter, 0 until it is written */
     bool general;                   /* run layer by layer even where fused stages fit; the results
                                        differ in rounding. For tests and comparison */
+    bool unshared;                  /* layer by layer, and no two arrays share memory: the same bits
+                                       in more bytes. For tests of the plan */
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
                                        kernels there are, ~0u: the scalar reference */
 } fedge_model_options;

@@ -39,7 +39,7 @@ static bool layer_fits(const fedge_layer_spec *layer)
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options)
 {
     bool flat = spec->input_rank == 1;
-    if (options->general || spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
+    if (options->general || options->unshared || spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
         (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||
                                options->clip || options->proximal || options->correction))) {
         return false;

@@ -100,7 +100,7 @@ void fedge_convolution_sizes(const fedge_convolution *conv, fedge_layer_sizes *s
 }
 
 /* The outputs [*first, *last) of a row or column whose tap [at] falls inside the image, and the
- * input that the first of them reads. */
+ * input that the first of them reads (0 when there is none). */
 static size_t inside(const fedge_convolution *conv, int axis, size_t at, size_t *first,
                      size_t *last)
 {
@@ -111,7 +111,7 @@ static size_t inside(const fedge_convolution *conv, int axis, size_t at, size_t 
     *last = shift >= end ? 0 : (end - shift + stride - 1) / stride;
     *last = *last > conv->out[axis] ? conv->out[axis] : *last;
     *first = *first > *last ? *last : *first;
-    return *first * stride + shift - pad;
+    return *first < *last ? *first * stride + shift - pad : 0;
 }
 
 typedef struct band {
