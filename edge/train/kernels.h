@@ -106,6 +106,13 @@ typedef struct fedge_kernels {
 
     void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
     void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */
+
+    /* y[i] = e^x[i], 1 / (1 + e^−x[i]), tanh x[i]. y may be x. The result is less than 2, 4 and 4
+     * units in the last place from the exact one, and 2 · 2^-126 where that or e^−x is no normal
+     * number. NaN gives NaN. */
+    void (*exp)(const float *x, float *y, size_t n);
+    void (*sigmoid)(const float *x, float *y, size_t n);
+    void (*tanh)(const float *x, float *y, size_t n);
 } fedge_kernels;
 
 extern const fedge_kernels fedge_kernels_scalar;

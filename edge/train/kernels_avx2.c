@@ -30,9 +30,32 @@ static inline __m256i first_lanes(size_t n)
 #define splat_int(i) _mm256_set1_epi32(i)
 #define mul_add(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define add(a, b) _mm256_add_ps(a, b)
+#define mul(a, b) _mm256_mul_ps(a, b)
+#define quotient(a, b) _mm256_div_ps(a, b)
+#define round_nearest(v) _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define magnitude(v) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
 
 /* The second operand wins when one is NaN. */
 #define max_propagating(a, b) _mm256_max_ps(a, b)
+#define min_propagating(a, b) _mm256_min_ps(a, b)
+
+static inline vec with_sign(vec v, vec sign)
+{
+    return _mm256_or_ps(v, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
+
+static inline vec power_of_two(__m256i n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+
+/* In two factors, since 2^n itself may be no normal number. */
+static inline vec times_power_of_two(vec v, vec n)
+{
+    const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+    return _mm256_mul_ps(_mm256_mul_ps(v, power_of_two(half)),
+                         power_of_two(_mm256_sub_epi32(whole, half)));
+}
 
 static inline vec keep_positive(vec y, vec d)
 {

@@ -25,9 +25,21 @@ typedef __m512i vec_int;
 #define splat_int(i) _mm512_set1_epi32(i)
 #define mul_add(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define add(a, b) _mm512_add_ps(a, b)
+#define mul(a, b) _mm512_mul_ps(a, b)
+#define quotient(a, b) _mm512_div_ps(a, b)
+#define round_nearest(v) _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define magnitude(v) _mm512_abs_ps(v)
+#define times_power_of_two(v, n) _mm512_scalef_ps(v, n)
 
 /* The second operand wins when one is NaN. */
 #define max_propagating(a, b) _mm512_max_ps(a, b)
+#define min_propagating(a, b) _mm512_min_ps(a, b)
+
+static inline vec with_sign(vec v, vec sign)
+{
+    const vec bit = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(v, _mm512_and_ps(sign, bit));
+}
 
 static inline vec keep_positive(vec y, vec d)
 {

@@ -23,6 +23,10 @@ typedef int32x4_t vec_int;
 #define splat_int(i) vdupq_n_s32(i)
 #define mul_add(a, b, c) vfmaq_f32(c, a, b)
 #define add(a, b) vaddq_f32(a, b)
+#define mul(a, b) vmulq_f32(a, b)
+#define quotient(a, b) vdivq_f32(a, b)
+#define round_nearest(v) vrndnq_f32(v)
+#define magnitude(v) vabsq_f32(v)
 
 static inline vec load_first(const float *p, size_t n)
 {
@@ -44,6 +48,24 @@ static inline void store_first(float *p, vec v, size_t n)
 
 /* fmax of the instruction set returns the NaN when there is one. */
 #define max_propagating(a, b) vmaxq_f32(a, b)
+#define min_propagating(a, b) vminq_f32(a, b)
+
+static inline vec with_sign(vec v, vec sign)
+{
+    return vbslq_f32(vdupq_n_u32(0x80000000u), sign, v);
+}
+
+static inline vec power_of_two(int32x4_t n)
+{
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+}
+
+/* In two factors, since 2^n itself may be no normal number. */
+static inline vec times_power_of_two(vec v, vec n)
+{
+    const int32x4_t whole = vcvtq_s32_f32(n), half = vshrq_n_s32(whole, 1);
+    return vmulq_f32(vmulq_f32(v, power_of_two(half)), power_of_two(vsubq_s32(whole, half)));
+}
 
 static inline vec keep_positive(vec y, vec d)
 {

@@ -337,6 +337,27 @@ static void relu_backward(const float *y, float *dy, size_t n)
     }
 }
 
+static void exp_each(const float *x, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = expf(x[i]);
+    }
+}
+
+static void sigmoid_each(const float *x, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = 1.0f / (1.0f + expf(-x[i]));
+    }
+}
+
+static void tanh_each(const float *x, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = tanhf(x[i]);
+    }
+}
+
 const fedge_kernels fedge_kernels_scalar = {
     .name = "scalar",
     .lanes = 1,
@@ -351,4 +372,7 @@ const fedge_kernels fedge_kernels_scalar = {
     .gemm_pack = 0,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
+    .exp = exp_each,
+    .sigmoid = sigmoid_each,
+    .tanh = tanh_each,
 };

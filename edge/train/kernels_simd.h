@@ -10,7 +10,11 @@
  *   load_first(p, n), store_first(p, v, n)     the first n < LANES; other lanes 0 or untouched
  *   splat(x), splat_int(i), add(a, b)
  *   mul_add(a, b, c)                           a · b + c, rounded once
- *   max_propagating(a, b)                      the larger; b when b is NaN
+ *   max_propagating(a, b), min_propagating     the larger, the smaller; b when b is NaN
+ *   mul(a, b), quotient(a, b)
+ *   round_nearest(v)                           to a whole number
+ *   magnitude(v), with_sign(v, s)              |v|; v ≥ 0 with the sign of s
+ *   times_power_of_two(v, n)                   v · 2^n, n whole in ±150 (or NaN: anything)
  *   keep_positive(y, d)                        d where y > 0, else 0
  *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN
  *   store_places(p, places)                    LANES bytes
@@ -416,6 +420,8 @@ static void relu_backward(const float *y, float *dy, size_t n)
 
 #include "edge/train/kernels_simd_gemm.h"
 
+#include "edge/train/kernels_simd_math.h"
+
 const fedge_kernels KERNELS_SYMBOL = {
     .name = KERNELS_NAME,
     .lanes = LANES,
@@ -430,4 +436,7 @@ const fedge_kernels KERNELS_SYMBOL = {
     .gemm_pack = GEMM_DEPTH * GEMM_COLUMNS,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
+    .exp = exp_each,
+    .sigmoid = sigmoid_each,
+    .tanh = tanh_each,
 };

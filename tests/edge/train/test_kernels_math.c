@@ -1,0 +1,187 @@
+/* exp, sigmoid and tanh of every kernel table against libm in double precision. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "edge/core/os.h"
+#include "edge/train/kernels.h"
+#include "tests/edge/train/support.h"
+
+#define BLOCK 1024
+#define STRIDE 1021u /* of the bit patterns of all numbers; a prime */
+
+typedef void (*each_fn)(const float *x, float *y, size_t n);
+
+static double exact_sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+typedef struct function {
+    const char *name;
+    each_fn (*of)(const fedge_kernels *kernels);
+    double (*exact)(double x);
+    double ulps; /* of kernels.h */
+} function;
+
+static each_fn exp_of(const fedge_kernels *kernels)
+{
+    return kernels->exp;
+}
+
+static each_fn sigmoid_of(const fedge_kernels *kernels)
+{
+    return kernels->sigmoid;
+}
+
+static each_fn tanh_of(const fedge_kernels *kernels)
+{
+    return kernels->tanh;
+}
+
+static const function FUNCTIONS[] = {{"exp", exp_of, exp, 2.0},
+                                     {"sigmoid", sigmoid_of, exact_sigmoid, 4.0},
+                                     {"tanh", tanh_of, tanh, 4.0}};
+#define NUM_FUNCTIONS (sizeof FUNCTIONS / sizeof FUNCTIONS[0])
+
+static const fedge_kernels *kernels_at(unsigned level)
+{
+    unsigned levels[MAX_LEVELS];
+    const unsigned n = kernel_levels(levels);
+    return level < n ? fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]) : NULL;
+}
+
+/* Distance of [y] from [exact] in units of the last place that a float at [exact] has. */
+static double distance(float y, double exact)
+{
+    if (exact > (double)FLT_MAX) {
+        return isinf(y) || y == FLT_MAX ? 0.0 : INFINITY;
+    }
+    int exponent;
+    (void)frexp(exact, &exponent);
+    return fabs((double)y - exact) / ldexp(1.0, (exponent < -125 ? -125 : exponent) - 24);
+}
+
+static void check_block(const fedge_kernels *kernels, const function *f, const float *x, size_t n)
+{
+    float y[BLOCK];
+    f->of(kernels)(x, y, n);
+    for (size_t i = 0; i < n; i++) {
+        const double exact = f->exact((double)x[i]);
+        const bool tiny = fabs(exact) < 2.0 * (double)FLT_MIN && f->exact != tanh;
+        const double bound = tiny ? (double)(1u << 24) : f->ulps; /* 2 · 2^-126 in such units */
+        if (!(distance(y[i], exact) < bound) || (f->exact == tanh && !(fabsf(y[i]) <= 1.0f))) {
+            fail_msg("%s(%a) on %s: %a, not %a: %g ulps", f->name, (double)x[i], kernels->name,
+                     (double)y[i], exact, distance(y[i], exact));
+        }
+    }
+}
+
+/* Numbers of both signs and all sizes. */
+static void test_all_numbers(void **state)
+{
+    (void)state;
+    const fedge_kernels *kernels;
+    for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
+        float x[BLOCK];
+        size_t n = 0;
+        for (uint64_t bits = 0; bits <= UINT32_MAX; bits += STRIDE) {
+            const uint32_t pattern = (uint32_t)bits;
+            memcpy(&x[n], &pattern, sizeof pattern);
+            n += isnan(x[n]) ? 0 : 1;
+            if (n == BLOCK || bits + STRIDE > UINT32_MAX) {
+                for (size_t f = 0; f < NUM_FUNCTIONS; f++) {
+                    check_block(kernels, &FUNCTIONS[f], x, n);
+                }
+                n = 0;
+            }
+        }
+    }
+}
+
+/* Where values change most, and around the bounds of the exponent, one number after another. */
+static void test_edges(void **state)
+{
+    (void)state;
+    static const float starts[] = {-104.01f,  -103.28f, -88.73f,    -87.34f, -18.03f,
+                                   -9.02f,    -0.3466f, -0.17329f,  -1e-40f, 0.0f,
+                                   0.173285f, 0.3465f,  0.625f,     8.99f,   9.0495f,
+                                   17.32f,    88.0f,    88.722839f, 88.99f,  103.97f};
+    const fedge_kernels *kernels;
+    for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
+        for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
+            float x[BLOCK];
+            x[0] = starts[s];
+            for (size_t i = 1; i < BLOCK; i++) {
+                x[i] = nextafterf(x[i - 1], INFINITY);
+            }
+            for (size_t f = 0; f < NUM_FUNCTIONS; f++) {
+                check_block(kernels, &FUNCTIONS[f], x, BLOCK);
+            }
+        }
+    }
+}
+
+static void test_special_numbers(void **state)
+{
+    (void)state;
+    const fedge_kernels *kernels;
+    for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
+        const float x[5] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f};
+        float y[5];
+        kernels->exp(x, y, 5);
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[1] > 0.0f && y[2] == 0.0f);
+        assert_true(y[3] == 1.0f && y[4] == 1.0f);
+        kernels->sigmoid(x, y, 5);
+        assert_true(isnan(y[0]) && y[1] == 1.0f && y[2] == 0.0f && y[3] == 0.5f && y[4] == 0.5f);
+        kernels->tanh(x, y, 5);
+        assert_true(isnan(y[0]) && y[1] == 1.0f && y[2] == -1.0f && y[3] == 0.0f && y[4] == 0.0f);
+        assert_true(!signbit(y[3]) && signbit(y[4]));
+    }
+}
+
+/* Any length, any place, in place or not: the same bits, and nothing behind the end. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    enum { MOST = 50 };
+    const fedge_kernels *kernels;
+    for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
+        for (size_t f = 0; f < NUM_FUNCTIONS; f++) {
+            const each_fn each = FUNCTIONS[f].of(kernels);
+            float x[MOST], alone[MOST], y[MOST + 1];
+            for (size_t i = 0; i < MOST; i++) {
+                x[i] = ((float)i - 25.0f) * 0.37f;
+                each(&x[i], &alone[i], 1);
+            }
+            for (size_t from = 0; from < MOST; from++) {
+                for (size_t n = 0; from + n <= MOST; n++) {
+                    memcpy(y, x, sizeof x);
+                    y[MOST] = 7.0f;
+                    each(y + from, y + from, n);
+                    assert_memory_equal(y, x, from * sizeof *x);
+                    assert_memory_equal(y + from, alone + from, n * sizeof *x);
+                    assert_memory_equal(y + from + n, x + from + n, (MOST - from - n) * sizeof *x);
+                    assert_true(y[MOST] == 7.0f);
+                }
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_numbers),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_special_numbers),
+        cmocka_unit_test(test_lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
