@@ -50,5 +50,5 @@ size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor)
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor)
 {
     return !tensor->buffer && !tensor->frozen && layer->train != FEDGE_TRAIN_NONE &&
-           (layer->train != FEDGE_TRAIN_BIAS || strcmp(tensor->name, "bias") == 0);
+           (layer->train != FEDGE_TRAIN_BIAS || strstr(tensor->name, "bias") != NULL);
 }

@@ -54,7 +54,10 @@
     X(DROPOUT, dropout, Dropout)                                                                   \
     X(EMBEDDING, embedding, Embedding)                                                             \
     X(SELECT, select, Select)                                                                      \
-    X(MEAN, mean, Mean)
+    X(MEAN, mean, Mean)                                                                            \
+    X(POSITIONALEMBEDDING, positionalembedding, PositionalEmbedding)                               \
+    X(MULTIHEADATTENTION, multiheadattention, MultiheadAttention)                                  \
+    X(TRANSFORMERENCODERLAYER, transformerencoderlayer, TransformerEncoderLayer)
 
 typedef enum fedge_layer_type {
 #define FEDGE_LAYER_ENUM(upper, lower, class) FEDGE_LAYER_##upper,
@@ -67,7 +70,7 @@ typedef enum fedge_layer_type {
 typedef enum fedge_train_mode {
     FEDGE_TRAIN_ALL,
     FEDGE_TRAIN_NONE, /* frozen */
-    FEDGE_TRAIN_BIAS, /* tensors called "bias" only */
+    FEDGE_TRAIN_BIAS, /* tensors with "bias" in their name only */
     FEDGE_TRAIN_MODE_COUNT
 } fedge_train_mode;
 
@@ -151,6 +154,20 @@ typedef struct fedge_layer_spec {
         struct {
             int32_t dim;
         } mean;
+        struct {
+            uint32_t num_embeddings, embedding_dim; /* num_embeddings: the most steps */
+        } positionalembedding;
+        struct {
+            uint32_t embed_dim, num_heads;
+            float dropout;
+            bool bias, batch_first, is_causal; /* batch_first: true only */
+        } multiheadattention;
+        struct {
+            uint32_t d_model, nhead, dim_feedforward;
+            float dropout, layer_norm_eps;
+            uint32_t activation;                           /* 0: relu; 1: gelu */
+            bool bias, batch_first, norm_first, is_causal; /* both *_first: true only */
+        } transformerencoderlayer;
     } u;
 } fedge_layer_spec;
 

@@ -1,8 +1,9 @@
 /* Functions of one number: ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, SiLU. Each is a value and a
  * derivative; those whose derivative follows from the value work in place. */
+#include "edge/train/layers/activations.h"
+
 #include <math.h>
 
-#include "edge/train/layer.h"
 #include "edge/train/layers/elementwise.h"
 
 #define SQRT_HALF 0.70710678118654752f   /* 1/√2 */
@@ -112,8 +113,31 @@ static float gelu_slope(float x, bool approximate)
            x * 0.5f * TWO_OVER_PI * expf(-0.5f * x * x); /* √(2/π) / 2 = 1/√(2π) */
 }
 
-ACTIVATION(gelu, gelu_value(x[i], run->spec->u.gelu.approximate != 0),
-           gelu_slope(x[i], run->spec->u.gelu.approximate != 0))
+void fedge_gelu_forward(size_t n, const float *x, bool approximate, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = gelu_value(x[i], approximate);
+    }
+}
+
+void fedge_gelu_backward(size_t n, const float *x, bool approximate, const float *dy, float *dx)
+{
+    for (size_t i = 0; i < n; i++) {
+        dx[i] = dy[i] * gelu_slope(x[i], approximate);
+    }
+}
+
+static void gelu_forward(const fedge_layer_run *run)
+{
+    fedge_gelu_forward(fedge_elementwise_count(run), run->x[0], run->spec->u.gelu.approximate != 0,
+                       run->y);
+}
+
+static void gelu_backward(const fedge_layer_run *run)
+{
+    fedge_gelu_backward(fedge_elementwise_count(run), run->x[0], run->spec->u.gelu.approximate != 0,
+                        run->dy, run->dx[0]);
+}
 
 static const char *approximation_name(unsigned choice)
 {

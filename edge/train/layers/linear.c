@@ -3,7 +3,7 @@
  * With r > 0 low-rank adaptation (Hu et al. 2021), names and arguments as in loralib: W and b stay
  * as they are and y += lora_alpha / r · x Aᵀ Bᵀ is trained. lora_A: (r, in), lora_B: (out, r).
  */
-#include "edge/train/layer.h"
+#include "edge/train/layers/affine.h"
 
 enum { WEIGHT, BIAS };
 
@@ -68,11 +68,23 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 }
 
 /* Rows of x: the batch times all dimensions but the last. */
-static fedge_linear_shape shape_of(const fedge_layer_run *run)
+static size_t rows_of(const fedge_layer_run *run)
 {
-    const uint32_t in = run->spec->u.linear.in_features, out = run->spec->u.linear.out_features;
-    const size_t rows = fedge_shape_count(&run->in[0]) / in * run->batch;
-    return (fedge_linear_shape){.batch = (uint32_t)rows, .in = in, .out = out};
+    return fedge_shape_count(&run->in[0]) / run->spec->u.linear.in_features * run->batch;
+}
+
+static fedge_affine describe(const fedge_layer_run *run)
+{
+    const bool bias = run->spec->u.linear.bias;
+    return (fedge_affine){.kernels = run->kernels,
+                          .gemm_pack = run->gemm_pack,
+                          .rows = rows_of(run),
+                          .in = run->spec->u.linear.in_features,
+                          .out = run->spec->u.linear.out_features,
+                          .weight = run->values[WEIGHT],
+                          .bias = bias ? run->values[BIAS] : NULL,
+                          .weight_gradient = run->gradients[WEIGHT],
+                          .bias_gradient = bias ? run->gradients[BIAS] : NULL};
 }
 
 /* Where lora_A is among the tensors; lora_B follows. */
@@ -88,7 +100,7 @@ static float lora_scale(const fedge_layer_run *run)
 
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
-    const uint64_t low = (uint64_t)shape_of(run).batch * run->spec->u.linear.r * sizeof(float);
+    const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
 }
 
@@ -112,24 +124,25 @@ static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t 
 }
 
 /* u (rows, r) = scale · x Aᵀ, kept for the backward pass; y += u Bᵀ. */
-static void forward_lora(const fedge_layer_run *run, const fedge_linear_shape *shape)
+static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
 {
     const uint32_t at = lora_at(run), r = run->spec->u.linear.r;
-    const fedge_linear_shape low = {.batch = shape->batch, .in = shape->in, .out = r};
+    const fedge_linear_shape low = {
+        .batch = (uint32_t)whole->rows, .in = (uint32_t)whole->in, .out = r};
     const float scale = lora_scale(run);
     float *u = run->saved != NULL ? run->saved : run->scratch;
     run->kernels->linear_forward(&low, run->x[0], run->values[at], NULL, u);
-    for (size_t i = 0; i < (size_t)shape->batch * r; i++) {
+    for (size_t i = 0; i < whole->rows * r; i++) {
         u[i] *= scale;
     }
-    multiply_add(run, shape->batch, shape->out, r, u, false, run->values[at + 1], true, run->y);
+    multiply_add(run, whole->rows, whole->out, r, u, false, run->values[at + 1], true, run->y);
 }
 
 /* B += dyᵀ u;  v (rows, r) = scale · dy B;  A += vᵀ x;  dx += v A. */
-static void backward_lora(const fedge_layer_run *run, const fedge_linear_shape *shape)
+static void backward_lora(const fedge_layer_run *run, const fedge_affine *whole)
 {
     const uint32_t at = lora_at(run), r = run->spec->u.linear.r;
-    const size_t rows = shape->batch, in = shape->in, out = shape->out;
+    const size_t rows = whole->rows, in = whole->in, out = whole->out;
     const float scale = lora_scale(run);
     float *v = run->scratch;
     for (size_t i = 0; i < rows * r; i++) {
@@ -152,54 +165,22 @@ static void backward_lora(const fedge_layer_run *run, const fedge_linear_shape *
 
 static void forward(const fedge_layer_run *run)
 {
-    const fedge_linear_shape shape = shape_of(run);
-    run->kernels->linear_forward(&shape, run->x[0], run->values[WEIGHT],
-                                 run->spec->u.linear.bias ? run->values[BIAS] : NULL, run->y);
+    const fedge_affine whole = describe(run);
+    fedge_affine_forward(&whole, run->x[0], run->y);
     if (run->spec->u.linear.r > 0) {
-        forward_lora(run, &shape);
+        forward_lora(run, &whole);
     }
 }
 
 static void backward(const fedge_layer_run *run)
 {
-    const fedge_linear_shape shape = shape_of(run);
-    const size_t rows = shape.batch, in = shape.in, out = shape.out;
-    if (run->gradients[WEIGHT] != NULL) { /* dW (out, in) += dyᵀ x */
-        run->kernels->gemm(&(fedge_gemm){.m = out,
-                                         .n = in,
-                                         .k = rows,
-                                         .a = run->dy,
-                                         .a_row = 1,
-                                         .a_column = out,
-                                         .b = run->x[0],
-                                         .b_row = in,
-                                         .b_column = 1,
-                                         .c = run->gradients[WEIGHT],
-                                         .c_row = in,
-                                         .accumulate = true},
-                           run->gemm_pack);
-    }
-    for (size_t r = 0; run->spec->u.linear.bias && run->gradients[BIAS] != NULL && r < rows; r++) {
-        for (size_t o = 0; o < out; o++) {
-            run->gradients[BIAS][o] += run->dy[r * out + o];
-        }
-    }
-    if (run->dx[0] != NULL) { /* dx (rows, in) = dy W */
-        run->kernels->gemm(&(fedge_gemm){.m = rows,
-                                         .n = in,
-                                         .k = out,
-                                         .a = run->dy,
-                                         .a_row = out,
-                                         .a_column = 1,
-                                         .b = run->values[WEIGHT],
-                                         .b_row = in,
-                                         .b_column = 1,
-                                         .c = run->dx[0],
-                                         .c_row = in},
-                           run->gemm_pack);
+    const fedge_affine whole = describe(run);
+    fedge_affine_gradients(&whole, run->x[0], run->dy);
+    if (run->dx[0] != NULL) {
+        fedge_affine_backward(&whole, run->dy, run->dx[0]);
     }
     if (run->spec->u.linear.r > 0) {
-        backward_lora(run, &shape);
+        backward_lora(run, &whole);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Normalisation of groups of values by their own mean and variance: what GroupNorm and LayerNorm
- * share; private to edge/train/layers.
+/* Normalisation of groups of values by their own mean and variance: what GroupNorm, LayerNorm and
+ * the transformer's layers share; private to edge/train/layers.
  *
  *   y = (x − mean) / sqrt(variance + eps) · weight + bias
  *
@@ -14,13 +14,24 @@
 typedef struct fedge_norm {
     size_t rows, groups, channels, spatial;
     float eps;
+    const float *weight, *bias;             /* NULL: 1, 0 */
+    float *weight_gradient, *bias_gradient; /* to be added to; NULL: not trained */
+    float *moments; /* (rows, 2): mean and 1 / sqrt(variance + eps); forward NULL: not kept */
 } fedge_norm;
 
-/* saved: mean and 1 / sqrt(variance + eps) of each row, (rows, 2) floats. */
-void fedge_norm_forward(const fedge_layer_run *run, const fedge_norm *norm);
-void fedge_norm_backward(const fedge_layer_run *run, const fedge_norm *norm);
+/* y may be x. */
+void fedge_norm_forward(const fedge_norm *self, const float *x, float *y);
+
+/* y again from the moments that forward kept. */
+void fedge_norm_again(const fedge_norm *self, const float *x, float *y);
+
+/* dx may be dy, or NULL: not wanted. */
+void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy, float *dx);
 
 /* A weight of ones and a bias of zeros, each of this shape. */
 void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor list[2]);
+
+/* Adds the run's parameters, their gradients and its saved memory to [norm]. */
+void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm);
 
 #endif

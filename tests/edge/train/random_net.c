@@ -47,6 +47,7 @@ static const struct {
     {"groups", FIT_DIVIDES_FIRST},
     {"input_size", FIT_LAST},
     {"embed_dim", FIT_LAST},
+    {"embedding_dim", FIT_LAST},
     {"d_model", FIT_LAST},
     {"num_heads", FIT_DIVIDES_LAST},
     {"nhead", FIT_DIVIDES_LAST},

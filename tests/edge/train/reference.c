@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "tests/edge/train/reference.h"
 #include "tests/edge/train/support.h"
 
 /* Values of a batch: (n, c, h, w). Sequences and features leave h and w, or c, h and w to 1. */
@@ -375,9 +376,9 @@ static array without_dimension(const fedge_layer_spec *layer, const array *in)
 }
 
 /* One layer of any type; *values moves on behind its parameters. Two-dimensional layers of
- * (c, length) see the length as a width. */
+ * (c, length) see the length as a width. Dropout inside layers draws from [rng]. */
 static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint32_t num_inputs,
-                       const double **values)
+                       const double **values, fedge_rng *rng)
 {
     array in = inputs[0], out;
     const bool one_dimensional = layer->type == FEDGE_LAYER_CONV1D ||
@@ -410,6 +411,12 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
     case FEDGE_LAYER_SELECT:
     case FEDGE_LAYER_MEAN:
         return without_dimension(layer, &in);
+    case FEDGE_LAYER_POSITIONALEMBEDDING:
+    case FEDGE_LAYER_MULTIHEADATTENTION:
+    case FEDGE_LAYER_TRANSFORMERENCODERLAYER:
+        out = array_new(in.rank, in.n, in.c, in.h, in.w);
+        reference_attention_layer(layer, in.v, in.n, in.c, values, rng, out.v);
+        return out;
     case FEDGE_LAYER_FLATTEN:
         out = array_new(1, in.n, in.c * in.h * in.w, 1, 1);
         memcpy(out.v, in.v, count(&in) * sizeof *in.v);
@@ -465,7 +472,8 @@ double reference_loss(const fedge_model_spec *spec, const double *values, const 
                       const int32_t *labels, uint32_t batch)
 {
     const uint32_t *dims = spec->input_shape;
-    array *made = calloc(spec->num_layers + 1, sizeof *made); /* [0]: the input */
+    fedge_rng rng = fedge_rng_stream(0, FEDGE_PURPOSE_DROPOUT, 0, 0, 0); /* the first step's */
+    array *made = calloc(spec->num_layers + 1, sizeof *made);            /* [0]: the input */
     assert_non_null(made);
     made[0] = array_new(spec->input_rank, batch, dims[0], spec->input_rank > 1 ? dims[1] : 1,
                         spec->input_rank > 2 ? dims[2] : 1);
@@ -477,7 +485,7 @@ double reference_loss(const fedge_model_spec *spec, const double *values, const 
             const uint16_t from = layer->inputs[k];
             inputs[k] = made[from == FEDGE_INPUT_MODEL ? 0 : from + 1];
         }
-        made[i + 1] = run_layer(layer, inputs, layer->num_inputs, &values);
+        made[i + 1] = run_layer(layer, inputs, layer->num_inputs, &values, &rng);
     }
     const array *y = &made[spec->num_layers];
     double loss = 0.0;

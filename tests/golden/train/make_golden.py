@@ -158,6 +158,19 @@ def residual():
     ]
 
 
+def transformer():
+    encoder = dict(d_model=8, nhead=2, dim_feedforward=16, dropout=0.0, is_causal=True)
+    return [
+        L("Embedding", num_embeddings=9, embedding_dim=8),
+        L("PositionalEmbedding", num_embeddings=7, embedding_dim=8),
+        L("TransformerEncoderLayer", **encoder),
+        L("TransformerEncoderLayer", **encoder, activation="gelu"),
+        L("LayerNorm", normalized_shape=[8]),
+        L("Select", dim=1, index=-1),
+        L("Linear", in_features=8, out_features=9),
+    ]
+
+
 def cases():
     wide = dict(in_channels=4, out_channels=6, kernel_size=3)
     yield conv_case("conv2d", L("Conv2d", **wide, stride=2, padding=1))
@@ -195,6 +208,16 @@ def cases():
     yield between("select-3d", [3, 4, 5], L("Select", dim=-2, index=1))
     yield between("mean-steps", [4, 5], L("Mean", dim=1))
     yield between("mean-3d", [3, 4, 5], L("Mean", dim=-1))
+    yield between("positionalembedding", [4, 6], L("PositionalEmbedding", num_embeddings=5, embedding_dim=6))
+    yield between("multiheadattention", [5, 8], L("MultiheadAttention", embed_dim=8, num_heads=2))
+    yield between("multiheadattention-causal", [5, 8], L("MultiheadAttention", embed_dim=8, num_heads=4, is_causal=True))
+    yield between("multiheadattention-plain", [4, 6], L("MultiheadAttention", embed_dim=6, num_heads=1, bias=False))
+    encoder = dict(d_model=8, dim_feedforward=12, dropout=0.0)
+    yield between("transformerencoderlayer", [5, 8], L("TransformerEncoderLayer", nhead=2, **encoder))
+    yield between("transformerencoderlayer-gelu", [5, 8], L("TransformerEncoderLayer", nhead=4, activation="gelu",
+                                                            layer_norm_eps=0.01, is_causal=True, **encoder))
+    yield between("transformerencoderlayer-bias", [5, 8], L("TransformerEncoderLayer", nhead=1, train="bias", **encoder))
+    yield case("transformer", [7], transformer(), indices=9, optimizer={"type": "AdamW"}, learning_rate=0.01)
     yield case("residual", [2, 5, 6], residual())
     yield case("sequence-linear", [4, 5], [L("Linear", in_features=5, out_features=3), L("ReLU"),
                                            L("Linear", in_features=3, out_features=2, bias=False), L("Flatten")])

@@ -49,10 +49,56 @@ class Mean(torch.nn.Module):
         return x.mean(self.dim)
 
 
+def future(x):
+    """The mask of is_causal: a step sees itself and those before it."""
+    steps = x.shape[1]
+    return torch.full((steps, steps), float("-inf"), dtype=x.dtype, device=x.device).triu(1)
+
+
+class SelfAttention(torch.nn.MultiheadAttention):
+    """Of a sequence with itself; is_causal is an argument of PyTorch's forward."""
+
+    def __init__(self, is_causal=False, batch_first=True, **arguments):
+        super().__init__(batch_first=batch_first, **arguments)
+        self.is_causal = is_causal
+
+    def forward(self, x):
+        mask = future(x) if self.is_causal else None
+        return super().forward(x, x, x, need_weights=False, attn_mask=mask)[0]
+
+
+class EncoderLayer(torch.nn.TransformerEncoderLayer):
+    def __init__(self, is_causal=False, batch_first=True, norm_first=True, **arguments):
+        super().__init__(batch_first=batch_first, norm_first=norm_first, **arguments)
+        self.is_causal = is_causal
+
+    def forward(self, x):
+        return super().forward(x, src_mask=future(x) if self.is_causal else None)
+
+
+class PositionalEmbedding(torch.nn.Embedding):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        torch.nn.init.normal_(self.weight, 0.0, 0.02)
+
+    def forward(self, x):
+        return x + self.weight[: x.shape[1]]
+
+
+OWN = {
+    "Add": Add,
+    "Select": Select,
+    "Mean": Mean,
+    "PositionalEmbedding": PositionalEmbedding,
+    "MultiheadAttention": SelfAttention,
+    "TransformerEncoderLayer": EncoderLayer,
+}
+
+
 def make_layer(spec):
     arguments = {k: v for k, v in spec.items() if k not in ("type", "name", "inputs", "train")}
-    if spec["type"] in ("Add", "Select", "Mean"):
-        return globals()[spec["type"]](**arguments)
+    if spec["type"] in OWN:
+        return OWN[spec["type"]](**arguments)
     if spec["type"] == "Linear" and arguments.get("r"):
         return LoraLinear(**arguments)
     if spec["type"] == "BatchNorm2d" and arguments.pop("frozen", False):
@@ -77,10 +123,10 @@ class Model(torch.nn.Module):
             layer = make_layer(spec)
             self.add_module(label, layer)
             for name, parameter in layer.named_parameters():
-                if parameter.dim() == 1 and "Norm" in spec["type"]:
-                    torch.nn.init.normal_(parameter, 1.0 if name == "weight" else 0.0, 0.3)
+                if parameter.dim() == 1 and any(kind in spec["type"] for kind in ("Norm", "Attention", "Encoder")):
+                    torch.nn.init.normal_(parameter, 0.0 if "bias" in name else 1.0, 0.3)
                 mode = spec.get("train", "all")
-                if mode == "none" or (mode == "bias" and name != "bias"):
+                if mode == "none" or (mode == "bias" and "bias" not in name):
                     parameter.requires_grad_(False)
 
     def forward(self, x):

@@ -1,0 +1,49 @@
+#include "edge/train/layers/affine.h"
+
+void fedge_affine_forward(const fedge_affine *self, const float *x, float *y)
+{
+    const fedge_linear_shape shape = {
+        .batch = (uint32_t)self->rows, .in = (uint32_t)self->in, .out = (uint32_t)self->out};
+    self->kernels->linear_forward(&shape, x, self->weight, self->bias, y);
+}
+
+void fedge_affine_gradients(const fedge_affine *self, const float *x, const float *dy)
+{
+    const size_t rows = self->rows, in = self->in, out = self->out;
+    if (self->weight_gradient != NULL) {
+        self->kernels->gemm(&(fedge_gemm){.m = out,
+                                          .n = in,
+                                          .k = rows,
+                                          .a = dy,
+                                          .a_row = 1,
+                                          .a_column = out,
+                                          .b = x,
+                                          .b_row = in,
+                                          .b_column = 1,
+                                          .c = self->weight_gradient,
+                                          .c_row = in,
+                                          .accumulate = true},
+                            self->gemm_pack);
+    }
+    for (size_t r = 0; self->bias_gradient != NULL && r < rows; r++) {
+        for (size_t o = 0; o < out; o++) {
+            self->bias_gradient[o] += dy[r * out + o];
+        }
+    }
+}
+
+void fedge_affine_backward(const fedge_affine *self, const float *dy, float *dx)
+{
+    self->kernels->gemm(&(fedge_gemm){.m = self->rows,
+                                      .n = self->in,
+                                      .k = self->out,
+                                      .a = dy,
+                                      .a_row = self->out,
+                                      .a_column = 1,
+                                      .b = self->weight,
+                                      .b_row = self->in,
+                                      .b_column = 1,
+                                      .c = dx,
+                                      .c_row = self->in},
+                        self->gemm_pack);
+}

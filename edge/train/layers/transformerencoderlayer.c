@@ -1,0 +1,454 @@
+/* TransformerEncoderLayer with its norms first (Xiong et al. 2020):
+ *
+ *   m = x + dropout(self_attn(norm1(x)))
+ *   y = m + dropout(linear2(dropout(activation(linear1(norm2(m))))))
+ *
+ * x, m, y: (steps, d_model). Names, initialisers and defaults are PyTorch's, but for batch_first
+ * and norm_first. The backward pass makes the norms, the attention's weights and GELU again; it
+ * finds q, k and v, the context, m and linear1's output saved, 5 · d_model + dim_feedforward
+ * floats a step, and a bit for each value that may have been dropped.
+ */
+#include "edge/train/layers/activations.h"
+#include "edge/train/layers/affine.h"
+#include "edge/train/layers/attention.h"
+#include "edge/train/layers/mask.h"
+#include "edge/train/layers/norm.h"
+
+#define AT(member) offsetof(fedge_layer_spec, u.transformerencoderlayer.member)
+
+enum { RELU, GELU, ACTIVATIONS };
+
+/* The layer's arguments and sizes, for a chunk of examples. */
+typedef struct plan {
+    size_t steps, dim, heads, hidden, examples, rows;
+    bool gelu, bias, causal;
+    float dropout, eps;
+} plan;
+
+static plan plan_of(const fedge_layer_run *run, size_t examples)
+{
+    const fedge_layer_spec *spec = run->spec;
+    return (plan){.steps = run->in[0].dims[0],
+                  .dim = run->in[0].dims[1],
+                  .heads = spec->u.transformerencoderlayer.nhead,
+                  .hidden = spec->u.transformerencoderlayer.dim_feedforward,
+                  .examples = examples,
+                  .rows = examples * run->in[0].dims[0],
+                  .gelu = spec->u.transformerencoderlayer.activation == GELU,
+                  .bias = spec->u.transformerencoderlayer.bias,
+                  .causal = spec->u.transformerencoderlayer.is_causal,
+                  .dropout = spec->u.transformerencoderlayer.dropout,
+                  .eps = spec->u.transformerencoderlayer.layer_norm_eps};
+}
+
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    (void)num_inputs;
+    const float p = layer->u.transformerencoderlayer.dropout;
+    const float eps = layer->u.transformerencoderlayer.layer_norm_eps;
+    const uint32_t hidden = layer->u.transformerencoderlayer.dim_feedforward;
+    if (!layer->u.transformerencoderlayer.batch_first) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "batch_first is false, but sequences are always [batch, steps, "
+                          "features] here: set it to true");
+    }
+    if (!layer->u.transformerencoderlayer.norm_first) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "norm_first is false, but only the pre-norm layer is built, which "
+                          "trains without warm-up: set it to true");
+    }
+    if (!(p >= 0.0f && p <= 1.0f) || !(eps >= 0.0f && eps <= 1.0f)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "dropout %g and layer_norm_eps %g must be from 0 to 1", (double)p,
+                          (double)eps);
+    }
+    if (hidden == 0 || hidden > FEDGE_ARGUMENT_MAX_COUNT ||
+        layer->u.transformerencoderlayer.activation >= ACTIVATIONS) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "dim_feedforward %u must be 1 to %d and activation %u relu (0) or gelu "
+                          "(1)",
+                          (unsigned)hidden, (int)FEDGE_ARGUMENT_MAX_COUNT,
+                          (unsigned)layer->u.transformerencoderlayer.activation);
+    }
+    *out = *in;
+    return fedge_attention_check(in, layer->u.transformerencoderlayer.d_model,
+                                 layer->u.transformerencoderlayer.nhead, "d_model", "nhead", err);
+}
+
+static uint32_t add_linear(fedge_layer_tensor *list, const char *weight, const char *bias,
+                           uint32_t in, uint32_t out)
+{
+    const float bound = fedge_init_bound(in);
+    list[0] = (fedge_layer_tensor){
+        .name = weight, .rank = 2, .shape = {out, in}, .init = FEDGE_INIT_UNIFORM, .scale = bound};
+    list[1] = (fedge_layer_tensor){
+        .name = bias, .rank = 1, .shape = {out}, .init = FEDGE_INIT_UNIFORM, .scale = bound};
+    return bias == NULL ? 1 : 2;
+}
+
+static uint32_t add_norm(fedge_layer_tensor *list, const char *weight, const char *bias,
+                         uint32_t dim)
+{
+    fedge_norm_tensors(1, &dim, list);
+    list[0].name = weight;
+    list[1].name = bias;
+    return bias == NULL ? 1 : 2;
+}
+
+static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
+{
+    const uint32_t dim = layer->u.transformerencoderlayer.d_model;
+    const uint32_t hidden = layer->u.transformerencoderlayer.dim_feedforward;
+    const bool bias = layer->u.transformerencoderlayer.bias;
+    uint32_t n = fedge_attention_tensors(dim, bias, true, list);
+    n += add_linear(list + n, "linear1.weight", bias ? "linear1.bias" : NULL, dim, hidden);
+    n += add_linear(list + n, "linear2.weight", bias ? "linear2.bias" : NULL, hidden, dim);
+    n += add_norm(list + n, "norm1.weight", bias ? "norm1.bias" : NULL, dim);
+    n += add_norm(list + n, "norm2.weight", bias ? "norm2.bias" : NULL, dim);
+    return n;
+}
+
+/* ---- what the forward pass leaves for the backward pass of one chunk ---- */
+
+typedef struct record {
+    float *qkv, *context, *sums, *middle, *hidden; /* hidden: after ReLU (and dropout), before
+                                                      GELU */
+    float *moments1, *moments2;
+    uint8_t *kept, *kept1, *kept2, *kept_hidden; /* NULL without dropout; kept_hidden: GELU only */
+} record;
+
+/* Bytes for one example of each of the four sets of bits. */
+typedef struct masks {
+    uint64_t attention, residual, hidden;
+} masks;
+
+static masks masks_of(const plan *self)
+{
+    if (!(self->dropout > 0.0f)) {
+        return (masks){0};
+    }
+    const uint64_t values = (uint64_t)self->steps * self->hidden;
+    return (masks){.attention = FEDGE_ATTENTION_KEPT(self->steps, self->heads),
+                   .residual = FEDGE_MASK_BYTES((uint64_t)self->steps * self->dim),
+                   .hidden = self->gelu ? FEDGE_MASK_BYTES(values) : 0};
+}
+
+/* Bytes for one example, a multiple of 4. */
+static uint64_t record_bytes(const plan *self)
+{
+    const masks bits = masks_of(self);
+    const uint64_t steps = self->steps;
+    const uint64_t floats = steps * (5 * (uint64_t)self->dim + self->hidden + 4) +
+                            FEDGE_ATTENTION_SUMS(steps, self->heads);
+    return floats * sizeof(float) + (bits.attention + 2 * bits.residual + bits.hidden + 3) / 4 * 4;
+}
+
+static record record_at(const plan *self, void *base)
+{
+    const size_t rows = self->rows, dim = self->dim, n = self->examples;
+    const masks bits = masks_of(self);
+    record made = {.qkv = base};
+    made.context = made.qkv + rows * 3 * dim;
+    made.middle = made.context + rows * dim;
+    made.hidden = made.middle + rows * dim;
+    made.moments1 = made.hidden + rows * self->hidden;
+    made.moments2 = made.moments1 + rows * 2;
+    made.sums = made.moments2 + rows * 2;
+    if (self->dropout > 0.0f) {
+        made.kept = (uint8_t *)(made.sums + rows * self->heads);
+        made.kept1 = made.kept + n * (size_t)bits.attention;
+        made.kept2 = made.kept1 + n * (size_t)bits.residual;
+        made.kept_hidden = self->gelu ? made.kept2 + n * (size_t)bits.residual : NULL;
+    }
+    return made;
+}
+
+/* ---- working memory of one chunk, in floats behind the attention's ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Backward: gradients of (rows, dim), and once more where dropout changes them on the way; then q,
+ * k and v's gradient or the hidden values and their gradient, whichever is larger. */
+static uint64_t backward_floats(const plan *self)
+{
+    const uint64_t arrays = self->dropout > 0.0f ? 3 : 2;
+    const uint64_t wide =
+        larger(3 * (uint64_t)self->dim, (self->gelu ? 2 : 1) * (uint64_t)self->hidden);
+    return (uint64_t)self->rows * (arrays * self->dim + wide);
+}
+
+static uint64_t forward_floats(const plan *self)
+{
+    return (uint64_t)self->rows * larger(self->dim, self->gelu ? self->hidden : 0);
+}
+
+static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
+{
+    const plan self = plan_of(run, fedge_attention_chunk(run->in[0].dims[0], run->batch));
+    const uint64_t core = fedge_attention_scratch(self.steps), one = record_bytes(&self);
+    need->saved = run->batch * one;
+    need->forward = (core + forward_floats(&self)) * sizeof(float) + self.examples * one;
+    need->backward = (core + backward_floats(&self)) * sizeof(float);
+}
+
+/* ---- the layer's parts ---- */
+
+typedef struct parts {
+    fedge_attention core;
+    fedge_affine in, out, linear1, linear2;
+    fedge_norm norm1, norm2;
+} parts;
+
+/* The next tensors of the run: a weight, and a bias where there is one. */
+static void take_affine(const fedge_layer_run *run, const plan *self, uint32_t *next, size_t in,
+                        size_t out, fedge_affine *made)
+{
+    const uint32_t at = *next;
+    *made = (fedge_affine){.kernels = run->kernels,
+                           .gemm_pack = run->gemm_pack,
+                           .rows = self->rows,
+                           .in = in,
+                           .out = out,
+                           .weight = run->values[at],
+                           .bias = self->bias ? run->values[at + 1] : NULL,
+                           .weight_gradient = run->gradients[at],
+                           .bias_gradient = self->bias ? run->gradients[at + 1] : NULL};
+    *next += self->bias ? 2 : 1;
+}
+
+static void take_norm(const fedge_layer_run *run, const plan *self, uint32_t *next, float *moments,
+                      fedge_norm *made)
+{
+    const uint32_t at = *next;
+    *made = (fedge_norm){.rows = self->rows,
+                         .groups = 1,
+                         .channels = self->dim,
+                         .spatial = 1,
+                         .eps = self->eps,
+                         .weight = run->values[at],
+                         .bias = self->bias ? run->values[at + 1] : NULL,
+                         .weight_gradient = run->gradients[at],
+                         .bias_gradient = self->bias ? run->gradients[at + 1] : NULL,
+                         .moments = moments};
+    *next += self->bias ? 2 : 1;
+}
+
+static parts parts_of(const fedge_layer_run *run, const plan *self, const record *kept)
+{
+    uint32_t next = 0;
+    parts made = {.core = {.kernels = run->kernels,
+                           .gemm_pack = run->gemm_pack,
+                           .examples = self->examples,
+                           .steps = self->steps,
+                           .embed_dim = self->dim,
+                           .heads = self->heads,
+                           .causal = self->causal,
+                           .dropout = run->training ? self->dropout : 0.0f}};
+    take_affine(run, self, &next, self->dim, 3 * self->dim, &made.in);
+    take_affine(run, self, &next, self->dim, self->dim, &made.out);
+    take_affine(run, self, &next, self->dim, self->hidden, &made.linear1);
+    take_affine(run, self, &next, self->hidden, self->dim, &made.linear2);
+    take_norm(run, self, &next, kept->moments1, &made.norm1);
+    take_norm(run, self, &next, kept->moments2, &made.norm2);
+    return made;
+}
+
+/* ---- the passes ---- */
+
+static void add(size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] += x[i];
+    }
+}
+
+/* In place, where this is training with dropout. [kept]: bytes for each example, or NULL. */
+static void drop(const fedge_layer_run *run, const plan *self, size_t width, float *x,
+                 uint8_t *kept)
+{
+    const size_t n = self->steps * width;
+    for (size_t i = 0; run->training && self->dropout > 0.0f && i < self->examples; i++) {
+        fedge_mask_draw(run->rng, self->dropout, n, x + i * n, x + i * n,
+                        kept == NULL ? NULL : kept + i * (size_t)FEDGE_MASK_BYTES(n));
+    }
+}
+
+/* dx = dy as dropout let it through; dx may be dy. */
+static void undrop(const plan *self, size_t width, const uint8_t *kept, const float *dy, float *dx)
+{
+    const size_t n = self->steps * width;
+    for (size_t i = 0; i < self->examples; i++) {
+        fedge_mask_apply(self->dropout, n, kept + i * (size_t)FEDGE_MASK_BYTES(n), dy + i * n,
+                         dx + i * n);
+    }
+}
+
+static void forward_chunk(const fedge_layer_run *run, const plan *self, const record *kept,
+                          const float *x, float *y, float *scratch)
+{
+    const parts at = parts_of(run, self, kept);
+    const size_t values = self->rows * self->dim, hidden = self->rows * self->hidden;
+    float *t = scratch + (size_t)fedge_attention_scratch(self->steps);
+    fedge_norm_forward(&at.norm1, x, t);
+    fedge_affine_forward(&at.in, t, kept->qkv);
+    fedge_attention_forward(&at.core, kept->qkv, kept->context, kept->sums, kept->kept, run->rng,
+                            scratch);
+    fedge_affine_forward(&at.out, kept->context, kept->middle);
+    drop(run, self, self->dim, kept->middle, kept->kept1);
+    add(values, x, kept->middle);
+
+    float *active = kept->hidden;
+    fedge_norm_forward(&at.norm2, kept->middle, t);
+    fedge_affine_forward(&at.linear1, t, kept->hidden);
+    if (self->gelu) {
+        active = t;
+        fedge_gelu_forward(hidden, kept->hidden, false, active);
+    } else {
+        run->kernels->relu_forward(active, hidden);
+    }
+    drop(run, self, self->hidden, active, kept->kept_hidden);
+    fedge_affine_forward(&at.linear2, active, y);
+    drop(run, self, self->dim, y, kept->kept2);
+    add(values, kept->middle, y);
+}
+
+/* [wide]: (rows, hidden), with GELU twice. dm: the gradient of m, made here. t: (rows, dim). */
+static void backward_feedforward(const fedge_layer_run *run, const plan *self, const parts *at,
+                                 const record *kept, const float *dy, float *dm, float *t,
+                                 float *wide)
+{
+    const size_t hidden = self->rows * self->hidden;
+    const float *g = dy, *active = kept->hidden;
+    float *dh = wide;
+    if (self->dropout > 0.0f) {
+        undrop(self, self->dim, kept->kept2, dy, dm);
+        g = dm;
+    }
+    if (self->gelu) {
+        float *again = wide + hidden;
+        fedge_gelu_forward(hidden, kept->hidden, false, again);
+        if (self->dropout > 0.0f) {
+            undrop(self, self->hidden, kept->kept_hidden, again, again);
+        }
+        active = again;
+    }
+    fedge_affine_gradients(&at->linear2, active, g);
+    fedge_affine_backward(&at->linear2, g, dh);
+    if (self->gelu) {
+        if (self->dropout > 0.0f) {
+            undrop(self, self->hidden, kept->kept_hidden, dh, dh);
+        }
+        fedge_gelu_backward(hidden, kept->hidden, false, dh, dh);
+    } else { /* what dropout took is 0 there, as what ReLU took */
+        const float scale =
+            self->dropout > 0.0f && self->dropout < 1.0f ? 1.0f / (1.0f - self->dropout) : 1.0f;
+        run->kernels->relu_backward(active, dh, hidden);
+        for (size_t i = 0; scale != 1.0f && i < hidden; i++) {
+            dh[i] *= scale;
+        }
+    }
+    fedge_norm_again(&at->norm2, kept->middle, t);
+    fedge_affine_gradients(&at->linear1, t, dh);
+    fedge_affine_backward(&at->linear1, dh, t);
+    fedge_norm_backward(&at->norm2, kept->middle, t, dm);
+    add(self->rows * self->dim, dy, dm);
+}
+
+static void backward_chunk(const fedge_layer_run *run, const plan *self, const record *kept,
+                           const float *x, const float *dy, float *dx)
+{
+    const parts at = parts_of(run, self, kept);
+    const size_t values = self->rows * self->dim;
+    float *scratch = run->scratch;
+    float *dm = scratch + (size_t)fedge_attention_scratch(self->steps), *t = dm + values;
+    float *dropped = t + values, *wide = self->dropout > 0.0f ? dropped + values : dropped;
+    backward_feedforward(run, self, &at, kept, dy, dm, t, wide);
+
+    const float *g = dm;
+    if (self->dropout > 0.0f) {
+        undrop(self, self->dim, kept->kept1, dm, dropped);
+        g = dropped;
+    }
+    fedge_affine_gradients(&at.out, kept->context, g);
+    fedge_affine_backward(&at.out, g, t);
+    fedge_attention_backward(&at.core, kept->qkv, kept->sums, kept->kept, t, wide, scratch);
+    fedge_norm_again(&at.norm1, x, t);
+    fedge_affine_gradients(&at.in, t, wide);
+    fedge_affine_backward(&at.in, wide, t);
+    fedge_norm_backward(&at.norm1, x, t, dx);
+    if (dx != NULL) {
+        add(values, dm, dx);
+    }
+}
+
+/* Both passes go chunk by chunk. */
+static void forward(const fedge_layer_run *run)
+{
+    const size_t steps = run->in[0].dims[0], example = steps * run->in[0].dims[1];
+    const size_t chunk = fedge_attention_chunk(steps, run->batch);
+    float *scratch = run->scratch;
+    const plan largest = plan_of(run, chunk);
+    float *unkept = scratch + (size_t)(fedge_attention_scratch(steps) + forward_floats(&largest));
+    uint8_t *base = run->saved;
+    for (size_t first = 0; first < run->batch; first += chunk) {
+        const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
+        const plan self = plan_of(run, n);
+        const record kept = record_at(&self, base == NULL ? (void *)unkept : base);
+        forward_chunk(run, &self, &kept, run->x[0] + first * example, run->y + first * example,
+                      scratch);
+        base += base == NULL ? 0 : n * (size_t)record_bytes(&self);
+    }
+}
+
+static void backward(const fedge_layer_run *run)
+{
+    const size_t steps = run->in[0].dims[0], example = steps * run->in[0].dims[1];
+    const size_t chunk = fedge_attention_chunk(steps, run->batch);
+    uint8_t *base = run->saved;
+    for (size_t first = 0; first < run->batch; first += chunk) {
+        const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
+        const plan self = plan_of(run, n);
+        const record kept = record_at(&self, base);
+        backward_chunk(run, &self, &kept, run->x[0] + first * example, run->dy + first * example,
+                       run->dx[0] == NULL ? NULL : run->dx[0] + first * example);
+        base += n * (size_t)record_bytes(&self);
+    }
+}
+
+static const char *activation_name(unsigned choice)
+{
+    return choice == RELU ? "relu" : choice == GELU ? "gelu" : NULL;
+}
+
+static const fedge_argument ARGUMENTS[] = {
+    FEDGE_COUNT_ARGUMENT("d_model", AT(d_model)),
+    FEDGE_COUNT_ARGUMENT("nhead", AT(nhead)),
+    FEDGE_U32_ARGUMENT("dim_feedforward", AT(dim_feedforward), false, 1, FEDGE_ARGUMENT_MAX_COUNT,
+                       2048),
+    FEDGE_F32_ARGUMENT("dropout", AT(dropout), 0, 1, 0.1),
+    {.name = "activation",
+     .kind = FEDGE_ARGUMENT_CHOICE,
+     .offset = AT(activation),
+     .num_choices = ACTIVATIONS,
+     .choice_name = activation_name},
+    FEDGE_F32_ARGUMENT("layer_norm_eps", AT(layer_norm_eps), 0, 1, 1e-5),
+    FEDGE_BOOL_ARGUMENT("batch_first", AT(batch_first), 1),
+    FEDGE_BOOL_ARGUMENT("norm_first", AT(norm_first), 1),
+    FEDGE_BOOL_ARGUMENT("bias", AT(bias), 1),
+    FEDGE_BOOL_ARGUMENT("is_causal", AT(is_causal), 0),
+    FEDGE_NO_ARGUMENT,
+};
+
+const fedge_layer_ops fedge_layer_transformerencoderlayer = {
+    .arguments = ARGUMENTS,
+    .flags = FEDGE_USES_X | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
+    .infer = infer,
+    .tensors = tensors,
+    .sizes = sizes,
+    .forward = forward,
+    .backward = backward,
+};
