@@ -319,11 +319,20 @@ static void test_cases(void **state)
 static void test_descriptions_read_back(void **state)
 {
     (void)state;
-    static const char *const NAMES[] = {
-        "residual",     "batchnorm2d-frozen", "layernorm-2d",
-        "lora",         "adam-options",       "conv2d-depthwise-stride",
-        "gelu-tanh",    "bias-only",          "loss-huber-delta",
-        "fedprox-clip", "select-3d"};
+    static const char *const NAMES[] = {"residual",
+                                        "batchnorm2d-frozen",
+                                        "layernorm-2d",
+                                        "lora",
+                                        "adam-options",
+                                        "conv2d-depthwise-stride",
+                                        "gelu-tanh",
+                                        "bias-only",
+                                        "loss-huber-delta",
+                                        "fedprox-clip",
+                                        "select-3d",
+                                        "multiheadattention-causal",
+                                        "transformerencoderlayer-gelu",
+                                        "transformer"};
     for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
         golden self;
         char *text = NULL;

@@ -159,15 +159,15 @@ def residual():
 
 
 def transformer():
-    encoder = dict(d_model=8, nhead=2, dim_feedforward=16, dropout=0.0, is_causal=True)
+    encoder = dict(d_model=6, nhead=2, dim_feedforward=7, dropout=0.0, is_causal=True)
     return [
-        L("Embedding", num_embeddings=9, embedding_dim=8),
-        L("PositionalEmbedding", num_embeddings=7, embedding_dim=8),
+        L("Embedding", num_embeddings=9, embedding_dim=6),
+        L("PositionalEmbedding", num_embeddings=5, embedding_dim=6),
         L("TransformerEncoderLayer", **encoder),
         L("TransformerEncoderLayer", **encoder, activation="gelu"),
-        L("LayerNorm", normalized_shape=[8]),
+        L("LayerNorm", normalized_shape=[6]),
         L("Select", dim=1, index=-1),
-        L("Linear", in_features=8, out_features=9),
+        L("Linear", in_features=6, out_features=9),
     ]
 
 
@@ -217,7 +217,8 @@ def cases():
     yield between("transformerencoderlayer-gelu", [5, 8], L("TransformerEncoderLayer", nhead=4, activation="gelu",
                                                             layer_norm_eps=0.01, is_causal=True, **encoder))
     yield between("transformerencoderlayer-bias", [5, 8], L("TransformerEncoderLayer", nhead=1, train="bias", **encoder))
-    yield case("transformer", [7], transformer(), indices=9, optimizer={"type": "AdamW"}, learning_rate=0.01)
+    # Not Adam: a key's bias has no effect, and Adam would make steps of its gradient's rounding errors.
+    yield case("transformer", [5], transformer(), indices=9, optimizer={"type": "SGD", "momentum": 0.9})
     yield case("residual", [2, 5, 6], residual())
     yield case("sequence-linear", [4, 5], [L("Linear", in_features=5, out_features=3), L("ReLU"),
                                            L("Linear", in_features=3, out_features=2, bias=False), L("Flatten")])
