@@ -39,18 +39,10 @@ static const struct {
     const char *argument;
     fit fit;
 } FITS[] = {
-    {"in_features", FIT_LAST},
-    {"in_channels", FIT_FIRST},
-    {"num_features", FIT_FIRST},
-    {"num_channels", FIT_FIRST},
-    {"num_groups", FIT_DIVIDES_FIRST},
-    {"groups", FIT_DIVIDES_FIRST},
-    {"input_size", FIT_LAST},
-    {"embed_dim", FIT_LAST},
-    {"embedding_dim", FIT_LAST},
-    {"d_model", FIT_LAST},
-    {"num_heads", FIT_DIVIDES_LAST},
-    {"nhead", FIT_DIVIDES_LAST},
+    {"in_features", FIT_LAST},   {"in_channels", FIT_FIRST},        {"num_features", FIT_FIRST},
+    {"num_channels", FIT_FIRST}, {"num_groups", FIT_DIVIDES_FIRST}, {"groups", FIT_DIVIDES_FIRST},
+    {"input_size", FIT_LAST},    {"embed_dim", FIT_LAST},           {"embedding_dim", FIT_LAST},
+    {"d_model", FIT_LAST},       {"num_heads", FIT_DIVIDES_LAST},   {"nhead", FIT_DIVIDES_LAST},
     {"steps", FIT_FIRST},
 };
 
