@@ -9,6 +9,7 @@
 #include "client/fedge_client.h"
 #include "client/link.h"
 #include "client/options.h"
+#include "client/plan_report.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"
 
@@ -115,6 +116,10 @@ int main(int argc, char **argv)
         return exit_code;
     const fedge_log log = {
         .level = options.log_level, .json = options.log_json, .write = write_line};
+    if (options.plan)
+        return (int)(fedge_plan_report(options.plan, options.json, &err)
+                         ? fail_with(&log, "plan", &err, FEDGE_EXIT_CONFIG)
+                         : FEDGE_EXIT_OK);
     if (fedge_site_load(options.config, &site, &err))
         return (int)fail_with(&log, "config", &err, FEDGE_EXIT_CONFIG);
     exit_code =

@@ -14,6 +14,7 @@
 static const char help[] =
     "Usage: fedge-client --server wss://HOST[:9092] --identity DIR --trust DIR --config FILE\n"
     "                    [OPTION...]\n"
+    "       fedge-client --plan JOB [--json]\n"
     "Trains on this device's data as the server's job asks, and sends encrypted updates.\n"
     "\n"
     "  --server URL          the aggregator; port 9092 when none is given\n"
@@ -27,6 +28,8 @@ static const char help[] =
     "  --log-level LEVEL     error, warn, info (default) or debug\n"
     "  --log-json            log lines as JSON objects\n"
     "  --check-config        read config, identity and trust, say what is wrong, and end\n"
+    "  --plan JOB            print the memory that a job needs, per layer, and end\n"
+    "  --json                ... as JSON\n"
     "  --help, --version\n"
     "\n"
     "Exit: 0 run complete or stopped by SIGTERM/SIGINT, 1 internal, 2 usage, 3 config,\n"
@@ -58,6 +61,11 @@ static bool level(const char *text, fedge_log_level *value)
 /* What must be given and what must go together. */
 static bool complete(const fedge_client_options *o, bool has_id)
 {
+    if (o->plan || o->json) {
+        if (!o->plan)
+            fprintf(stderr, "fedge-client: --json goes with --plan; see --help\n");
+        return o->plan;
+    }
     const char *missing = !o->server     ? "--server"
                           : !o->identity ? "--identity"
                           : !o->trust    ? "--trust"
@@ -86,8 +94,10 @@ enum {
     PART,
     PARTS,
     LEVEL,
-    JSON,
+    LOG_JSON,
     CHECK,
+    PLAN,
+    JSON,
     HELP,
     RELEASE
 };
@@ -100,8 +110,10 @@ static const struct option table[] = {{"server", required_argument, NULL, SERVER
                                       {"partition-id", required_argument, NULL, PART},
                                       {"num-partitions", required_argument, NULL, PARTS},
                                       {"log-level", required_argument, NULL, LEVEL},
-                                      {"log-json", no_argument, NULL, JSON},
+                                      {"log-json", no_argument, NULL, LOG_JSON},
                                       {"check-config", no_argument, NULL, CHECK},
+                                      {"plan", required_argument, NULL, PLAN},
+                                      {"json", no_argument, NULL, JSON},
                                       {"help", no_argument, NULL, HELP},
                                       {"version", no_argument, NULL, RELEASE},
                                       {NULL, 0, NULL, 0}};
@@ -132,10 +144,15 @@ static bool take(int option, fedge_client_options *o, bool *has_id)
         return number("num-partitions", optarg, MAX_PARTITIONS, &o->num_partitions);
     case LEVEL:
         return level(optarg, &o->log_level);
-    case JSON:
+    case LOG_JSON:
         return o->log_json = true;
     case CHECK:
         return o->check_config = true;
+    case PLAN:
+        o->plan = optarg;
+        return true;
+    case JSON:
+        return o->json = true;
     default:
         fprintf(stderr, "See fedge-client --help.\n");
         return false;

@@ -12,6 +12,8 @@ typedef struct fedge_client_options {
     uint32_t partition_id, num_partitions;                  /* 0, 0 when not given */
     fedge_log_level log_level;
     bool log_json, check_config;
+    const char *plan; /* a job file: print what it needs, nothing else; else NULL */
+    bool json;
 } fedge_client_options;
 
 /* Reads argv. When the program is to end at once (--help, --version, an error, which has been

@@ -1,0 +1,175 @@
+#include "client/plan_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cjson/cJSON.h>
+
+#include "edge/io/plan.h"
+#include "edge/io/update.h"
+#include "edge/train/model.h"
+#include "edge/train/trainer.h"
+
+#define LINE_FORMAT "%-20.20s %-16.16s %-14s %10s %10s %10s %9s %10s %10s\n"
+
+typedef struct figure {
+    const char *name, *note;
+    double bytes;
+} figure;
+
+enum {
+    PARAMETERS,
+    GRADIENTS,
+    OPTIMIZER,
+    ACTIVATIONS,
+    SCRATCH,
+    TOTAL,
+    ROUND,
+    UPDATE_NONE,
+    UPDATE_INT8,
+    BATCH,
+    NUM_FIGURES
+};
+
+_Static_assert(FEDGE_CODEC_COUNT == 2, "a figure for each codec");
+
+typedef struct table {
+    const fedge_plan *plan;
+    fedge_layer_memory *layers;
+    figure figures[NUM_FIGURES];
+} table;
+
+static void fill_figures(table *t, const fedge_model_memory *memory)
+{
+    const fedge_plan *plan = t->plan;
+    const double elements = (double)plan->schema.num_elements;
+    const figure figures[NUM_FIGURES] = {
+        [PARAMETERS] = {"parameters", "and statistics", (double)memory->parameters},
+        [GRADIENTS] = {"gradients", "kept beside the activations", (double)memory->gradients},
+        [OPTIMIZER] = {"optimizer", "its states, FedProx's copy, corrections",
+                       (double)memory->velocity},
+        [ACTIVATIONS] = {"activations", "all that layers make, in turn",
+                         (double)memory->activations},
+        [SCRATCH] = {"scratch", "repacked weights, records", (double)memory->scratch},
+        [TOTAL] = {"total", "the model's block", (double)memory->total},
+        [ROUND] = {"delta", "parameters at the start and the end of a round",
+                   2 * elements * sizeof(float)},
+        [UPDATE_NONE] = {"update-none", "an update's bytes at most, codec none",
+                         (double)fedge_codec_size(FEDGE_CODEC_NONE, &plan->schema)},
+        [UPDATE_INT8] = {"update-int8", "an update's bytes at most, codec int8",
+                         (double)fedge_codec_size(FEDGE_CODEC_INT8, &plan->schema)},
+        [BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
+                   (double)fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size)}};
+    for (int i = 0; i < NUM_FIGURES; i++)
+        t->figures[i] = figures[i];
+}
+
+static const char *label(const fedge_model_spec *model, uint32_t i, char text[16])
+{
+    (void)snprintf(text, 16, "%u", (unsigned)i);
+    return model->layers[i].name[0] ? model->layers[i].name : text;
+}
+
+static void print_line(const table *t, uint32_t i)
+{
+    const fedge_layer_memory *layer = &t->layers[i];
+    const size_t bytes[] = {layer->parameters, layer->values,   layer->output,
+                            layer->saved,      layer->gradient, layer->scratch};
+    char name[16], shape[FEDGE_SHAPE_TEXT_SIZE], text[6][24];
+    for (int k = 0; k < 6; k++)
+        (void)snprintf(text[k], sizeof text[k], "%zu", bytes[k]);
+    printf(LINE_FORMAT, label(&t->plan->model, i, name),
+           fedge_layer_type_name(t->plan->model.layers[i].type),
+           fedge_shape_text(layer->rank, layer->shape, shape), text[0], text[1], text[2], text[3],
+           text[4], text[5]);
+}
+
+static void print_text(const table *t)
+{
+    printf("%s: bytes for batches of %u\n\n", t->plan->name,
+           (unsigned)t->plan->training.batch_size);
+    printf(LINE_FORMAT, "layer", "type", "output", "parameters", "values", "output", "saved",
+           "gradient", "scratch");
+    for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
+        print_line(t, i);
+    printf("\n");
+    for (int i = 0; i < NUM_FIGURES; i++)
+        printf("%-12s %14.0f  %s\n%s", t->figures[i].name, t->figures[i].bytes, t->figures[i].note,
+               i == TOTAL ? "\n" : "");
+}
+
+static cJSON *layer_object(const table *t, uint32_t i)
+{
+    const fedge_layer_memory *layer = &t->layers[i];
+    const struct {
+        const char *key;
+        size_t value;
+    } numbers[] = {{"parameters", layer->parameters}, {"values", layer->values},
+                   {"output", layer->output},         {"saved", layer->saved},
+                   {"gradient", layer->gradient},     {"scratch", layer->scratch}};
+    char name[16];
+    cJSON *object = cJSON_CreateObject();
+    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
+    cJSON_AddStringToObject(object, "name", label(&t->plan->model, i, name));
+    cJSON_AddStringToObject(object, "type", fedge_layer_type_name(t->plan->model.layers[i].type));
+    for (uint32_t k = 0; k < layer->rank; k++)
+        cJSON_AddItemToArray(shape, cJSON_CreateNumber(layer->shape[k]));
+    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++)
+        cJSON_AddNumberToObject(object, numbers[k].key, (double)numbers[k].value);
+    return object;
+}
+
+static fedge_status print_json(const table *t, fedge_error *err)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "name", t->plan->name);
+    cJSON_AddNumberToObject(root, "batch-size", t->plan->training.batch_size);
+    cJSON *layers = cJSON_AddArrayToObject(root, "layers");
+    for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
+        cJSON_AddItemToArray(layers, layer_object(t, i));
+    for (int i = 0; i < NUM_FIGURES; i++)
+        cJSON_AddNumberToObject(root, t->figures[i].name, t->figures[i].bytes);
+    char *text = cJSON_PrintUnformatted(root);
+    cJSON_Delete(root);
+    if (!text)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON text");
+    puts(text);
+    cJSON_free(text);
+    return FEDGE_OK;
+}
+
+static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
+{
+    const fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_model_memory memory;
+    table t = {.plan = plan};
+    if (plan->external)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the model is external: only its own trainer knows what it needs");
+    t.layers = calloc(plan->model.num_layers, sizeof(*t.layers));
+    if (!t.layers)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a table");
+    fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
+    if (!status)
+        status = fedge_model_layer_memory(&plan->model, &options, t.layers, err);
+    if (!status) {
+        fill_figures(&t, &memory);
+        if (json)
+            status = print_json(&t, err);
+        else
+            print_text(&t);
+    }
+    free(t.layers);
+    return status;
+}
+
+fedge_status fedge_plan_report(const char *path, bool json, fedge_error *err)
+{
+    fedge_job *job;
+    fedge_status status = fedge_job_load(path, &job, err);
+    if (status)
+        return status;
+    status = report(&job->plan, json, err);
+    fedge_job_free(job);
+    return status;
+}

@@ -1,0 +1,90 @@
+/* Where a model's bytes go, layer by layer. */
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "edge/train/engine.h"
+#include "edge/train/fused/plan.h"
+#include "edge/train/graph_plan.h"
+
+static void describe(const fedge_layer_spec *spec, const fedge_shape *out, fedge_layer_memory *to)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(spec, list);
+    *to = (fedge_layer_memory){.rank = out->rank};
+    memcpy(to->shape, out->dims, out->rank * sizeof out->dims[0]);
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t count = fedge_layer_tensor_count(&list[i]);
+        to->parameters += list[i].buffer ? 0 : count;
+        to->values += count * sizeof(float);
+    }
+}
+
+static size_t bytes_of(const fedge_layer_plan *layer, fedge_part part)
+{
+    return (size_t)layer->parts[part].size * FEDGE_BLOCK_ALIGNMENT;
+}
+
+static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_options *options,
+                             const fedge_kernels *kernels, fedge_layer_memory *layers,
+                             fedge_error *err)
+{
+    fedge_graph_plan plan;
+    fedge_status status = fedge_graph_plan_make(&plan, spec, options, kernels, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        const fedge_layer_plan *layer = &plan.layers[i];
+        const size_t forward = bytes_of(layer, FEDGE_PART_FORWARD);
+        const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
+        describe(&spec->layers[i], &layer->out, &layers[i]);
+        layers[i].output = bytes_of(layer, FEDGE_PART_OUTPUT);
+        layers[i].saved = bytes_of(layer, FEDGE_PART_SAVED);
+        layers[i].gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
+        layers[i].scratch = forward > backward ? forward : backward;
+    }
+    return status;
+}
+
+/* A stage's output is the last of its layers'. */
+static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_options *options,
+                             const fedge_kernels *kernels, fedge_layer_memory *layers,
+                             fedge_error *err)
+{
+    const size_t examples = options->training ? options->max_batch : 1;
+    fedge_stage_walk walk;
+    fedge_shape shape;
+    fedge_status status = fedge_shape_input(spec, &shape, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        status = fedge_shape_advance(spec, i, &shape, err);
+        describe(&spec->layers[i], &shape, &layers[i]);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_stage_walk_begin(&walk, spec, kernels->lanes, err);
+    }
+    for (bool more = true; status == FEDGE_OK && more;) {
+        fedge_stage stage;
+        status = fedge_stage_walk_next(&walk, &stage, &more, err);
+        if (status == FEDGE_OK && more) {
+            fedge_layer_memory *last = &layers[walk.layer == 0 ? 0 : walk.layer - 1];
+            const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
+            last->output += (size_t)fedge_graph_aligned((uint64_t)stage.out.size *
+                                                        options->max_batch * sizeof(float));
+            last->saved +=
+                pools ? (size_t)fedge_graph_aligned(fedge_stage_pool_size(&stage) * examples) : 0;
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
+                                      const fedge_model_options *options,
+                                      fedge_layer_memory *layers, fedge_error *err)
+{
+    fedge_model_memory memory;
+    fedge_status status = fedge_model_size(spec, options, &memory, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const fedge_kernels *kernels =
+        fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
+    return fedge_fused_fits(spec, options) ? of_fused(spec, options, kernels, layers, err)
+                                           : of_graph(spec, options, kernels, layers, err);
+}

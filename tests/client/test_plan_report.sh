@@ -1,0 +1,37 @@
+#!/bin/bash
+# fedge-client --plan: needs neither server nor identity; the parts make the total; a job that is
+# wrong, or that no trainer of fedge's trains, is refused with a message.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+client=$FEDGE_BIN_DIR/fedge-client
+job=$FEDGE_SOURCE_DIR/examples/quickstart/job.json
+
+"$client" --plan "$job" >"$work/table"
+"$client" --plan "$job" --json >"$work/json"
+python3 - "$work/table" "$work/json" "$job" <<'PY'
+import json, re, sys
+table, plan, job = open(sys.argv[1]).read(), json.load(open(sys.argv[2])), json.load(open(sys.argv[3]))
+parts = ("parameters", "gradients", "optimizer", "activations", "scratch")
+assert sum(plan[part] for part in parts) == plan["total"], plan
+assert [layer["type"] for layer in plan["layers"]] == [layer["type"] for layer in job["model"]["layers"]]
+count = sum(layer["parameters"] for layer in plan["layers"])
+assert plan["update-none"] == 4 * count and plan["delta"] == 8 * count, plan
+assert plan["update-int8"] < 1.02 * count + 3 * 16, plan
+# fused stages: outputs and places of maxima are all that is kept
+assert sum(layer["output"] + layer["saved"] for layer in plan["layers"]) == plan["activations"], plan
+for key in (*parts, "total", "delta", "update-none", "update-int8", "batch"):
+    assert int(re.search(rf"^{key} +(\d+)  ", table, re.M).group(1)) == plan[key], key
+PY
+
+refused() { # expected code, part of the message, arguments
+    local code=0
+    "$client" "${@:3}" >"$work/out" 2>"$work/err" || code=$?
+    [ "$code" = "$1" ] && grep -q -- "$2" "$work/err" && [ ! -s "$work/out" ] ||
+        { echo "exit code $code:"; cat "$work/err"; exit 1; }
+}
+refused 3 'external' --plan "$FEDGE_SOURCE_DIR/examples/own_trainer/job.json"
+refused 3 'none.json' --plan "$work/none.json"
+sed 's/"in_features": *[0-9]*/"in_features": 7/' "$job" >"$work/wrong.json"
+refused 3 'in_features is 7' --plan "$work/wrong.json"
+refused 2 '--json goes with --plan' --json
