@@ -132,6 +132,10 @@ static unsigned read_cpu_features(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         features |= FEDGE_CPU_AVX512;
+    if (features & FEDGE_CPU_AVX512 && __builtin_cpu_supports("avx512bf16"))
+        features |= FEDGE_CPU_AVX512BF16;
+    if (features & FEDGE_CPU_AVX512 && __builtin_cpu_supports("avx512vnni"))
+        features |= FEDGE_CPU_AVX512VNNI;
 #elif defined(__ARM_NEON)
     features |= FEDGE_CPU_NEON;
 #endif
@@ -139,7 +143,9 @@ static unsigned read_cpu_features(void)
     if (level != NULL && strcmp(level, "scalar") == 0)
         features = 0;
     else if (level != NULL && strcmp(level, "avx2") == 0)
-        features &= ~FEDGE_CPU_AVX512;
+        features &= ~(FEDGE_CPU_AVX512 | FEDGE_CPU_AVX512BF16 | FEDGE_CPU_AVX512VNNI);
+    else if (level != NULL && strcmp(level, "avx512") == 0)
+        features &= ~(FEDGE_CPU_AVX512BF16 | FEDGE_CPU_AVX512VNNI);
     return features;
 }
 

@@ -151,6 +151,11 @@ static const fedge_json_field SCHEDULE[] = {
     FEDGE_JSON_END,
 };
 
+static const char *precision_name(unsigned precision)
+{
+    return fedge_precision_name((fedge_precision)precision);
+}
+
 const fedge_json_field fedge_training_fields[] = {
     {"local-epochs", "local_epochs", FEDGE_JSON_U32, AT(fedge_training_spec, local_epochs),
      .min = 1, .max = 100000, .fallback = 1},
@@ -172,6 +177,12 @@ const fedge_json_field fedge_training_fields[] = {
      .kind = FEDGE_JSON_OBJECT,
      AT(fedge_training_spec, schedule),
      .fields = SCHEDULE},
+    {.key = "precision",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, precision),
+     .name_of = precision_name,
+     .num_names = FEDGE_PRECISION_COUNT},
     FEDGE_JSON_END,
 };
 
@@ -230,7 +241,8 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .optimizer = optimizer->type,
                                  .nesterov = optimizer->nesterov,
                                  .clip = optimizer->clip_norm > 0,
-                                 .proximal = optimizer->proximal_mu > 0};
+                                 .proximal = optimizer->proximal_mu > 0,
+                                 .precision = plan->training.precision};
 }
 
 fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
@@ -267,6 +279,7 @@ static const char *const FEATURES[] = {
     "clip-norm",
     "proximal-mu",
     "train",
+    "precision:bf16",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -325,6 +338,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return optimizer->clip_norm > 0;
     if (strcmp(feature, "proximal-mu") == 0)
         return optimizer->proximal_mu > 0;
+    if (strcmp(feature, "precision:bf16") == 0)
+        return plan->training.precision == FEDGE_PRECISION_BF16;
     if (strcmp(feature, "train") == 0)
         return trains_in_part(&plan->model);
     return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||

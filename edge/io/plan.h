@@ -49,6 +49,7 @@ typedef struct fedge_training_spec {
     float learning_rate;       /* of the first round; a task tells the present one */
     fedge_optimizer optimizer; /* all but its learning rate */
     fedge_schedule schedule;   /* of the learning rate, over the rounds */
+    fedge_precision precision; /* of the matrix products */
 } fedge_training_spec;
 
 typedef struct fedge_update_spec {

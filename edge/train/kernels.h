@@ -66,6 +66,7 @@ typedef struct fedge_gemm {
 
 typedef struct fedge_kernels {
     const char *name;
+    const char *in_bf16;     /* how gemm works in bf16 (kernels_bf16.h); NULL: gemm is fp32 */
     uint32_t lanes;          /* channels are padded to a multiple of this */
     uint32_t packed_columns; /* output channels per block of packed weights, a multiple of lanes */
 

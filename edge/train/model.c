@@ -5,10 +5,35 @@
 
 #include "edge/core/os.h"
 #include "edge/train/engine.h"
+#include "edge/train/kernels_bf16.h"
 
-static const fedge_kernels *choose_kernels(const fedge_model_options *options)
+/* A table of the model's own, for what its precision changes. */
+typedef struct own_kernels {
+    fedge_kernels table;
+    char name[40];
+} own_kernels;
+
+/* The kernels that the options ask for. [counted]: where a table is made without a block. */
+static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *counted)
 {
-    return fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
+    const fedge_model_options *options = layout->options;
+    const unsigned features = fedge_os_cpu_features() & ~options->disabled_cpu_features;
+    const fedge_kernels *table = fedge_kernels_choose(features);
+    if (options->precision == FEDGE_PRECISION_FP32) {
+        return table;
+    }
+    own_kernels *own = fedge_carve(&layout->from, 1, sizeof *own, &layout->memory->scratch);
+    own = own == NULL ? counted : own;
+    own->table = fedge_kernels_in_bf16(table, features);
+    fedge_os_format(own->name, sizeof own->name, "%s %s", table->name, own->table.in_bf16);
+    own->table.name = own->name;
+    return &own->table;
+}
+
+const char *fedge_precision_name(fedge_precision precision)
+{
+    static const char *const NAMES[] = {"fp32", "bf16"};
+    return (unsigned)precision < FEDGE_PRECISION_COUNT ? NAMES[precision] : NULL;
 }
 
 static fedge_status check_options(const fedge_model_spec *spec, const fedge_model_options *options,
@@ -21,6 +46,9 @@ static fedge_status check_options(const fedge_model_spec *spec, const fedge_mode
     if (fedge_optimizer_ops_of(options->optimizer) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown optimizer type %d",
                           (int)options->optimizer);
+    }
+    if (fedge_precision_name(options->precision) == NULL) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown precision %d", (int)options->precision);
     }
     if (fedge_loss_ops_of(spec->loss) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
@@ -57,21 +85,20 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
                             fedge_error *err)
 {
     fedge_model counted = {0};
+    own_kernels counted_kernels;
     *memory = (fedge_model_memory){0};
     fedge_status status = check_options(spec, options, err);
     if (status != FEDGE_OK) {
         return status;
     }
-    fedge_layout layout = {.from = {.block = block},
-                           .spec = spec,
-                           .options = options,
-                           .kernels = choose_kernels(options),
-                           .memory = memory};
+    fedge_layout layout = {
+        .from = {.block = block}, .spec = spec, .options = options, .memory = memory};
     const bool fused = fedge_fused_fits(spec, options);
     fedge_model *self = fedge_carve(&layout.from, 1, sizeof *self, &memory->scratch);
     *model = self;
     self = self == NULL ? &counted : self;
     layout.model = self;
+    layout.kernels = choose_kernels(&layout, &counted_kernels);
     status = fused ? fedge_fused_survey(&layout, err) : fedge_graph_survey(&layout, err);
     if (status != FEDGE_OK) {
         return status;

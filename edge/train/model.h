@@ -268,6 +268,15 @@ typedef fedge_optimizer fedge_sgd;
 
 const char *fedge_optimizer_type_name(fedge_optimizer_type type);
 
+/* The numbers that matrix products are made of. Sums are fp32 in any case, and so is all else. */
+typedef enum fedge_precision {
+    FEDGE_PRECISION_FP32,
+    FEDGE_PRECISION_BF16, /* operands rounded to bf16, see below */
+    FEDGE_PRECISION_COUNT
+} fedge_precision;
+
+const char *fedge_precision_name(fedge_precision precision); /* "fp32", "bf16"; NULL: unknown */
+
 /* How a model will be used. */
 typedef struct fedge_model_options {
     uint32_t max_batch;             /* largest batch of one step or evaluation, ≥ 1 */
@@ -282,6 +291,12 @@ typedef struct fedge_model_options {
                                        differ in rounding. For tests and comparison */
     bool unshared;                  /* layer by layer, and no two arrays share memory: the same bits
                                        in more bytes. For tests of the plan */
+    fedge_precision
+        precision;                  /* of the matrix products forward and backward. BF16: weights,
+                                       activations and gradients are rounded to bf16 where a Linear,
+                                       Conv1d, Conv2d (not depthwise) or attention multiplies them,
+                                       layer by layer. Equal results on every CPU up to numbers below 2^-126;
+                                       fast where the CPU has AVX512_BF16, else slower than FP32 */
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
                                        kernels there are, ~0u: the scalar reference */
 } fedge_model_options;
@@ -342,8 +357,9 @@ size_t fedge_model_num_values(const fedge_model *model);
 size_t fedge_model_example_size(const fedge_model *model);
 uint32_t fedge_model_max_batch(const fedge_model *model);
 
-/* The kernels this model runs on: "avx512", "avx2", "neon" or "scalar". Equal inputs give equal
- * bits on equal kernels. Static storage. */
+/* The kernels this model runs on: "avx512", "avx2", "neon" or "scalar", with FEDGE_PRECISION_BF16
+ * and " bf16" or, where that is emulated, " bf16 without dot products" behind it. Equal inputs give
+ * equal bits on equal kernels. Lives as long as the model's block. */
 const char *fedge_model_kernels(const fedge_model *model);
 
 /* The start of a client's round, after its parameters have been written: clears the optimizer's

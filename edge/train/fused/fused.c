@@ -39,6 +39,9 @@ static bool layer_fits(const fedge_layer_spec *layer)
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options)
 {
     bool flat = spec->input_rank == 1;
+    if (options->precision != FEDGE_PRECISION_FP32) {
+        return false;
+    }
     if (options->general || options->unshared || spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
         (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||
                                options->clip || options->proximal || options->correction))) {

@@ -1,7 +1,34 @@
 #include "edge/train/layers/affine.h"
 
+#include <string.h>
+
+/* With operands in bf16 all products go through gemm. */
+static void forward_by_gemm(const fedge_affine *self, const float *x, float *y)
+{
+    for (size_t r = 0; self->bias != NULL && r < self->rows; r++) {
+        memcpy(y + r * self->out, self->bias, self->out * sizeof *y);
+    }
+    self->kernels->gemm(&(fedge_gemm){.m = self->rows,
+                                      .n = self->out,
+                                      .k = self->in,
+                                      .a = x,
+                                      .a_row = self->in,
+                                      .a_column = 1,
+                                      .b = self->weight,
+                                      .b_row = 1,
+                                      .b_column = self->in,
+                                      .c = y,
+                                      .c_row = self->out,
+                                      .accumulate = self->bias != NULL},
+                        self->gemm_pack);
+}
+
 void fedge_affine_forward(const fedge_affine *self, const float *x, float *y)
 {
+    if (self->kernels->in_bf16 != NULL) {
+        forward_by_gemm(self, x, y);
+        return;
+    }
     const fedge_linear_shape shape = {
         .batch = (uint32_t)self->rows, .in = (uint32_t)self->in, .out = (uint32_t)self->out};
     self->kernels->linear_forward(&shape, x, self->weight, self->bias, y);

@@ -127,11 +127,15 @@ static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t 
 static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
 {
     const uint32_t at = lora_at(run), r = run->spec->u.linear.r;
-    const fedge_linear_shape low = {
-        .batch = (uint32_t)whole->rows, .in = (uint32_t)whole->in, .out = r};
+    const fedge_affine low = {.kernels = run->kernels,
+                              .gemm_pack = run->gemm_pack,
+                              .rows = whole->rows,
+                              .in = whole->in,
+                              .out = r,
+                              .weight = run->values[at]};
     const float scale = lora_scale(run);
     float *u = run->saved != NULL ? run->saved : run->scratch;
-    run->kernels->linear_forward(&low, run->x[0], run->values[at], NULL, u);
+    fedge_affine_forward(&low, run->x[0], u);
     for (size_t i = 0; i < whole->rows * r; i++) {
         u[i] *= scale;
     }

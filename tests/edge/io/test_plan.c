@@ -129,6 +129,25 @@ static void unknown_keys_are_skipped_unless_they_must_be_known(void **state)
     expect(PLAN, "\"fedge-plan\":1", "\"fedge-plan\":2", FEDGE_UNSUPPORTED, "this release knows 1");
 }
 
+/* What is not the default is written, must be known, and reaches the model's options. */
+static void precision_is_asked_for_by_name(void **state)
+{
+    (void)state;
+    fedge_plan *plan = parse(PLAN);
+    assert_int_equal(fedge_plan_model_options(plan).precision, FEDGE_PRECISION_FP32);
+    plan->training.precision = FEDGE_PRECISION_BF16;
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
+    fedge_plan_free(plan);
+    assert_non_null(strstr(text, "\"precision:bf16\""));
+    assert_non_null(strstr(text, "\"precision\":\"bf16\""));
+    plan = parse(text);
+    assert_int_equal(fedge_plan_model_options(plan).precision, FEDGE_PRECISION_BF16);
+    fedge_plan_free(plan);
+    free(text);
+}
+
 static void broken_plans_are_corrupt(void **state)
 {
     (void)state;
@@ -143,6 +162,8 @@ static void broken_plans_are_corrupt(void **state)
         {"\"seed\":9007199254740991", "\"seed\":-1", "seed: -1 is not in"},
         {"\"in_features\":64", "\"in_features\":65", "model.layers[4]: "},
         {"\"labels\":5", "\"labels\":6", "data.labels: is 6"},
+        {"\"batch-size\"", "\"precision\":\"fp8\",\"batch-size\"",
+         "precision: \"fp8\" is not known"},
         {"\"learning-rate\":0.1", "\"learning-rate\":\"0.1\"", "learning-rate: must be a number"},
         {"\"codec\":\"int8\"", "\"codec\":\"int5\"", "update.codec: \"int5\" is not known"},
         {"\"mean\":[0.1,0.2,0.3],", "\"mean\":[0.1,0.2],", "has 3 elements, but the list that"},
@@ -185,6 +206,7 @@ int main(void)
         cmocka_unit_test(plans_come_from_jobs_and_read_back),
         cmocka_unit_test(external_plans_read_back),
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
+        cmocka_unit_test(precision_is_asked_for_by_name),
         cmocka_unit_test(broken_plans_are_corrupt),
         cmocka_unit_test(every_codec_and_layer_is_a_feature),
     };
