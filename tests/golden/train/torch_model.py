@@ -117,11 +117,18 @@ class Model(torch.nn.Module):
 
     def __init__(self, layers):
         super().__init__()
-        self.specs = layers
+        self.layers = []  # not a ModuleList: the names are the job's
         self.labels = [spec.get("name", str(i)) for i, spec in enumerate(layers)]
         for label, spec in zip(self.labels, layers):
             layer = make_layer(spec)
-            self.add_module(label, layer)
+            parent = self
+            *folders, leaf = label.split(".")
+            for folder in folders:
+                if folder not in dict(parent.named_children()):
+                    parent.add_module(folder, torch.nn.Module())
+                parent = parent.get_submodule(folder)
+            parent.add_module(leaf, layer)
+            self.layers.append((layer, spec))
             for name, parameter in layer.named_parameters():
                 if parameter.dim() == 1 and any(kind in spec["type"] for kind in ("Norm", "Attention", "Encoder")):
                     torch.nn.init.normal_(parameter, 0.0 if "bias" in name else 1.0, 0.3)
@@ -132,11 +139,11 @@ class Model(torch.nn.Module):
     def forward(self, x):
         made = {"input": x}
         last = "input"
-        for label, spec in zip(self.labels, self.specs):
+        for label, (layer, spec) in zip(self.labels, self.layers):
             inputs = [made[name] for name in spec.get("inputs", [last])]
             if spec["type"] == "Embedding":
                 inputs = [inputs[0].long()]
-            made[label] = getattr(self, label)(*inputs)
+            made[label] = layer(*inputs)
             last = label
         return made[last]
 
