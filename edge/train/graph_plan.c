@@ -32,6 +32,7 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
                              .kernels = plan->kernels,
                              .batch = plan->options->max_batch,
                              .num_inputs = layer->num_sources,
+                             .masked = layer->masked,
                              .out = layer->out};
     for (uint32_t i = 0; i < layer->num_sources; i++) {
         const uint16_t source = layer->sources[i];
@@ -82,7 +83,7 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
         fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
         uint32_t num_sources = 0;
         bool trains = false;
-        *layer = (fedge_layer_plan){.output_of = (uint16_t)i, .gradient_of = (uint16_t)i};
+        *layer = (fedge_layer_plan){0};
         status = fedge_layer_sources(spec, i, layer->sources, &num_sources, err);
         layer->num_sources = (uint8_t)num_sources;
         for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
@@ -113,6 +114,15 @@ static const fedge_layer_ops *ops_of(const fedge_graph_plan *plan, uint32_t inde
     return fedge_layer_ops_of(plan->spec->layers[index].type);
 }
 
+/* What its backward pass reads of x and y. */
+static unsigned uses(const fedge_graph_plan *plan, uint32_t index)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    return !layer->backward || layer->masked
+               ? 0
+               : ops_of(plan, index)->flags & (FEDGE_USES_X | FEDGE_USES_Y);
+}
+
 /* May layer [index] write its output over its first input? */
 static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
 {
@@ -124,7 +134,7 @@ static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
     }
     const fedge_layer_plan *source = &plan->layers[layer->sources[0]];
     const bool read_later =
-        (layer->backward && (flags & FEDGE_USES_X)) || plan->layers[source->output_of].keeps_output;
+        (uses(plan, index) & FEDGE_USES_X) || plan->layers[source->output_of].keeps_output;
     return source->num_readers == 1 && !read_later;
 }
 
@@ -137,6 +147,45 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
         return false;
     }
     return plan->layers[layer->sources[0]].num_readers == 1;
+}
+
+/* Is the array that layer [index] would otherwise keep wanted backward by others? */
+static bool is_shared(const fedge_graph_plan *plan, uint32_t index)
+{
+    const bool own = (ops_of(plan, index)->flags & FEDGE_USES_Y) != 0;
+    const uint16_t array = own ? (uint16_t)index : plan->layers[index].sources[0];
+    if (array == FEDGE_INPUT_MODEL) {
+        return true; /* the caller's */
+    }
+    bool shared = !own && (uses(plan, array) & FEDGE_USES_Y) != 0;
+    for (uint32_t i = array + 1u; i < plan->spec->num_layers; i++) {
+        for (uint32_t k = 0; k < plan->layers[i].num_sources; k++) {
+            shared = shared || (i != index && plan->layers[i].sources[k] == array &&
+                                (uses(plan, i) & FEDGE_USES_X) != 0);
+        }
+    }
+    return shared;
+}
+
+/* Which layers keep bits in place of values; false: none. From the last to the first, so that
+ * readers are known. */
+static bool choose_masks(fedge_graph_plan *plan)
+{
+    bool any = false;
+    for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        const fedge_layer_ops *ops = ops_of(plan, i);
+        fedge_layer_run run;
+        fedge_layer_sizes sizes = {0};
+        fedge_graph_plan_run(plan, i, &run);
+        if (ops->sizes != NULL) {
+            ops->sizes(&run, &sizes);
+        }
+        layer->masked =
+            layer->backward && sizes.mask > 0 && !plan->options->unshared && !is_shared(plan, i);
+        any = any || layer->masked;
+    }
+    return any;
 }
 
 static void extend(fedge_interval *interval, uint32_t time)
@@ -206,7 +255,7 @@ static void set_parts(fedge_graph_plan *plan)
             if (layer->sources[k] != FEDGE_INPUT_MODEL) {
                 fedge_interval *x = &plan->layers[layer->sources[k]].parts[FEDGE_PART_OUTPUT];
                 extend(x, i);
-                if (layer->backward && (ops->flags & FEDGE_USES_X)) {
+                if (uses(plan, i) & FEDGE_USES_X) {
                     extend(x, back);
                 }
             }
@@ -214,12 +263,12 @@ static void set_parts(fedge_graph_plan *plan)
         if (layer->backward) {
             const uint64_t gradients =
                 plan->options->clip ? 0 : fedge_graph_gradient_bytes(&plan->spec->layers[i]);
-            if (ops->flags & FEDGE_USES_Y) {
+            if (uses(plan, i) & FEDGE_USES_Y) {
                 extend(&layer->parts[FEDGE_PART_OUTPUT], back);
             }
             set_part(layer, FEDGE_PART_GRADIENT, out,
                      i == last ? loss : 2 * loss - layer->first_reader, back);
-            set_part(layer, FEDGE_PART_SAVED, sizes.saved, i, back);
+            set_part(layer, FEDGE_PART_SAVED, layer->masked ? sizes.mask : sizes.saved, i, back);
             set_part(layer, FEDGE_PART_BACKWARD,
                      fedge_graph_aligned(sizes.backward) + gradients + apart_bytes(plan, i), back,
                      back);
@@ -239,8 +288,7 @@ static void join_parts(fedge_graph_plan *plan)
             layer->parts[FEDGE_PART_OUTPUT].size = 0;
         }
         fedge_layer_plan *root = &plan->layers[layer->output_of];
-        root->keeps_output =
-            root->keeps_output || (layer->backward && (ops_of(plan, i)->flags & FEDGE_USES_Y) != 0);
+        root->keeps_output = root->keeps_output || (uses(plan, i) & FEDGE_USES_Y) != 0;
     }
     for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
@@ -319,6 +367,36 @@ static bool place_parts(fedge_graph_plan *plan)
     return true;
 }
 
+static bool place_all(fedge_graph_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        memset(layer->parts, 0, sizeof layer->parts);
+        layer->output_of = layer->gradient_of = (uint16_t)i;
+        layer->keeps_output = false;
+    }
+    set_parts(plan);
+    join_parts(plan);
+    return place_parts(plan);
+}
+
+/* With masks when that takes fewer bytes. */
+static bool lay_out(fedge_graph_plan *plan)
+{
+    const bool fits = place_all(plan);
+    const size_t plain = plan->arena;
+    if (!choose_masks(plan)) {
+        return fits;
+    }
+    if (place_all(plan) && (!fits || plan->arena < plain)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+        plan->layers[i].masked = false;
+    }
+    return place_all(plan);
+}
+
 fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spec *spec,
                                    const fedge_model_options *options, const fedge_kernels *kernels,
                                    fedge_error *err)
@@ -344,9 +422,7 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
         return status;
     }
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
-    set_parts(plan);
-    join_parts(plan);
-    if (!place_parts(plan)) {
+    if (!lay_out(plan)) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the model needs more bytes than can be planned, for batches of %u: "
                           "lower the batch size",

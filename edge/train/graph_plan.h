@@ -30,6 +30,7 @@ typedef struct fedge_layer_plan {
     fedge_shape out;
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     uint8_t num_sources;
+    bool masked;                     /* see fedge_layer_run */
     bool backward;                   /* something here or before it is trained */
     bool keeps_output;               /* a layer whose output is this array reads it backward */
     uint16_t num_readers;            /* layers that read the output, the loss counted */

@@ -122,6 +122,7 @@ typedef struct fedge_layer_run {
     float *gradients[FEDGE_MAX_LAYER_TENSORS];    /* to be added to; NULL: not trained */
     float *buffers[FEDGE_MAX_LAYER_TENSORS];      /* of tensors that are buffers; else NULL */
 
+    bool masked;   /* saved is sizes.mask bytes, and backward reads neither x nor y */
     void *saved;   /* sizes.saved bytes from this pass's forward; NULL when nothing goes backward */
     void *scratch; /* sizes.forward or sizes.backward bytes, anything in them */
     fedge_rng *rng; /* the step's stream for dropout; used forward only, in layer order */
@@ -130,6 +131,8 @@ typedef struct fedge_layer_run {
 /* Bytes of working memory for a run of run->batch examples. A model adds and checks them. */
 typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
+    uint64_t mask; /* > 0: with so many bytes saved, backward could do without x and y. The planner
+                      decides, and says so in run->masked */
 } fedge_layer_sizes;
 
 /* What backward reads besides dy and saved. */

@@ -15,6 +15,27 @@ static float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
+/* Defines NAME_masked_forward and NAME_masked_backward over NAME_forward and NAME_backward: when
+ * the planner wants a mask, backward has bits in place of x and y. Bits are of x, which y may take
+ * the place of. */
+#define MASKED(name, high, slope)                                                                  \
+    static void name##_masked_forward(const fedge_layer_run *run)                                  \
+    {                                                                                              \
+        if (run->masked && run->saved != NULL) {                                                   \
+            fedge_mask_between(run->x[0], fedge_elementwise_count(run), 0.0f, high, run->saved);   \
+        }                                                                                          \
+        name##_forward(run);                                                                       \
+    }                                                                                              \
+    static void name##_masked_backward(const fedge_layer_run *run)                                 \
+    {                                                                                              \
+        if (run->masked) {                                                                         \
+            fedge_mask_scale(run->saved, fedge_elementwise_count(run), slope, run->dy,             \
+                             run->dx[0]);                                                          \
+            return;                                                                                \
+        }                                                                                          \
+        name##_backward(run);                                                                      \
+    }
+
 /* Defines NAME_forward and NAME_backward over a batch. [value]: of x[i]; [slope]: of x[i] or y[i].
  */
 #define ACTIVATION(name, value, slope)                                                             \
@@ -45,13 +66,18 @@ static float sigmoid(float x)
 ACTIVATION(relu6, x[i]<0.0f ? 0.0f : x[i]> 6.0f ? 6.0f : x[i],
            y[i] > 0.0f && y[i] < 6.0f ? 1.0f : 0.0f)
 
+MASKED(relu6, 6.0f, 0.0f)
+
 const fedge_layer_ops fedge_layer_relu6 = {.flags = FROM_Y,
                                            .infer = fedge_elementwise_infer,
-                                           .forward = relu6_forward,
-                                           .backward = relu6_backward};
+                                           .sizes = fedge_elementwise_mask_sizes,
+                                           .forward = relu6_masked_forward,
+                                           .backward = relu6_masked_backward};
 
 ACTIVATION(leakyrelu, x[i] > 0.0f ? x[i] : run->spec->u.leakyrelu.negative_slope * x[i],
            x[i] > 0.0f ? 1.0f : run->spec->u.leakyrelu.negative_slope)
+
+MASKED(leakyrelu, INFINITY, run->spec->u.leakyrelu.negative_slope)
 
 static const fedge_argument LEAKYRELU[] = {
     FEDGE_F32_ARGUMENT("negative_slope", offsetof(fedge_layer_spec, u.leakyrelu.negative_slope),
@@ -60,10 +86,11 @@ static const fedge_argument LEAKYRELU[] = {
 };
 
 const fedge_layer_ops fedge_layer_leakyrelu = {.arguments = LEAKYRELU,
-                                               .flags = FROM_X,
+                                               .flags = FROM_X | FEDGE_Y_ON_X,
                                                .infer = fedge_elementwise_infer,
-                                               .forward = leakyrelu_forward,
-                                               .backward = leakyrelu_backward};
+                                               .sizes = fedge_elementwise_mask_sizes,
+                                               .forward = leakyrelu_masked_forward,
+                                               .backward = leakyrelu_masked_backward};
 
 ACTIVATION(sigmoid, sigmoid(x[i]), y[i] * (1.0f - y[i]))
 

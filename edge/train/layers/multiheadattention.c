@@ -129,7 +129,7 @@ static void forward(const fedge_layer_run *run)
         fedge_attention_forward(&at.core, kept.qkv, kept.context, kept.sums, kept.kept, run->rng,
                                 scratch);
         fedge_affine_forward(&at.out, kept.context, run->y + first * example);
-        base += base == NULL ? 0 : n * (size_t)record_bytes(run);
+        base = base == NULL ? NULL : base + n * (size_t)record_bytes(run);
     }
 }
 

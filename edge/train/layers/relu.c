@@ -1,4 +1,5 @@
-/* ReLU: y = max(x, 0); a NaN stays one. */
+/* ReLU: y = max(x, 0); a NaN stays one. Backward needs the signs of y only. */
+#include <math.h>
 #include <string.h>
 
 #include "edge/train/layer.h"
@@ -11,11 +12,18 @@ static void forward(const fedge_layer_run *run)
         memcpy(run->y, run->x[0], n * sizeof *run->y);
     }
     run->kernels->relu_forward(run->y, n);
+    if (run->masked && run->saved != NULL) {
+        fedge_mask_between(run->y, n, 0.0f, INFINITY, run->saved);
+    }
 }
 
 static void backward(const fedge_layer_run *run)
 {
     const size_t n = fedge_elementwise_count(run);
+    if (run->masked) {
+        fedge_mask_select(run->saved, n, run->dy, run->dx[0]);
+        return;
+    }
     if (run->dx[0] != run->dy) {
         memcpy(run->dx[0], run->dy, n * sizeof *run->dy);
     }
@@ -25,6 +33,7 @@ static void backward(const fedge_layer_run *run)
 const fedge_layer_ops fedge_layer_relu = {
     .flags = FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
     .infer = fedge_elementwise_infer,
+    .sizes = fedge_elementwise_mask_sizes,
     .forward = forward,
     .backward = backward,
 };

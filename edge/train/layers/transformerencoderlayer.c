@@ -400,7 +400,7 @@ static void forward(const fedge_layer_run *run)
         const record kept = record_at(&self, base == NULL ? (void *)unkept : base);
         forward_chunk(run, &self, &kept, run->x[0] + first * example, run->y + first * example,
                       scratch);
-        base += base == NULL ? 0 : n * (size_t)record_bytes(&self);
+        base = base == NULL ? NULL : base + n * (size_t)record_bytes(&self);
     }
 }
 
