@@ -57,7 +57,9 @@
     X(MEAN, mean, Mean)                                                                            \
     X(POSITIONALEMBEDDING, positionalembedding, PositionalEmbedding)                               \
     X(MULTIHEADATTENTION, multiheadattention, MultiheadAttention)                                  \
-    X(TRANSFORMERENCODERLAYER, transformerencoderlayer, TransformerEncoderLayer)
+    X(TRANSFORMERENCODERLAYER, transformerencoderlayer, TransformerEncoderLayer)                   \
+    X(LSTM, lstm, LSTM)                                                                            \
+    X(GRU, gru, GRU)
 
 typedef enum fedge_layer_type {
 #define FEDGE_LAYER_ENUM(upper, lower, class) FEDGE_LAYER_##upper,
@@ -168,6 +170,10 @@ typedef struct fedge_layer_spec {
             uint32_t activation;                           /* 0: relu; 1: gelu */
             bool bias, batch_first, norm_first, is_causal; /* both *_first: true only */
         } transformerencoderlayer;
+        struct {
+            uint32_t input_size, hidden_size, num_layers;
+            bool bias, batch_first; /* batch_first: true only */
+        } recurrent;                /* LSTM and GRU */
     } u;
 } fedge_layer_spec;
 

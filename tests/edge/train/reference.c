@@ -351,6 +351,66 @@ static array embed(const fedge_layer_spec *layer, const array *in, const double 
     return out;
 }
 
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+/* The sum of gate row [o]: weight (rows, n) times x, and the bias. */
+static double gate_sum(const double *weight, const double *bias, size_t o, const double *x,
+                       size_t n)
+{
+    double sum = bias == NULL ? 0.0 : bias[o];
+    for (size_t k = 0; k < n; k++) {
+        sum += weight[o * n + k] * x[k];
+    }
+    return sum;
+}
+
+/* One layer of LSTM or GRU over (steps, features), by PyTorch's equations; states begin as 0. */
+static array recur(const fedge_layer_spec *layer, const array *in, const double **values)
+{
+    const bool lstm = layer->type == FEDGE_LAYER_LSTM;
+    const size_t wide = in->h, n = layer->u.recurrent.hidden_size, rows = (lstm ? 4 : 3) * n;
+    const double *w = take(values, true, rows * wide), *u = take(values, true, rows * n);
+    const double *b = take(values, layer->u.recurrent.bias, rows);
+    const double *d = take(values, layer->u.recurrent.bias, rows);
+    array out = array_new(2, in->n, in->c, n, 1);
+    double *c = calloc(2 * n, sizeof *c), *zeros = c + n;
+    assert_non_null(c);
+    for (size_t i = 0; i < in->n * in->c; i++) {
+        const double *x = in->v + i * wide, *before = i % in->c == 0 ? zeros : out.v + (i - 1) * n;
+        for (size_t k = 0; k < n; k++) {
+            double s[4], t[4]; /* of the input and of the state */
+            for (size_t g = 0; g < rows / n; g++) {
+                s[g] = gate_sum(w, b, g * n + k, x, wide);
+                t[g] = gate_sum(u, d, g * n + k, before, n);
+            }
+            if (lstm) {
+                c[k] = sigmoid(s[1] + t[1]) * (i % in->c == 0 ? 0.0 : c[k]) +
+                       sigmoid(s[0] + t[0]) * tanh(s[2] + t[2]);
+                out.v[i * n + k] = sigmoid(s[3] + t[3]) * tanh(c[k]);
+            } else {
+                const double r = sigmoid(s[0] + t[0]), z = sigmoid(s[1] + t[1]);
+                out.v[i * n + k] = (1.0 - z) * tanh(s[2] + r * t[2]) + z * before[k];
+            }
+        }
+    }
+    free(c);
+    return out;
+}
+
+static array recurrent(const fedge_layer_spec *layer, const array *in, const double **values)
+{
+    array out = recur(layer, in, values);
+    for (uint32_t l = 1; l < layer->u.recurrent.num_layers; l++) {
+        const array below = out;
+        out = recur(layer, &below, values);
+        free(below.v);
+    }
+    return out;
+}
+
 /* One place of a dimension, or the mean over all; the others move up behind it. */
 static array without_dimension(const fedge_layer_spec *layer, const array *in)
 {
@@ -408,6 +468,9 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
         return norm_layer(layer, &in, values);
     case FEDGE_LAYER_EMBEDDING:
         return embed(layer, &in, values);
+    case FEDGE_LAYER_LSTM:
+    case FEDGE_LAYER_GRU:
+        return recurrent(layer, &in, values);
     case FEDGE_LAYER_SELECT:
     case FEDGE_LAYER_MEAN:
         return without_dimension(layer, &in);

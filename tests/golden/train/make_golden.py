@@ -219,6 +219,14 @@ def cases():
     yield between("transformerencoderlayer-bias", [5, 8], L("TransformerEncoderLayer", nhead=1, train="bias", **encoder))
     # Not Adam: a key's bias has no effect, and Adam would make steps of its gradient's rounding errors.
     yield case("transformer", [5], transformer(), indices=9, optimizer={"type": "SGD", "momentum": 0.9})
+    for name, type_ in (("lstm", "LSTM"), ("gru", "GRU")):
+        yield between(name, [5, 4], L(type_, input_size=4, hidden_size=6))
+        yield between(name + "-2", [4, 3], L(type_, input_size=3, hidden_size=5, num_layers=2, bias=False), batch=5)
+        yield between(name + "-bias-only", [3, 4], L(type_, input_size=4, hidden_size=3, num_layers=3, train="bias"))
+        yield case("char-" + name, [12], [L("Embedding", num_embeddings=9, embedding_dim=4),
+                                          L(type_, name="rnn", input_size=4, hidden_size=9, num_layers=2),
+                                          L("Select", dim=1, index=-1),
+                                          L("Linear", in_features=9, out_features=9)], indices=9, batch=4)
     yield case("residual", [2, 5, 6], residual())
     yield case("sequence-linear", [4, 5], [L("Linear", in_features=5, out_features=3), L("ReLU"),
                                            L("Linear", in_features=3, out_features=2, bias=False), L("Flatten")])

@@ -85,10 +85,30 @@ class PositionalEmbedding(torch.nn.Embedding):
         return x + self.weight[: x.shape[1]]
 
 
+class LSTM(torch.nn.LSTM):
+    """The outputs alone, without the last states."""
+
+    def __init__(self, batch_first=True, **arguments):
+        super().__init__(batch_first=batch_first, **arguments)
+
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+class GRU(torch.nn.GRU):
+    def __init__(self, batch_first=True, **arguments):
+        super().__init__(batch_first=batch_first, **arguments)
+
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
 OWN = {
     "Add": Add,
     "Select": Select,
     "Mean": Mean,
+    "LSTM": LSTM,
+    "GRU": GRU,
     "PositionalEmbedding": PositionalEmbedding,
     "MultiheadAttention": SelfAttention,
     "TransformerEncoderLayer": EncoderLayer,

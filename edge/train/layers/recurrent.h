@@ -1,0 +1,86 @@
+/* What LSTM and GRU share: layers over layers, the products of weights with inputs and states, and
+ * going back through time; private to edge/train/layers.
+ *
+ * Arrays are (batch, steps, …). A step of an example has four blocks of hidden_size numbers, its
+ * gates: first sums, then values, at last the sums' gradients, each in place of the one before.
+ *
+ *   gates[order[k]] += W_ih[k] x + b_ih[k]              k: block of hidden_size rows of the weights
+ *   gates[first + k] += W_hh[k] h(t − 1) + b_hh[k]      h(−1) = 0
+ *
+ * Inputs of all steps are multiplied at once before the first step, as are all weights' gradients
+ * after the last; only W_hh is read at every step, out of a copy in the order that the matrix
+ * product reads. An evaluation keeps the gates of one step only.
+ */
+#ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
+#define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
+
+#include "edge/train/layer.h"
+
+#define FEDGE_RECURRENT_GATES 4   /* blocks of a step */
+#define FEDGE_RECURRENT_TENSORS 4 /* of one layer, with biases */
+#define FEDGE_MAX_RECURRENT_LAYERS (FEDGE_MAX_LAYER_TENSORS / FEDGE_RECURRENT_TENSORS)
+
+/* One step of one example. Arrays of hidden_size, gates of four times as many. */
+typedef struct fedge_cell_step {
+    const fedge_kernels *kernels;
+    size_t hidden;
+    float *gates;
+    const float *h_before; /* of the step before; zeros at the first */
+    float *h;              /* forward: to be written */
+    const float *c_before; /* the second state likewise, of cells that have one */
+    float *c;              /* forward: to be written; may be c_before */
+    const float *dy;       /* backward: the output's gradient */
+    float *dh;             /* in: what the step after adds to it; out: what goes straight to the
+                              step before, without W_hh */
+    float *dc;             /* in and out: the second state's gradient */
+    float *spare;          /* room for one more */
+} fedge_cell_step;
+
+typedef struct fedge_cell {
+    uint32_t blocks;   /* of hidden_size rows in W_ih and in W_hh: 3 or 4 */
+    uint32_t order[4]; /* the gate of W_ih's block k */
+    uint32_t first;    /* the gate of W_hh's block 0 */
+    bool second_state;
+    void (*forward)(const fedge_cell_step *step);
+    void (*backward)(const fedge_cell_step *step);
+} fedge_cell;
+
+extern const fedge_argument fedge_recurrent_arguments[];
+
+FEDGE_MUST_USE fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer,
+                                                  const fedge_shape *in, uint32_t num_inputs,
+                                                  fedge_shape *out, fedge_error *err);
+uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec *layer,
+                                 fedge_layer_tensor *list);
+void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
+                           fedge_layer_sizes *need);
+void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run);
+void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run);
+
+/* The table of a layer type, all but for its cell. */
+#define FEDGE_RECURRENT_OPS(type, cell)                                                            \
+    static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)               \
+    {                                                                                              \
+        return fedge_recurrent_tensors(&cell, layer, list);                                        \
+    }                                                                                              \
+    static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)                         \
+    {                                                                                              \
+        fedge_recurrent_sizes(&cell, run, need);                                                   \
+    }                                                                                              \
+    static void forward(const fedge_layer_run *run)                                                \
+    {                                                                                              \
+        fedge_recurrent_forward(&cell, run);                                                       \
+    }                                                                                              \
+    static void backward(const fedge_layer_run *run)                                               \
+    {                                                                                              \
+        fedge_recurrent_backward(&cell, run);                                                      \
+    }                                                                                              \
+    const fedge_layer_ops fedge_layer_##type = {.arguments = fedge_recurrent_arguments,            \
+                                                .flags = FEDGE_USES_X | FEDGE_USES_Y,              \
+                                                .infer = fedge_recurrent_infer,                    \
+                                                .tensors = tensors,                                \
+                                                .sizes = sizes,                                    \
+                                                .forward = forward,                                \
+                                                .backward = backward};
+
+#endif

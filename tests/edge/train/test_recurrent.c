@@ -1,0 +1,228 @@
+/* LSTM and GRU: gradients against finite differences in double precision, the same model with other
+ * batches and in evaluation, and what is refused. Against PyTorch: test_golden.c. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/edge/train/support.h"
+
+#define SEED 17
+
+static fedge_layer_spec *add_recurrent(fedge_model_spec *spec, fedge_layer_type type, uint32_t in,
+                                       uint32_t hidden, uint32_t num_layers, bool bias)
+{
+    fedge_layer_spec *layer = spec_add(spec, type);
+    layer->u.recurrent.input_size = in;
+    layer->u.recurrent.hidden_size = hidden;
+    layer->u.recurrent.num_layers = num_layers;
+    layer->u.recurrent.bias = bias;
+    layer->u.recurrent.batch_first = true;
+    return layer;
+}
+
+static void add_last_step(fedge_model_spec *spec)
+{
+    fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_SELECT);
+    layer->u.select.dim = 1;
+    layer->u.select.index = -1;
+}
+
+static void add_embedding(fedge_model_spec *spec, uint32_t rows, uint32_t dim)
+{
+    fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_EMBEDDING);
+    layer->u.embedding.num_embeddings = rows;
+    layer->u.embedding.embedding_dim = dim;
+}
+
+static const fedge_layer_type TYPES[2] = {FEDGE_LAYER_LSTM, FEDGE_LAYER_GRU};
+
+/* Every output is seen: sizes around the vectors' and the panels' widths, one step and more. */
+static void test_all_steps(void **state)
+{
+    (void)state;
+    /* steps, hidden, layers, bias */
+    static const uint32_t cases[][4] = {{1, 5, 1, 1},  {2, 8, 1, 0}, {5, 3, 2, 1},
+                                        {4, 16, 2, 0}, {3, 7, 3, 1}, {3, 33, 1, 1}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t *at = cases[i / 2];
+        fedge_model_spec spec;
+        spec_input(&spec, 2, at[0], 4, 0);
+        spec_linear(&spec, 4, 6);
+        add_recurrent(&spec, TYPES[i % 2], 6, at[1], at[2], at[3] != 0);
+        spec_flatten(&spec);
+        spec_linear(&spec, at[0] * at[1], 3);
+        check_spec(&spec, 3, 25);
+    }
+}
+
+/* The last step only, behind indices; a batch of one, and more rows than a tile has. */
+static void test_last_step(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 1, 9, 0, 0);
+        add_embedding(&spec, 5, 3);
+        add_recurrent(&spec, TYPES[i % 2], 3, 6, 1 + i / 2, true);
+        add_last_step(&spec);
+        spec_linear(&spec, 6, 4);
+        check_spec(&spec, 1 + 7 * (i / 2), 25);
+    }
+}
+
+/* One over another and read twice; parts frozen, which frees them of keeping anything. */
+static void test_parts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 2, 4, 3, 0);
+        add_recurrent(&spec, TYPES[i], 3, 5, 1, true); /* 0 */
+        add_recurrent(&spec, TYPES[1 - i], 5, 5, 2, true);
+        fedge_layer_spec *add = spec_add(&spec, FEDGE_LAYER_ADD);
+        add->num_inputs = 2;
+        add->inputs[0] = 0;
+        add->inputs[1] = 1;
+        spec_add(&spec, FEDGE_LAYER_MEAN)->u.mean.dim = 1;
+        spec_linear(&spec, 5, 3);
+        check_spec(&spec, 3, 25);
+        spec.layers[0].train = FEDGE_TRAIN_NONE;
+        check_spec(&spec, 3, 25);
+        spec.layers[0].train = FEDGE_TRAIN_BIAS;
+        spec.layers[1].train = FEDGE_TRAIN_NONE;
+        check_spec(&spec, 3, 25);
+    }
+}
+
+/* A model made for larger batches takes the same step, to the bit, and an evaluation, which keeps
+ * one step only, sees the loss that the step saw. */
+static void test_batches_and_evaluation(void **state)
+{
+    (void)state;
+    enum { STEPS = 7, WIDE = 5, BATCH = 3 };
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    for (unsigned i = 0; i < 2 * num_levels; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 2, STEPS, WIDE, 0);
+        add_recurrent(&spec, TYPES[i % 2], WIDE, 20, 2, true);
+        add_last_step(&spec);
+        spec_linear(&spec, 20, 3);
+        test_model exact, roomy;
+        fedge_model_options options = {
+            .max_batch = BATCH, .training = true, .disabled_cpu_features = levels[i / 2]};
+        const fedge_optimizer sgd = {.learning_rate = 0.5f};
+        model_open(&exact, &spec, &options, SEED, 0);
+        options.max_batch = 4 * BATCH;
+        model_open(&roomy, &spec, &options, SEED, 0);
+        float x[BATCH * STEPS * WIDE];
+        int32_t labels[BATCH];
+        fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 2, i, 0);
+        fill_batch(&rng, x, sizeof x / sizeof *x, labels, BATCH, 3);
+        double evaluated, trained, other;
+        uint32_t correct;
+        fedge_error err = {0};
+        assert_int_equal(
+            fedge_model_evaluate(roomy.model, x, labels, BATCH, &evaluated, &correct, &err),
+            FEDGE_OK);
+        assert_int_equal(
+            fedge_model_step(exact.model, x, labels, BATCH, &sgd, &trained, &correct, &err),
+            FEDGE_OK);
+        assert_int_equal(
+            fedge_model_step(roomy.model, x, labels, BATCH, &sgd, &other, &correct, &err),
+            FEDGE_OK);
+        assert_true(trained == other && fabs(trained - evaluated) <= 1e-5 * trained);
+        assert_memory_equal(fedge_model_values(exact.model), fedge_model_values(roomy.model),
+                            fedge_model_num_values(exact.model) * sizeof(float));
+        model_close(&exact);
+        model_close(&roomy);
+    }
+}
+
+/* Kept between the passes: gates and second states, a number for each of a step's 4 or 5 per unit
+ * and layer, and the states between layers. An evaluation's room does not grow with the steps but
+ * for the outputs. */
+static void test_room(void **state)
+{
+    (void)state;
+    enum { STEPS = 50, HIDDEN = 32, BATCH = 4 };
+    for (size_t i = 0; i < 2; i++) {
+        fedge_model_spec spec;
+        fedge_model_memory train, test;
+        fedge_error err = {0};
+        spec_input(&spec, 2, STEPS, 16, 0);
+        add_recurrent(&spec, TYPES[i], 16, HIDDEN, 2, true);
+        add_last_step(&spec);
+        spec_linear(&spec, HIDDEN, 3);
+        fedge_model_options options = {
+            .max_batch = BATCH, .training = true, .disabled_cpu_features = ~0u};
+        assert_int_equal(fedge_model_size(&spec, &options, &train, &err), FEDGE_OK);
+        options.training = false;
+        assert_int_equal(fedge_model_size(&spec, &options, &test, &err), FEDGE_OK);
+        const size_t states = (size_t)STEPS * BATCH * HIDDEN * sizeof(float);
+        const size_t kept =
+            states * (TYPES[i] == FEDGE_LAYER_LSTM ? 11 : 9); /* 2 layers, 1 between */
+        assert_in_range(train.activations, kept + states, kept + 4 * states + train.parameters);
+        assert_in_range(test.activations, states, states + states / 4);
+    }
+}
+
+static void refuse(const fedge_model_spec *spec, const char *word)
+{
+    fedge_error err = {0};
+    fedge_model_memory memory;
+    const fedge_model_options options = {.max_batch = 4, .training = true};
+    assert_int_equal(fedge_model_size(spec, &options, &memory, &err), FEDGE_INVALID_ARGUMENT);
+    if (strstr(err.message, word) == NULL) {
+        fail_msg("\"%s\" is not in: %s", word, err.message);
+    }
+}
+
+static void test_bad_arguments(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 2, 4, 3, 0);
+        fedge_layer_spec *layer = add_recurrent(&spec, TYPES[i], 3, 5, 1, true);
+        spec_flatten(&spec);
+        spec_linear(&spec, 20, 3);
+        layer->u.recurrent.batch_first = false;
+        refuse(&spec, "batch_first must be true");
+        layer->u.recurrent.batch_first = true;
+        layer->u.recurrent.num_layers = 4;
+        refuse(&spec, "num_layers 4 must be 1 to 3");
+        layer->u.recurrent.num_layers = 0;
+        refuse(&spec, "num_layers 0");
+        layer->u.recurrent.num_layers = 1;
+        layer->u.recurrent.hidden_size = 0;
+        refuse(&spec, "hidden_size 0");
+        layer->u.recurrent.hidden_size = UINT32_MAX;
+        refuse(&spec, "hidden_size 4294967295 1 to 16777216");
+        layer->u.recurrent.hidden_size = 5;
+        layer->u.recurrent.input_size = 2;
+        refuse(&spec, "input_size is 2 but the layer before gives steps of 3");
+        layer->u.recurrent.input_size = 0;
+        refuse(&spec, "input_size 0");
+        layer->u.recurrent.input_size = 3;
+        spec_input(&spec, 1, 3, 0, 0);
+        add_recurrent(&spec, TYPES[i], 3, 5, 1, true);
+        refuse(&spec, "must be [steps, features]");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_steps), cmocka_unit_test(test_last_step),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_batches_and_evaluation),
+        cmocka_unit_test(test_room),      cmocka_unit_test(test_bad_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
