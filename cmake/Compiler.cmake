@@ -65,3 +65,9 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     -Wl,--gc-sections -Wl,--as-needed -Wl,-z,relro -Wl,-z,now)
 endif()
 target_link_options(fedge_options INTERFACE ${FEDGE_STATIC})
+if(FEDGE_STATIC STREQUAL "-static")
+  target_compile_options(fedge_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-fno-pie>) # shorter addresses
+endif()
+if(FEDGE_SMALL)
+  target_link_options(fedge_options INTERFACE -Wl,-z,noseparate-code) # no pages that are half empty
+endif()

@@ -18,10 +18,13 @@ function(fedge_library name)
   target_link_libraries(${name} PUBLIC fedge_options ${arg_LIBS})
 endfunction()
 
-# fedge_fast_sources(file...): those of this folder that FEDGE_SMALL must not make slow.
+# fedge_fast_sources(file... [UNROLLED file...]): those of this folder that FEDGE_SMALL must not make
+# slow. UNROLLED: vectors and unrolled by hand, so that -O3 would make them larger but not faster.
 function(fedge_fast_sources)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "UNROLLED")
   if(FEDGE_SMALL)
-    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3)
+    set_property(SOURCE ${arg_UNPARSED_ARGUMENTS} APPEND PROPERTY COMPILE_OPTIONS -O3)
+    set_property(SOURCE ${arg_UNROLLED} APPEND PROPERTY COMPILE_OPTIONS -O2)
   endif()
 endfunction()
 

@@ -42,23 +42,24 @@
 #undef MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED
 #undef MBEDTLS_SSL_EARLY_DATA
 
-/* Algorithms that no cipher suite or certificate of fedge names. libwebsockets needs RSA_C. */
-#undef MBEDTLS_ARIA_C
-#undef MBEDTLS_CAMELLIA_C
-#undef MBEDTLS_DES_C
-#undef MBEDTLS_CCM_C
-#undef MBEDTLS_CMAC_C
+/* Algorithms that no certificate of fedge names: all keys are P-256, all signatures ECDSA with SHA-256
+ * (secure/identity/tls.c). */
+#undef MBEDTLS_RSA_C
+#undef MBEDTLS_PKCS1_V15
+#undef MBEDTLS_PKCS1_V21
+#undef MBEDTLS_X509_RSASSA_PSS_SUPPORT
 #undef MBEDTLS_DHM_C
 #undef MBEDTLS_ECJPAKE_C
-#undef MBEDTLS_RIPEMD160_C
+#undef MBEDTLS_MD5_C
+#undef MBEDTLS_SHA224_C
 #undef MBEDTLS_SHA3_C
-#undef MBEDTLS_NIST_KW_C
+#undef MBEDTLS_SHA384_C
+#undef MBEDTLS_SHA512_C
+#undef MBEDTLS_RIPEMD160_C
 #undef MBEDTLS_LMS_C
-#undef MBEDTLS_PKCS5_C
-#undef MBEDTLS_PKCS7_C
-#undef MBEDTLS_PKCS12_C
 #undef MBEDTLS_ECP_DP_SECP192R1_ENABLED
 #undef MBEDTLS_ECP_DP_SECP224R1_ENABLED
+#undef MBEDTLS_ECP_DP_SECP384R1_ENABLED
 #undef MBEDTLS_ECP_DP_SECP521R1_ENABLED
 #undef MBEDTLS_ECP_DP_SECP192K1_ENABLED
 #undef MBEDTLS_ECP_DP_SECP224K1_ENABLED
@@ -66,16 +67,45 @@
 #undef MBEDTLS_ECP_DP_BP256R1_ENABLED
 #undef MBEDTLS_ECP_DP_BP384R1_ENABLED
 #undef MBEDTLS_ECP_DP_BP512R1_ENABLED
+#undef MBEDTLS_ECP_DP_CURVE25519_ENABLED
 #undef MBEDTLS_ECP_DP_CURVE448_ENABLED
 
-/* Texts and tests. */
+/* Ciphers other than ChaCha20-Poly1305 and AES-GCM. Without SHA-384 there is no AES-256 suite. */
+#undef MBEDTLS_ARIA_C
+#undef MBEDTLS_CAMELLIA_C
+#undef MBEDTLS_DES_C
+#undef MBEDTLS_CCM_C
+#undef MBEDTLS_CMAC_C
+#undef MBEDTLS_NIST_KW_C
+#undef MBEDTLS_CIPHER_MODE_CBC
+#undef MBEDTLS_CIPHER_MODE_CFB
+#undef MBEDTLS_CIPHER_MODE_CTR
+#undef MBEDTLS_CIPHER_MODE_OFB
+#undef MBEDTLS_CIPHER_MODE_XTS
+#undef MBEDTLS_CIPHER_PADDING_PKCS7
+#undef MBEDTLS_CIPHER_PADDING_ONE_AND_ZEROS
+#undef MBEDTLS_CIPHER_PADDING_ZEROS_AND_LEN
+#undef MBEDTLS_CIPHER_PADDING_ZEROS
+
+/* Formats and keys that fedge does not read or keep. */
+#undef MBEDTLS_PKCS5_C
+#undef MBEDTLS_PKCS7_C
+#undef MBEDTLS_PKCS12_C
+#undef MBEDTLS_PK_PARSE_EC_EXTENDED
+#undef MBEDTLS_PK_PARSE_EC_COMPRESSED
+#undef MBEDTLS_PSA_CRYPTO_STORAGE_C
+#undef MBEDTLS_PSA_ITS_FILE_C
+
+/* Texts and tests. Where a message would have mbedTLS's text it has its number
+ * (secure/identity/x509.c). */
+#undef MBEDTLS_ERROR_C
 #undef MBEDTLS_DEBUG_C
 #undef MBEDTLS_SELF_TEST
 #undef MBEDTLS_VERSION_FEATURES
 #undef MBEDTLS_TIMING_C
 
-/* Smaller code for the same bits. */
+/* Smaller code for the same bits; a handshake takes longer by some milliseconds. */
 #define MBEDTLS_SHA256_SMALLER
-#define MBEDTLS_SHA512_SMALLER
+#define MBEDTLS_ECP_FIXED_POINT_OPTIM 0
 
 #endif

@@ -263,7 +263,7 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
     else if (code == MBEDTLS_ERR_SSL_INVALID_MAC)
         reason = BROKEN_OFF;
     if (reason == NULL) {
-        mbedtls_strerror(code, text, sizeof text);
+        fedge_x509_error_text(code, text, sizeof text);
         reason = text;
     }
     report(ssl, seen.subject, reason);

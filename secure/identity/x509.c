@@ -17,10 +17,18 @@ int fedge_x509_random(void *unused, unsigned char *out, size_t size)
     return fedge_os_random(out, size, NULL) == FEDGE_OK ? 0 : MBEDTLS_ERR_ERROR_GENERIC_ERROR;
 }
 
+void fedge_x509_error_text(int code, char *out, size_t size)
+{
+    out[0] = '\0';
+    mbedtls_strerror(code, out, size);
+    if (out[0] == '\0')
+        (void)fedge_os_format(out, size, "mbedTLS error -0x%04x", (unsigned)-code);
+}
+
 fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what)
 {
     char text[160];
-    mbedtls_strerror(code, text, sizeof text);
+    fedge_x509_error_text(code, text, sizeof text);
     return fedge_fail(err, status, "%s: %s", what, text);
 }
 

@@ -73,7 +73,7 @@ size=$(stat -c %s "$work/stripped")
 sed 's/"min-available-nodes": 1/"min-available-nodes": 2/' "$FEDGE_SOURCE_DIR/tests/cross/client_job.json" >"$work/two.json"
 serve "$work/idle" "$work/two.json"
 join "$work/idle" "$work/stripped"
-until grep -q ' welcome ' "$work/idle/client.log"; do
+until grep -qs ' welcome ' "$work/idle/client.log"; do
     kill -0 "$client" || { cat "$work"/idle/*.log; exit 1; }
     sleep 0.1
 done
