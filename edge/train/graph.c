@@ -17,7 +17,7 @@ typedef struct node {
     float *own_gradients; /* the layer's, until it has stepped; NULL with model->gradients */
     size_t own_bytes;
     size_t first_value; /* of the layer's parameters in the model's values */
-    bool backward;
+    bool backward, steps;
 } node;
 
 struct fedge_graph {
@@ -86,7 +86,10 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
             continue;
         }
         self->run.values[i] = model->values + *value;
-        if (self->backward && fedge_layer_trains(&self->spec, &list[i])) {
+        if (self->steps && i == 0) {
+            self->run.weight = model->values + *value;
+            self->run.velocity = model->states[0] == NULL ? NULL : model->states[0] + *value;
+        } else if (self->backward && fedge_layer_trains(&self->spec, &list[i])) {
             if (model->gradients != NULL) {
                 self->run.gradients[i] = model->gradients + *value;
             } else {
@@ -129,6 +132,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->spec = plan->spec->layers[index];
     self->ops = fedge_layer_ops_of(self->spec.type);
     self->backward = layer->backward;
+    self->steps = layer->steps;
     fedge_graph_plan_run(plan, index, &self->run);
     if (self->ops->sizes != NULL) {
         self->ops->sizes(&self->run, &sizes);
@@ -151,7 +155,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         back = behind(back, fedge_graph_aligned(sizes.backward));
         if (model->gradients == NULL) {
             self->own_gradients = (float *)(void *)back;
-            self->own_bytes = (size_t)fedge_graph_gradient_bytes(&self->spec);
+            self->own_bytes = (size_t)fedge_graph_gradient_bytes(plan, index);
             back = behind(back, self->own_bytes);
         }
         place_input_gradients(plan, arena, index, self, back);
@@ -324,6 +328,7 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         if (at->own_bytes > 0) {
             memset(at->own_gradients, 0, at->own_bytes);
         }
+        at->run.sgd = at->steps ? optimizer : NULL;
         at->ops->backward(&at->run);
         add_apart(at);
         (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);

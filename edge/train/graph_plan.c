@@ -12,12 +12,13 @@ uint64_t fedge_graph_aligned(uint64_t bytes)
     return (bytes + FEDGE_BLOCK_ALIGNMENT - 1) / FEDGE_BLOCK_ALIGNMENT * FEDGE_BLOCK_ALIGNMENT;
 }
 
-uint64_t fedge_graph_gradient_bytes(const fedge_layer_spec *layer)
+uint64_t fedge_graph_gradient_bytes(const fedge_graph_plan *plan, uint32_t index)
 {
+    const fedge_layer_spec *layer = &plan->spec->layers[index];
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, list);
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = plan->layers[index].steps ? 1 : 0; i < n; i++) {
         if (fedge_layer_trains(layer, &list[i])) {
             bytes += fedge_graph_aligned(fedge_layer_tensor_count(&list[i]) * sizeof(float));
         }
@@ -114,6 +115,18 @@ static const fedge_layer_ops *ops_of(const fedge_graph_plan *plan, uint32_t inde
     return fedge_layer_ops_of(plan->spec->layers[index].type);
 }
 
+static fedge_layer_sizes sizes_of(const fedge_graph_plan *plan, uint32_t index)
+{
+    const fedge_layer_ops *ops = ops_of(plan, index);
+    fedge_layer_run run;
+    fedge_layer_sizes sizes = {0};
+    fedge_graph_plan_run(plan, index, &run);
+    if (ops->sizes != NULL) {
+        ops->sizes(&run, &sizes);
+    }
+    return sizes;
+}
+
 /* What its backward pass reads of x and y. */
 static unsigned uses(const fedge_graph_plan *plan, uint32_t index)
 {
@@ -147,6 +160,22 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
         return false;
     }
     return plan->layers[layer->sources[0]].num_readers == 1;
+}
+
+/* Layers that take the step of their first tensor themselves. */
+static void choose_steps(fedge_graph_plan *plan)
+{
+    const fedge_model_options *options = plan->options;
+    const bool plain = options->training && options->optimizer == FEDGE_OPTIMIZER_SGD &&
+                       !options->nesterov && !options->clip && !options->proximal &&
+                       !options->correction;
+    for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
+        const fedge_layer_spec *layer = &plan->spec->layers[i];
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        plan->layers[i].steps = plan->layers[i].backward && sizes_of(plan, i).steps &&
+                                fedge_layer_tensors(layer, list) > 0 &&
+                                fedge_layer_trains(layer, &list[0]);
+    }
 }
 
 /* Is the array that layer [index] would otherwise keep wanted backward by others? */
@@ -239,16 +268,10 @@ static void set_parts(fedge_graph_plan *plan)
     const uint32_t last = plan->spec->num_layers - 1, loss = plan->spec->num_layers;
     for (uint32_t i = 0; i <= last; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
-        const fedge_layer_ops *ops = ops_of(plan, i);
         const uint32_t back = 2 * loss - i;
         const uint64_t out =
             (uint64_t)fedge_shape_count(&layer->out) * plan->options->max_batch * sizeof(float);
-        fedge_layer_run run;
-        fedge_layer_sizes sizes = {0};
-        fedge_graph_plan_run(plan, i, &run);
-        if (ops->sizes != NULL) {
-            ops->sizes(&run, &sizes);
-        }
+        const fedge_layer_sizes sizes = sizes_of(plan, i);
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
         set_part(layer, FEDGE_PART_FORWARD, sizes.forward, i, i);
         for (uint32_t k = 0; k < layer->num_sources; k++) {
@@ -262,7 +285,7 @@ static void set_parts(fedge_graph_plan *plan)
         }
         if (layer->backward) {
             const uint64_t gradients =
-                plan->options->clip ? 0 : fedge_graph_gradient_bytes(&plan->spec->layers[i]);
+                plan->options->clip ? 0 : fedge_graph_gradient_bytes(plan, i);
             if (uses(plan, i) & FEDGE_USES_Y) {
                 extend(&layer->parts[FEDGE_PART_OUTPUT], back);
             }
@@ -422,6 +445,7 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
         return status;
     }
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
+    choose_steps(plan);
     if (!lay_out(plan)) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the model needs more bytes than can be planned, for batches of %u: "

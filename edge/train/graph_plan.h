@@ -30,7 +30,7 @@ typedef struct fedge_layer_plan {
     fedge_shape out;
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     uint8_t num_sources;
-    bool masked;                     /* see fedge_layer_run */
+    bool masked, steps;              /* see fedge_layer_run, fedge_layer_sizes */
     bool backward;                   /* something here or before it is trained */
     bool keeps_output;               /* a layer whose output is this array reads it backward */
     uint16_t num_readers;            /* layers that read the output, the loss counted */
@@ -65,7 +65,7 @@ uint64_t fedge_graph_aligned(uint64_t bytes);
  * apart, and added: bytes; 0: it is written where it belongs. */
 uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_t input);
 
-/* Trained parameters of a layer, each tensor's gradient rounded up to the alignment: bytes. */
-uint64_t fedge_graph_gradient_bytes(const fedge_layer_spec *layer);
+/* The gradients that layer [index] makes, each tensor's rounded up to the alignment: bytes. */
+uint64_t fedge_graph_gradient_bytes(const fedge_graph_plan *plan, uint32_t index);
 
 #endif

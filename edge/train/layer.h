@@ -119,8 +119,13 @@ typedef struct fedge_layer_run {
     float *dx[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…), to be overwritten; NULL: not wanted */
 
     const float *values[FEDGE_MAX_LAYER_TENSORS]; /* parameters, in the order of ops->tensors */
-    float *gradients[FEDGE_MAX_LAYER_TENSORS];    /* to be added to; NULL: not trained */
-    float *buffers[FEDGE_MAX_LAYER_TENSORS];      /* of tensors that are buffers; else NULL */
+    /* backward, when not NULL: the first tensor has no gradient, backward takes its step of plain
+     * SGD itself (sizes.steps). weight: values[0]; velocity: of the same size, NULL without
+     * momentum. */
+    const fedge_sgd *sgd;
+    float *weight, *velocity;
+    float *gradients[FEDGE_MAX_LAYER_TENSORS]; /* to be added to; NULL: not trained */
+    float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* of tensors that are buffers; else NULL */
 
     bool masked;   /* saved is sizes.mask bytes, and backward reads neither x nor y */
     void *saved;   /* sizes.saved bytes from this pass's forward; NULL when nothing goes backward */
@@ -133,6 +138,8 @@ typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
     uint64_t mask; /* > 0: with so many bytes saved, backward could do without x and y. The planner
                       decides, and says so in run->masked */
+    bool steps; /* backward can take the first tensor's step itself (run->sgd), without a gradient
+                   of it in memory */
 } fedge_layer_sizes;
 
 /* What backward reads besides dy and saved. */

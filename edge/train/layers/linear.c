@@ -7,6 +7,9 @@
 
 enum { WEIGHT, BIAS };
 
+/* Of x, up to which one pass over the weights that also steps them is faster than products. */
+#define MAX_STEP_ROWS 64u
+
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err)
 {
@@ -102,6 +105,7 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
+    need->steps = run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS;
 }
 
 /* c (m, n) += a (m, k) · b (k, n), where a is transposed in memory, (k, m), on demand. */
@@ -180,7 +184,13 @@ static void backward(const fedge_layer_run *run)
 {
     const fedge_affine whole = describe(run);
     fedge_affine_gradients(&whole, run->x[0], run->dy);
-    if (run->dx[0] != NULL) {
+    if (run->sgd != NULL) {
+        run->kernels->linear_backward(&(fedge_linear_shape){.batch = (uint32_t)whole.rows,
+                                                            .in = (uint32_t)whole.in,
+                                                            .out = (uint32_t)whole.out},
+                                      run->x[0], run->dy, run->weight, run->velocity, run->sgd,
+                                      run->dx[0]);
+    } else if (run->dx[0] != NULL) {
         fedge_affine_backward(&whole, run->dy, run->dx[0]);
     }
     if (run->spec->u.linear.r > 0) {

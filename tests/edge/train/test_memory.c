@@ -1,0 +1,143 @@
+/* What the planner saves, and that results do not depend on it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/edge/train/support.h"
+
+#define SEED 21
+#define STEPS 4
+
+/* ---- training the same model in two ways ---- */
+
+static fedge_model_memory train(const fedge_model_spec *spec, const fedge_model_options *options,
+                                uint32_t batch, const fedge_optimizer *optimizer, float **values,
+                                double *loss)
+{
+    test_model self;
+    fedge_error err = {0};
+    model_open(&self, spec, options, SEED, 0);
+    const size_t size = fedge_model_input_count(spec), n = fedge_model_num_values(self.model);
+    float *x = malloc(size * batch * sizeof *x);
+    int32_t *labels = malloc(batch * sizeof *labels);
+    *values = malloc(n * sizeof **values);
+    assert_true(x != NULL && labels != NULL && *values != NULL);
+    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    fedge_model_reset_optimizer(self.model);
+    for (int i = 0; i < STEPS; i++) {
+        uint32_t correct = 0;
+        fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(spec));
+        if (fedge_model_step(self.model, x, labels, batch, optimizer, loss, &correct, &err) !=
+            FEDGE_OK) {
+            fail_msg("%s", err.message);
+        }
+    }
+    memcpy(*values, fedge_model_values(self.model), n * sizeof **values);
+    const fedge_model_memory memory = self.memory;
+    free(labels);
+    free(x);
+    model_close(&self);
+    return memory;
+}
+
+/* Both ways train to the same parameters but for rounding: sums of up to a few hundred products in
+ * another order, over a few steps. */
+static void assert_same(const fedge_model_spec *spec, const fedge_model_options *a,
+                        const fedge_model_options *b, uint32_t batch,
+                        const fedge_optimizer *optimizer, fedge_model_memory *memory_a,
+                        fedge_model_memory *memory_b)
+{
+    float *values_a, *values_b;
+    double loss_a, loss_b;
+    fedge_schema schema;
+    fedge_tensor_spec tensors[64];
+    fedge_error err = {0};
+    fedge_schema_init(&schema, tensors, 64);
+    assert_int_equal(fedge_model_schema(spec, &schema, &err), FEDGE_OK);
+    *memory_a = train(spec, a, batch, optimizer, &values_a, &loss_a);
+    *memory_b = train(spec, b, batch, optimizer, &values_b, &loss_b);
+    assert_true(fabs(loss_a - loss_b) <= 1e-5 * (1.0 + fabs(loss_a)));
+    for (size_t i = 0; i < schema.num_elements; i++) {
+        if (!(fabsf(values_a[i] - values_b[i]) <= 1e-5f)) {
+            fail_msg("parameter %zu is %.9g in one way and %.9g in the other", i,
+                     (double)values_a[i], (double)values_b[i]);
+        }
+    }
+    free(values_a);
+    free(values_b);
+}
+
+/* A convolution, [activation] and pooling: is one bit per value kept in place of the output? */
+static size_t saved_by(fedge_layer_type activation, fedge_layer_type behind)
+{
+    static fedge_model_spec spec;
+    fedge_layer_memory layers[8];
+    fedge_error err = {0};
+    const fedge_model_options options = {.max_batch = 4, .training = true, .general = true};
+    spec_input(&spec, 3, 1, 16, 16);
+    spec_conv(&spec, 1, 8, 3, 1, 1);
+    (void)spec_add(&spec, activation);
+    if (behind == FEDGE_LAYER_MAXPOOL2D) {
+        spec_pool(&spec, 2, 2, 0);
+    } else {
+        spec_conv(&spec, 8, 8, 2, 2, 0);
+    }
+    spec_flatten(&spec);
+    spec_linear(&spec, 512, 3);
+    assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, &err), FEDGE_OK);
+    return layers[1].saved;
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    const size_t values = (size_t)4 * 8 * 16 * 16;
+    assert_int_equal(saved_by(FEDGE_LAYER_RELU, FEDGE_LAYER_MAXPOOL2D), values / 8);
+    assert_int_equal(saved_by(FEDGE_LAYER_RELU6, FEDGE_LAYER_MAXPOOL2D), values / 8);
+    assert_int_equal(saved_by(FEDGE_LAYER_LEAKYRELU, FEDGE_LAYER_MAXPOOL2D), values / 8);
+    /* A convolution reads its input backward: it is kept as it is. */
+    assert_int_equal(saved_by(FEDGE_LAYER_RELU, FEDGE_LAYER_CONV2D), 0);
+}
+
+/* A Linear's weights step without a gradient in memory when the optimizer is plain SGD. */
+static void test_steps(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    static fedge_model_spec spec;
+    spec_input(&spec, 2, 3, 70, 0);
+    spec_linear(&spec, 70, 33);
+    spec_relu(&spec);
+    spec_linear(&spec, 33, 50)->u.linear.bias = false;
+    spec_flatten(&spec);
+    spec_linear(&spec, 150, 5);
+    for (unsigned i = 0; i < 2 * num_levels; i++) {
+        fedge_model_memory with, without;
+        const fedge_optimizer optimizer = {.learning_rate = 0.05f,
+                                           .momentum = i < num_levels ? 0.9f : 0.0f,
+                                           .weight_decay = 0.01f};
+        const fedge_model_options plain = {.max_batch = 7,
+                                           .training = true,
+                                           .momentum = optimizer.momentum,
+                                           .general = true,
+                                           .disabled_cpu_features = levels[i % num_levels]};
+        fedge_model_options gradients = plain;
+        gradients.clip = true; /* room for it, which it does not use */
+        assert_same(&spec, &plain, &gradients, 7, &optimizer, &with, &without);
+        const size_t weights = (size_t)(70 * 33 + 33 * 50 + 150 * 5) * sizeof(float);
+        assert_true(with.total + weights <= without.total);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks), cmocka_unit_test(test_steps)};
+    return cmocka_run_group_tests_name("train memory", tests, NULL, NULL);
+}
