@@ -46,7 +46,10 @@ static union {
     fedge_tensor_spec tensors[6];
 } work;
 
-static fedge_status open_model(fedge_model **model, fedge_error *err)
+/* Functions of their own, so that what one keeps on the stack is gone when the next one runs. */
+#define APART __attribute__((noinline)) static
+
+APART fedge_status open_model(fedge_model **model, fedge_error *err)
 {
     const fedge_model_options options = {
         .max_batch = 1, .training = true, .disabled_cpu_features = ~0u};
@@ -62,8 +65,8 @@ static fedge_status open_model(fedge_model **model, fedge_error *err)
 }
 
 /* One step on one image; adds its instructions to *total and keeps the most in *most. */
-static fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, uint32_t *most,
-                         fedge_error *err)
+APART fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, uint32_t *most,
+                        fedge_error *err)
 {
     const fedge_sgd sgd = {.learning_rate = 0.01f};
     const int32_t label = image_labels[index];
@@ -86,6 +89,20 @@ static fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, ui
     return status;
 }
 
+APART void report(const fedge_model *model, uint64_t total, uint32_t most)
+{
+    char line[160];
+    (void)fedge_os_format(line, sizeof line,
+                          NAME ": kernels %s, instructions per step %lu (most %lu), RAM %lu "
+                               "(variables %lu, stack %lu), flash %lu\n",
+                          fedge_model_kernels(model), (unsigned long)(total / NUM_STEPS),
+                          (unsigned long)most,
+                          (unsigned long)(board_static_bytes() + board_stack_bytes()),
+                          (unsigned long)board_static_bytes(), (unsigned long)board_stack_bytes(),
+                          (unsigned long)(board_flash_bytes()));
+    board_write(line);
+}
+
 int main(void)
 {
     fedge_model *model = NULL;
@@ -101,15 +118,6 @@ int main(void)
         board_write("\n");
         return 1;
     }
-    char line[160];
-    (void)fedge_os_format(line, sizeof line,
-                          NAME ": kernels %s, instructions per step %lu (most %lu), RAM %lu "
-                               "(variables %lu, stack %lu), flash %lu\n",
-                          fedge_model_kernels(model), (unsigned long)(total / NUM_STEPS),
-                          (unsigned long)most,
-                          (unsigned long)(board_static_bytes() + board_stack_bytes()),
-                          (unsigned long)board_static_bytes(), (unsigned long)board_stack_bytes(),
-                          (unsigned long)(board_flash_bytes()));
-    board_write(line);
+    report(model, total, most);
     return 0;
 }
