@@ -2,8 +2,11 @@
 
 For each job of examples/zoo that zoo/cases.txt names ("NAME BATCH" a line), the job's model and training in double
 precision, ten steps on one batch at a tenth of the job's learning rate: at all of it so small a batch would be
-learned by heart, and a loss of nothing proves nothing. The weights are too large to keep, so both sides make the start and the batch by
-the formulas below, in integers, and zoo/NAME.safetensors (F32) holds of the rest:
+learned by heart, and a loss of nothing proves nothing. Adam's eps is 1e-3: without it the rounding of a gradient that
+is none (a bias that softmax takes away) becomes a whole step.
+
+The weights are too large to keep, so both sides make the start and the batch by the formulas below, in integers, and
+zoo/NAME.safetensors (F32) holds of the rest:
 
     loss                      (10) the batch's mean loss before each step
     y10                       outputs after the ten steps
@@ -80,6 +83,8 @@ def run(job, batch):
     x, labels = make_batch(job["model"], batch)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     training = dict(job["training"], **{"learning-rate": job["training"]["learning-rate"] / 10})
+    if training["optimizer"]["type"] != "SGD":
+        training["optimizer"] = dict(training["optimizer"], eps=1e-3)
     optimizer = make_optimizer(model.parameters(), training)
     losses = []
     for _ in range(STEPS):
