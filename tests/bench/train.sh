@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
-# Local training, samples per second and resident memory: fedge against PyTorch on one thread each, in
-# turn, medians. Three networks on (1, 28, 28) inputs: the quickstart's CNN, McMahan's 2NN
-# (784-200-200-10) and McMahan's CNN (1,663,370 parameters), in batches of 10 and 32.
+# Local training, samples per second and peak memory: the jobs of examples/zoo in batches of 10 and 32,
+# fedge against PyTorch, one thread each, on the same core in turn, medians. Seconds are of CPU
+# time, so that other work on the machine stretches neither side. Also what the core can do at most, and
+# which share of it fedge's matrix products reach.
 #
-#   tests/bench/train.sh [--quick] [--json]
+#   tests/bench/train.sh [--quick] [--json] [MODEL...]
 #
-# PYTHON names a Python with PyTorch (default: the first of python3 and /usr/bin/python3 that has it). To
-# get one: apt-get install python3-torch, or pip install torch numpy in a virtual environment. Without
-# it the peer's columns are null.
+# MODEL is the name of a job of examples/zoo (default: all; with --quick four of them). PYTHON names one
+# or more Pythons with PyTorch (default: the first of python3 and /usr/bin/python3 that has it). To get
+# one: apt-get install python3-torch, or pip install torch in a virtual environment. Without one fedge is
+# measured alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-turns=7 seconds=2 json=0
+arguments=()
 for arg in "$@"; do
     case "$arg" in
-    --quick) turns=5 seconds=0.25 ;;
-    --json) json=1 ;;
     -h | --help)
-        sed -n '2,11s/^# \{0,1\}//p' "$0"
+        sed -n '2,13s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
+    --quick | --json | [!-]*) arguments+=("$arg") ;;
     *)
         echo "train.sh: unknown option $arg; see --help" >&2
         exit 2
@@ -33,16 +34,19 @@ if [ ! -f "$build/CMakeCache.txt" ]; then
 fi
 cmake --build "$build" --target bench_train_fedge >&2
 
-python=${PYTHON:-}
+read -ra pythons <<<"${PYTHON:-}"
 for candidate in python3 /usr/bin/python3; do
-    if [ -z "$python" ] && "$candidate" -c 'import torch' 2>/dev/null; then
-        python=$candidate
+    if [ "${#pythons[@]}" = 0 ] && "$candidate" -c 'import torch' 2>/dev/null; then
+        pythons=("$candidate")
     fi
 done
-if [ -z "$python" ]; then
+if [ "${#pythons[@]}" = 0 ]; then
     echo "train.sh: no PyTorch found: the peer is left out (apt-get install python3-torch, or" \
-        "pip install torch numpy in a virtual environment and PYTHON=…/bin/python)" >&2
+        "pip install torch in a virtual environment and PYTHON=…/bin/python)" >&2
 fi
+for python in ${pythons[@]+"${pythons[@]}"}; do
+    arguments+=("--python=$python")
+done
 
-exec python3 tests/bench/train_compare.py --fedge "$build/bin/bench_train_fedge" \
-    --python "$python" --turns "$turns" --seconds "$seconds" --json "$json"
+exec python3 -B tests/bench/train_compare.py --fedge "$build/bin/bench_train_fedge" \
+    ${arguments[@]+"${arguments[@]}"}

@@ -1,76 +1,120 @@
-"""Runs the two halves of train.sh in turn and prints medians: a table, or a JSON object per row."""
+"""Runs the halves of train.sh in turn and prints medians: a table, or a JSON object per row."""
 
 import argparse
+import glob
 import json
 import os
 import statistics
 import subprocess
 import sys
 
-CASES = [(case, batch) for case in ("quickstart-cnn", "2nn", "mcmahan-cnn") for batch in (10, 32)]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ZOO = os.path.join(ROOT, "examples", "zoo")
+BATCHES = (10, 32)
+# One model of each kind, at the batch size where most is known of it.
+QUICK = [("2nn", 10), ("mcmahan-cnn", 10), ("resnet-8-groupnorm", 32), ("char-lstm", 10)]
+BF16 = ("2nn", "mcmahan-cnn")  # rows of their own
 
 
 class Half:
-    """A program that trains for the seconds it reads on a line and answers with numbers."""
+    """A program that says what it is, then trains for the seconds it reads on a line and answers with numbers."""
 
-    def __init__(self, command):
+    def __init__(self, core, command):
         env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=env, text=True)
+        self.process = subprocess.Popen(["taskset", "-c", str(core), *command], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, env=env, text=True)
+        self.about = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(self.process.args)} ended early")
+        return line.strip()
 
     def turn(self, seconds):
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline().split()
-        if not answer:
-            raise SystemExit(f"{self.process.args[0]} ended early")
-        return [float(number) for number in answer]
+        return [float(number) for number in self.answer().split()]
 
     def close(self):
         self.process.stdin.close()
         self.process.wait()
 
 
-def compare(args, case, batch):
-    """Medians of both halves: [samples/s, resident bytes], the peer's None without PyTorch."""
-    halves = [Half([args.fedge, case, str(batch)])]
-    if args.python:
-        halves.append(Half([args.python, "tests/bench/train_pytorch.py", case, str(batch)]))
+class Table:
+    def __init__(self, as_json):
+        self.as_json = as_json
+        if not as_json:
+            print(f"{'case':40}{'fedge':>16} {'unit':12}{'peer':>18}{'':>16}{'ratio':>8}")
+
+    def row(self, case, value, unit, peer=None, peer_value=None, ratio=None):
+        if self.as_json:
+            print(json.dumps({"bench": "train", "case": case, "value": value, "unit": unit, "peer": peer,
+                              "peer_value": peer_value, "ratio": ratio and round(ratio, 3)}))
+        else:
+            print(f"{case:40}{value:>16,.1f} {unit:12}" +
+                  (f"{peer:>18}{peer_value:>16,.1f}{ratio:>8.2f}" if peer else ""))
+        sys.stdout.flush()
+
+
+def compare(args, table, name, batch, peak):
+    """All halves in turn on one core; rows for each peer, then what the figures mean."""
+    job = os.path.join(ZOO, name + ".json")
+    fedge = [args.fedge, job, str(batch)]
+    halves = [Half(args.core, fedge)]
+    if name in BF16 and not args.quick:
+        halves.append(Half(args.core, fedge + ["bf16"]))
+    ours = len(halves)
+    for python in args.python:
+        halves.append(Half(args.core, [python, "-B", "tests/bench/train_pytorch.py", job, str(batch)]))
     for half in halves:
         half.turn(args.seconds / 4)  # warm up
     turns = [[half.turn(args.seconds) for half in halves] for _ in range(args.turns)]
     for half in halves:
         half.close()
-    medians = [[statistics.median(turn[i][column] for turn in turns) for column in (0, 1)]
-               for i in range(len(halves))]
-    return medians + [[None, None]] * (2 - len(halves))
+    speeds = [statistics.median(turn[i][0] for turn in turns) for i in range(len(halves))]
+    memory = [max(turn[i][1] for turn in turns) for i in range(len(halves))]
+    _, flops, block = halves[0].about.split()
+    case = f"{name} B={batch}"
+    for i in range(ours, len(halves)):
+        table.row(case, speeds[0], "samples/s", halves[i].about, speeds[i], speeds[0] / speeds[i])
+        table.row(case + ": peak memory", memory[0], "bytes", halves[i].about, memory[i], memory[i] / memory[0])
+    if ours == len(halves):
+        table.row(case, speeds[0], "samples/s")
+        table.row(case + ": peak memory", memory[0], "bytes")
+    if ours > 1:
+        table.row(case + ", bf16", speeds[1], "samples/s", "fp32", speeds[0], speeds[1] / speeds[0])
+    table.row(case + ": the model's block", int(block), "bytes")
+    rate = speeds[0] * float(flops)
+    table.row(case + ": matrix products", rate / 1e9, "GFLOP/s", "the core's peak", peak / 1e9, rate / peak)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fedge", required=True)
-    parser.add_argument("--python", default="")
-    parser.add_argument("--turns", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--json", type=int, default=0)
+    parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("models", nargs="*")
     args = parser.parse_args()
-    if not args.json:
-        print(f"{'case':24}{'unit':>10}{'fedge':>14}{'PyTorch':>14}{'ratio':>8}")
-    for case, batch in CASES:
-        (speed, memory), (peer_speed, peer_memory) = compare(args, case, batch)
-        rows = [("samples/s", speed, peer_speed, peer_speed and speed / peer_speed),
-                ("bytes", memory, peer_memory, peer_memory and peer_memory / memory)]
-        for unit, value, peer_value, ratio in rows:
-            name = f"{case} B={batch}"
-            if args.json:
-                print(json.dumps({"bench": "train", "case": name, "value": value, "unit": unit,
-                                  "peer": "pytorch" if args.python else None,
-                                  "peer_value": peer_value,
-                                  "ratio": ratio and round(ratio, 3)}))
-            else:
-                print(f"{name:24}{unit:>10}{value:>14,.0f}" +
-                      (f"{peer_value:>14,.0f}{ratio:>8.2f}" if peer_value else ""))
-            sys.stdout.flush()
+    args.turns, args.seconds = (5, 0.2) if args.quick else (7, 1.5)
+    args.core = max(os.sched_getaffinity(0))
+    found = {os.path.basename(path)[:-5] for path in glob.glob(os.path.join(ZOO, "*.json"))}
+    cases = QUICK if args.quick else [(name, batch) for name in sorted(found) for batch in BATCHES]
+    if args.models:
+        cases = [(name, batch) for name in args.models for batch in BATCHES]
+    table = Table(args.json)
+    limits = Half(args.core, [args.fedge, "peak", "0.3" if args.quick else "2"])
+    peak, read = (float(number) for number in limits.about.split())
+    limits.close()
+    table.row("one core, fused multiply-adds", peak / 1e9, "GFLOP/s")
+    table.row("one core, reading memory", read / 1e9, "GB/s")
+    for name, batch in cases:
+        if name not in found:
+            raise SystemExit(f"train.sh: examples/zoo has no {name}; it has {', '.join(sorted(found))}")
+        with open("/proc/loadavg", encoding="ascii") as file:
+            print(f"{name} B={batch}, load average {file.read().split()[0]}", file=sys.stderr)
+        compare(args, table, name, batch, peak)
 
 
 main()

@@ -1,63 +1,38 @@
-/* fedge's half of train.sh: for each line "SECONDS" on stdin, trains on random examples for that
- * long and prints "SAMPLES_PER_S RESIDENT_BYTES MODEL_BYTES". Usage: train_fedge CASE BATCH
- * [KERNELS] */
+/* fedge's half of train.sh: train_fedge JOB BATCH [PRECISION [KERNELS]]
+ *
+ * Makes the job's model and prints "KERNELS FLOP_PER_EXAMPLE MODEL_BYTES". Then, for each line
+ * "SECONDS" on stdin, trains as the job says on random examples for that long and prints
+ * "EXAMPLES_PER_S PEAK_BYTES"; seconds are of CPU time, which other programs on the core do not
+ * stretch. PRECISION: "fp32" (the default) or "bf16". KERNELS: "scalar", "avx2"
+ * or "best" (the default).
+ *
+ * train_fedge peak SECONDS prints "FLOP_PER_S READ_BYTES_PER_S", the core's own limits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "edge/train/model.h"
+#include "edge/io/plan.h"
+#include "tests/bench/train_flops.h"
+#include "tests/bench/train_peak.h"
 
 #define SEED 1
 
-static void add_conv(fedge_model_spec *spec, uint32_t in, uint32_t out, uint32_t kernel,
-                     uint32_t padding)
-{
-    spec->layers[spec->num_layers++] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_CONV2D,
-                           .u.conv2d = {.in_channels = in,
-                                        .out_channels = out,
-                                        .kernel_size = {kernel, kernel},
-                                        .stride = {1, 1},
-                                        .padding = {padding, padding},
-                                        .bias = true}};
-    spec->layers[spec->num_layers++] = (fedge_layer_spec){.type = FEDGE_LAYER_RELU};
-    spec->layers[spec->num_layers++] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_MAXPOOL2D, .u.maxpool2d = {.kernel_size = {2, 2}}};
-}
+/* Sixteen batches, used in turn, as a real data set would not stay in the first-level cache. */
+#define NUM_BATCHES 16
 
-static void add_linear(fedge_model_spec *spec, uint32_t in, uint32_t out, bool relu)
-{
-    spec->layers[spec->num_layers++] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_LINEAR,
-                           .u.linear = {.in_features = in, .out_features = out, .bias = true}};
-    if (relu) {
-        spec->layers[spec->num_layers++] = (fedge_layer_spec){.type = FEDGE_LAYER_RELU};
-    }
-}
-
-/* The same three as in train_pytorch.py. */
-static int make_spec(const char *name, fedge_model_spec *spec)
-{
-    *spec = (fedge_model_spec){.input_rank = 3, .input_shape = {1, 28, 28}};
-    const bool mcmahan = strcmp(name, "mcmahan-cnn") == 0;
-    if (strcmp(name, "2nn") == 0) {
-        spec->layers[spec->num_layers++] = (fedge_layer_spec){.type = FEDGE_LAYER_FLATTEN};
-        add_linear(spec, 784, 200, true);
-        add_linear(spec, 200, 200, true);
-        add_linear(spec, 200, 10, false);
-    } else if (mcmahan || strcmp(name, "quickstart-cnn") == 0) {
-        add_conv(spec, 1, mcmahan ? 32 : 16, mcmahan ? 5 : 3, mcmahan ? 2 : 1);
-        add_conv(spec, mcmahan ? 32 : 16, mcmahan ? 64 : 32, mcmahan ? 5 : 3, mcmahan ? 2 : 1);
-        spec->layers[spec->num_layers++] = (fedge_layer_spec){.type = FEDGE_LAYER_FLATTEN};
-        add_linear(spec, mcmahan ? 3136 : 1568, mcmahan ? 512 : 64, true);
-        add_linear(spec, mcmahan ? 512 : 64, 10, false);
-    } else {
-        return -1;
-    }
-    return 0;
-}
+typedef struct bench {
+    fedge_job *job;
+    fedge_model *model;
+    fedge_model_memory memory;
+    void *block;
+    float *x;
+    int32_t *labels;
+    uint32_t batch;
+    size_t steps;
+} bench;
 
 static unsigned disabled_features(const char *kernels)
 {
@@ -66,81 +41,143 @@ static unsigned disabled_features(const char *kernels)
                                           : 0;
 }
 
-/* Sixteen batches, used in turn, as a real data set would not stay in the first-level cache. */
-#define NUM_BATCHES 16
-
-static void measure(fedge_model *model, const float *x, const int32_t *labels, uint32_t batch,
-                    double seconds, size_t model_bytes)
+/* Most memory that the process has had (VmHWM); 0 when it cannot be told. */
+static unsigned long long peak_bytes(void)
 {
-    fedge_error err = {0};
-    const fedge_sgd sgd = {.learning_rate = 0.01f};
-    const uint64_t start = fedge_os_monotonic_ns();
-    uint64_t steps = 0, now = start;
-    while ((double)(now - start) < seconds * 1e9) {
+    unsigned long long kilobytes = 0;
+    char line[128];
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "VmHWM: %llu", &kilobytes) == 1) {
+            break;
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return kilobytes * 1024;
+}
+
+static fedge_status make_model(bench *self, const char *kernels, const char *precision,
+                               fedge_error *err)
+{
+    const fedge_plan *plan = &self->job->plan;
+    fedge_model_options options = fedge_plan_model_options(plan);
+    options.max_batch = self->batch;
+    options.disabled_cpu_features = disabled_features(kernels);
+    options.precision =
+        strcmp(precision, "bf16") == 0 ? FEDGE_PRECISION_BF16 : FEDGE_PRECISION_FP32;
+    fedge_status status = fedge_model_size(&plan->model, &options, &self->memory, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    self->block = aligned_alloc(64, self->memory.total);
+    if (self->block == NULL) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes", self->memory.total);
+    }
+    status =
+        fedge_model_new(&self->model, &plan->model, &options, self->block, self->memory.total, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    status = fedge_model_init_values(&plan->model, &plan->schema, SEED,
+                                     fedge_model_values(self->model), err);
+    fedge_model_reset_optimizer(self->model);
+    return status;
+}
+
+/* Uniform examples: in [0, 1), or whole numbers where the first layer is an Embedding. */
+static fedge_status make_examples(bench *self, fedge_error *err)
+{
+    const fedge_model_spec *spec = &self->job->plan.model;
+    const size_t count = (size_t)NUM_BATCHES * self->batch;
+    const size_t values = count * fedge_model_input_count(spec);
+    self->x = malloc(values * sizeof *self->x);
+    self->labels = malloc(count * sizeof *self->labels);
+    if (self->x == NULL || self->labels == NULL) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu examples", count);
+    }
+    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (size_t i = 0; i < values; i++) {
+        const fedge_layer_spec *first = &spec->layers[0];
+        self->x[i] = first->type == FEDGE_LAYER_EMBEDDING
+                         ? (float)fedge_rng_below(&rng, first->u.embedding.num_embeddings)
+                         : fedge_rng_float(&rng);
+    }
+    for (size_t i = 0; i < count; i++) {
+        self->labels[i] = (int32_t)fedge_rng_below(&rng, fedge_model_num_classes(spec));
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status measure(bench *self, double seconds, fedge_error *err)
+{
+    fedge_optimizer optimizer = self->job->plan.training.optimizer;
+    const size_t example_size = fedge_model_input_count(&self->job->plan.model);
+    const clock_t start = clock();
+    uint64_t steps = 0;
+    double spent = 0;
+    optimizer.learning_rate = self->job->plan.training.learning_rate;
+    while (spent < seconds) {
         double loss_sum;
         uint32_t correct;
-        const size_t at = steps % NUM_BATCHES * batch;
-        if (fedge_model_step(model, x + at * 784, labels + at, batch, &sgd, &loss_sum, &correct,
-                             &err) != FEDGE_OK) {
-            fprintf(stderr, "%s\n", err.message);
-            exit(1);
+        const size_t at = self->steps++ % NUM_BATCHES * self->batch;
+        const fedge_status status =
+            fedge_model_step(self->model, self->x + at * example_size, self->labels + at,
+                             self->batch, &optimizer, &loss_sum, &correct, err);
+        if (status != FEDGE_OK) {
+            return status;
         }
         steps++;
-        now = fedge_os_monotonic_ns();
+        spent = (double)(clock() - start) / CLOCKS_PER_SEC;
     }
-    printf("%.1f %llu %zu\n", (double)(steps * batch) / ((double)(now - start) * 1e-9),
-           (unsigned long long)fedge_os_resident_bytes(), model_bytes);
+    printf("%.1f %llu\n", (double)(steps * self->batch) / spent, peak_bytes());
     fflush(stdout);
+    return FEDGE_OK;
+}
+
+static int run(const char *path, uint32_t batch, const char *precision, const char *kernels)
+{
+    bench self = {.batch = batch};
+    fedge_error err = {0};
+    double seconds;
+    fedge_status status = fedge_job_load(path, &self.job, &err);
+    if (status == FEDGE_OK) {
+        status = make_model(&self, kernels, precision, &err);
+    }
+    if (status == FEDGE_OK) {
+        status = make_examples(&self, &err);
+    }
+    if (status == FEDGE_OK) {
+        printf("%s %.0f %zu\n", fedge_model_kernels(self.model), train_flops(&self.job->plan.model),
+               self.memory.total);
+        fflush(stdout);
+    }
+    while (status == FEDGE_OK && scanf("%lf", &seconds) == 1) {
+        status = measure(&self, seconds, &err);
+    }
+    if (status != FEDGE_OK) {
+        fprintf(stderr, "train_fedge: %s\n", err.message);
+    }
+    free(self.labels);
+    free(self.x);
+    free(self.block);
+    fedge_job_free(self.job);
+    return status == FEDGE_OK ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    fedge_error err = {0};
-    fedge_model_memory memory;
-    fedge_model *model;
-    static fedge_model_spec spec;
-    static fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
-    fedge_schema schema;
-    const uint32_t batch = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
-    if (batch == 0 || make_spec(argv[1], &spec) != 0) {
-        fprintf(stderr, "usage: train_fedge quickstart-cnn|2nn|mcmahan-cnn BATCH [KERNELS]\n");
+    const double number = argc > 2 ? strtod(argv[2], NULL) : 0;
+    if (number <= 0 || number > FEDGE_MAX_BATCH) {
+        fprintf(stderr, "usage: train_fedge JOB BATCH [fp32|bf16 [scalar|avx2|best]]\n"
+                        "       train_fedge peak SECONDS\n");
         return 2;
     }
-    const fedge_model_options options = {.max_batch = batch,
-                                         .training = true,
-                                         .disabled_cpu_features =
-                                             disabled_features(argc > 3 ? argv[3] : "best")};
-    fedge_schema_init(&schema, tensors, FEDGE_MAX_TENSORS);
-    if (fedge_model_schema(&spec, &schema, &err) != FEDGE_OK ||
-        fedge_model_size(&spec, &options, &memory, &err) != FEDGE_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
+    if (strcmp(argv[1], "peak") == 0) {
+        const double flops = train_peak_flops(number);
+        printf("%.0f %.0f\n", flops, train_peak_read(number));
+        return 0;
     }
-    const size_t count = (size_t)NUM_BATCHES * batch;
-    void *block = aligned_alloc(64, memory.total);
-    float *x = malloc(count * 784 * sizeof *x);
-    int32_t *labels = malloc(count * sizeof *labels);
-    if (block == NULL || x == NULL || labels == NULL ||
-        fedge_model_new(&model, &spec, &options, block, memory.total, &err) != FEDGE_OK ||
-        fedge_model_init_values(&spec, &schema, SEED, fedge_model_values(model), &err) !=
-            FEDGE_OK) {
-        fprintf(stderr, "cannot set up: %s\n", err.message);
-        return 1;
-    }
-    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
-    for (size_t i = 0; i < count * 784; i++) {
-        x[i] = fedge_rng_float(&rng);
-    }
-    for (size_t i = 0; i < count; i++) {
-        labels[i] = (int32_t)fedge_rng_below(&rng, 10);
-    }
-    fprintf(stderr, "kernels: %s\n", fedge_model_kernels(model));
-    double seconds;
-    while (scanf("%lf", &seconds) == 1) {
-        measure(model, x, labels, batch, seconds, memory.total);
-    }
-    free(labels);
-    free(x);
-    free(block);
-    return 0;
+    return run(argv[1], (uint32_t)number, argc > 3 ? argv[3] : "fp32", argc > 4 ? argv[4] : "best");
 }

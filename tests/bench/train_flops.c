@@ -1,0 +1,81 @@
+#include "tests/bench/train_flops.h"
+
+#include "edge/train/shape.h"
+
+/* Of the sequence [in], (steps, width), with itself: four projections, and each step's products
+ * with the steps it sees, once for the scores and once for the values. */
+static double attention_flops(const fedge_shape *in, bool causal)
+{
+    const double steps = in->dims[0], width = in->dims[1];
+    const double pairs = causal ? steps * (steps + 1) / 2 : steps * steps;
+    return 2 * steps * 4 * width * width + 2 * 2 * pairs * width;
+}
+
+/* Gates of all layers of a recurrence: the first reads the input, the others the one before. */
+static double recurrent_flops(const fedge_layer_spec *layer, uint32_t steps)
+{
+    const double gates = layer->type == FEDGE_LAYER_LSTM ? 4 : 3;
+    const double hidden = layer->u.recurrent.hidden_size, first = layer->u.recurrent.input_size;
+    const double later = layer->u.recurrent.num_layers - 1;
+    return 2 * steps * gates * hidden * (first + hidden + later * 2 * hidden);
+}
+
+static double forward_flops(const fedge_layer_spec *layer, const fedge_shape *in,
+                            const fedge_shape *out)
+{
+    const double inputs = (double)fedge_shape_count(in), outputs = (double)fedge_shape_count(out);
+    double kernel;
+    switch (layer->type) {
+    case FEDGE_LAYER_LINEAR:
+        return 2 * inputs * layer->u.linear.out_features;
+    case FEDGE_LAYER_CONV2D:
+        kernel = (double)layer->u.conv2d.kernel_size[0] * layer->u.conv2d.kernel_size[1];
+        return 2 * outputs * kernel * layer->u.conv2d.in_channels /
+               (layer->u.conv2d.groups > 0 ? layer->u.conv2d.groups : 1);
+    case FEDGE_LAYER_CONV1D:
+        return 2 * outputs * layer->u.conv1d.kernel_size * layer->u.conv1d.in_channels /
+               (layer->u.conv1d.groups > 0 ? layer->u.conv1d.groups : 1);
+    case FEDGE_LAYER_LSTM:
+    case FEDGE_LAYER_GRU:
+        return recurrent_flops(layer, in->dims[0]);
+    case FEDGE_LAYER_MULTIHEADATTENTION:
+        return attention_flops(in, layer->u.multiheadattention.is_causal);
+    case FEDGE_LAYER_TRANSFORMERENCODERLAYER:
+        return attention_flops(in, layer->u.transformerencoderlayer.is_causal) +
+               2 * 2 * inputs * layer->u.transformerencoderlayer.dim_feedforward;
+    default:
+        return 0;
+    }
+}
+
+double train_flops(const fedge_model_spec *spec)
+{
+    fedge_error err = {0};
+    fedge_shape input, shapes[FEDGE_MAX_LAYERS];
+    bool needs_gradient[FEDGE_MAX_LAYERS]; /* of a layer's output: there are parameters before it */
+    double flops = 0;
+    if (fedge_shape_input(spec, &input, &err) != FEDGE_OK) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
+        uint32_t num_sources;
+        fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
+        bool inner = false;
+        if (fedge_layer_sources(spec, i, sources, &num_sources, &err) != FEDGE_OK) {
+            return 0;
+        }
+        for (uint32_t k = 0; k < num_sources; k++) {
+            const bool outside = sources[k] == FEDGE_INPUT_MODEL;
+            in[k] = outside ? input : shapes[sources[k]];
+            inner |= !outside && needs_gradient[sources[k]];
+        }
+        if (fedge_shape_infer(spec, i, in, num_sources, &shapes[i], &err) != FEDGE_OK) {
+            return 0;
+        }
+        const double forward = forward_flops(&spec->layers[i], &in[0], &shapes[i]);
+        flops += forward * (inner ? 3 : 2);
+        needs_gradient[i] = inner || forward > 0 || spec->layers[i].type == FEDGE_LAYER_EMBEDDING;
+    }
+    return flops;
+}
