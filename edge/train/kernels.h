@@ -64,6 +64,27 @@ typedef struct fedge_gemm {
     bool accumulate;
 } fedge_gemm;
 
+/* Rows of scores to shares and back: row r at s + r · stride, of which it sees the first
+ * n = seen + r values, or with seen 0 all of [width]. Behind these, to [width], are zeros. */
+typedef struct fedge_softmax {
+    float *s;
+    size_t rows, stride, width, seen;
+    float scale;
+    float *kept; /* (rows, 2): −scale · largest score, 1 / sum of exponentials */
+    bool again;  /* from what was kept */
+} fedge_softmax;
+
+/* The norm of each of [rows] rows of [width] values: y = (x − mean) / sqrt(variance + eps) · weight
+ * + bias. */
+typedef struct fedge_norm_rows {
+    size_t rows, width;
+    float eps;
+    const float *weight, *bias;             /* (width); NULL: 1, 0 */
+    float *weight_gradient, *bias_gradient; /* (width), to be added to; NULL: not wanted */
+    float *moments; /* (rows, 2): mean and 1 / sqrt(variance + eps); forward NULL: not kept */
+    bool again;     /* forward from the moments that were kept */
+} fedge_norm_rows;
+
 typedef struct fedge_kernels {
     const char *name;
     const char *in_bf16;     /* how gemm works in bf16 (kernels_bf16.h); NULL: gemm is fp32 */
@@ -104,6 +125,21 @@ typedef struct fedge_kernels {
     /* [pack]: gemm_pack floats of working memory, aligned to 64 bytes. */
     void (*gemm)(const fedge_gemm *args, float *pack);
     size_t gemm_pack;
+
+    /* The same for operands so small that copying them costs more than it gains; b_column is 1. */
+    void (*small_gemm)(const fedge_gemm *args);
+
+    /* s = softmax(scale · s). */
+    void (*softmax)(const fedge_softmax *args);
+
+    /* s, of shares p, to the gradient of the scores: scale · p · (dp − Σ p · dp) by rows. dp: as s,
+     * finite to [width]. */
+    void (*softmax_backward)(const fedge_softmax *args, const float *dp);
+
+    /* y may be x; dx may be dy, or NULL: not wanted. */
+    void (*norm_rows)(const fedge_norm_rows *args, const float *x, float *y);
+    void (*norm_rows_backward)(const fedge_norm_rows *args, const float *x, const float *dy,
+                               float *dx);
 
     void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
     void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */

@@ -78,6 +78,29 @@ static inline void store_places(uint8_t *p, vec_int places)
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
 }
 
+typedef struct wide {
+    __m256d low, high;
+} wide;
+
+static inline wide wide_zero(void)
+{
+    return (wide){_mm256_setzero_pd(), _mm256_setzero_pd()};
+}
+
+static inline wide wide_add(wide sum, vec v)
+{
+    sum.low = _mm256_add_pd(sum.low, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
+    sum.high = _mm256_add_pd(sum.high, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+    return sum;
+}
+
+static inline double wide_sum(wide sum)
+{
+    const __m256d four = _mm256_add_pd(sum.low, sum.high);
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {

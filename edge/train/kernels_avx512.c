@@ -64,6 +64,27 @@ static inline __m256 halves(vec v)
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
+typedef struct wide {
+    __m512d low, high;
+} wide;
+
+static inline wide wide_zero(void)
+{
+    return (wide){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+static inline wide wide_add(wide sum, vec v)
+{
+    sum.low = _mm512_add_pd(sum.low, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+    sum.high = _mm512_add_pd(sum.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+    return sum;
+}
+
+static inline double wide_sum(wide sum)
+{
+    return _mm512_reduce_add_pd(_mm512_add_pd(sum.low, sum.high));
+}
+
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {

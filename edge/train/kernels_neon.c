@@ -86,6 +86,17 @@ static inline void store_places(uint8_t *p, vec_int places)
     vst1_lane_u32((uint32_t *)(void *)p, vreinterpret_u32_u8(bytes), 0);
 }
 
+typedef float64x2_t wide;
+
+#define wide_zero() vdupq_n_f64(0.0)
+#define wide_sum(w) vaddvq_f64(w)
+
+static inline wide wide_add(wide sum, vec v)
+{
+    const float64x2_t pairs = vaddq_f64(vcvt_f64_f32(vget_low_f32(v)), vcvt_high_f64_f32(v));
+    return vaddq_f64(sum, pairs);
+}
+
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {

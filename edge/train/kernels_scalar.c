@@ -323,6 +323,8 @@ static void gemm(const fedge_gemm *args, float *pack)
     }
 }
 
+#include "edge/train/kernels_scalar_rows.h"
+
 static void relu_forward(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -370,6 +372,11 @@ const fedge_kernels fedge_kernels_scalar = {
     .linear_backward = linear_backward,
     .gemm = gemm,
     .gemm_pack = 0,
+    .small_gemm = small_gemm,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .norm_rows = norm_rows,
+    .norm_rows_backward = norm_rows_backward,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .exp = exp_each,

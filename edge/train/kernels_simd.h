@@ -18,11 +18,13 @@
  *   keep_positive(y, d)                        d where y > 0, else 0
  *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN
  *   store_places(p, places)                    LANES bytes
+ *   wide, wide_zero(), wide_add(w, v)          sums of vectors in double; wide_sum(w): of all lanes
  *   add_sums(y, n, v)                          y[i] += sum of the lanes of v[i], i < n ≤ 4
  *
  * Every inner function is force-inlined with constant sizes, so that accumulators stay in
  * registers.
  */
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -422,6 +424,8 @@ static void relu_backward(const float *y, float *dy, size_t n)
 
 #include "edge/train/kernels_simd_math.h"
 
+#include "edge/train/kernels_simd_rows.h"
+
 const fedge_kernels KERNELS_SYMBOL = {
     .name = KERNELS_NAME,
     .lanes = LANES,
@@ -434,6 +438,11 @@ const fedge_kernels KERNELS_SYMBOL = {
     .linear_backward = linear_backward,
     .gemm = gemm,
     .gemm_pack = GEMM_DEPTH * GEMM_COLUMNS,
+    .small_gemm = small_gemm,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .norm_rows = norm_rows,
+    .norm_rows_backward = norm_rows_backward,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .exp = exp_each,

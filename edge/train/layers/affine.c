@@ -2,7 +2,11 @@
 
 #include <string.h>
 
-/* With operands in bf16 all products go through gemm. */
+/* Sums this short over so many rows are faster by a copy of W than by dot products, where the
+ * kernels copy at all. */
+#define COPY_IN 512
+#define COPY_ROWS 96
+
 static void forward_by_gemm(const fedge_affine *self, const float *x, float *y)
 {
     for (size_t r = 0; self->bias != NULL && r < self->rows; r++) {
@@ -23,9 +27,16 @@ static void forward_by_gemm(const fedge_affine *self, const float *x, float *y)
                         self->gemm_pack);
 }
 
+/* With operands in bf16 all products go through gemm. */
+static bool by_gemm(const fedge_affine *self)
+{
+    return self->kernels->in_bf16 != NULL ||
+           (self->kernels->gemm_pack > 0 && self->in <= COPY_IN && self->rows >= COPY_ROWS);
+}
+
 void fedge_affine_forward(const fedge_affine *self, const float *x, float *y)
 {
-    if (self->kernels->in_bf16 != NULL) {
+    if (by_gemm(self)) {
         forward_by_gemm(self, x, y);
         return;
     }

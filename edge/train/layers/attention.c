@@ -5,16 +5,7 @@
 #include "edge/train/layers/mask.h"
 
 #define CHUNK_ROWS 256
-#define ATTENTION_ROWS 48 /* of P at a time: a multiple of every table's tile of products */
-
-/* One head of one example. */
-typedef struct head {
-    const fedge_attention *self;
-    const float *q, *k, *v; /* rows of 3 · embed_dim */
-    float *dq, *dk, *dv;
-    size_t dim, stride;
-    float scale; /* 1 / √dim */
-} head;
+#define ATTENTION_ROWS 24 /* of P at a time: a multiple of every table's tile of products */
 
 uint32_t fedge_attention_chunk(uint64_t steps, uint32_t batch)
 {
@@ -72,43 +63,42 @@ uint32_t fedge_attention_tensors(uint32_t embed_dim, bool bias, bool inner,
     return n;
 }
 
-uint64_t fedge_attention_scratch(uint64_t steps)
+/* One head of one example. */
+typedef struct head {
+    const fedge_attention *self;
+    const float *q, *k, *v; /* rows of 3 · embed_dim */
+    float *dq, *dk, *dv;
+    size_t dim, stride;
+    float scale;    /* 1 / √dim */
+    float *softmax; /* (steps, 2) */
+    uint8_t *kept;  /* (steps, bytes of a bit per step), or NULL */
+    float *s, *t;   /* scratch: (ATTENTION_ROWS, steps) each */
+    float *turned;  /* scratch: kᵀ, then vᵀ: (dim, steps) each */
+} head;
+
+uint64_t fedge_attention_scratch(uint64_t steps, uint64_t embed_dim, uint64_t heads)
 {
-    return 2 * ATTENTION_ROWS * steps;
+    return steps * (2 * ATTENTION_ROWS + 2 * (embed_dim / heads));
 }
 
-/* c = a · b or c += a · b, the inner dimension of a and b given by their strides. */
-static void multiply(const fedge_attention *self, size_t m, size_t n, size_t k, const float *a,
-                     size_t a_row, size_t a_column, const float *b, size_t b_row, size_t b_column,
-                     float *c, size_t c_row, bool accumulate)
-{
-    self->kernels->gemm(&(fedge_gemm){.m = m,
-                                      .n = n,
-                                      .k = k,
-                                      .a = a,
-                                      .a_row = a_row,
-                                      .a_column = a_column,
-                                      .b = b,
-                                      .b_row = b_row,
-                                      .b_column = b_column,
-                                      .c = c,
-                                      .c_row = c_row,
-                                      .accumulate = accumulate},
-                        self->gemm_pack);
-}
-
-static head head_of(const fedge_attention *self, size_t example, size_t index, const float *qkv,
-                    float *dqkv)
+static head head_of(const fedge_attention *self, size_t index, const float *qkv, float *dqkv,
+                    float *softmax, uint8_t *kept, float *scratch)
 {
     const size_t dim = self->embed_dim / self->heads, stride = 3 * self->embed_dim;
-    const size_t at = example * self->steps * stride + index * dim;
+    const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
+    const size_t at = index / self->heads * steps * stride + index % self->heads * dim;
     head one = {.self = self,
                 .q = qkv + at,
                 .k = qkv + at + self->embed_dim,
                 .v = qkv + at + 2 * self->embed_dim,
                 .dim = dim,
                 .stride = stride,
-                .scale = 1.0f / sqrtf((float)dim)};
+                .scale = 1.0f / sqrtf((float)dim),
+                .softmax = softmax + index * steps * 2,
+                .kept = kept == NULL ? NULL : kept + index * steps * row_bytes,
+                .s = scratch,
+                .t = scratch + ATTENTION_ROWS * steps,
+                .turned = scratch + 2 * ATTENTION_ROWS * steps};
     if (dqkv != NULL) {
         one.dq = dqkv + at;
         one.dk = dqkv + at + self->embed_dim;
@@ -117,171 +107,188 @@ static head head_of(const fedge_attention *self, size_t example, size_t index, c
     return one;
 }
 
-/* Steps that the rows [first, end) see together, and that row [i] sees. */
-static size_t seen(const fedge_attention *self, size_t end)
+/* Rows [first, end) of P, and how many steps they see together. */
+typedef struct band {
+    size_t first, rows, width;
+} band;
+
+static band band_at(const fedge_attention *self, size_t first)
 {
-    return self->causal ? end : self->steps;
+    const size_t left = self->steps - first;
+    const size_t rows = left < ATTENTION_ROWS ? left : ATTENTION_ROWS;
+    return (band){first, rows, self->causal ? first + rows : self->steps};
 }
 
-/* s (end − first, steps): q kᵀ of these rows, before the scale. */
-static void scores(const head *one, size_t first, size_t end, float *s)
+static size_t seen_by(const fedge_attention *self, size_t row)
 {
-    multiply(one->self, end - first, seen(one->self, end), one->dim, one->q + first * one->stride,
-             one->stride, 1, one->k, 1, one->stride, s, one->self->steps, false);
+    return self->causal ? row + 1 : self->steps;
 }
 
-/* s = softmax(scale · s) over [n] values; returns the logarithm of the sum of exponentials. */
-static float softmax(float *s, size_t n, float scale)
+/* to (dim, steps) = the transpose of k or v. */
+static void turn(const head *one, const float *from, float *to)
 {
-    float most = s[0], sum = 0.0f;
-    for (size_t j = 1; j < n; j++) {
-        most = s[j] > most ? s[j] : most;
+    const size_t steps = one->self->steps;
+    for (size_t i = 0; i < steps; i++, from += one->stride) {
+        for (size_t d = 0; d < one->dim; d++) {
+            to[d * steps + i] = from[d];
+        }
     }
-    for (size_t j = 0; j < n; j++) {
-        s[j] = expf((s[j] - most) * scale);
-        sum += s[j];
-    }
-    const float inverse = 1.0f / sum;
-    for (size_t j = 0; j < n; j++) {
-        s[j] *= inverse;
-    }
-    return most * scale + logf(sum);
 }
 
-static void forward_head(const head *one, float *context, float *sums, uint8_t *kept,
-                         fedge_rng *rng, float *s)
+/* c (rows, width) = a (rows, dim) · b (dim, steps): scores, or the gradient of shares. */
+static void across(const head *one, const band *at, const float *a, size_t a_row, const float *b,
+                   float *c)
+{
+    const size_t steps = one->self->steps;
+    one->self->kernels->small_gemm(&(fedge_gemm){.m = at->rows,
+                                                 .n = at->width,
+                                                 .k = one->dim,
+                                                 .a = a + at->first * a_row,
+                                                 .a_row = a_row,
+                                                 .a_column = 1,
+                                                 .b = b,
+                                                 .b_row = steps,
+                                                 .b_column = 1,
+                                                 .c = c,
+                                                 .c_row = steps});
+}
+
+/* c (rows, dim) = s (rows, width) · b (width, dim). */
+static void gather(const head *one, const band *at, const float *s, const float *b, float *c,
+                   size_t c_row)
+{
+    one->self->kernels->small_gemm(&(fedge_gemm){.m = at->rows,
+                                                 .n = one->dim,
+                                                 .k = at->width,
+                                                 .a = s,
+                                                 .a_row = one->self->steps,
+                                                 .a_column = 1,
+                                                 .b = b,
+                                                 .b_row = one->stride,
+                                                 .b_column = 1,
+                                                 .c = c + at->first * c_row,
+                                                 .c_row = c_row});
+}
+
+/* c (width, dim) = sᵀ · b (rows, dim), or added to c. */
+static void spread(const head *one, const band *at, const float *s, const float *b, size_t b_row,
+                   float *c, bool add)
+{
+    one->self->kernels->small_gemm(&(fedge_gemm){.m = at->width,
+                                                 .n = one->dim,
+                                                 .k = at->rows,
+                                                 .a = s,
+                                                 .a_row = 1,
+                                                 .a_column = one->self->steps,
+                                                 .b = b + at->first * b_row,
+                                                 .b_row = b_row,
+                                                 .b_column = 1,
+                                                 .c = c,
+                                                 .c_row = one->stride,
+                                                 .accumulate = add});
+}
+
+/* s: scores to P. */
+static void shares(const head *one, const band *at, bool again)
+{
+    one->self->kernels->softmax(&(fedge_softmax){.s = one->s,
+                                                 .rows = at->rows,
+                                                 .stride = one->self->steps,
+                                                 .width = at->width,
+                                                 .seen = one->self->causal ? at->first + 1 : 0,
+                                                 .scale = one->scale,
+                                                 .kept = one->softmax + 2 * at->first,
+                                                 .again = again});
+}
+
+/* P, of which the zeros need not be drawn. */
+static void draw(const head *one, const band *at, fedge_rng *rng)
 {
     const fedge_attention *self = one->self;
     const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
-    for (size_t first = 0; first < steps; first += ATTENTION_ROWS) {
-        const size_t end = steps - first < ATTENTION_ROWS ? steps : first + ATTENTION_ROWS;
-        const size_t width = seen(self, end);
-        scores(one, first, end, s);
-        for (size_t i = first; i < end; i++) {
-            float *row = s + (i - first) * steps;
-            const size_t n = seen(self, i + 1);
-            const float sum = softmax(row, n, one->scale);
-            if (sums != NULL) {
-                sums[i] = sum;
-            }
-            if (self->dropout > 0.0f) {
-                fedge_mask_draw(rng, self->dropout, n, row, row,
-                                kept == NULL ? NULL : kept + i * row_bytes);
-            }
-            for (size_t j = n; j < width; j++) {
-                row[j] = 0.0f;
-            }
+    for (size_t r = 0; r < at->rows; r++) {
+        const size_t row = at->first + r;
+        fedge_mask_draw(rng, self->dropout, seen_by(self, row), one->s + r * steps,
+                        one->s + r * steps, one->kept == NULL ? NULL : one->kept + row * row_bytes);
+    }
+}
+
+/* t = [from], dropped and scaled as forward did; 0 where a row does not see. */
+static void drop(const head *one, const band *at, const float *from)
+{
+    const fedge_attention *self = one->self;
+    const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
+    for (size_t r = 0; r < at->rows; r++) {
+        const size_t row = at->first + r, n = seen_by(self, row);
+        fedge_mask_apply(self->dropout, n, one->kept + row * row_bytes, from + r * steps,
+                         one->t + r * steps);
+        for (size_t j = n; j < at->width; j++) {
+            one->t[r * steps + j] = 0.0f;
         }
-        multiply(self, end - first, one->dim, width, s, steps, 1, one->v, one->stride, 1,
-                 context + first * self->embed_dim, self->embed_dim, false);
     }
 }
 
 void fedge_attention_forward(const fedge_attention *self, const float *qkv, float *context,
-                             float *sums, uint8_t *kept, fedge_rng *rng, float *scratch)
+                             float *softmax, uint8_t *kept, fedge_rng *rng, float *scratch)
 {
-    const size_t steps = self->steps;
+    const size_t steps = self->steps, dim = self->embed_dim;
     for (size_t i = 0; i < self->examples * self->heads; i++) {
-        const size_t example = i / self->heads, index = i % self->heads;
-        const head one = head_of(self, example, index, qkv, NULL);
-        forward_head(&one, context + example * steps * self->embed_dim + index * one.dim,
-                     sums == NULL ? NULL : sums + i * steps,
-                     kept == NULL ? NULL : kept + i * steps * (size_t)FEDGE_MASK_BYTES(steps), rng,
-                     scratch);
+        const head one = head_of(self, i, qkv, NULL, softmax, kept, scratch);
+        float *out = context + i / self->heads * steps * dim + i % self->heads * one.dim;
+        turn(&one, one.k, one.turned);
+        for (size_t first = 0; first < steps; first += ATTENTION_ROWS) {
+            const band at = band_at(self, first);
+            across(&one, &at, one.q, one.stride, one.turned, one.s);
+            shares(&one, &at, false);
+            if (self->dropout > 0.0f) {
+                draw(&one, &at, rng);
+            }
+            gather(&one, &at, one.s, one.v, out, dim);
+        }
     }
 }
 
-/* s: scores to P, row by row; and those that a row does not see to 0. */
-static void again(const head *one, size_t first, size_t end, const float *sums, float *s)
+/* dout: this head's columns of the context's gradient. The last band sees every step, so it begins
+ * dk and dv and the others add. */
+static void backward_head(const head *one, const float *dout)
 {
     const fedge_attention *self = one->self;
-    for (size_t i = first; i < end; i++) {
-        float *row = s + (i - first) * self->steps;
-        const size_t n = seen(self, i + 1);
-        for (size_t j = 0; j < n; j++) {
-            row[j] = expf(row[j] * one->scale - sums[i]);
-        }
-        for (size_t j = n; j < seen(self, end); j++) {
-            row[j] = 0.0f;
-        }
-    }
-}
-
-/* With dropout: t = s or dP, dropped and scaled as forward did. */
-static void drop(const fedge_attention *self, size_t first, size_t end, const uint8_t *kept,
-                 const float *s, float *t)
-{
-    const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
-    for (size_t i = first; i < end; i++) {
-        const size_t at = (i - first) * steps, n = seen(self, i + 1);
-        fedge_mask_apply(self->dropout, n, kept + i * row_bytes, s + at, t + at);
-        for (size_t j = n; j < seen(self, end); j++) {
-            t[at + j] = 0.0f;
-        }
-    }
-}
-
-/* p: P to dS = P ∘ (dP − Σ_j P dP) · scale, by rows; 0 stays where a row does not see. */
-static void softmax_backward(const head *one, size_t first, size_t end, const float *dp, float *p)
-{
-    const size_t steps = one->self->steps, width = seen(one->self, end);
-    for (size_t i = 0; i < end - first; i++) {
-        float *row = p + i * steps;
-        const float *d = dp + i * steps;
-        float dot = 0.0f;
-        for (size_t j = 0; j < width; j++) {
-            dot += row[j] * d[j];
-        }
-        for (size_t j = 0; j < width; j++) {
-            row[j] *= (d[j] - dot) * one->scale;
-        }
-    }
-}
-
-/* The last band sees every step, so it begins dk and dv and the others add. */
-static void backward_head(const head *one, const float *sums, const uint8_t *kept,
-                          const float *dcontext, float *s)
-{
-    const fedge_attention *self = one->self;
-    const size_t steps = self->steps, row = self->embed_dim, dim = one->dim, wide = one->stride;
-    float *t = s + ATTENTION_ROWS * steps;
+    const size_t steps = self->steps, row = self->embed_dim;
     const size_t last = (steps - 1) / ATTENTION_ROWS * ATTENTION_ROWS;
-    for (size_t first = last + ATTENTION_ROWS; first > 0;) {
-        first -= ATTENTION_ROWS;
-        const size_t end = first == last ? steps : first + ATTENTION_ROWS, rows = end - first;
-        const size_t width = seen(self, end);
-        const float *dc = dcontext + first * row;
-        const float *dropped = s;
-        scores(one, first, end, s);
-        again(one, first, end, sums, s);
-        if (self->dropout > 0.0f) {
-            drop(self, first, end, kept, s, t);
-            dropped = t;
+    float *turned_v = one->turned + one->dim * steps;
+    turn(one, one->k, one->turned);
+    turn(one, one->v, turned_v);
+    for (size_t next = last + ATTENTION_ROWS; next > 0; next -= ATTENTION_ROWS) {
+        const band at = band_at(self, next - ATTENTION_ROWS);
+        const bool add = at.first != last;
+        const bool drops = self->dropout > 0.0f;
+        across(one, &at, one->q, one->stride, one->turned, one->s);
+        shares(one, &at, true);
+        if (drops) {
+            drop(one, &at, one->s);
         }
-        multiply(self, width, dim, rows, dropped, 1, steps, dc, row, 1, one->dv, wide,
-                 first != last);
-        multiply(self, rows, width, dim, dc, row, 1, one->v, 1, wide, t, steps, false);
-        if (self->dropout > 0.0f) {
-            drop(self, first, end, kept, t, t);
+        spread(one, &at, drops ? one->t : one->s, dout, row, one->dv, add);
+        across(one, &at, dout, row, turned_v, one->t);
+        if (drops) {
+            drop(one, &at, one->t);
         }
-        softmax_backward(one, first, end, t, s);
-        multiply(self, width, dim, rows, s, 1, steps, one->q + first * wide, wide, 1, one->dk, wide,
-                 first != last);
-        multiply(self, rows, dim, width, s, steps, 1, one->k, wide, 1, one->dq + first * wide, wide,
-                 false);
+        self->kernels->softmax_backward(&(fedge_softmax){.s = one->s,
+                                                         .rows = at.rows,
+                                                         .stride = steps,
+                                                         .width = at.width,
+                                                         .scale = one->scale},
+                                        one->t);
+        spread(one, &at, one->s, one->q, one->stride, one->dk, add);
+        gather(one, &at, one->s, one->k, one->dq, one->stride);
     }
 }
 
-void fedge_attention_backward(const fedge_attention *self, const float *qkv, const float *sums,
-                              const uint8_t *kept, const float *dcontext, float *dqkv,
-                              float *scratch)
+void fedge_attention_backward(const fedge_attention *self, const float *qkv, float *softmax,
+                              uint8_t *kept, const float *dcontext, float *dqkv, float *scratch)
 {
-    const size_t steps = self->steps;
+    const size_t steps = self->steps, dim = self->embed_dim;
     for (size_t i = 0; i < self->examples * self->heads; i++) {
-        const size_t example = i / self->heads, index = i % self->heads;
-        const head one = head_of(self, example, index, qkv, dqkv);
-        backward_head(&one, sums + i * steps,
-                      kept == NULL ? NULL : kept + i * steps * (size_t)FEDGE_MASK_BYTES(steps),
-                      dcontext + example * steps * self->embed_dim + index * one.dim, scratch);
+        const head one = head_of(self, i, qkv, dqkv, softmax, kept, scratch);
+        backward_head(&one, dcontext + i / self->heads * steps * dim + i % self->heads * one.dim);
     }
 }

@@ -5,8 +5,8 @@
  *
  * qkv: (examples, steps, 3 · embed_dim), each row q, k, v one after another and each of these its
  * heads one after another; context: (examples, steps, embed_dim). P is never kept: as in
- * FlashAttention (Dao et al. 2022) the backward pass makes it again from q, k and the logarithm of
- * each row's sum of exponentials, a band of ATTENTION_ROWS rows at a time.
+ * FlashAttention (Dao et al. 2022) the backward pass makes it again from q, k and two numbers a
+ * row, a band of ATTENTION_ROWS rows at a time.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_ATTENTION_H
 #define FEDGE_EDGE_TRAIN_LAYERS_ATTENTION_H
@@ -24,8 +24,8 @@ typedef struct fedge_attention {
     float dropout;                            /* of P; 0: none, also in evaluation */
 } fedge_attention;
 
-/* For an example: floats of [sums], and bytes of [kept] with dropout. */
-#define FEDGE_ATTENTION_SUMS(steps, heads) ((uint64_t)(steps) * (heads))
+/* For an example: floats of [softmax], and bytes of [kept] with dropout. */
+#define FEDGE_ATTENTION_SOFTMAX(steps, heads) (2 * (uint64_t)(steps) * (heads))
 #define FEDGE_ATTENTION_KEPT(steps, heads)                                                         \
     ((uint64_t)(steps) * (heads) * (((uint64_t)(steps) + 7) / 8))
 
@@ -45,17 +45,16 @@ uint32_t fedge_attention_tensors(uint32_t embed_dim, bool bias, bool inner,
                                  fedge_layer_tensor *list);
 
 /* Floats of working memory for either pass, whatever the number of examples. */
-uint64_t fedge_attention_scratch(uint64_t steps);
+uint64_t fedge_attention_scratch(uint64_t steps, uint64_t embed_dim, uint64_t heads);
 
-/* sums: (examples, heads, steps), for the backward pass; NULL: not kept. kept: (examples, heads,
- * steps, bytes of a bit per step), NULL: not kept. Draws, with dropout, one number from [rng] per
- * step seen, by example, head, step and step seen. */
+/* softmax: (examples, heads, steps, 2), what fedge_softmax keeps of each row. kept: (examples,
+ * heads, steps, bytes of a bit per step), NULL: not kept. Draws, with dropout, one number from
+ * [rng] per step seen, by example, head, step and step seen. */
 void fedge_attention_forward(const fedge_attention *self, const float *qkv, float *context,
-                             float *sums, uint8_t *kept, fedge_rng *rng, float *scratch);
+                             float *softmax, uint8_t *kept, fedge_rng *rng, float *scratch);
 
 /* dqkv from [dcontext], in the layouts of qkv and context. */
-void fedge_attention_backward(const fedge_attention *self, const float *qkv, const float *sums,
-                              const uint8_t *kept, const float *dcontext, float *dqkv,
-                              float *scratch);
+void fedge_attention_backward(const fedge_attention *self, const float *qkv, float *softmax,
+                              uint8_t *kept, const float *dcontext, float *dqkv, float *scratch);
 
 #endif

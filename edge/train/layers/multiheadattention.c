@@ -33,9 +33,9 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 }
 
 /* What the forward pass leaves for the backward pass of one chunk of examples: q, k and v, the
- * context, the sums, and which weights dropout kept. */
+ * context, what the softmax keeps, and which weights dropout kept. */
 typedef struct record {
-    float *qkv, *context, *sums;
+    float *qkv, *context, *softmax;
     uint8_t *kept;
 } record;
 
@@ -44,7 +44,7 @@ static uint64_t record_bytes(const fedge_layer_run *run)
 {
     const uint64_t steps = run->in[0].dims[0], dim = run->in[0].dims[1];
     const uint64_t heads = run->spec->u.multiheadattention.num_heads;
-    const uint64_t floats = steps * 4 * dim + FEDGE_ATTENTION_SUMS(steps, heads);
+    const uint64_t floats = steps * 4 * dim + FEDGE_ATTENTION_SOFTMAX(steps, heads);
     const bool drops = run->spec->u.multiheadattention.dropout > 0.0f;
     const uint64_t bits = drops ? FEDGE_ATTENTION_KEPT(steps, heads) : 0;
     return floats * sizeof(float) + (bits + 3) / 4 * 4;
@@ -56,18 +56,25 @@ static record record_at(const fedge_layer_run *run, void *base, size_t examples)
     const size_t heads = run->spec->u.multiheadattention.num_heads;
     record made = {.qkv = base};
     made.context = made.qkv + examples * steps * 3 * dim;
-    made.sums = made.context + examples * steps * dim;
+    made.softmax = made.context + examples * steps * dim;
     made.kept = run->spec->u.multiheadattention.dropout > 0.0f
-                    ? (uint8_t *)(made.sums + examples * heads * steps)
+                    ? (uint8_t *)(made.softmax + examples * heads * steps * 2)
                     : NULL;
     return made;
+}
+
+/* Floats of the attention's own working memory. */
+static size_t core_floats(const fedge_layer_run *run)
+{
+    return (size_t)fedge_attention_scratch(run->in[0].dims[0], run->in[0].dims[1],
+                                           run->spec->u.multiheadattention.num_heads);
 }
 
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t steps = run->in[0].dims[0], dim = run->in[0].dims[1];
     const uint64_t chunk = fedge_attention_chunk(steps, run->batch);
-    const uint64_t core = fedge_attention_scratch(steps) * sizeof(float);
+    const uint64_t core = (uint64_t)core_floats(run) * sizeof(float);
     need->saved = run->batch * record_bytes(run);
     need->forward = core + chunk * record_bytes(run);
     need->backward = core + chunk * steps * 4 * dim * sizeof(float);
@@ -122,11 +129,10 @@ static void forward(const fedge_layer_run *run)
     for (size_t first = 0; first < run->batch; first += chunk) {
         const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
         const parts at = parts_of(run, n);
-        const record kept = record_at(
-            run, base == NULL ? (void *)(scratch + (size_t)fedge_attention_scratch(steps)) : base,
-            n);
+        const record kept =
+            record_at(run, base == NULL ? (void *)(scratch + core_floats(run)) : base, n);
         fedge_affine_forward(&at.in, run->x[0] + first * example, kept.qkv);
-        fedge_attention_forward(&at.core, kept.qkv, kept.context, kept.sums, kept.kept, run->rng,
+        fedge_attention_forward(&at.core, kept.qkv, kept.context, kept.softmax, kept.kept, run->rng,
                                 scratch);
         fedge_affine_forward(&at.out, kept.context, run->y + first * example);
         base = base == NULL ? NULL : base + n * (size_t)record_bytes(run);
@@ -138,7 +144,7 @@ static void backward(const fedge_layer_run *run)
     const size_t steps = run->in[0].dims[0], example = steps * run->in[0].dims[1];
     const size_t chunk = fedge_attention_chunk(steps, run->batch);
     uint8_t *base = run->saved;
-    float *dqkv = (float *)run->scratch + (size_t)fedge_attention_scratch(steps);
+    float *dqkv = (float *)run->scratch + core_floats(run);
     float *dcontext = dqkv + chunk * example * 3;
     for (size_t first = 0; first < run->batch; first += chunk) {
         const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
@@ -147,7 +153,7 @@ static void backward(const fedge_layer_run *run)
         const float *dy = run->dy + first * example;
         fedge_affine_gradients(&at.out, kept.context, dy);
         fedge_affine_backward(&at.out, dy, dcontext);
-        fedge_attention_backward(&at.core, kept.qkv, kept.sums, kept.kept, dcontext, dqkv,
+        fedge_attention_backward(&at.core, kept.qkv, kept.softmax, kept.kept, dcontext, dqkv,
                                  run->scratch);
         fedge_affine_gradients(&at.in, run->x[0] + first * example, dqkv);
         if (run->dx[0] != NULL) {

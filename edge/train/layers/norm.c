@@ -15,11 +15,31 @@ void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor
 
 void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm)
 {
+    norm->kernels = run->kernels;
     norm->weight = run->values[WEIGHT];
     norm->bias = run->values[BIAS];
     norm->weight_gradient = run->gradients[WEIGHT];
     norm->bias_gradient = run->gradients[BIAS];
     norm->moments = run->saved;
+}
+
+/* Has every value of a row a weight of its own? The kernels do these. */
+static bool by_value(const fedge_norm *self)
+{
+    return self->groups == 1 && self->spatial == 1;
+}
+
+static fedge_norm_rows rows_of(const fedge_norm *self, bool again)
+{
+    return (fedge_norm_rows){.rows = self->rows,
+                             .width = self->channels,
+                             .eps = self->eps,
+                             .weight = self->weight,
+                             .bias = self->bias,
+                             .weight_gradient = self->weight_gradient,
+                             .bias_gradient = self->bias_gradient,
+                             .moments = self->moments,
+                             .again = again};
 }
 
 /* One row from its mean and inverse deviation. */
@@ -40,6 +60,11 @@ static void normalise(const fedge_norm *self, size_t row, float mean, float inve
 void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
 {
     const size_t n = self->channels * self->spatial;
+    if (by_value(self)) {
+        const fedge_norm_rows rows = rows_of(self, false);
+        self->kernels->norm_rows(&rows, x, y);
+        return;
+    }
     for (size_t r = 0; r < self->rows; r++, x += n, y += n) {
         double sum = 0.0, squares = 0.0;
         for (size_t i = 0; i < n; i++) {
@@ -61,6 +86,11 @@ void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
 void fedge_norm_again(const fedge_norm *self, const float *x, float *y)
 {
     const size_t n = self->channels * self->spatial;
+    if (by_value(self)) {
+        const fedge_norm_rows rows = rows_of(self, true);
+        self->kernels->norm_rows(&rows, x, y);
+        return;
+    }
     for (size_t r = 0; r < self->rows; r++, x += n, y += n) {
         normalise(self, r, self->moments[2 * r], self->moments[2 * r + 1], x, y);
     }
@@ -71,6 +101,11 @@ void fedge_norm_again(const fedge_norm *self, const float *x, float *y)
 void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy, float *dx)
 {
     const size_t n = self->channels * self->spatial;
+    if (by_value(self)) {
+        const fedge_norm_rows rows = rows_of(self, true);
+        self->kernels->norm_rows_backward(&rows, x, dy, dx);
+        return;
+    }
     for (size_t r = 0; r < self->rows; r++, x += n, dy += n) {
         const float mean = self->moments[2 * r], inverse = self->moments[2 * r + 1];
         const size_t first = r % self->groups * self->channels;

@@ -12,6 +12,7 @@
 #include "edge/train/layer.h"
 
 typedef struct fedge_norm {
+    const fedge_kernels *kernels;
     size_t rows, groups, channels, spatial;
     float eps;
     const float *weight, *bias;             /* NULL: 1, 0 */

@@ -112,7 +112,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 /* ---- what the forward pass leaves for the backward pass of one chunk ---- */
 
 typedef struct record {
-    float *qkv, *context, *sums, *middle, *hidden; /* hidden: after ReLU (and dropout), before
+    float *qkv, *context, *softmax, *middle, *hidden; /* hidden: after ReLU (and dropout), before
                                                       GELU */
     float *moments1, *moments2;
     uint8_t *kept, *kept1, *kept2, *kept_hidden; /* NULL without dropout; kept_hidden: GELU only */
@@ -140,7 +140,7 @@ static uint64_t record_bytes(const plan *self)
     const masks bits = masks_of(self);
     const uint64_t steps = self->steps;
     const uint64_t floats = steps * (5 * (uint64_t)self->dim + self->hidden + 4) +
-                            FEDGE_ATTENTION_SUMS(steps, self->heads);
+                            FEDGE_ATTENTION_SOFTMAX(steps, self->heads);
     return floats * sizeof(float) + (bits.attention + 2 * bits.residual + bits.hidden + 3) / 4 * 4;
 }
 
@@ -154,9 +154,9 @@ static record record_at(const plan *self, void *base)
     made.hidden = made.middle + rows * dim;
     made.moments1 = made.hidden + rows * self->hidden;
     made.moments2 = made.moments1 + rows * 2;
-    made.sums = made.moments2 + rows * 2;
+    made.softmax = made.moments2 + rows * 2;
     if (self->dropout > 0.0f) {
-        made.kept = (uint8_t *)(made.sums + rows * self->heads);
+        made.kept = (uint8_t *)(made.softmax + rows * self->heads * 2);
         made.kept1 = made.kept + n * (size_t)bits.attention;
         made.kept2 = made.kept1 + n * (size_t)bits.residual;
         made.kept_hidden = self->gelu ? made.kept2 + n * (size_t)bits.residual : NULL;
@@ -165,6 +165,11 @@ static record record_at(const plan *self, void *base)
 }
 
 /* ---- working memory of one chunk, in floats behind the attention's ---- */
+
+static uint64_t attention_scratch(const plan *self)
+{
+    return fedge_attention_scratch(self->steps, self->dim, self->heads);
+}
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -189,7 +194,7 @@ static uint64_t forward_floats(const plan *self)
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const plan self = plan_of(run, fedge_attention_chunk(run->in[0].dims[0], run->batch));
-    const uint64_t core = fedge_attention_scratch(self.steps), one = record_bytes(&self);
+    const uint64_t core = attention_scratch(&self), one = record_bytes(&self);
     need->saved = run->batch * one;
     need->forward = (core + forward_floats(&self)) * sizeof(float) + self.examples * one;
     need->backward = (core + backward_floats(&self)) * sizeof(float);
@@ -224,7 +229,8 @@ static void take_norm(const fedge_layer_run *run, const plan *self, uint32_t *ne
                       fedge_norm *made)
 {
     const uint32_t at = *next;
-    *made = (fedge_norm){.rows = self->rows,
+    *made = (fedge_norm){.kernels = run->kernels,
+                         .rows = self->rows,
                          .groups = 1,
                          .channels = self->dim,
                          .spatial = 1,
@@ -292,10 +298,10 @@ static void forward_chunk(const fedge_layer_run *run, const plan *self, const re
 {
     const parts at = parts_of(run, self, kept);
     const size_t values = self->rows * self->dim, hidden = self->rows * self->hidden;
-    float *t = scratch + (size_t)fedge_attention_scratch(self->steps);
+    float *t = scratch + (size_t)attention_scratch(self);
     fedge_norm_forward(&at.norm1, x, t);
     fedge_affine_forward(&at.in, t, kept->qkv);
-    fedge_attention_forward(&at.core, kept->qkv, kept->context, kept->sums, kept->kept, run->rng,
+    fedge_attention_forward(&at.core, kept->qkv, kept->context, kept->softmax, kept->kept, run->rng,
                             scratch);
     fedge_affine_forward(&at.out, kept->context, kept->middle);
     drop(run, self, self->dim, kept->middle, kept->kept1);
@@ -364,7 +370,7 @@ static void backward_chunk(const fedge_layer_run *run, const plan *self, const r
     const parts at = parts_of(run, self, kept);
     const size_t values = self->rows * self->dim;
     float *scratch = run->scratch;
-    float *dm = scratch + (size_t)fedge_attention_scratch(self->steps), *t = dm + values;
+    float *dm = scratch + (size_t)attention_scratch(self), *t = dm + values;
     float *dropped = t + values, *wide = self->dropout > 0.0f ? dropped + values : dropped;
     backward_feedforward(run, self, &at, kept, dy, dm, t, wide);
 
@@ -375,7 +381,7 @@ static void backward_chunk(const fedge_layer_run *run, const plan *self, const r
     }
     fedge_affine_gradients(&at.out, kept->context, g);
     fedge_affine_backward(&at.out, g, t);
-    fedge_attention_backward(&at.core, kept->qkv, kept->sums, kept->kept, t, wide, scratch);
+    fedge_attention_backward(&at.core, kept->qkv, kept->softmax, kept->kept, t, wide, scratch);
     fedge_norm_again(&at.norm1, x, t);
     fedge_affine_gradients(&at.in, t, wide);
     fedge_affine_backward(&at.in, wide, t);
@@ -392,7 +398,7 @@ static void forward(const fedge_layer_run *run)
     const size_t chunk = fedge_attention_chunk(steps, run->batch);
     float *scratch = run->scratch;
     const plan largest = plan_of(run, chunk);
-    float *unkept = scratch + (size_t)(fedge_attention_scratch(steps) + forward_floats(&largest));
+    float *unkept = scratch + (size_t)(attention_scratch(&largest) + forward_floats(&largest));
     uint8_t *base = run->saved;
     for (size_t first = 0; first < run->batch; first += chunk) {
         const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
