@@ -86,8 +86,11 @@ static void print_line(const table *t, uint32_t i)
 
 static void print_text(const table *t)
 {
-    printf("%s: bytes for batches of %u\n\n", t->plan->name,
-           (unsigned)t->plan->training.batch_size);
+    const fedge_training_spec *training = &t->plan->training;
+    const uint32_t part =
+        training->micro_batch_size ? training->micro_batch_size : training->batch_size;
+    printf("%s: bytes for batches of %u, %u at a time\n\n", t->plan->name,
+           (unsigned)training->batch_size, (unsigned)part);
     printf(LINE_FORMAT, "layer", "type", "output", "parameters", "values", "output", "saved",
            "gradient", "scratch");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
@@ -124,6 +127,7 @@ static fedge_status print_json(const table *t, fedge_error *err)
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "name", t->plan->name);
     cJSON_AddNumberToObject(root, "batch-size", t->plan->training.batch_size);
+    cJSON_AddNumberToObject(root, "micro-batch-size", t->plan->training.micro_batch_size);
     cJSON *layers = cJSON_AddArrayToObject(root, "layers");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
         cJSON_AddItemToArray(layers, layer_object(t, i));

@@ -163,6 +163,8 @@ const fedge_json_field fedge_training_fields[] = {
      .max = 1e9},
     {"batch-size", "batch_size", FEDGE_JSON_U32, AT(fedge_training_spec, batch_size), .min = 1,
      .max = FEDGE_MAX_BATCH, .fallback = 32},
+    {"micro-batch-size", "micro_batch_size", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, micro_batch_size), .min = 0, .max = FEDGE_MAX_BATCH},
     {"learning-rate", "learning_rate lr", FEDGE_JSON_F32, AT(fedge_training_spec, learning_rate),
      .min = 0, .max = FEDGE_MAX_LEARNING_RATE},
     {.key = "optimizer",
@@ -236,6 +238,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
 {
     const fedge_optimizer *optimizer = &plan->training.optimizer;
     return (fedge_model_options){.max_batch = plan->training.batch_size,
+                                 .micro_batch = plan->training.micro_batch_size,
                                  .training = true,
                                  .momentum = optimizer->momentum,
                                  .optimizer = optimizer->type,
@@ -253,6 +256,11 @@ fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
     if (!plan->external && plan->training.learning_rate == 0)
         return fedge_json_fail_at(json, "training.learning-rate", err,
                                   "is missing or 0; give e.g. 0.05");
+    if (plan->training.micro_batch_size > plan->training.batch_size)
+        return fedge_json_fail_at(json, "training.micro-batch-size", err,
+                                  "is %u, over batch-size %u, which it divides: lower it",
+                                  (unsigned)plan->training.micro_batch_size,
+                                  (unsigned)plan->training.batch_size);
     if (!plan->external && fedge_model_num_buffer_values(&plan->model) > 0)
         return fedge_json_fail_at(
             json, "model.layers", err,

@@ -46,6 +46,7 @@ typedef struct fedge_training_spec {
     uint32_t local_epochs; /* used when local_steps is 0 */
     uint32_t local_steps;
     uint32_t batch_size;
+    uint32_t micro_batch_size; /* examples that pass through the layers at a time; 0: all */
     float learning_rate;       /* of the first round; a task tells the present one */
     fedge_optimizer optimizer; /* all but its learning rate */
     fedge_schedule schedule;   /* of the learning rate, over the rounds */

@@ -28,6 +28,7 @@ struct fedge_model {
     float loss_argument;
     uint32_t outputs;
     const float *last_outputs;
+    float *all_outputs; /* (max_batch, outputs): of all micro-batches; NULL without */
     size_t example_size, num_values, num_buffers;
     float *values, *buffers;
     float *states[FEDGE_MAX_OPTIMIZER_STATES];
@@ -46,6 +47,12 @@ typedef struct fedge_layout {
     fedge_model_memory *memory;
     fedge_fused_needs fused; /* set by fedge_fused_survey */
 } fedge_layout;
+
+/* Examples that pass through the layers at a time. */
+uint32_t fedge_micro_batch(const fedge_model_options *options);
+
+/* Is there a gradient for every parameter, until all have been made? */
+bool fedge_keeps_gradients(const fedge_model_options *options);
 
 /* Can the fused stages run this model as the options ask? The spec may still be wrong. */
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options);
@@ -68,11 +75,20 @@ FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float 
 
 /* Backward, and the optimizer's step. */
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);
-void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer);
 
-/* For tests of the plan: [watch] is told each time of graph_plan.h as soon as what happens then is
- * done. Returns the arena that the plan's intervals lie in. A model that is run layer by layer
- * only. */
+/* Before the first part of a batch: names the step's stream of random numbers, clears the gradients
+ * that are kept. */
+void fedge_graph_begin(fedge_model *model);
+
+/* Backward. Parameters step at once unless gradients are kept; those are added to, and
+ * fedge_graph_finish takes the step. */
+void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer);
+void fedge_graph_finish(fedge_model *model, const fedge_optimizer *optimizer);
+
+/* For tests of the plan: [watch] is told FEDGE_TIME_BEGIN before a forward pass, and each time of
+ * graph_plan.h as soon as what happens then is done. Returns the arena that the plan's intervals
+ * lie in. A model that is run layer by layer only. */
+#define FEDGE_TIME_BEGIN UINT32_MAX
 typedef void (*fedge_graph_watcher)(void *user, uint32_t time);
 uint8_t *fedge_graph_watch(fedge_model *model, fedge_graph_watcher watch, void *user);
 

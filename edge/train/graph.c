@@ -195,14 +195,22 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     return FEDGE_OK;
 }
 
+void fedge_graph_begin(fedge_model *model)
+{
+    /* 16 bits of the step are in the stream's name, the others change the seed. */
+    const uint64_t step = model->num_steps;
+    model->graph->rng = fedge_rng_stream(model->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
+                                         model->round, model->client_index, (uint16_t)step);
+    if (model->gradients != NULL) {
+        memset(model->gradients, 0, model->num_values * sizeof *model->gradients);
+    }
+}
+
 fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch, bool train,
                                  const float **outputs, float **gradient, fedge_error *err)
 {
     fedge_graph *self = model->graph;
-    /* 16 bits of the step are in the stream's name, the others change the seed. */
-    const uint64_t step = model->num_steps;
-    self->rng = fedge_rng_stream(model->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
-                                 model->round, model->client_index, (uint16_t)step);
+    tell(self, FEDGE_TIME_BEGIN);
     for (uint32_t i = 0; i < self->num_nodes; i++) {
         node *at = &self->nodes[i];
         at->run.batch = batch;
@@ -286,23 +294,6 @@ static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer 
     return squares;
 }
 
-/* With a gradient for every parameter: clip them together, then step. */
-static void clip_and_update(fedge_model *model, const fedge_optimizer *optimizer)
-{
-    fedge_graph *self = model->graph;
-    double squares = 0.0;
-    for (uint32_t i = 0; i < self->num_nodes; i++) {
-        squares += visit_tensors(model, &self->nodes[i], optimizer, VISIT_SQUARES, 0.0f);
-    }
-    const float scale = (float)((double)optimizer->clip_norm / (sqrt(squares) + 1e-6));
-    for (uint32_t i = 0; i < self->num_nodes; i++) {
-        if (optimizer->clip_norm > 0.0f && scale < 1.0f) {
-            (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_SCALE, scale);
-        }
-        (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_UPDATE, 0.0f);
-    }
-}
-
 static void add_apart(node *at)
 {
     for (uint32_t k = 0; k < at->run.num_inputs; k++) {
@@ -316,9 +307,6 @@ static void add_apart(node *at)
 void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
 {
     fedge_graph *self = model->graph;
-    if (model->gradients != NULL) {
-        memset(model->gradients, 0, model->num_values * sizeof *model->gradients);
-    }
     tell(self, self->num_nodes);
     for (uint32_t i = self->num_nodes; i-- > 0;) {
         node *at = &self->nodes[i];
@@ -331,13 +319,30 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         at->run.sgd = at->steps ? optimizer : NULL;
         at->ops->backward(&at->run);
         add_apart(at);
-        (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);
         if (model->gradients == NULL) {
+            (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);
             (void)visit_tensors(model, at, optimizer, VISIT_UPDATE, 0.0f);
         }
         tell(self, 2 * self->num_nodes - i);
     }
-    if (model->gradients != NULL) {
-        clip_and_update(model, optimizer);
+}
+
+void fedge_graph_finish(fedge_model *model, const fedge_optimizer *optimizer)
+{
+    fedge_graph *self = model->graph;
+    double squares = 0.0;
+    if (model->gradients == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->num_nodes; i++) {
+        (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_PREPARE, 0.0f);
+        squares += visit_tensors(model, &self->nodes[i], optimizer, VISIT_SQUARES, 0.0f);
+    }
+    const float scale = (float)((double)optimizer->clip_norm / (sqrt(squares) + 1e-6));
+    for (uint32_t i = 0; i < self->num_nodes; i++) {
+        if (optimizer->clip_norm > 0.0f && scale < 1.0f) {
+            (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_SCALE, scale);
+        }
+        (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_UPDATE, 0.0f);
     }
 }

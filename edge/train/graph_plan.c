@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "edge/train/carve.h"
+#include "edge/train/engine.h"
 
 _Static_assert(2 * FEDGE_MAX_LAYERS < UINT16_MAX, "times fit fedge_interval");
 _Static_assert(FEDGE_MAX_LAYERS < FEDGE_INPUT_MODEL, "no layer is mistaken for the input");
@@ -31,7 +32,7 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
     const fedge_layer_plan *layer = &plan->layers[index];
     *run = (fedge_layer_run){.spec = &plan->spec->layers[index],
                              .kernels = plan->kernels,
-                             .batch = plan->options->max_batch,
+                             .batch = fedge_micro_batch(plan->options),
                              .num_inputs = layer->num_sources,
                              .masked = layer->masked,
                              .out = layer->out};
@@ -167,8 +168,9 @@ static void choose_steps(fedge_graph_plan *plan)
 {
     const fedge_model_options *options = plan->options;
     const bool plain = options->training && options->optimizer == FEDGE_OPTIMIZER_SGD &&
-                       !options->nesterov && !options->clip && !options->proximal &&
-                       !options->correction;
+                       !options->nesterov && !fedge_keeps_gradients(options) &&
+                       !options->proximal && !options->correction &&
+                       options->precision == FEDGE_PRECISION_FP32;
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
         const fedge_layer_spec *layer = &plan->spec->layers[i];
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
@@ -250,7 +252,7 @@ uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_
     }
     return first ? 0
                  : fedge_graph_aligned((uint64_t)fedge_shape_count(&plan->layers[source].out) *
-                                       plan->options->max_batch * sizeof(float));
+                                       fedge_micro_batch(plan->options) * sizeof(float));
 }
 
 static uint64_t apart_bytes(const fedge_graph_plan *plan, uint32_t index)
@@ -269,8 +271,8 @@ static void set_parts(fedge_graph_plan *plan)
     for (uint32_t i = 0; i <= last; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
         const uint32_t back = 2 * loss - i;
-        const uint64_t out =
-            (uint64_t)fedge_shape_count(&layer->out) * plan->options->max_batch * sizeof(float);
+        const uint64_t out = (uint64_t)fedge_shape_count(&layer->out) *
+                             fedge_micro_batch(plan->options) * sizeof(float);
         const fedge_layer_sizes sizes = sizes_of(plan, i);
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
         set_part(layer, FEDGE_PART_FORWARD, sizes.forward, i, i);
@@ -285,7 +287,7 @@ static void set_parts(fedge_graph_plan *plan)
         }
         if (layer->backward) {
             const uint64_t gradients =
-                plan->options->clip ? 0 : fedge_graph_gradient_bytes(plan, i);
+                fedge_keeps_gradients(plan->options) ? 0 : fedge_graph_gradient_bytes(plan, i);
             if (uses(plan, i) & FEDGE_USES_Y) {
                 extend(&layer->parts[FEDGE_PART_OUTPUT], back);
             }
@@ -450,7 +452,7 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the model needs more bytes than can be planned, for batches of %u: "
                           "lower the batch size",
-                          (unsigned)options->max_batch);
+                          (unsigned)fedge_micro_batch(options));
     }
     return FEDGE_OK;
 }

@@ -56,6 +56,17 @@ static fedge_status check_options(const fedge_model_spec *spec, const fedge_mode
     return FEDGE_OK;
 }
 
+uint32_t fedge_micro_batch(const fedge_model_options *options)
+{
+    const uint32_t part = options->micro_batch;
+    return part > 0 && part < options->max_batch ? part : options->max_batch;
+}
+
+bool fedge_keeps_gradients(const fedge_model_options *options)
+{
+    return options->training && (options->clip || fedge_micro_batch(options) < options->max_batch);
+}
+
 /* What is kept for each parameter besides its value. */
 static void carve_states(fedge_layout *layout)
 {
@@ -74,7 +85,7 @@ static void carve_states(fedge_layout *layout)
     if (options->training && options->correction) {
         self->correction = fedge_carve(from, n, sizeof(float), account);
     }
-    if (options->training && options->clip) {
+    if (fedge_keeps_gradients(options)) {
         self->gradients = fedge_carve(from, n, sizeof(float), &layout->memory->gradients);
     }
 }
@@ -107,6 +118,11 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     self->buffers =
         fedge_carve(&layout.from, self->num_buffers, sizeof(float), &memory->parameters);
     carve_states(&layout);
+    if (fedge_micro_batch(options) < options->max_batch) {
+        self->all_outputs =
+            fedge_carve(&layout.from, fedge_carve_product(options->max_batch, self->outputs),
+                        sizeof(float), &memory->activations);
+    }
     status = fused ? fedge_fused_lay_out(&layout, err) : fedge_graph_lay_out(&layout, err);
     memory->total = layout.from.used;
     if (status == FEDGE_OK && layout.from.overflow) {
@@ -269,9 +285,20 @@ static const char *missing(const fedge_model *model, const fedge_optimizer *opti
     return optimizer->proximal_mu != 0.0f && !has->proximal ? "proximal" : NULL;
 }
 
-/* Outputs and loss; the loss's gradient too when training. */
-static fedge_status pass(fedge_model *model, const fedge_batch *batch, bool train, double *loss_sum,
-                         uint32_t *correct, fedge_error *err)
+/* Examples [first, first + size) of a batch. */
+static fedge_batch part_of(const fedge_model *model, const fedge_batch *batch, uint32_t first,
+                           uint32_t size)
+{
+    return (fedge_batch){
+        .x = batch->x + first * model->example_size,
+        .labels = batch->labels == NULL ? NULL : batch->labels + first,
+        .targets = batch->targets == NULL ? NULL : batch->targets + (size_t)first * model->outputs,
+        .size = size};
+}
+
+/* Outputs and loss; the loss's gradient too when training, of the mean over [whole] examples. */
+static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t whole, bool train,
+                         double *loss_sum, uint32_t *correct, fedge_error *err)
 {
     fedge_loss_run loss = {.argument = model->loss_argument,
                            .labels = batch->labels,
@@ -294,7 +321,41 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, bool trai
                           "that are not finite, or lower the learning rate",
                           (unsigned)batch->size, *loss_sum);
     }
+    const float share = (float)batch->size / (float)whole;
+    const size_t n = (size_t)batch->size * model->outputs;
+    for (size_t i = 0; loss.dy != NULL && batch->size < whole && i < n; i++) {
+        loss.dy[i] *= share;
+    }
     return FEDGE_OK;
+}
+
+/* All of a batch, part by part; with an optimizer the parts go backward too. */
+static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
+                               const fedge_optimizer *optimizer, double *loss_sum,
+                               uint32_t *correct, fedge_error *err)
+{
+    const uint32_t most = fedge_micro_batch(&model->options);
+    fedge_status status = FEDGE_OK;
+    *loss_sum = 0.0;
+    *correct = 0;
+    for (uint32_t first = 0; status == FEDGE_OK && first < batch->size; first += most) {
+        const uint32_t left = batch->size - first;
+        const fedge_batch part = part_of(model, batch, first, left < most ? left : most);
+        double loss = 0.0;
+        uint32_t right = 0;
+        status = pass(model, &part, batch->size, optimizer != NULL, &loss, &right, err);
+        *loss_sum += loss;
+        *correct += right;
+        if (status == FEDGE_OK && optimizer != NULL) {
+            fedge_graph_backward(model, optimizer);
+        }
+        if (status == FEDGE_OK) {
+            memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
+                   (size_t)part.size * model->outputs * sizeof(float));
+        }
+    }
+    model->last_outputs = model->all_outputs;
+    return status;
 }
 
 fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
@@ -307,18 +368,27 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
                           "the model was made without %s: set it in fedge_model_options", what);
     }
     fedge_status status = check_batch(model, batch, err);
-    if (status == FEDGE_OK) {
-        status = pass(model, batch, true, loss_sum, correct, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
+    if (model->graph != NULL) {
+        fedge_graph_begin(model);
+    }
+    status = model->all_outputs != NULL
+                 ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
+                 : pass(model, batch, batch->size, true, loss_sum, correct, err);
     if (status != FEDGE_OK) {
         return status;
     }
     model->num_steps++;
     if (model->fused != NULL) {
         fedge_fused_backward(model, batch->x, optimizer);
-    } else {
+        return FEDGE_OK;
+    }
+    if (model->all_outputs == NULL) {
         fedge_graph_backward(model, optimizer);
     }
+    fedge_graph_finish(model, optimizer);
     return FEDGE_OK;
 }
 
@@ -326,7 +396,12 @@ fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch, doub
                               uint32_t *correct, fedge_error *err)
 {
     fedge_status status = check_batch(model, batch, err);
-    return status == FEDGE_OK ? pass(model, batch, false, loss_sum, correct, err) : status;
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    return model->all_outputs != NULL
+               ? pass_parts(model, batch, NULL, loss_sum, correct, err)
+               : pass(model, batch, batch->size, false, loss_sum, correct, err);
 }
 
 fedge_status fedge_model_step(fedge_model *model, const float *x, const int32_t *labels,

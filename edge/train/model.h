@@ -285,9 +285,15 @@ const char *fedge_precision_name(fedge_precision precision); /* "fp32", "bf16"; 
 
 /* How a model will be used. */
 typedef struct fedge_model_options {
-    uint32_t max_batch;             /* largest batch of one step or evaluation, ≥ 1 */
-    bool training;                  /* false: forward only, and far fewer bytes */
-    float momentum;                 /* ≠ 0 reserves a velocity per parameter */
+    uint32_t max_batch;   /* largest batch of one step or evaluation, ≥ 1 */
+    uint32_t micro_batch; /* > 0 and < max_batch: a batch passes through the layers so many
+                             examples at a time, in the memory of so many, and its
+                             gradients are summed before the one step, in the memory of
+                             one per parameter. Equal but for rounding; BatchNorm measures
+                             each part by itself, Dropout draws part by part. Layer by
+                             layer */
+    bool training;        /* false: forward only, and far fewer bytes */
+    float momentum;       /* ≠ 0 reserves a velocity per parameter */
     fedge_optimizer_type optimizer; /* the states that it keeps */
     bool nesterov;                  /* of these, each step may do what was reserved here */
     bool clip;                      /* a gradient per parameter, for clip_norm */
@@ -331,12 +337,12 @@ typedef struct fedge_layer_memory {
     uint32_t rank, shape[3]; /* of one example's output */
     size_t parameters;       /* how many; those that are not trained too */
     size_t values;           /* parameters and buffers */
-    size_t output;           /* the batch's; 0: it lies where the layer's input does, or only
-                                parts of it exist, one after another */
-    size_t saved;            /* from the forward pass to the backward pass, besides outputs */
-    size_t gradient;         /* of the output; 0: in the place of another, or in the two that the
-                                fused stages share */
-    size_t scratch;          /* forward or backward, and the parameters' gradients; fused: shared */
+    size_t output;   /* the (micro-)batch's; 0: it lies where the layer's input does, or only
+                        parts of it exist, one after another */
+    size_t saved;    /* from the forward pass to the backward pass, besides outputs */
+    size_t gradient; /* of the output; 0: in the place of another, or in the two that the
+                        fused stages share */
+    size_t scratch;  /* forward or backward, and the parameters' gradients; fused: shared */
 } fedge_layer_memory;
 
 /* layers: (num_layers), to be filled. What fedge_model_size lays out, layer by layer. */

@@ -42,7 +42,8 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     if (options->precision != FEDGE_PRECISION_FP32) {
         return false;
     }
-    if (options->general || options->unshared || spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
+    if (options->general || options->unshared || fedge_micro_batch(options) < options->max_batch ||
+        spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
         (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||
                                options->clip || options->proximal || options->correction))) {
         return false;

@@ -129,6 +129,29 @@ static void unknown_keys_are_skipped_unless_they_must_be_known(void **state)
     expect(PLAN, "\"fedge-plan\":1", "\"fedge-plan\":2", FEDGE_UNSUPPORTED, "this release knows 1");
 }
 
+/* A micro-batch reaches the model's options, is written when it is given, and may not be larger
+ * than the batch. */
+static void micro_batches_are_optional(void **state)
+{
+    (void)state;
+    fedge_plan *plan = parse(PLAN);
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(fedge_plan_model_options(plan).micro_batch, 0);
+    assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
+    assert_null(strstr(text, "micro"));
+    free(text);
+    plan->training.micro_batch_size = 1;
+    assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
+    fedge_plan_free(plan);
+    plan = parse(text);
+    assert_int_equal(fedge_plan_model_options(plan).micro_batch, 1);
+    fedge_plan_free(plan);
+    free(text);
+    expect(PLAN, "\"batch-size\"", "\"micro-batch-size\":65536,\"batch-size\"", FEDGE_CORRUPT,
+           "training.micro-batch-size: is 65536, over batch-size");
+}
+
 /* What is not the default is written, must be known, and reaches the model's options. */
 static void precision_is_asked_for_by_name(void **state)
 {
@@ -206,6 +229,7 @@ int main(void)
         cmocka_unit_test(plans_come_from_jobs_and_read_back),
         cmocka_unit_test(external_plans_read_back),
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
+        cmocka_unit_test(micro_batches_are_optional),
         cmocka_unit_test(precision_is_asked_for_by_name),
         cmocka_unit_test(broken_plans_are_corrupt),
         cmocka_unit_test(every_codec_and_layer_is_a_feature),

@@ -110,6 +110,10 @@ static void look(void *user, uint32_t time)
 {
     watch *self = user;
     uint8_t *arena = self->arena;
+    if (time == FEDGE_TIME_BEGIN) {
+        memset(arena, self->dead, self->plan.arena);
+        return;
+    }
     const size_t n = self->plan.arena / FEDGE_BLOCK_ALIGNMENT;
     uint8_t *alive = allocate(n + 1);
     mark_alive(&self->plan, time, time, alive);
@@ -130,14 +134,6 @@ static void look(void *user, uint32_t time)
         }
     }
     free(alive);
-}
-
-/* Before a pass. */
-static void kill_all(watch *self)
-{
-    if (self->arena != NULL) {
-        memset(self->arena, self->dead, self->plan.arena);
-    }
 }
 
 /* ---- running ---- */
@@ -182,7 +178,7 @@ static void free_data(batch_data *data)
 }
 
 static const char *use(const random_net *net, fedge_model *model, const batch_data *data,
-                       watch *watched, outcome *out)
+                       outcome *out)
 {
     const fedge_batch batch = {.x = data->x,
                                .labels = net->has_targets ? NULL : data->labels,
@@ -193,7 +189,6 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
     const size_t bytes = out->num_values * sizeof(float);
     float *before = allocate(bytes + 1);
     memcpy(before, fedge_model_values(model), bytes);
-    kill_all(watched);
     out->status[0] =
         fedge_model_train(model, &batch, &net->optimizer, &out->loss[0], &correct, &err);
     const bool same = memcmp(before, fedge_model_values(model), bytes) == 0;
@@ -202,7 +197,6 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
         return report("a refused step has no message or changed parameters", &err);
     }
     err.message[0] = '\0';
-    kill_all(watched);
     out->status[1] = fedge_model_test(model, &batch, &out->loss[1], &correct, &err);
     if (out->status[1] != FEDGE_OK && err.message[0] == '\0') {
         return "a refused evaluation has no message";
@@ -247,7 +241,7 @@ static const char *live(const random_net *net, const fedge_model_options *option
             self.dead = dead;
             self.arena = fedge_graph_watch(model, look, &self);
         }
-        wrong = use(net, model, data, &self, out);
+        wrong = use(net, model, data, out);
         if (wrong == NULL && self.written_outside) {
             wrong = "a layer wrote where the plan gives it nothing";
         }

@@ -136,8 +136,83 @@ static void test_steps(void **state)
     }
 }
 
+/* Micro-batches, an uneven last one too: the step of the whole batch in less memory, with what else
+ * happens to its gradient. */
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    spec_input(&spec, 3, 2, 12, 12);
+    spec_conv(&spec, 2, 12, 3, 1, 1);
+    spec_add(&spec, FEDGE_LAYER_GROUPNORM)->u.groupnorm.num_groups = 4;
+    spec.layers[1].u.groupnorm.num_channels = 12;
+    spec.layers[1].u.groupnorm.eps = 1e-5f;
+    spec.layers[1].u.groupnorm.affine = true;
+    (void)spec_add(&spec, FEDGE_LAYER_TANH);
+    spec_flatten(&spec);
+    spec_linear(&spec, 1728, 3);
+    static const fedge_optimizer OPTIMIZERS[] = {
+        {.learning_rate = 0.02f},
+        {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true, .weight_decay = 0.01f},
+        {.learning_rate = 0.02f, .momentum = 0.9f, .clip_norm = 0.3f, .proximal_mu = 0.1f},
+        {.type = FEDGE_OPTIMIZER_ADAM, .learning_rate = 1e-4f},
+    };
+    for (unsigned i = 0; i < sizeof OPTIMIZERS / sizeof OPTIMIZERS[0]; i++) {
+        const fedge_optimizer *optimizer = &OPTIMIZERS[i];
+        const fedge_model_options whole = {.max_batch = 13,
+                                           .training = true,
+                                           .momentum = optimizer->momentum,
+                                           .nesterov = optimizer->nesterov,
+                                           .optimizer = optimizer->type,
+                                           .clip = optimizer->clip_norm > 0.0f,
+                                           .proximal = optimizer->proximal_mu > 0.0f};
+        fedge_model_options parts = whole;
+        fedge_model_memory all, some;
+        parts.micro_batch = 4;
+        assert_same(&spec, &whole, &parts, 13, optimizer, &all, &some);
+        assert_true(some.activations <= all.activations / 3 + 4096);
+        assert_true(some.total < all.total);
+        parts.micro_batch = 13; /* whole batches */
+        assert_same(&spec, &whole, &parts, 13, optimizer, &all, &some);
+        assert_int_equal(all.total, some.total);
+    }
+}
+
+/* All outputs of an evaluation are there, and the sums are those of the whole batch. */
+static void test_micro_evaluation(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    const fedge_model_options whole = {.max_batch = 9, .general = true};
+    fedge_model_options parts = whole;
+    test_model a, b;
+    float x[9 * 5];
+    int32_t labels[9];
+    double loss[2];
+    uint32_t correct[2];
+    fedge_error err = {0};
+    spec_input(&spec, 1, 5, 0, 0);
+    spec_linear(&spec, 5, 3);
+    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 1, 0, 0);
+    fill_batch(&rng, x, 45, labels, 9, 3);
+    parts.micro_batch = 2;
+    model_open(&a, &spec, &whole, SEED, 0);
+    model_open(&b, &spec, &parts, SEED, 0);
+    assert_int_equal(fedge_model_evaluate(a.model, x, labels, 9, &loss[0], &correct[0], &err), 0);
+    assert_int_equal(fedge_model_evaluate(b.model, x, labels, 9, &loss[1], &correct[1], &err), 0);
+    assert_true(fabs(loss[0] - loss[1]) <= 1e-6 * loss[0] && correct[0] == correct[1]);
+    for (int i = 0; i < 27; i++) {
+        assert_true(fabsf(fedge_model_outputs(a.model)[i] - fedge_model_outputs(b.model)[i]) <=
+                    1e-6f);
+    }
+    model_close(&a);
+    model_close(&b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks), cmocka_unit_test(test_steps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks), cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_micro_batches),
+                                       cmocka_unit_test(test_micro_evaluation)};
     return cmocka_run_group_tests_name("train memory", tests, NULL, NULL);
 }
