@@ -53,7 +53,7 @@ static fedge_status make_room(fedge_worker *w, fedge_error *err)
     const fedge_schema *schema = &w->plan->schema;
     w->start = calloc(schema->num_elements, sizeof(float));
     w->values = calloc(schema->num_elements, sizeof(float));
-    w->bounds = calloc(schema->num_tensors, 1);
+    w->bounds = calloc(w->plan->sent.schema.num_tensors, 1);
     if (!w->start || !w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
                           schema->num_elements);
@@ -132,12 +132,13 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
 static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
-    uint32_t n = w->plan->schema.num_tensors;
+    uint32_t n = w->plan->sent.schema.num_tensors;
     if (task->num_bounds != 0 && task->num_bounds != n)
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
-    for (uint32_t i = 0; i < n; i++)
-        w->bounds[i] = task->num_bounds ? task->bounds_log2[i] : (int8_t)w->plan->update.bound_log2;
+    fedge_sections_bounds(w->plan, w->bounds);
+    if (task->num_bounds != 0)
+        memcpy(w->bounds, task->bounds_log2, n);
     return FEDGE_OK;
 }
 
@@ -214,14 +215,12 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* w_end − w_start, encoded. */
+/* What travels of w_end − w_start, encoded. */
 static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 {
     fedge_upload *upload = &w->at_work.upload;
     uint64_t start_ns = fedge_os_monotonic_ns();
-    size_t n = w->plan->schema.num_elements;
-    for (size_t i = 0; i < n; i++)
-        w->values[i] -= w->start[i];
+    fedge_sections_changes(&w->plan->sent, w->start, w->values);
     fedge_status status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
     if (!status)
         add_metric(upload, "seconds-encode", seconds_since(start_ns));

@@ -20,7 +20,7 @@
 
 typedef struct fedge_strategy_config {
     size_t struct_size;          /* sizeof(fedge_strategy_config) of the caller */
-    const fedge_schema *schema;  /* of the model; outlives the strategy */
+    const fedge_schema *schema;  /* of what is trained; outlives the strategy */
     double server_learning_rate; /* η_s > 0; 1 for plain FedAvg */
 } fedge_strategy_config;
 

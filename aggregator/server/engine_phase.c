@@ -58,10 +58,10 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .wanted = fedge_rounds_wanted(engine->rounds),
                                    .slot_size = fedge_update_max_size(plan),
                                    .num_tasks = num_tasks,
-                                   .num_bounds = plan->schema.num_tensors};
+                                   .num_bounds = plan->sent.schema.num_tensors};
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model->hash, sizeof(phase->model));
-    memset(phase->bounds_log2, plan->update.bound_log2, plan->schema.num_tensors);
+    fedge_sections_bounds(plan, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);

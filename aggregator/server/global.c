@@ -109,7 +109,7 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
-    double most = (double)global->plan->schema.num_elements;
+    double most = (double)global->plan->sent.schema.num_elements;
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
     return FEDGE_OK;
 }
@@ -251,13 +251,30 @@ static fedge_status reset_devices(fedge_global *global, fedge_error *err)
     return status;
 }
 
+/* The strategy's step on what is trained; the rest of the model stays as it is. */
+static fedge_status step_trained(fedge_global *global, const fedge_strategy_sum *sum,
+                                 fedge_error *err)
+{
+    const fedge_sent *sent = &global->plan->sent;
+    const fedge_section *delta = &sent->sections[0];
+    if (!global->trained) {
+        return global->strategy->step(global->strategy_state, sum, global->values, err);
+    }
+    fedge_section_gather(sent, delta, global->values, global->trained);
+    fedge_status status = global->strategy->step(global->strategy_state, sum, global->trained, err);
+    if (status == FEDGE_OK) {
+        fedge_section_scatter(sent, delta, global->trained, global->values);
+    }
+    return status;
+}
+
 /* Joins the devices' sums and moves the values. */
 static fedge_status step_values(fedge_global *global, const fedge_journal_phase *phase,
                                 fedge_error *err)
 {
     fedge_device_totals totals = {0};
     fedge_status status = fedge_devices_sum(global->devices, global->num_devices, global->sums,
-                                            global->plan->schema.num_elements, &totals, err);
+                                            global->plan->sent.schema.num_elements, &totals, err);
     if (status != FEDGE_OK) {
         return status;
     }
@@ -266,7 +283,7 @@ static fedge_status step_values(fedge_global *global, const fedge_journal_phase 
                               .total_weight = totals.total_weight,
                               .sum = global->sums,
                               .bounds_log2 = phase->bounds_log2};
-    return global->strategy->step(global->strategy_state, &sum, global->values, err);
+    return step_trained(global, &sum, err);
 }
 
 static double seconds_since(uint64_t start_ns)
@@ -477,13 +494,19 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
 
 static fedge_status take_memory(fedge_global *global, fedge_error *err)
 {
-    size_t count = global->plan->schema.num_elements;
-    global->values = calloc(count, sizeof(*global->values));
-    global->sums = malloc(count * sizeof(*global->sums));
-    if (!global->values || !global->sums) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu parameters", count);
+    const fedge_plan *plan = global->plan;
+    const fedge_section *delta = &plan->sent.sections[0];
+    size_t sent = plan->sent.schema.num_elements;
+    bool whole = fedge_section_is_whole(plan, delta);
+    global->values = calloc(plan->schema.num_elements, sizeof(*global->values));
+    global->trained = whole ? NULL : calloc(delta->schema.num_elements, sizeof(*global->trained));
+    global->sums = malloc(sent * sizeof(*global->sums));
+    if (!global->values || !global->sums || (!whole && !global->trained)) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory for a model of %zu parameters, %zu of them trained",
+                          plan->schema.num_elements, delta->schema.num_elements);
     }
-    fedge_status status = fedge_device_open(&fedge_device_cpu, 0, count, &global->devices[0], err);
+    fedge_status status = fedge_device_open(&fedge_device_cpu, 0, sent, &global->devices[0], err);
     if (status == FEDGE_OK) {
         global->num_devices = 1;
     }
@@ -495,7 +518,7 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 {
     fedge_strategy_config config = {
         .struct_size = sizeof(config),
-        .schema = &global->plan->schema,
+        .schema = &global->plan->sent.sections[0].schema,
         .server_learning_rate = global->job->server_learning_rate,
     };
     fedge_status status = fedge_strategy_find(global->job->strategy, &global->strategy, err);
@@ -556,6 +579,7 @@ void fedge_global_close(fedge_global *global)
         global->strategy->free(global->strategy_state);
     }
     free(global->values);
+    free(global->trained);
     free(global->sums);
     free(global->model);
     *global = (fedge_global){.state.lock = -1};

@@ -53,7 +53,8 @@ typedef struct fedge_global {
     const fedge_strategy_ops *strategy;
     void *strategy_state;
     float *values;              /* the model: schema->num_elements */
-    int64_t *sums;              /* where devices' sums are joined: schema->num_elements */
+    float *trained;             /* the strategy's part of them; NULL: it is all of them */
+    int64_t *sums;              /* where devices' sums are joined: sent.schema.num_elements */
     fedge_evaluator *evaluator; /* not its own; NULL: no test set */
     fedge_round_log round_log;
     fedge_checkpoint checkpoint; /* the last one */

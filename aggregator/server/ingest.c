@@ -35,7 +35,7 @@ typedef struct job {
 
 /* Where one update is unpacked. */
 typedef struct space {
-    int32_t *v;       /* the model's number of elements */
+    int32_t *v;       /* as many as the plan sends */
     uint8_t *bytes;   /* as uploaded */
     uint8_t *scratch; /* inflated */
     size_t size;      /* of bytes and of scratch */
@@ -81,12 +81,12 @@ static void job_free(job *work)
 static fedge_status space_init(space *room, const fedge_plan *plan, fedge_error *err)
 {
     room->size = fedge_update_max_size(plan);
-    room->v = malloc(plan->schema.num_elements * sizeof(*room->v));
+    room->v = malloc(plan->sent.schema.num_elements * sizeof(*room->v));
     room->bytes = malloc(room->size);
     room->scratch = malloc(room->size);
     if (!room->v || !room->bytes || !room->scratch) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to unpack updates of %zu elements",
-                          plan->schema.num_elements);
+                          plan->sent.schema.num_elements);
     }
     return FEDGE_OK;
 }

@@ -55,7 +55,7 @@ static void make_fields(const char *type, const fedge_argument *arguments, size_
     out->fields[n++] = (fedge_json_field){
         .key = "type", .kind = FEDGE_JSON_NAME, .flags = FEDGE_JSON_REQUIRED, .choices = out->type};
     for (; arguments != NULL && arguments->name != NULL; arguments++) {
-        assert(n + 4 < FEDGE_MAX_ARGUMENT_FIELDS); /* three more of a layer, and the end */
+        assert(n + 5 < FEDGE_MAX_ARGUMENT_FIELDS); /* four more of a layer, and the end */
         out->fields[n++] = make_field(arguments, base);
     }
 }
@@ -83,6 +83,14 @@ void fedge_layer_fields(fedge_layer_type type, fedge_argument_fields *out)
                                             FEDGE_JSON_AT(fedge_layer_spec, train),
                                             .name_of = train_mode_name,
                                             .num_names = FEDGE_TRAIN_MODE_COUNT};
+    out->fields[n + 3] =
+        (fedge_json_field){.key = "train-channels",
+                           .kind = FEDGE_JSON_U32,
+                           .flags = FEDGE_JSON_LIST,
+                           FEDGE_JSON_ARRAY(fedge_layer_spec, train_channels, num_train_channels),
+                           .min_count = 2,
+                           .min = 0,
+                           .max = UINT32_MAX};
 }
 
 void fedge_loss_fields(fedge_loss_type type, fedge_argument_fields *out)

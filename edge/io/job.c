@@ -149,7 +149,7 @@ static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_e
 
 static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
-    fedge_status st = fedge_plan_validate(json, &job->plan, err);
+    fedge_status st = fedge_plan_settle(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = settle_rounds(json, &job->rounds, err);
     if (st == FEDGE_OK && job->test_set.present && job->plan.external)

@@ -172,6 +172,8 @@ const fedge_json_field fedge_model_fields[] = {
      .read = read_layers,
      .write = write_layers},
     {.key = "loss", .kind = FEDGE_JSON_CUSTOM, .read = read_loss, .write = write_loss},
+    {"train-last", "train_last", FEDGE_JSON_U32, FEDGE_JSON_SPARSE, AT(fedge_plan, train_last),
+     .min = 0, .max = FEDGE_MAX_LAYERS},
     FEDGE_JSON_END,
 };
 
@@ -288,6 +290,47 @@ static fedge_status make_schema(const fedge_json *json, const cJSON *node, fedge
                            cause.message);
 }
 
+static bool has_parameters(const fedge_layer_spec *layer)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
+    for (uint32_t i = 0; i < n; i++)
+        if (!list[i].buffer)
+            return true;
+    return false;
+}
+
+/* "train-last": k freezes all layers but the last k that have parameters. Plans say it layer by
+ * layer. */
+static fedge_status freeze_first(const fedge_json *json, const cJSON *node, fedge_plan *plan,
+                                 fedge_error *err)
+{
+    uint32_t left = plan->train_last, found = 0;
+    if (left == 0)
+        return FEDGE_OK;
+    for (uint32_t i = plan->model.num_layers; i-- > 0;) {
+        fedge_layer_spec *layer = &plan->model.layers[i];
+        if (!has_parameters(layer))
+            continue;
+        found++;
+        if (left == 0 && layer->num_train_channels == 0)
+            layer->train = FEDGE_TRAIN_NONE;
+        else if (left == 0)
+            return fedge_json_fail(json, node, "train-last", err,
+                                   "%u freezes layer %u, which has \"train-channels\"; remove one "
+                                   "of the two",
+                                   (unsigned)plan->train_last, (unsigned)i);
+        else
+            left--;
+    }
+    if (left > 0)
+        return fedge_json_fail(json, node, "train-last", err,
+                               "is %u, but the model has %u layers with parameters",
+                               (unsigned)plan->train_last, (unsigned)found);
+    plan->train_last = 0;
+    return FEDGE_OK;
+}
+
 fedge_status fedge_model_read(const fedge_json *json, const cJSON *node, void *record,
                               fedge_error *err)
 {
@@ -297,7 +340,9 @@ fedge_status fedge_model_read(const fedge_json *json, const cJSON *node, void *r
     if (plan->external)
         return fedge_json_read(json, node, fedge_external_fields, plan, err);
     fedge_status st = fedge_json_read(json, node, fedge_model_fields, plan, err);
-    return st == FEDGE_OK ? make_schema(json, node, plan, err) : st;
+    if (st == FEDGE_OK)
+        st = make_schema(json, node, plan, err);
+    return st == FEDGE_OK ? freeze_first(json, node, plan, err) : st;
 }
 
 fedge_status fedge_model_write(const void *record, const char *key, cJSON *object, fedge_error *err)

@@ -248,7 +248,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .precision = plan->training.precision};
 }
 
-fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
+static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->external && !plan->has_data)
         return fedge_json_fail_at(json, "data", err,
@@ -270,6 +270,15 @@ fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
     return plan->has_data ? validate_data(json, plan, err) : FEDGE_OK;
 }
 
+fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan, fedge_error *err)
+{
+    fedge_error cause = {0};
+    fedge_status st = validate(json, plan, err);
+    if (st == FEDGE_OK && fedge_sections_make(plan, &cause) != FEDGE_OK)
+        st = fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
+    return st;
+}
+
 /* --- features --------------------------------------------------------------------------------- */
 
 /* What a plan may ask of a client: all that this release can do. */
@@ -288,6 +297,7 @@ static const char *const FEATURES[] = {
     "proximal-mu",
     "train",
     "precision:bf16",
+    "train-channels",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -326,6 +336,15 @@ static bool trains_in_part(const fedge_model_spec *model)
     return false;
 }
 
+static bool trains_some_channels(const fedge_model_spec *model)
+{
+    for (uint32_t i = 0; i < model->num_layers; i++) {
+        if (model->layers[i].num_train_channels != 0)
+            return true;
+    }
+    return false;
+}
+
 /* Does [plan] need [feature]? */
 static bool needs(const fedge_plan *plan, const char *feature)
 {
@@ -350,6 +369,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return plan->training.precision == FEDGE_PRECISION_BF16;
     if (strcmp(feature, "train") == 0)
         return trains_in_part(&plan->model);
+    if (strcmp(feature, "train-channels") == 0)
+        return trains_some_channels(&plan->model);
     return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||
            is_feature(feature, "optimizer", fedge_optimizer_type_name(optimizer->type)) ||
            has_layer(&plan->model, feature);
@@ -445,7 +466,7 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
     if (st == FEDGE_OK)
         st = fedge_json_read(&json, json.root, PLAN, made, err);
     if (st == FEDGE_OK)
-        st = fedge_plan_validate(&json, made, err);
+        st = fedge_plan_settle(&json, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
         free(made);

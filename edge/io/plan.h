@@ -18,6 +18,7 @@
 #include "edge/core/codec.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/io/sections.h"
 #include "edge/train/model.h"
 #include "edge/train/schedule.h"
 
@@ -65,8 +66,10 @@ typedef struct fedge_plan {
     uint64_t seed;          /* < 2^53 */
     bool external;          /* the model is the client's own; only the schema is known */
     fedge_model_spec model; /* when not external */
+    uint32_t train_last;    /* a model's "train-last", only while it is read */
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
     fedge_schema schema;  /* over [tensors]: the parameters */
+    fedge_sent sent;      /* what of them travels in an update */
     fedge_data_spec data; /* when not external, or when the job names data */
     bool has_data;
     fedge_training_spec training;

@@ -24,9 +24,10 @@ FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON
 FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *key, cJSON *object,
                                               fedge_error *err);
 
-/* What has to hold between the parts of a plan that has been read from [json]. */
-FEDGE_MUST_USE fedge_status fedge_plan_validate(const fedge_json *json, const fedge_plan *plan,
-                                                fedge_error *err);
+/* Checks what has to hold between the parts of a plan that has been read from [json], and derives
+ * what is sent. */
+FEDGE_MUST_USE fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan,
+                                              fedge_error *err);
 
 /* The fields of a fedge_plan, and of a fedge_job since its plan comes first. */
 #define FEDGE_PLAN_FIELDS                                                                          \

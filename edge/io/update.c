@@ -12,39 +12,41 @@
 
 #define DEFLATE_LEVEL 1 /* int8 deltas shrink as much as they ever do, at the least time */
 
-size_t fedge_update_max_size(const fedge_plan *plan)
+static size_t raw_size_of(const fedge_section *section)
 {
-    return fedge_codec_size(plan->update.codec, &plan->schema);
+    return fedge_codec_size(section->codec, &section->schema);
 }
 
-/* Deflates [raw] when the plan wants it and it helps; *bytes is then a smaller block of its own,
- * else [raw] itself, and [section] says which. Takes [raw] on success. */
-static fedge_status pack_section(const fedge_plan *plan, uint8_t *raw, size_t raw_size,
-                                 fedge_section_info *section, uint8_t **bytes, fedge_error *err)
+size_t fedge_update_max_size(const fedge_plan *plan)
+{
+    size_t size = 0;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++)
+        size += raw_size_of(&plan->sent.sections[i]);
+    return size;
+}
+
+/* Deflates the bytes (raw_size) in their place when the plan wants it and it helps; [info] says
+ * how it went. */
+static fedge_status pack_section(const fedge_plan *plan, const fedge_section *section, uint8_t *raw,
+                                 size_t raw_size, fedge_section_info *info, fedge_error *err)
 {
     size_t size = raw_size;
-    *bytes = raw;
     if (plan->update.deflate && raw_size > 1) {
         uint8_t *packed = malloc(raw_size - 1);
         if (packed == NULL)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate %zu bytes", raw_size);
         fedge_status st =
             fedge_deflate(raw, raw_size, DEFLATE_LEVEL, packed, raw_size - 1, &size, err);
-        if (st == FEDGE_OK) {
-            free(raw);
-            *bytes = packed;
-        } else {
-            free(packed);
-            if (st != FEDGE_TOO_BIG)
-                return st;
-            size = raw_size;
-        }
+        if (st == FEDGE_OK)
+            memcpy(raw, packed, size);
+        free(packed);
+        if (st != FEDGE_OK && st != FEDGE_TOO_BIG)
+            return st;
+        size = st == FEDGE_OK ? size : raw_size;
     }
-    *section = (fedge_section_info){.codec = plan->update.codec,
-                                    .deflate = size < raw_size,
-                                    .size = size,
-                                    .raw_size = raw_size};
-    (void)snprintf(section->name, sizeof section->name, "%s", FEDGE_SECTION_DELTA);
+    *info = (fedge_section_info){
+        .codec = section->codec, .deflate = size < raw_size, .size = size, .raw_size = raw_size};
+    (void)snprintf(info->name, sizeof info->name, "%s", fedge_section_name(section->kind));
     return FEDGE_OK;
 }
 
@@ -57,47 +59,66 @@ static void add_clamped(fedge_upload *upload, uint64_t clamped)
     *metric = (fedge_metric){.name = "clamped", .value = (double)clamped};
 }
 
-fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
-                                 const float *delta, fedge_upload *upload, uint8_t **bytes,
-                                 fedge_error *err)
+/* All sections, one behind the other in [bytes], which has room for them as they are before
+ * deflate. */
+static fedge_status encode_sections(const fedge_plan *plan, const int8_t *bounds_log2,
+                                    const float *values, fedge_upload *upload, uint8_t *bytes,
+                                    fedge_error *err)
 {
-    size_t raw_size = fedge_update_max_size(plan);
-    uint8_t *raw = malloc(raw_size > 0 ? raw_size : 1);
-    if (raw == NULL)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", raw_size);
-    fedge_codec_stats stats = {0};
-    fedge_section_info section;
-    fedge_status st = fedge_codec_encode(plan->update.codec, &plan->schema, bounds_log2, delta, raw,
-                                         raw_size, &stats, err);
-    if (st == FEDGE_OK)
-        st = pack_section(plan, raw, raw_size, &section, bytes, err);
-    if (st != FEDGE_OK) {
-        free(raw);
-        return st;
+    uint64_t clamped = 0;
+    upload->size = 0;
+    upload->num_sections = 0;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        const fedge_section *section = &plan->sent.sections[i];
+        fedge_section_info *info = &upload->sections[upload->num_sections++];
+        const size_t raw_size = raw_size_of(section);
+        fedge_codec_stats stats = {0};
+        uint8_t *raw = bytes + upload->size;
+        fedge_status st =
+            fedge_codec_encode(section->codec, &section->schema, bounds_log2 + section->first,
+                               values, raw, raw_size, &stats, err);
+        if (st == FEDGE_OK)
+            st = pack_section(plan, section, raw, raw_size, info, err);
+        if (st != FEDGE_OK)
+            return st;
+        upload->size += info->size;
+        clamped += stats.clamped;
     }
-    upload->num_sections = 1;
-    upload->sections[0] = section;
-    upload->size = section.size;
-    upload->crc32 = fedge_crc32(0, *bytes, (size_t)section.size);
-    add_clamped(upload, stats.clamped);
+    upload->crc32 = fedge_crc32(0, bytes, (size_t)upload->size);
+    add_clamped(upload, clamped);
     return FEDGE_OK;
 }
 
-fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
-                                fedge_error *err)
+fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
+                                 const float *values, fedge_upload *upload, uint8_t **bytes,
+                                 fedge_error *err)
 {
-    const uint64_t raw_size = fedge_update_max_size(plan);
-    const fedge_section_info *section = &upload->sections[0];
-    if (upload->num_sections != 1)
-        return fedge_fail(err, FEDGE_MISMATCH, "%u sections; the plan wants one, \"%s\"",
-                          upload->num_sections, FEDGE_SECTION_DELTA);
-    if (strcmp(section->name, FEDGE_SECTION_DELTA) != 0)
+    size_t most = fedge_update_max_size(plan);
+    uint8_t *made = malloc(most > 0 ? most : 1);
+    if (made == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most);
+    fedge_status st = encode_sections(plan, bounds_log2, values, upload, made, err);
+    if (st != FEDGE_OK) {
+        free(made);
+        return st;
+    }
+    uint8_t *shorter = upload->size < most ? realloc(made, (size_t)upload->size) : NULL;
+    *bytes = shorter != NULL ? shorter : made;
+    return FEDGE_OK;
+}
+
+/* Is the section announced as the plan makes it? */
+static fedge_status check_section(const fedge_plan *plan, const fedge_section *wanted,
+                                  const fedge_section_info *section, fedge_error *err)
+{
+    const uint64_t raw_size = raw_size_of(wanted);
+    if (strcmp(section->name, fedge_section_name(wanted->kind)) != 0)
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\"; the plan wants \"%s\"",
-                          section->name, FEDGE_SECTION_DELTA);
-    if (section->codec != plan->update.codec)
+                          section->name, fedge_section_name(wanted->kind));
+    if (section->codec != wanted->codec)
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\" has codec %s; the plan wants %s",
                           section->name, fedge_codec_name(section->codec),
-                          fedge_codec_name(plan->update.codec));
+                          fedge_codec_name(wanted->codec));
     if (section->deflate && !plan->update.deflate)
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" is deflated; the plan does not allow it", section->name);
@@ -115,10 +136,28 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
                           "section \"%s\" has %" PRIu64 " bytes %s deflate, %" PRIu64 " without",
                           section->name, section->size,
                           section->deflate ? "with" : "although without", raw_size);
-    if (upload->size != section->size)
+    return FEDGE_OK;
+}
+
+fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
+                                fedge_error *err)
+{
+    const fedge_sent *sent = &plan->sent;
+    uint64_t size = 0;
+    if (upload->num_sections != sent->num_sections)
+        return fedge_fail(err, FEDGE_MISMATCH, "%u sections; the plan wants %u, first \"%s\"",
+                          upload->num_sections, sent->num_sections,
+                          fedge_section_name(sent->sections[0].kind));
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
+        fedge_status st = check_section(plan, &sent->sections[i], &upload->sections[i], err);
+        if (st != FEDGE_OK)
+            return st;
+        size += upload->sections[i].size;
+    }
+    if (upload->size != size)
         return fedge_fail(err, FEDGE_MISMATCH,
                           "upload of %" PRIu64 " bytes, its sections have %" PRIu64, upload->size,
-                          section->size);
+                          size);
     return FEDGE_OK;
 }
 
@@ -126,25 +165,31 @@ fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_lo
                                  const fedge_upload *upload, const uint8_t *bytes, uint8_t *scratch,
                                  size_t scratch_size, int32_t *v, fedge_error *err)
 {
-    const size_t raw_size = fedge_update_max_size(plan);
-    assert(scratch_size >= raw_size);
+    assert(scratch_size >= fedge_update_max_size(plan));
     (void)scratch_size;
     fedge_status st = fedge_update_check(plan, upload, err);
     if (st != FEDGE_OK)
         return st;
-    const fedge_section_info *section = &upload->sections[0];
-    /* What has passed the check is at most raw_size: it fits in a size_t. */
+    /* What has passed the check is at most fedge_update_max_size: it fits in a size_t. */
     uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
     if (crc != upload->crc32)
         return fedge_fail(err, FEDGE_CORRUPT,
                           "upload of %" PRIu64 " bytes has CRC-32 %08x, announced was %08x",
                           upload->size, crc, upload->crc32);
-    if (section->deflate) {
-        st = fedge_inflate(bytes, (size_t)section->size, scratch, raw_size, err);
-        if (st != FEDGE_OK)
-            return fedge_error_prefix(err, st, "section \"%s\"", section->name);
-        bytes = scratch;
+    for (uint32_t i = 0; i < plan->sent.num_sections && st == FEDGE_OK; i++) {
+        const fedge_section *section = &plan->sent.sections[i];
+        const fedge_section_info *info = &upload->sections[i];
+        const size_t raw_size = raw_size_of(section);
+        const uint8_t *raw = bytes;
+        if (info->deflate) {
+            st = fedge_inflate(bytes, (size_t)info->size, scratch, raw_size, err);
+            if (st != FEDGE_OK)
+                return fedge_error_prefix(err, st, "section \"%s\"", info->name);
+            raw = scratch;
+        }
+        st = fedge_codec_decode(section->codec, &section->schema, bounds_log2 + section->first, raw,
+                                raw_size, v, err);
+        bytes += info->size;
     }
-    return fedge_codec_decode(plan->update.codec, &plan->schema, bounds_log2, bytes, raw_size, v,
-                              err);
+    return st;
 }

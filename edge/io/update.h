@@ -1,6 +1,6 @@
-/* Updates: sections of a model's change, encoded for the wire and back.
+/* Updates: sections of a model's change (edge/io/sections.h), encoded for the wire and back.
  *
- * delta (float) → codec (edge/core/codec.h) → [deflate] → the bytes of an upload, and the way back
+ * values (float) → codec (edge/core/codec.h) → [deflate] → the bytes of an upload, and the way back
  * to fixed-point integers, validated in full before anything is summed.
  */
 #ifndef FEDGE_EDGE_IO_UPDATE_H
@@ -14,17 +14,15 @@
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-#define FEDGE_SECTION_DELTA "delta"
-
 /* Upper bound of an upload's bytes under this plan (deflate is dropped when it does not help, so
  * the raw size is the bound). */
 size_t fedge_update_max_size(const fedge_plan *plan);
 
-/* Encodes [delta] (schema->num_elements floats) as the one section "delta" of [upload]: fills size,
- * crc32, num_sections and sections; appends the metric "clamped" when something was cut.
- * [bounds_log2]: one per tensor. *bytes is malloc'ed, upload->size long. */
+/* Encodes [values] (plan->sent.schema.num_elements floats) as the plan's sections of [upload]:
+ * fills size, crc32, num_sections and sections; appends the metric "clamped" when something was
+ * cut. [bounds_log2]: one per tensor that is sent. *bytes is malloc'ed, upload->size long. */
 FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
-                                                const float *delta, fedge_upload *upload,
+                                                const float *values, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 
 /* Checks what can be checked before a byte arrives: the sections are those that the plan wants,
@@ -32,7 +30,7 @@ FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_plan *plan, const in
 FEDGE_MUST_USE fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
                                                fedge_error *err);
 
-/* Decodes and validates all of it. v: schema->num_elements; [scratch]: raw bytes of the section,
+/* Decodes and validates all of it. v: plan->sent.schema.num_elements; [scratch]:
  * fedge_update_max_size. FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate stops at
  * the expected size + 1), FEDGE_TRUNCATED, FEDGE_NOT_FINITE, FEDGE_OUT_OF_RANGE; [v] is garbage
  * then. */

@@ -259,7 +259,7 @@ static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t 
         ->update(optimizer, model->num_steps, n, g, model->values + at, states);
 }
 
-/* What a pass over a layer's trained tensors does with each. */
+/* What a pass over a layer's trained tensors does with the trained rows of each. */
 typedef enum visit { VISIT_PREPARE, VISIT_SQUARES, VISIT_SCALE, VISIT_UPDATE } visit;
 
 /* Returns the sum of squares for VISIT_SQUARES. */
@@ -277,17 +277,22 @@ static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer 
             value += n;
             continue;
         }
+        uint32_t begin = 0, end = 0;
+        fedge_layer_trained_rows(&at->spec, &list[t], &begin, &end);
+        const size_t row = list[t].rank == 0 ? n : n / list[t].shape[0];
+        const size_t first = value + begin * row, count = (end - begin) * row;
+        g += begin * row;
         if (what == VISIT_PREPARE && optimizer->proximal_mu != 0.0f) {
-            add_proximal(model, optimizer->proximal_mu, value, n, g);
+            add_proximal(model, optimizer->proximal_mu, first, count, g);
         }
-        for (size_t i = 0; what == VISIT_SQUARES && i < n; i++) {
+        for (size_t i = 0; what == VISIT_SQUARES && i < count; i++) {
             squares += (double)g[i] * (double)g[i];
         }
-        for (size_t i = 0; what == VISIT_SCALE && i < n; i++) {
+        for (size_t i = 0; what == VISIT_SCALE && i < count; i++) {
             g[i] *= scale;
         }
         if (what == VISIT_UPDATE) {
-            update(model, optimizer, value, n, g);
+            update(model, optimizer, first, count, g);
         }
         value += n;
     }

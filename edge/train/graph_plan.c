@@ -174,9 +174,9 @@ static void choose_steps(fedge_graph_plan *plan)
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
         const fedge_layer_spec *layer = &plan->spec->layers[i];
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-        plan->layers[i].steps = plan->layers[i].backward && sizes_of(plan, i).steps &&
-                                fedge_layer_tensors(layer, list) > 0 &&
-                                fedge_layer_trains(layer, &list[0]);
+        plan->layers[i].steps =
+            plan->layers[i].backward && sizes_of(plan, i).steps && layer->num_train_channels == 0 &&
+            fedge_layer_tensors(layer, list) > 0 && fedge_layer_trains(layer, &list[0]);
     }
 }
 

@@ -52,3 +52,50 @@ bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor 
     return !tensor->buffer && !tensor->frozen && layer->train != FEDGE_TRAIN_NONE &&
            (layer->train != FEDGE_TRAIN_BIAS || strstr(tensor->name, "bias") != NULL);
 }
+
+void fedge_layer_trained_rows(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor,
+                              uint32_t *begin, uint32_t *end)
+{
+    const bool some = layer->num_train_channels != 0;
+    *begin = *end = 0;
+    if (fedge_layer_trains(layer, tensor)) {
+        *begin = some ? layer->train_channels[0] : 0;
+        *end = some ? layer->train_channels[1] : tensor->rank == 0 ? 1 : tensor->shape[0];
+    }
+}
+
+fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer, fedge_error *err)
+{
+    if (layer->num_train_channels == 0) {
+        return FEDGE_OK;
+    }
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
+    const uint32_t begin = layer->train_channels[0], end = layer->train_channels[1];
+    const fedge_layer_tensor *first = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!fedge_layer_trains(layer, &list[i])) {
+            continue;
+        }
+        first = first == NULL ? &list[i] : first;
+        if (list[i].rank == 0 || list[i].shape[0] != first->shape[0]) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "train-channels needs trained tensors with the same rows, but \"%s\" "
+                              "has %u and \"%s\" %u",
+                              first->name, (unsigned)first->shape[0], list[i].name,
+                              (unsigned)(list[i].rank == 0 ? 0 : list[i].shape[0]));
+        }
+    }
+    if (first == NULL) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "train-channels [%u, %u] of a layer without trained parameters: leave it "
+                          "out",
+                          (unsigned)begin, (unsigned)end);
+    }
+    if (begin >= end || end > first->shape[0]) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "train-channels [%u, %u] is not a range within the %u channels of \"%s\"",
+                          (unsigned)begin, (unsigned)end, (unsigned)first->shape[0], first->name);
+    }
+    return FEDGE_OK;
+}

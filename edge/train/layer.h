@@ -185,7 +185,17 @@ uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
                              fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS]);
 size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor);
 
-/* Is [tensor] of [layer] trained? */
+/* Is [tensor] of [layer] trained, or some of its rows? */
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor);
+
+/* Which rows of [tensor] are trained: [*begin, *end) of its first dimension. Both 0 when none is.
+ */
+void fedge_layer_trained_rows(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor,
+                              uint32_t *begin, uint32_t *end);
+
+/* Can the layer's train_channels be obeyed? FEDGE_INVALID_ARGUMENT with the numbers when the range
+ * is empty or too long, or when the trained tensors differ in their rows. */
+FEDGE_MUST_USE fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer,
+                                                       fedge_error *err);
 
 #endif

@@ -82,6 +82,9 @@ typedef enum fedge_train_mode {
 typedef struct fedge_layer_spec {
     fedge_layer_type type;
     fedge_train_mode train;
+    /* Rows of the layer's trained tensors that are trained, [begin, end): output channels of weight
+     * and bias; the others stay as they are, bit for bit. num_train_channels 0: all; else 2. */
+    uint32_t num_train_channels, train_channels[2];
     char name[FEDGE_MAX_LAYER_NAME]; /* dotted; "" means the layer's position: "0", "1", … */
     /* Whose outputs this layer reads: positions of earlier layers, or FEDGE_INPUT_MODEL. None: the
      * output of the layer before it. */

@@ -200,6 +200,9 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
         status = ops->infer(layer, in, num_inputs, out, err);
     }
     if (status == FEDGE_OK) {
+        status = fedge_layer_check_channels(layer, err);
+    }
+    if (status == FEDGE_OK) {
         status = fedge_shape_check(out, err);
     }
     return status == FEDGE_OK ? FEDGE_OK : fail_in_layer(spec, index, status, err);

@@ -35,6 +35,8 @@ static void make_plan(fedge_codec codec, bool deflate)
                      FEDGE_OK);
     assert_int_equal(fedge_schema_add(&plan.schema, "0.bias", FEDGE_F32, 1, bias, &err), FEDGE_OK);
     plan.update = (fedge_update_spec){codec, deflate, 2};
+    plan.external = true;
+    assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_OK);
 }
 
 /* Mostly zeros: they deflate. */
@@ -145,7 +147,7 @@ static void wrong_descriptions_are_refused(void **state)
     expect(FEDGE_MISMATCH, "0 sections");
     upload.num_sections = 2;
     upload.sections[1] = upload.sections[0]; /* the same section twice */
-    expect(FEDGE_MISMATCH, "2 sections; the plan wants one, \"delta\"");
+    expect(FEDGE_MISMATCH, "2 sections; the plan wants 1, first \"delta\"");
     upload = good;
     upload.sections[0].name[0] = 'D';
     expect(FEDGE_MISMATCH, "section \"Delta\"; the plan wants \"delta\"");

@@ -1,0 +1,141 @@
+#include "edge/io/sections.h"
+
+#include <string.h>
+
+#include "edge/io/plan.h"
+#include "edge/train/layer.h"
+
+const char *fedge_section_name(fedge_section_kind kind)
+{
+    static const char *const NAMES[FEDGE_SECTION_KINDS] = {[FEDGE_SECTION_DELTA] = "delta"};
+    return (unsigned)kind < FEDGE_SECTION_KINDS ? NAMES[kind] : NULL;
+}
+
+/* Rows [begin, end) of a tensor of the model travel; of a scalar: its one value. */
+static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, uint32_t begin,
+                             uint32_t end, fedge_error *err)
+{
+    uint32_t shape[FEDGE_MAX_RANK];
+    memcpy(shape, tensor->shape, sizeof shape);
+    if (tensor->rank > 0)
+        shape[0] = end - begin;
+    fedge_status st =
+        fedge_schema_add(&sent->schema, tensor->name, tensor->dtype, tensor->rank, shape, err);
+    if (st != FEDGE_OK)
+        return st;
+    size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
+    sent->places[sent->schema.num_tensors - 1] = tensor->offset + begin * row;
+    return FEDGE_OK;
+}
+
+static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    const fedge_tensor_spec *tensor = plan->schema.tensors;
+    for (uint32_t i = 0; i < plan->model.num_layers && st == FEDGE_OK; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&plan->model.layers[i], list);
+        for (uint32_t t = 0; t < n && st == FEDGE_OK; t++) {
+            uint32_t begin, end;
+            if (list[t].buffer)
+                continue;
+            fedge_layer_trained_rows(&plan->model.layers[i], &list[t], &begin, &end);
+            if (end > begin)
+                st = add_rows(&plan->sent, tensor, begin, end, err);
+            tensor++;
+        }
+    }
+    return st;
+}
+
+static fedge_status add_all(fedge_plan *plan, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    for (uint32_t i = 0; i < plan->schema.num_tensors && st == FEDGE_OK; i++) {
+        const fedge_tensor_spec *tensor = &plan->schema.tensors[i];
+        st = add_rows(&plan->sent, tensor, 0, tensor->rank > 0 ? tensor->shape[0] : 1, err);
+    }
+    return st;
+}
+
+/* The tensors that were added since the last section are this one. */
+static void end_section(fedge_sent *sent, fedge_section_kind kind, fedge_codec codec)
+{
+    const fedge_section *last =
+        sent->num_sections > 0 ? &sent->sections[sent->num_sections - 1] : NULL;
+    const uint32_t first = last != NULL ? last->first + last->schema.num_tensors : 0;
+    const uint32_t count = sent->schema.num_tensors - first;
+    if (count == 0)
+        return;
+    fedge_section *section = &sent->sections[sent->num_sections++];
+    *section = (fedge_section){.kind = kind, .codec = codec, .first = first};
+    section->schema =
+        (fedge_schema){.tensors = &sent->tensors[first],
+                       .num_tensors = count,
+                       .capacity = count,
+                       .num_elements = sent->schema.num_elements - sent->tensors[first].offset};
+}
+
+fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
+{
+    fedge_sent *sent = &plan->sent;
+    sent->num_sections = 0;
+    fedge_schema_init(&sent->schema, sent->tensors, FEDGE_MAX_TENSORS);
+    fedge_status st = plan->external ? add_all(plan, err) : add_trained(plan, err);
+    if (st != FEDGE_OK)
+        return st;
+    if (sent->schema.num_tensors == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "every layer is frozen, so there is nothing to train: freeze less");
+    end_section(sent, FEDGE_SECTION_DELTA, plan->update.codec);
+    return FEDGE_OK;
+}
+
+const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind)
+{
+    for (uint32_t i = 0; i < sent->num_sections; i++)
+        if (sent->sections[i].kind == kind)
+            return &sent->sections[i];
+    return NULL;
+}
+
+bool fedge_section_is_whole(const fedge_plan *plan, const fedge_section *section)
+{
+    return section->first == 0 && section->schema.num_elements == plan->schema.num_elements;
+}
+
+void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, const float *model,
+                          float *values)
+{
+    for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
+        const size_t count = section->schema.tensors[i].count;
+        memcpy(values, model + sent->places[section->first + i], count * sizeof *values);
+        values += count;
+    }
+}
+
+void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
+                           const float *values, float *model)
+{
+    for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
+        const size_t count = section->schema.tensors[i].count;
+        memcpy(model + sent->places[section->first + i], values, count * sizeof *values);
+        values += count;
+    }
+}
+
+void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model)
+{
+    /* Places rise at least as fast as offsets: nothing is overwritten before it is read. */
+    for (uint32_t i = 0; i < sent->schema.num_tensors; i++) {
+        const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
+        const size_t place = sent->places[i];
+        for (size_t k = 0; k < tensor->count; k++)
+            model[tensor->offset + k] = model[place + k] - start[place + k];
+    }
+}
+
+void fedge_sections_bounds(const fedge_plan *plan, int8_t *bounds_log2)
+{
+    memset(bounds_log2, plan->update.bound_log2, plan->sent.schema.num_tensors);
+}

@@ -1,0 +1,67 @@
+/* Sections: which values of a model travel in an update, and where they belong in the model.
+ *
+ * What is not trained is not sent. All that travels lies in one block, section by section and
+ * tensor by tensor, in the order of the model; sums, bounds and the journal follow this layout:
+ *
+ *     delta    w_end − w_start of the trained rows of every trained parameter
+ */
+#ifndef FEDGE_EDGE_IO_SECTIONS_H
+#define FEDGE_EDGE_IO_SECTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/codec.h"
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+
+struct fedge_plan;
+
+typedef enum fedge_section_kind { FEDGE_SECTION_DELTA, FEDGE_SECTION_KINDS } fedge_section_kind;
+
+/* A run of the tensors that travel. Plain data. */
+typedef struct fedge_section {
+    fedge_section_kind kind;
+    fedge_codec codec;
+    fedge_schema schema; /* its tensors; their offsets are those in the block of all sections */
+    uint32_t first;      /* of its tensors among all */
+} fedge_section;
+
+/* Everything that travels. Points into itself: not to be copied. */
+typedef struct fedge_sent {
+    fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
+    fedge_schema schema;              /* over [tensors]: shapes of what is sent */
+    size_t places[FEDGE_MAX_TENSORS]; /* of each tensor's first value among the model's */
+    uint32_t num_sections;            /* ≥ 1; the first is the delta */
+    fedge_section sections[FEDGE_SECTION_KINDS];
+} fedge_sent;
+
+/* "delta". */
+const char *fedge_section_name(fedge_section_kind kind);
+
+/* Fills plan->sent from the plan's model, schema and update. FEDGE_INVALID_ARGUMENT when nothing is
+ * trained; FEDGE_TOO_BIG when more than FEDGE_MAX_TENSORS would travel. */
+FEDGE_MUST_USE fedge_status fedge_sections_make(struct fedge_plan *plan, fedge_error *err);
+
+/* The section of this kind, or NULL. */
+const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind);
+
+/* Does the section have every value of the model, each in its place? */
+bool fedge_section_is_whole(const struct fedge_plan *plan, const fedge_section *section);
+
+/* Copies the section's values out of a model's (plan->schema.num_elements), or back into them; the
+ * others stay. values: section->schema.num_elements. */
+void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, const float *model,
+                          float *values);
+void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
+                           const float *values, float *model);
+
+/* In place: model[] (the trained model, plan->schema.num_elements) becomes what travels of
+ * model − start, at its front. */
+void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model);
+
+/* The bound of each tensor that travels (plan->sent.schema.num_tensors). */
+void fedge_sections_bounds(const struct fedge_plan *plan, int8_t *bounds_log2);
+
+#endif

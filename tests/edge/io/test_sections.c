@@ -1,0 +1,192 @@
+/* What travels of a model: the trained tensors, their trained rows, and nothing else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/io/plan.h"
+#include "edge/io/update.h"
+
+/* Linear(3, 4), Linear(4, 5), Linear(5, 2): 16 + 25 + 12 parameters. [model] and [first] … are put
+ * into the model and its layers. */
+static fedge_status parse(const char *model, const char *first, const char *second,
+                          const char *third, fedge_job **job, fedge_error *err)
+{
+    char text[2048];
+    (void)snprintf(
+        text, sizeof text,
+        "{\"fedge-job\": 1, \"name\": \"mlp\", \"model\": {\"input-shape\": [3], %s \"layers\": ["
+        "{\"type\": \"Linear\", \"in_features\": 3, \"out_features\": 4%s}, {\"type\": \"ReLU\"},"
+        "{\"type\": \"Linear\", \"in_features\": 4, \"out_features\": 5%s}, {\"type\": \"ReLU\"},"
+        "{\"type\": \"Linear\", \"name\": \"head\", \"in_features\": 5, \"out_features\": 2%s}]},"
+        "\"data\": {\"name\": \"d\", \"shape\": [3], \"dtype\": \"f32\", \"labels\": 2},"
+        "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3},"
+        "\"update\": {\"codec\": \"none\", \"deflate\": false}}",
+        model, first, second, third);
+    memset(err, 0, sizeof *err);
+    return fedge_job_parse(text, strlen(text), "job.json", job, err);
+}
+
+static fedge_job *must_parse(const char *model, const char *first, const char *second,
+                             const char *third)
+{
+    fedge_error err;
+    fedge_job *job = NULL;
+    if (parse(model, first, second, third, &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    return job;
+}
+
+static void expect_refusal(const char *model, const char *first, const char *second,
+                           const char *part)
+{
+    fedge_error err;
+    fedge_job *job = NULL;
+    fedge_status st = parse(model, first, second, "", &job, &err);
+    if (st != FEDGE_INVALID_ARGUMENT || strstr(err.message, part) == NULL)
+        fail_msg("gave %s: %s\n  expected %s", fedge_status_text(st), err.message, part);
+}
+
+/* [names]: what travels, "name:values " each. */
+static void expect_sent(const fedge_plan *plan, const char *names)
+{
+    char text[512] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < plan->sent.schema.num_tensors; i++) {
+        const fedge_tensor_spec *tensor = &plan->sent.schema.tensors[i];
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s:%zu ", tensor->name,
+                                 tensor->count);
+    }
+    assert_string_equal(text, names);
+}
+
+static void everything_travels_unless_it_is_frozen(void **state)
+{
+    (void)state;
+    fedge_job *job = must_parse("", "", "", "");
+    assert_true(fedge_section_is_whole(&job->plan, &job->plan.sent.sections[0]));
+    assert_int_equal(job->plan.sent.schema.num_elements, 53);
+    fedge_job_free(job);
+    job = must_parse("", ", \"train\": \"none\"", ", \"train\": \"bias\"", ", \"r\": 2");
+    expect_sent(&job->plan, "2.bias:5 head.lora_A:10 head.lora_B:4 ");
+    assert_false(fedge_section_is_whole(&job->plan, &job->plan.sent.sections[0]));
+    assert_int_equal(fedge_update_max_size(&job->plan), 4 * 19);
+    assert_int_equal(job->plan.schema.num_elements, 53 + 14);
+    fedge_job_free(job);
+}
+
+static void the_last_layers_with_parameters(void **state)
+{
+    (void)state;
+    fedge_job *job = must_parse("\"train-last\": 1,", "", "", "");
+    expect_sent(&job->plan, "head.weight:10 head.bias:2 ");
+    fedge_job_free(job);
+    job = must_parse("\"train-last\": 2,", "", ", \"train\": \"bias\"", "");
+    expect_sent(&job->plan, "2.bias:5 head.weight:10 head.bias:2 ");
+    fedge_job_free(job);
+    job = must_parse("\"train-last\": 3,", "", "", "");
+    assert_int_equal(job->plan.sent.schema.num_elements, 53);
+    fedge_job_free(job);
+    expect_refusal("\"train-last\": 4,", "", "", "is 4, but the model has 3 layers");
+    expect_refusal("\"train-last\": 1,", ", \"train-channels\": [0, 1]", "",
+                   "1 freezes layer 0, which has \"train-channels\"");
+}
+
+static void rows_of_a_layer(void **state)
+{
+    (void)state;
+    fedge_job *job = must_parse("\"train-last\": 2,", "", ", \"train-channels\": [1, 3]",
+                                ", \"train\": \"none\"");
+    const fedge_sent *sent = &job->plan.sent;
+    expect_sent(&job->plan, "2.weight:8 2.bias:2 ");
+    assert_int_equal(sent->places[0], 16 + 4);
+    assert_int_equal(sent->places[1], 16 + 20 + 1);
+    float model[53], start[53], part[10];
+    for (int i = 0; i < 53; i++) {
+        start[i] = (float)i;
+        model[i] = (float)(i + 100 + i * i);
+    }
+    fedge_section_gather(sent, &sent->sections[0], model, part);
+    assert_true(part[0] == model[20] && part[7] == model[27] && part[8] == model[37]);
+    fedge_sections_changes(sent, start, model);
+    for (int i = 0; i < 10; i++) {
+        const int at = i < 8 ? 20 + i : 37 + i - 8;
+        assert_true(model[i] == (float)(100 + at * at));
+    }
+    for (int i = 0; i < 10; i++)
+        part[i] = -1.0f - (float)i;
+    memcpy(model, start, sizeof model);
+    fedge_section_scatter(sent, &sent->sections[0], part, model);
+    for (int i = 0; i < 53; i++) {
+        const bool in = (i >= 20 && i < 28) || (i >= 37 && i < 39);
+        assert_true(in ? model[i] < 0 : model[i] == start[i]);
+    }
+    assert_true(model[20] == -1.0f && model[38] == -10.0f);
+    fedge_job_free(job);
+}
+
+static void ranges_that_are_none(void **state)
+{
+    (void)state;
+    expect_refusal("", ", \"train-channels\": [2, 2]", "", "[2, 2] is not a range within the 4");
+    expect_refusal("", ", \"train-channels\": [0, 5]", "", "[0, 5] is not a range within the 4");
+    expect_refusal("", ", \"train-channels\": [3, 1]", "", "[3, 1] is not a range within the 4");
+    expect_refusal("", ", \"train-channels\": [1]", "", "model.layers[0].train-channels");
+    expect_refusal("", ", \"train-channels\": [0, 1], \"train\": \"none\"", "",
+                   "without trained parameters");
+    expect_refusal("", ", \"train-channels\": [0, 1], \"r\": 2", "",
+                   "\"lora_A\" has 2 and \"lora_B\" 4");
+}
+
+static void a_model_that_is_all_frozen_is_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_job *job = NULL;
+    const char *none = ", \"train\": \"none\"";
+    assert_int_equal(parse("", none, none, none, &job, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "every layer is frozen"));
+}
+
+/* The plan says it layer by layer, and reads back to the same. */
+static void the_plan_has_it_too(void **state)
+{
+    (void)state;
+    fedge_error err = {0};
+    fedge_job *job = must_parse("\"train-last\": 2,", "", ", \"train-channels\": [1, 3]", "");
+    char *text = NULL;
+    size_t size = 0;
+    fedge_plan *plan = NULL;
+    assert_int_equal(fedge_plan_write(&job->plan, &text, &size, &err), FEDGE_OK);
+    assert_non_null(strstr(text, "\"train\",\"train-channels\""));
+    assert_null(strstr(text, "train-last"));
+    if (fedge_plan_parse(text, size, &plan, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(
+        fedge_schema_compare(&job->plan.sent.schema, "job", &plan->sent.schema, "plan", &err),
+        FEDGE_OK);
+    assert_memory_equal(plan->sent.places, job->plan.sent.places,
+                        plan->sent.schema.num_tensors * sizeof plan->sent.places[0]);
+    free(text);
+    fedge_plan_free(plan);
+    fedge_job_free(job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_travels_unless_it_is_frozen),
+        cmocka_unit_test(the_last_layers_with_parameters),
+        cmocka_unit_test(rows_of_a_layer),
+        cmocka_unit_test(ranges_that_are_none),
+        cmocka_unit_test(a_model_that_is_all_frozen_is_refused),
+        cmocka_unit_test(the_plan_has_it_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
