@@ -85,6 +85,18 @@ typedef struct fedge_norm_rows {
     bool again;     /* forward from the moments that were kept */
 } fedge_norm_rows;
 
+/* c += a · b with a b (k, n) that is read often, kept in panels of the table's packed_columns
+ * columns: each (k, packed_columns), the last one filled up with zeros. Else as fedge_gemm; a_row
+ * or a_column is 1. In fp32 in every table. */
+typedef struct fedge_panels {
+    size_t m, n, k;
+    const float *a;
+    size_t a_row, a_column;
+    const float *b;
+    float *c;
+    size_t c_row;
+} fedge_panels;
+
 typedef struct fedge_kernels {
     const char *name;
     const char *in_bf16;     /* how gemm works in bf16 (kernels_bf16.h); NULL: gemm is fp32 */
@@ -140,6 +152,8 @@ typedef struct fedge_kernels {
     void (*norm_rows)(const fedge_norm_rows *args, const float *x, float *y);
     void (*norm_rows_backward)(const fedge_norm_rows *args, const float *x, const float *dy,
                                float *dx);
+
+    void (*panels)(const fedge_panels *args);
 
     void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
     void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */

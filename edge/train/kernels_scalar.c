@@ -339,6 +339,20 @@ static void relu_backward(const float *y, float *dy, size_t n)
     }
 }
 
+/* A panel is one column. */
+static void panels(const fedge_panels *args)
+{
+    for (size_t i = 0; i < args->m; i++) {
+        for (size_t j = 0; j < args->n; j++) {
+            float sum = 0.0f;
+            for (size_t k = 0; k < args->k; k++) {
+                sum += args->a[i * args->a_row + k * args->a_column] * args->b[j * args->k + k];
+            }
+            args->c[i * args->c_row + j] += sum;
+        }
+    }
+}
+
 static void exp_each(const float *x, float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -379,6 +393,7 @@ const fedge_kernels fedge_kernels_scalar = {
     .norm_rows_backward = norm_rows_backward,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
+    .panels = panels,
     .exp = exp_each,
     .sigmoid = sigmoid_each,
     .tanh = tanh_each,

@@ -426,6 +426,8 @@ static void relu_backward(const float *y, float *dy, size_t n)
 
 #include "edge/train/kernels_simd_rows.h"
 
+#include "edge/train/kernels_simd_panels.h"
+
 const fedge_kernels KERNELS_SYMBOL = {
     .name = KERNELS_NAME,
     .lanes = LANES,
@@ -445,6 +447,7 @@ const fedge_kernels KERNELS_SYMBOL = {
     .norm_rows_backward = norm_rows_backward,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
+    .panels = panels,
     .exp = exp_each,
     .sigmoid = sigmoid_each,
     .tanh = tanh_each,

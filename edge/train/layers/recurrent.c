@@ -4,6 +4,9 @@
 
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 
+#define DEPTH ((size_t)256) /* rows of inputs or states that are copied at a time */
+#define LINE ((size_t)16)   /* floats: parts of working memory begin at multiples */
+
 /* One of the layers over one another, and its arrays. */
 typedef struct level {
     const fedge_layer_run *run;
@@ -84,108 +87,6 @@ static uint64_t kept_per_step(const fedge_cell *cell, const fedge_layer_run *run
            (FEDGE_RECURRENT_GATES + (cell->second_state ? 1u : 0u));
 }
 
-static bool packs(const fedge_layer_run *run)
-{
-    return run->kernels->lanes > 1;
-}
-
-void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
-                           fedge_layer_sizes *need)
-{
-    const uint64_t hidden = run->out.dims[1], batch = run->batch,
-                   levels = run->spec->u.recurrent.num_layers;
-    const uint64_t rows = batch * run->in[0].dims[0], blocks = cell->blocks;
-    const uint64_t in = run->in[0].dims[1], widest = levels > 1 && in < hidden ? hidden : in;
-    const uint64_t weights = packs(run) ? blocks * hidden : 0; /* floats per column of a copy */
-    need->saved =
-        (rows * kept_per_step(cell, run) * levels + rows * hidden * (levels - 1)) * sizeof(float);
-    need->forward =
-        (hidden + batch * kept_per_step(cell, run) + weights * (hidden + widest)) * sizeof(float);
-    need->backward =
-        (2 * hidden + 2 * batch * hidden + weights * hidden + (levels > 1 ? rows * hidden : 0)) *
-        sizeof(float);
-}
-
-/* ---- matrix products ---- */
-
-/* A matrix b (k, n) for products at every step: where it lies, or copied to panels of
- * packed_columns columns, each (k, its columns). */
-typedef struct matrix {
-    const float *b;
-    size_t k, n, b_row, b_column;
-    bool panels;
-} matrix;
-
-/* [w] transposed: (n, k) in memory; else (k, n). [room]: k · n floats where packs(run). */
-static matrix prepare(const fedge_layer_run *run, const float *w, bool transposed, size_t k,
-                      size_t n, float *room)
-{
-    matrix made = {.b = w,
-                   .k = k,
-                   .n = n,
-                   .b_row = transposed ? 1 : n,
-                   .b_column = transposed ? k : 1,
-                   .panels = packs(run)};
-    const size_t wide = run->kernels->packed_columns;
-    for (size_t j = 0; made.panels && j < n; j += wide) {
-        const size_t columns = n - j < wide ? n - j : wide;
-        float *panel = room + j * k;
-        for (size_t c = 0; transposed && c < columns; c++) {
-            const float *from = w + (j + c) * k;
-            for (size_t i = 0; i < k; i++) {
-                panel[i * columns + c] = from[i];
-            }
-        }
-        for (size_t i = 0; !transposed && i < k; i++) {
-            memcpy(panel + i * columns, w + i * n + j, columns * sizeof *w);
-        }
-    }
-    made.b = made.panels ? room : w;
-    return made;
-}
-
-/* c (m, n) += a (m, k) · b */
-static void multiply_add(const fedge_layer_run *run, size_t m, const float *a, size_t a_row,
-                         const matrix *b, float *c, size_t c_row)
-{
-    const size_t wide = b->panels ? run->kernels->packed_columns : b->n;
-    for (size_t j = 0; j < b->n; j += wide) {
-        const size_t columns = b->n - j < wide ? b->n - j : wide;
-        run->kernels->gemm(&(fedge_gemm){.m = m,
-                                         .n = columns,
-                                         .k = b->k,
-                                         .a = a,
-                                         .a_row = a_row,
-                                         .a_column = 1,
-                                         .b = b->panels ? b->b + j * b->k : b->b,
-                                         .b_row = b->panels ? columns : b->b_row,
-                                         .b_column = b->panels ? 1 : b->b_column,
-                                         .c = c + j,
-                                         .c_row = c_row,
-                                         .accumulate = true},
-                           run->gemm_pack);
-    }
-}
-
-/* dw (n, k) += aᵀ b over [rows]; a: n columns of rows of [a_row], b: (rows, k). */
-static void add_outer(const fedge_layer_run *run, size_t rows, size_t n, size_t k, const float *a,
-                      size_t a_row, const float *b, float *dw)
-{
-    run->kernels->gemm(&(fedge_gemm){.m = n,
-                                     .n = k,
-                                     .k = rows,
-                                     .a = a,
-                                     .a_row = 1,
-                                     .a_column = a_row,
-                                     .b = b,
-                                     .b_row = k,
-                                     .b_column = 1,
-                                     .c = dw,
-                                     .c_row = k,
-                                     .accumulate = true},
-                       run->gemm_pack);
-}
-
 /* Blocks of W_ih from [k] on whose gates follow one another: how many. */
 static uint32_t blocks_together(const fedge_cell *cell, uint32_t k)
 {
@@ -194,6 +95,137 @@ static uint32_t blocks_together(const fedge_cell *cell, uint32_t k)
         n++;
     }
     return n;
+}
+
+/* Are matrices copied to panels? Not where memory is dear, nor for products in bf16. */
+static bool packs(const fedge_layer_run *run)
+{
+    return run->kernels->lanes > 1 && run->kernels->in_bf16 == NULL;
+}
+
+/* Floats of a copy of [k] rows of [n] columns. */
+static uint64_t copy_size(const fedge_layer_run *run, uint64_t k, uint64_t n)
+{
+    const uint64_t wide = run->kernels->packed_columns;
+    return packs(run) ? (n + wide - 1) / wide * wide * k : 0;
+}
+
+static uint64_t in_lines(uint64_t floats)
+{
+    return (floats + LINE - 1) / LINE * LINE;
+}
+
+/* Floats of a copy of W_ih by blocks whose gates follow one another. */
+static uint64_t copied_inputs(const fedge_cell *cell, const fedge_layer_run *run, uint64_t in)
+{
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k < cell->blocks; k += blocks_together(cell, k)) {
+        sum += copy_size(run, in, blocks_together(cell, k) * (uint64_t)run->out.dims[1]);
+    }
+    return sum;
+}
+
+void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
+                           fedge_layer_sizes *need)
+{
+    const uint64_t hidden = run->out.dims[1], batch = run->batch;
+    const uint64_t levels = run->spec->u.recurrent.num_layers, in = run->in[0].dims[1];
+    const uint64_t rows = batch * run->in[0].dims[0], weights = cell->blocks * hidden;
+    const uint64_t widest = levels > 1 && in < hidden ? hidden : in;
+    need->saved =
+        (rows * kept_per_step(cell, run) * levels + rows * hidden * (levels - 1)) * sizeof(float);
+    need->forward = (in_lines(hidden) + in_lines(batch * kept_per_step(cell, run)) +
+                     copy_size(run, hidden, weights) + copied_inputs(cell, run, widest)) *
+                    sizeof(float);
+    need->backward =
+        (2 * in_lines(hidden) + 2 * in_lines(batch * hidden) +
+         (levels > 1 ? in_lines(rows * hidden) : 0) +
+         copy_size(run, weights < DEPTH ? DEPTH : weights, in < hidden ? hidden : in)) *
+        sizeof(float);
+}
+
+/* ---- matrix products ---- */
+
+/* A matrix b (k, n) for several products: where it lies, or copied to panels. */
+typedef struct matrix {
+    const float *b;
+    size_t k, n, b_row, b_column;
+    bool panels;
+} matrix;
+
+/* [w] transposed: (n, k) in memory; else (k, n). [room]: copy_size floats. */
+static matrix prepare(const fedge_layer_run *run, const float *w, bool transposed, size_t k,
+                      size_t n, float *room)
+{
+    const size_t wide = run->kernels->packed_columns;
+    matrix made = {.b = w,
+                   .k = k,
+                   .n = n,
+                   .b_row = transposed ? 1 : n,
+                   .b_column = transposed ? k : 1,
+                   .panels = packs(run)};
+    for (size_t j = 0; made.panels && j < n; j += wide) {
+        const size_t columns = n - j < wide ? n - j : wide;
+        float *panel = room + j * k;
+        if (columns < wide) {
+            memset(panel, 0, k * wide * sizeof *panel);
+        }
+        for (size_t c = 0; transposed && c < columns; c++) {
+            const float *from = w + (j + c) * k;
+            for (size_t i = 0; i < k; i++) {
+                panel[i * wide + c] = from[i];
+            }
+        }
+        for (size_t i = 0; !transposed && i < k; i++) {
+            memcpy(panel + i * wide, w + i * n + j, columns * sizeof *w);
+        }
+    }
+    made.b = made.panels ? room : w;
+    return made;
+}
+
+/* c (m, n) += a (m, k) · b; a: transposed (k, m) in memory, on demand. */
+static void multiply_add(const fedge_layer_run *run, size_t m, const float *a, size_t a_row,
+                         bool transposed, const matrix *b, float *c, size_t c_row)
+{
+    if (b->panels) {
+        run->kernels->panels(&(fedge_panels){.m = m,
+                                             .n = b->n,
+                                             .k = b->k,
+                                             .a = a,
+                                             .a_row = transposed ? 1 : a_row,
+                                             .a_column = transposed ? a_row : 1,
+                                             .b = b->b,
+                                             .c = c,
+                                             .c_row = c_row});
+        return;
+    }
+    run->kernels->gemm(&(fedge_gemm){.m = m,
+                                     .n = b->n,
+                                     .k = b->k,
+                                     .a = a,
+                                     .a_row = transposed ? 1 : a_row,
+                                     .a_column = transposed ? a_row : 1,
+                                     .b = b->b,
+                                     .b_row = b->b_row,
+                                     .b_column = b->b_column,
+                                     .c = c,
+                                     .c_row = c_row,
+                                     .accumulate = true},
+                       run->gemm_pack);
+}
+
+/* dw (n, k) += aᵀ b over [rows]; a: n columns of rows of [a_row], b: (rows, k). [room]: for
+ * DEPTH rows of b. */
+static void add_outer(const fedge_layer_run *run, size_t rows, size_t n, size_t k, const float *a,
+                      size_t a_row, const float *b, float *dw, float *room)
+{
+    const size_t most = packs(run) ? DEPTH : rows;
+    for (size_t r = 0; r < rows; r += most) {
+        const matrix part =
+            prepare(run, b + r * k, false, rows - r < most ? rows - r : most, k, room);
+        multiply_add(run, n, a + r * a_row, a_row, true, &part, dw, k);
+    }
 }
 
 /* ---- forward ---- */
@@ -226,7 +258,7 @@ static void add_inputs(const level *self, const matrix *w_ih, size_t rows, const
                        size_t x_row, float *gates)
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
-        multiply_add(self->run, rows, x, x_row, &w_ih[i],
+        multiply_add(self->run, rows, x, x_row, false, &w_ih[i],
                      gates + self->cell->order[k] * self->hidden, self->columns);
     }
 }
@@ -235,9 +267,11 @@ static void add_inputs(const level *self, const matrix *w_ih, size_t rows, const
 static void prepare_inputs(const level *self, float *room, matrix w_ih[FEDGE_RECURRENT_GATES])
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
-        const size_t at = (size_t)k * self->hidden * self->in;
-        w_ih[i] = prepare(self->run, self->run->values[self->tensors + WEIGHT_IH] + at, true,
-                          self->in, blocks_together(self->cell, k) * self->hidden, room + at);
+        const size_t columns = blocks_together(self->cell, k) * self->hidden;
+        w_ih[i] = prepare(
+            self->run, self->run->values[self->tensors + WEIGHT_IH] + k * self->hidden * self->in,
+            true, self->in, columns, room);
+        room += copy_size(self->run, self->in, columns);
     }
 }
 
@@ -265,7 +299,7 @@ static void forward_level(const level *self, float *room)
     matrix w_ih[FEDGE_RECURRENT_GATES];
     const matrix w_hh = prepare(self->run, self->run->values[self->tensors + WEIGHT_HH], true,
                                 self->hidden, weights, room);
-    prepare_inputs(self, room + weights * self->hidden, w_ih);
+    prepare_inputs(self, room + copy_size(self->run, self->hidden, weights), w_ih);
     if (self->all_steps) {
         start_sums(self, self->gates, self->batch * self->steps);
         add_inputs(self, w_ih, self->batch * self->steps, self->x, self->in, self->gates);
@@ -279,7 +313,7 @@ static void forward_level(const level *self, float *room)
         }
         if (t > 0) {
             multiply_add(self->run, self->batch, self->h + (t - 1) * self->hidden,
-                         self->steps * self->hidden, &w_hh,
+                         self->steps * self->hidden, false, &w_hh,
                          gates + self->cell->first * self->hidden, row);
         }
         for (size_t b = 0; b < self->batch; b++) {
@@ -325,13 +359,13 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
         level self = level_of(cell, run, l);
         float *room = run->scratch;
         self.zeros = room;
-        room += self.hidden;
+        room += in_lines(self.hidden);
         memset(self.zeros, 0, self.hidden * sizeof *self.zeros);
         if (!self.all_steps) {
             self.gates = room;
             self.c = cell->second_state ? room + self.batch * self.columns : NULL;
         }
-        room += self.batch * kept_per_step(cell, run);
+        room += in_lines(self.batch * kept_per_step(cell, run));
         forward_level(&self, room);
     }
 }
@@ -357,7 +391,7 @@ static void backward_steps(const level *self, const matrix *w_hh, const float *d
         if (t > 0) {
             multiply_add(self->run, self->batch,
                          self->gates + t * self->columns + self->cell->first * n,
-                         self->steps * self->columns, w_hh, dh, n);
+                         self->steps * self->columns, false, w_hh, dh, n);
         }
     }
 }
@@ -373,45 +407,38 @@ static void add_rows(const level *self, const float *gates, size_t n, float *res
     }
 }
 
-/* The input's gradient, (rows, in), where dx is not NULL, and the gradients of W_ih and b_ih. */
-static void backward_inputs(const level *self, float *dx)
+/* The input's gradient, (rows, in), where dx is not NULL, and the gradients of W_ih and b_ih.
+ * [room]: for a copy of W_ih or of some inputs. */
+static void backward_inputs(const level *self, float *dx, float *room)
 {
     const size_t rows = self->batch * self->steps, n = self->hidden;
     const float *w = self->run->values[self->tensors + WEIGHT_IH];
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
     float *db =
         self->run->spec->u.recurrent.bias ? self->run->gradients[self->tensors + BIAS_IH] : NULL;
+    if (dx != NULL) {
+        memset(dx, 0, rows * self->in * sizeof *dx);
+    }
     for (uint32_t k = 0; k < self->cell->blocks; k += blocks_together(self->cell, k)) {
         const size_t blocks = blocks_together(self->cell, k), at = k * n * self->in;
         const float *gates = self->gates + self->cell->order[k] * n;
         if (dw != NULL) {
-            add_outer(self->run, rows, blocks * n, self->in, gates, self->columns, self->x,
-                      dw + at);
+            add_outer(self->run, rows, blocks * n, self->in, gates, self->columns, self->x, dw + at,
+                      room);
         }
         if (db != NULL) {
             add_rows(self, gates, blocks * n, db + k * n);
         }
         if (dx != NULL) {
-            self->run->kernels->gemm(&(fedge_gemm){.m = rows,
-                                                   .n = self->in,
-                                                   .k = blocks * n,
-                                                   .a = gates,
-                                                   .a_row = self->columns,
-                                                   .a_column = 1,
-                                                   .b = w + at,
-                                                   .b_row = self->in,
-                                                   .b_column = 1,
-                                                   .c = dx,
-                                                   .c_row = self->in,
-                                                   .accumulate = k > 0},
-                                     self->run->gemm_pack);
+            const matrix part = prepare(self->run, w + at, false, blocks * n, self->in, room);
+            multiply_add(self->run, rows, gates, self->columns, false, &part, dx, self->in);
         }
     }
 }
 
 /* The gradients of W_hh and b_hh. Row r of the gates meets row r − 1 of the states; where that is
  * another example's last step, the gradient is made 0, which nobody reads any more. */
-static void backward_states(const level *self)
+static void backward_states(const level *self, float *room)
 {
     const size_t rows = self->batch * self->steps, n = self->hidden;
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
@@ -426,7 +453,7 @@ static void backward_states(const level *self)
     }
     if (dw != NULL) {
         add_outer(self->run, rows - 1, self->cell->blocks * n, n, gates + self->columns,
-                  self->columns, self->h, dw);
+                  self->columns, self->h, dw, room);
     }
 }
 
@@ -435,16 +462,19 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
     const float *dy = run->dy;
     for (uint32_t l = run->spec->u.recurrent.num_layers; l-- > 0;) {
         level self = level_of(cell, run, l);
-        const size_t n = self.hidden, each = self.batch * n;
-        float *spare = run->scratch, *dh = spare + 2 * n, *dc = dh + each, *below = dc + each;
-        float *room = below + (run->spec->u.recurrent.num_layers > 1 ? each * self.steps : 0);
+        const size_t n = self.hidden, each = in_lines(self.batch * n);
+        float *spare = run->scratch, *dh = spare + 2 * in_lines(n), *dc = dh + each;
+        float *below = dc + each, *room = below;
+        if (run->spec->u.recurrent.num_layers > 1) {
+            room += in_lines(self.batch * self.steps * n);
+        }
         const matrix w_hh =
             prepare(run, run->values[self.tensors + WEIGHT_HH], false, cell->blocks * n, n, room);
-        self.zeros = spare + n;
+        self.zeros = spare + in_lines(n);
         memset(self.zeros, 0, n * sizeof *self.zeros);
         backward_steps(&self, &w_hh, dy, dh, dc, spare);
-        backward_inputs(&self, l == 0 ? run->dx[0] : below);
-        backward_states(&self);
+        backward_inputs(&self, l == 0 ? run->dx[0] : below, room);
+        backward_states(&self, room);
         dy = below;
     }
 }

@@ -1,0 +1,130 @@
+/* The product with a matrix that is read often; the fifth part of kernels_simd.h.
+ *
+ * Panels lie in the second-level cache and stream past a tile of rows of a, of which PANEL_DEPTH
+ * columns have been copied close together: rows of a may be far apart or a may be transposed, and
+ * its lines would fall on one another in the first-level cache.
+ */
+#define PANEL_COLUMNS ((size_t)(2 * LANES))
+#define PANEL_DEPTH ((size_t)256)
+#define PANEL_ROW                                                                                  \
+    (PANEL_DEPTH + 16) /* floats from row to row, so that lines spread over the sets */
+
+typedef struct panel_tile {
+    const float *a;
+    size_t a_row, a_column;
+    const float *b;
+    size_t depth;
+    float *c;
+    size_t c_row, columns; /* 1 to PANEL_COLUMNS */
+} panel_tile;
+
+INLINE void panel_rows(const int rows, const panel_tile *args)
+{
+    vec acc[GEMM_ROWS][2];
+    UNROLL
+    for (int t = 0; t < rows; t++) {
+        acc[t][0] = splat(0.0f);
+        acc[t][1] = splat(0.0f);
+    }
+    const size_t row = args->a_row;
+    const float *a0 = args->a, *a4 = a0 + 4 * row, *a8 = a0 + 8 * row, *b = args->b;
+    for (size_t k = 0; k < args->depth; k++) {
+        const vec b0 = load(b), b1 = load(b + LANES);
+        UNROLL
+        for (int t = 0; t < rows; t++) {
+            const vec a = splat(((t < 4) ? a0 : (t < 8) ? a4 : a8)[(size_t)(t % 4) * row]);
+            acc[t][0] = mul_add(a, b0, acc[t][0]);
+            acc[t][1] = mul_add(a, b1, acc[t][1]);
+        }
+        a0 += args->a_column;
+        a4 += args->a_column;
+        a8 += args->a_column;
+        b += PANEL_COLUMNS;
+    }
+    const size_t first = args->columns < LANES ? args->columns : LANES;
+    const size_t second = args->columns - first;
+    UNROLL
+    for (int t = 0; t < rows; t++) {
+        float *c = args->c + (size_t)t * args->c_row;
+        if (second == LANES) {
+            store(c, add(load(c), acc[t][0]));
+            store(c + LANES, add(load(c + LANES), acc[t][1]));
+            continue;
+        }
+        store_first(c, add(load_first(c, first), acc[t][0]), first);
+        if (second > 0) {
+            store_first(c + LANES, add(load_first(c + LANES, second), acc[t][1]), second);
+        }
+    }
+}
+
+/* clang-format off */
+static void panel_rows_1(const panel_tile *args) { panel_rows(1, args); }
+static void panel_rows_2(const panel_tile *args) { panel_rows(2, args); }
+static void panel_rows_3(const panel_tile *args) { panel_rows(3, args); }
+static void panel_rows_4(const panel_tile *args) { panel_rows(4, args); }
+static void panel_rows_5(const panel_tile *args) { panel_rows(5, args); }
+static void panel_rows_6(const panel_tile *args) { panel_rows(6, args); }
+#if GEMM_ROWS > 6
+static void panel_rows_7(const panel_tile *args) { panel_rows(7, args); }
+static void panel_rows_8(const panel_tile *args) { panel_rows(8, args); }
+static void panel_rows_9(const panel_tile *args) { panel_rows(9, args); }
+static void panel_rows_10(const panel_tile *args) { panel_rows(10, args); }
+static void panel_rows_11(const panel_tile *args) { panel_rows(11, args); }
+static void panel_rows_12(const panel_tile *args) { panel_rows(12, args); }
+#endif
+/* clang-format on */
+
+static void (*const panel_functions[GEMM_ROWS])(const panel_tile *) = {
+    panel_rows_1, panel_rows_2, panel_rows_3, panel_rows_4,  panel_rows_5,  panel_rows_6,
+#if GEMM_ROWS > 6
+    panel_rows_7, panel_rows_8, panel_rows_9, panel_rows_10, panel_rows_11, panel_rows_12,
+#endif
+};
+
+/* [rows] rows and tile->depth columns of a, close together: row by row, or column by column when
+ * those lie along memory. */
+static void panel_copy(const fedge_panels *args, const float *a, size_t rows, panel_tile *tile,
+                       float *room)
+{
+    const bool along_rows = args->a_column == 1;
+    const size_t lines = along_rows ? rows : tile->depth, n = along_rows ? tile->depth : rows;
+    const size_t from = along_rows ? args->a_row : args->a_column;
+    const size_t to = along_rows ? PANEL_ROW : GEMM_ROWS;
+    for (size_t i = 0; i < lines; i++) {
+        const float *x = a + i * from;
+        float *y = room + i * to;
+        for (size_t j = 0; j < n; j += LANES) {
+            if (n - j >= LANES) {
+                store(y + j, load(x + j));
+            } else {
+                store_first(y + j, load_first(x + j, n - j), n - j);
+            }
+        }
+    }
+    tile->a = room;
+    tile->a_row = along_rows ? to : 1;
+    tile->a_column = along_rows ? 1 : to;
+}
+
+static void panels(const fedge_panels *args)
+{
+    _Alignas(64) float room[GEMM_ROWS * PANEL_ROW];
+    const size_t tiles = (args->m + GEMM_ROWS - 1) / GEMM_ROWS;
+    for (size_t k = 0; k < args->k; k += PANEL_DEPTH) {
+        panel_tile tile = {.depth = args->k - k < PANEL_DEPTH ? args->k - k : PANEL_DEPTH,
+                           .c_row = args->c_row};
+        size_t first = 0;
+        for (size_t i = 0; i < tiles; i++) {
+            const size_t rows = (args->m + tiles - 1 - i) / tiles; /* they add up to m */
+            panel_copy(args, args->a + first * args->a_row + k * args->a_column, rows, &tile, room);
+            for (size_t j = 0; j < args->n; j += PANEL_COLUMNS) {
+                tile.b = args->b + j * args->k + k * PANEL_COLUMNS;
+                tile.c = args->c + first * args->c_row + j;
+                tile.columns = args->n - j < PANEL_COLUMNS ? args->n - j : PANEL_COLUMNS;
+                panel_functions[rows - 1](&tile);
+            }
+            first += rows;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+/* The product with panels of every kernel table against sums in double precision. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "edge/core/os.h"
+#include "edge/core/rng.h"
+#include "edge/train/kernels.h"
+#include "tests/edge/train/support.h"
+
+#define MOST_M 40
+#define MOST_N 70
+#define MOST_K 600 /* more than two depths */
+#define GAP 3      /* floats between rows */
+#define CANARY 7.0f
+
+static float *fill(fedge_rng *rng, size_t n)
+{
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = (float)fedge_rng_normal(rng);
+    }
+    return v;
+}
+
+/* b (k, n) in panels of [wide] columns. */
+static float *to_panels(const float *b, size_t k, size_t n, size_t wide)
+{
+    float *panels = calloc((n + wide) * k, sizeof *panels);
+    assert_non_null(panels);
+    for (size_t i = 0; i < k; i++) {
+        for (size_t j = 0; j < n; j++) {
+            panels[j / wide * wide * k + i * wide + j % wide] = b[i * n + j];
+        }
+    }
+    return panels;
+}
+
+static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
+{
+    const size_t m = 1 + fedge_rng_below(rng, MOST_M), n = 1 + fedge_rng_below(rng, MOST_N);
+    const size_t k = fedge_rng_below(rng, 4) == 0 ? 1 + fedge_rng_below(rng, MOST_K)
+                                                  : 1 + fedge_rng_below(rng, 20);
+    const bool transposed = fedge_rng_below(rng, 2) == 0;
+    const size_t apart = (transposed ? m : k) + GAP, c_row = n + GAP;
+    float *a = fill(rng, apart * (transposed ? k : m)), *b = fill(rng, k * n);
+    float *c = fill(rng, m * c_row), *panels = to_panels(b, k, n, kernels->packed_columns);
+    double *sums = new_doubles(m * n), *sizes = new_doubles(m * n);
+    const fedge_panels args = {.m = m,
+                               .n = n,
+                               .k = k,
+                               .a = a,
+                               .a_row = transposed ? 1 : apart,
+                               .a_column = transposed ? apart : 1,
+                               .b = panels,
+                               .c = c,
+                               .c_row = c_row};
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < n; j++) {
+            sums[i * n + j] = (double)c[i * c_row + j];
+            sizes[i * n + j] = fabs(sums[i * n + j]);
+            for (size_t q = 0; q < k; q++) {
+                const double x =
+                    (double)a[i * args.a_row + q * args.a_column] * (double)b[q * n + j];
+                sums[i * n + j] += x;
+                sizes[i * n + j] += fabs(x);
+            }
+        }
+        for (size_t j = n; j < c_row; j++) {
+            c[i * c_row + j] = CANARY;
+        }
+    }
+    kernels->panels(&args);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < c_row; j++) {
+            /* k + 1 sums, each rounded by at most 2^-24 of what it may have grown to */
+            const double bound = j < n ? (double)(k + 2) * ldexp(1.0, -24) * sizes[i * n + j] : 0.0;
+            const double wanted = j < n ? sums[i * n + j] : (double)CANARY;
+            if (!(fabs((double)c[i * c_row + j] - wanted) <= bound)) {
+                fail_msg("%s, m %zu n %zu k %zu%s: [%zu][%zu] is %.9g, not %.9g", kernels->name, m,
+                         n, k, transposed ? ", transposed" : "", i, j, (double)c[i * c_row + j],
+                         wanted);
+            }
+        }
+    }
+    free(sizes);
+    free(sums);
+    free(panels);
+    free(c);
+    free(b);
+    free(a);
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    for (unsigned level = 0; level < num_levels; level++) {
+        fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 3, level, 0);
+        for (int round = 0; round < 300; round++) {
+            check_product(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
