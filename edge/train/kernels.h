@@ -164,6 +164,14 @@ typedef struct fedge_kernels {
     void (*exp)(const float *x, float *y, size_t n);
     void (*sigmoid)(const float *x, float *y, size_t n);
     void (*tanh)(const float *x, float *y, size_t n);
+
+    /* GELU by the error function. gelu: y[i] = x Φ(x) with x = x[i], Φ the normal distribution;
+     * y may be x. gelu_backward: dx[i] = dy[i] · (Φ(x) + x φ(x)), φ = Φ', and y[i] as gelu gives it
+     * unless y is NULL; dx may be dy. Off by less than 2^-23 · (|exact| + |x| Φ(−|x|) (x² + 8)),
+     * the slope by less than 2^-23 · (2 + |x| φ(x) (x² + 8)); of what is not finite
+     * comes what is not finite. */
+    void (*gelu)(const float *x, float *y, size_t n);
+    void (*gelu_backward)(const float *x, const float *dy, float *dx, float *y, size_t n);
 } fedge_kernels;
 
 extern const fedge_kernels fedge_kernels_scalar;

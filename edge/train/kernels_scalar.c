@@ -374,6 +374,30 @@ static void tanh_each(const float *x, float *y, size_t n)
     }
 }
 
+static float normal_distribution(float x)
+{
+    return 0.5f * erfcf(x * -0.70710678118654752f); /* −x / √2 */
+}
+
+static void gelu_each(const float *x, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i] * normal_distribution(x[i]);
+    }
+}
+
+static void gelu_backward(const float *x, const float *dy, float *dx, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float share = normal_distribution(x[i]);
+        const float density = 0.39894228040143268f * expf(-0.5f * x[i] * x[i]); /* / √(2π) */
+        dx[i] = dy[i] * (share + x[i] * density);
+        if (y != NULL) {
+            y[i] = x[i] * share;
+        }
+    }
+}
+
 const fedge_kernels fedge_kernels_scalar = {
     .name = "scalar",
     .lanes = 1,
@@ -397,4 +421,6 @@ const fedge_kernels fedge_kernels_scalar = {
     .exp = exp_each,
     .sigmoid = sigmoid_each,
     .tanh = tanh_each,
+    .gelu = gelu_each,
+    .gelu_backward = gelu_backward,
 };

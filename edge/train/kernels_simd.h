@@ -451,4 +451,6 @@ const fedge_kernels KERNELS_SYMBOL = {
     .exp = exp_each,
     .sigmoid = sigmoid_each,
     .tanh = tanh_each,
+    .gelu = gelu_each,
+    .gelu_backward = gelu_backward,
 };

@@ -1,12 +1,10 @@
 /* Functions of one number: ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, SiLU. Each is a value and a
  * derivative; those whose derivative follows from the value work in place. */
-#include "edge/train/layers/activations.h"
-
 #include <math.h>
 
+#include "edge/train/layer.h"
 #include "edge/train/layers/elementwise.h"
 
-#define SQRT_HALF 0.70710678118654752f   /* 1/√2 */
 #define TWO_OVER_PI 0.79788456080286536f /* √(2/π) */
 #define CUBE 0.044715f                   /* of GELU's approximation */
 
@@ -120,50 +118,38 @@ const fedge_layer_ops fedge_layer_silu = {.flags = FROM_X,
                                           .forward = silu_forward,
                                           .backward = silu_backward};
 
-/* x · Φ(x), Φ the normal distribution; or x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))) */
-static float gelu_value(float x, bool approximate)
+/* x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); by the error function the kernels do it. */
+static float gelu_value(float x)
 {
-    if (approximate) {
-        return 0.5f * x * (1.0f + tanhf(TWO_OVER_PI * (x + CUBE * x * x * x)));
-    }
-    return 0.5f * x * (1.0f + erff(x * SQRT_HALF));
+    return 0.5f * x * (1.0f + tanhf(TWO_OVER_PI * (x + CUBE * x * x * x)));
 }
 
-static float gelu_slope(float x, bool approximate)
+static float gelu_slope(float x)
 {
-    if (approximate) {
-        const float t = tanhf(TWO_OVER_PI * (x + CUBE * x * x * x));
-        return 0.5f * (1.0f + t) +
-               0.5f * x * (1.0f - t * t) * TWO_OVER_PI * (1.0f + 3.0f * CUBE * x * x);
-    }
-    return 0.5f * (1.0f + erff(x * SQRT_HALF)) +
-           x * 0.5f * TWO_OVER_PI * expf(-0.5f * x * x); /* √(2/π) / 2 = 1/√(2π) */
+    const float t = tanhf(TWO_OVER_PI * (x + CUBE * x * x * x));
+    return 0.5f * (1.0f + t) +
+           0.5f * x * (1.0f - t * t) * TWO_OVER_PI * (1.0f + 3.0f * CUBE * x * x);
 }
 
-void fedge_gelu_forward(size_t n, const float *x, bool approximate, float *y)
-{
-    for (size_t i = 0; i < n; i++) {
-        y[i] = gelu_value(x[i], approximate);
-    }
-}
-
-void fedge_gelu_backward(size_t n, const float *x, bool approximate, const float *dy, float *dx)
-{
-    for (size_t i = 0; i < n; i++) {
-        dx[i] = dy[i] * gelu_slope(x[i], approximate);
-    }
-}
+ACTIVATION(gelu_tanh, gelu_value(x[i]), gelu_slope(x[i]))
 
 static void gelu_forward(const fedge_layer_run *run)
 {
-    fedge_gelu_forward(fedge_elementwise_count(run), run->x[0], run->spec->u.gelu.approximate != 0,
-                       run->y);
+    if (run->spec->u.gelu.approximate != 0) {
+        gelu_tanh_forward(run);
+    } else {
+        run->kernels->gelu(run->x[0], run->y, fedge_elementwise_count(run));
+    }
 }
 
 static void gelu_backward(const fedge_layer_run *run)
 {
-    fedge_gelu_backward(fedge_elementwise_count(run), run->x[0], run->spec->u.gelu.approximate != 0,
-                        run->dy, run->dx[0]);
+    if (run->spec->u.gelu.approximate != 0) {
+        gelu_tanh_backward(run);
+    } else {
+        run->kernels->gelu_backward(run->x[0], run->dy, run->dx[0], NULL,
+                                    fedge_elementwise_count(run));
+    }
 }
 
 static const char *approximation_name(unsigned choice)

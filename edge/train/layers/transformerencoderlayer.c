@@ -8,7 +8,6 @@
  * finds q, k and v, the context, m and linear1's output saved, 5 · d_model + dim_feedforward
  * floats a step, and a bit for each value that may have been dropped.
  */
-#include "edge/train/layers/activations.h"
 #include "edge/train/layers/affine.h"
 #include "edge/train/layers/attention.h"
 #include "edge/train/layers/mask.h"
@@ -312,7 +311,7 @@ static void forward_chunk(const fedge_layer_run *run, const plan *self, const re
     fedge_affine_forward(&at.linear1, t, kept->hidden);
     if (self->gelu) {
         active = t;
-        fedge_gelu_forward(hidden, kept->hidden, false, active);
+        run->kernels->gelu(kept->hidden, active, hidden);
     } else {
         run->kernels->relu_forward(active, hidden);
     }
@@ -322,41 +321,44 @@ static void forward_chunk(const fedge_layer_run *run, const plan *self, const re
     add(values, kept->middle, y);
 }
 
-/* [wide]: (rows, hidden), with GELU twice. dm: the gradient of m, made here. t: (rows, dim). */
-static void backward_feedforward(const fedge_layer_run *run, const plan *self, const parts *at,
-                                 const record *kept, const float *dy, float *dm, float *t,
-                                 float *wide)
+/* dh = the gradient before the activation, from the gradient after it. Returns what the activation
+ * and dropout made; GELU's is made again behind dh. */
+static const float *backward_activation(const fedge_layer_run *run, const plan *self,
+                                        const record *kept, float *dh)
 {
     const size_t hidden = self->rows * self->hidden;
-    const float *g = dy, *active = kept->hidden;
-    float *dh = wide;
+    const bool drops = self->dropout > 0.0f;
+    if (!self->gelu) { /* what dropout took is 0 there, as what ReLU took */
+        const float scale = drops && self->dropout < 1.0f ? 1.0f / (1.0f - self->dropout) : 1.0f;
+        run->kernels->relu_backward(kept->hidden, dh, hidden);
+        for (size_t i = 0; scale != 1.0f && i < hidden; i++) {
+            dh[i] *= scale;
+        }
+        return kept->hidden;
+    }
+    float *again = dh + hidden;
+    if (drops) {
+        undrop(self, self->hidden, kept->kept_hidden, dh, dh);
+    }
+    run->kernels->gelu_backward(kept->hidden, dh, dh, again, hidden);
+    if (drops) {
+        undrop(self, self->hidden, kept->kept_hidden, again, again);
+    }
+    return again;
+}
+
+/* dm: the gradient of m, made here. t: (rows, dim). dh: (rows, hidden), with GELU twice. */
+static void backward_feedforward(const fedge_layer_run *run, const plan *self, const parts *at,
+                                 const record *kept, const float *dy, float *dm, float *t,
+                                 float *dh)
+{
+    const float *g = dy;
     if (self->dropout > 0.0f) {
         undrop(self, self->dim, kept->kept2, dy, dm);
         g = dm;
     }
-    if (self->gelu) {
-        float *again = wide + hidden;
-        fedge_gelu_forward(hidden, kept->hidden, false, again);
-        if (self->dropout > 0.0f) {
-            undrop(self, self->hidden, kept->kept_hidden, again, again);
-        }
-        active = again;
-    }
-    fedge_affine_gradients(&at->linear2, active, g);
     fedge_affine_backward(&at->linear2, g, dh);
-    if (self->gelu) {
-        if (self->dropout > 0.0f) {
-            undrop(self, self->hidden, kept->kept_hidden, dh, dh);
-        }
-        fedge_gelu_backward(hidden, kept->hidden, false, dh, dh);
-    } else { /* what dropout took is 0 there, as what ReLU took */
-        const float scale =
-            self->dropout > 0.0f && self->dropout < 1.0f ? 1.0f / (1.0f - self->dropout) : 1.0f;
-        run->kernels->relu_backward(active, dh, hidden);
-        for (size_t i = 0; scale != 1.0f && i < hidden; i++) {
-            dh[i] *= scale;
-        }
-    }
+    fedge_affine_gradients(&at->linear2, backward_activation(run, self, kept, dh), g);
     fedge_norm_again(&at->norm2, kept->middle, t);
     fedge_affine_gradients(&at->linear1, t, dh);
     fedge_affine_backward(&at->linear1, dh, t);

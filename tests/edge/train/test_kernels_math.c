@@ -1,4 +1,4 @@
-/* exp, sigmoid and tanh of every kernel table against libm in double precision. */
+/* exp, sigmoid, tanh and GELU of every kernel table against libm in double precision. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -146,6 +146,52 @@ static void test_special_numbers(void **state)
     }
 }
 
+/* One GELU and its slope within the bounds of kernels.h. */
+static void check_gelu(const fedge_kernels *kernels, float x, float y, float slope)
+{
+    const double wide = (double)x, root = sqrt(2.0), unit = ldexp(1.0, -23);
+    const double share = 0.5 * erfc(-wide / root), tail = 0.5 * erfc(fabs(wide) / root);
+    const double change = wide * exp(-wide * wide / 2.0) / sqrt(2.0 * acos(-1.0));
+    const double value = wide * share, grows = wide * wide + 8.0;
+    const double bound = unit * (fabs(value) + fabs(wide) * tail * grows);
+    if (!(fabs((double)y - value) <= bound + 1e-37)) {
+        fail_msg("gelu(%a) on %s: %a, not %a", (double)x, kernels->name, (double)y, value);
+    }
+    if (!(fabs((double)slope - share - change) <= unit * (2.0 + fabs(change) * grows))) {
+        fail_msg("gelu'(%a) on %s: %a, not %a", (double)x, kernels->name, (double)slope,
+                 share + change);
+    }
+}
+
+static void test_gelu(void **state)
+{
+    (void)state;
+    const fedge_kernels *kernels;
+    for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
+        float x[BLOCK + 1], ones[BLOCK], y[BLOCK + 1], again[BLOCK + 1], slope[BLOCK + 1];
+        for (size_t block = 0; block < 512; block++) {
+            const size_t n = BLOCK - block % 19; /* ends in parts of vectors too */
+            for (size_t i = 0; i < n; i++) {
+                x[i] = -16.0f + (float)(block * BLOCK + i) * (32.0f / (512 * BLOCK));
+                ones[i] = 1.0f;
+            }
+            y[n] = slope[n] = again[n] = 7.0f;
+            kernels->gelu(x, y, n);
+            kernels->gelu_backward(x, ones, slope, block % 2 ? again : NULL, n);
+            for (size_t i = 0; i < n; i++) {
+                check_gelu(kernels, x[i], y[i], slope[i]);
+                assert_true(block % 2 == 0 || again[i] == y[i]);
+            }
+            assert_true(y[n] == 7.0f && slope[n] == 7.0f && again[n] == 7.0f);
+        }
+        x[0] = NAN;
+        x[1] = INFINITY;
+        x[2] = 0.0f;
+        kernels->gelu(x, y, 3);
+        assert_true(isnan(y[0]) && !isfinite(y[1]) && y[2] == 0.0f);
+    }
+}
+
 /* Any length, any place, in place or not: the same bits, and nothing behind the end. */
 static void test_lengths(void **state)
 {
@@ -182,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_special_numbers),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_gelu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
