@@ -13,9 +13,9 @@
 
 struct fedge_builtin {
     fedge_builtin_config config;
-    const fedge_plan *plan; /* the client's; NULL before the first */
-    fedge_model *model;
-    void *block;
+    const fedge_plan *plan;         /* the client's; NULL before the first */
+    fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
+    void *block, *evaluator_block;
     fedge_dataset *dataset; /* NULL until a task needs it */
     fedge_view train, held_out;
     void *scratch;
@@ -42,8 +42,9 @@ static void drop_plan(fedge_builtin *t)
 {
     drop_data(t);
     free(t->block);
-    t->block = NULL;
-    t->model = NULL;
+    free(t->evaluator_block);
+    t->block = t->evaluator_block = NULL;
+    t->model = t->evaluator = NULL;
     t->plan = NULL;
 }
 
@@ -70,27 +71,36 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
     return FEDGE_OK;
 }
 
+static fedge_status make_model(const fedge_plan *plan, const fedge_model_options *options,
+                               void **block, fedge_model **model, fedge_error *err)
+{
+    fedge_model_memory memory;
+    fedge_status status = fedge_model_size(&plan->model, options, &memory, err);
+    if (status)
+        return status;
+    *block = aligned_block(memory.total);
+    if (!*block)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
+    return fedge_model_new(model, &plan->model, options, *block, memory.total, err);
+}
+
 static fedge_status on_plan(void *user, fedge_client *client, const fedge_client_plan *view,
                             fedge_error *err)
 {
     (void)client;
     fedge_builtin *t = user;
     const fedge_plan *plan = view->full;
-    fedge_model_memory memory;
     drop_plan(t);
     if (plan->external)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the model is external: it needs a trainer of its own (libfedge_client)");
-    const fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_model_options options = fedge_plan_model_options(plan);
     fedge_status status = check_data(t, plan, err);
     if (!status)
-        status = fedge_model_size(&plan->model, &options, &memory, err);
-    if (status)
-        return status;
-    t->block = aligned_block(memory.total);
-    if (!t->block)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
-    status = fedge_model_new(&t->model, &plan->model, &options, t->block, memory.total, err);
+        status = make_model(plan, &options, &t->block, &t->model, err);
+    t->evaluator = t->model;
+    if (!status && fedge_plan_evaluation_options(plan, &options))
+        status = make_model(plan, &options, &t->evaluator_block, &t->evaluator, err);
     if (!status)
         t->plan = plan;
     return status;
@@ -176,7 +186,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     if (status)
         return status;
     size_t size = fedge_model_num_values(t->model) * sizeof(float);
-    memcpy(fedge_model_values(t->model), values, size);
+    fedge_model_load(t->model, values);
     fedge_model_reset_optimizer(t->model);
     const fedge_examples examples = fedge_view_examples(&t->train);
     status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
@@ -200,10 +210,10 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     if (t->held_out.count == 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the site file");
-    memcpy(fedge_model_values(t->model), values, fedge_model_num_values(t->model) * sizeof(float));
+    fedge_model_load(t->evaluator, values);
     const fedge_examples examples = fedge_view_examples(&t->held_out);
-    status = fedge_trainer_evaluate(t->model, &examples, t->plan->training.batch_size, t->scratch,
-                                    t->scratch_size, cancelled, client, &result, err);
+    status = fedge_trainer_evaluate(t->evaluator, &examples, fedge_model_max_batch(t->evaluator),
+                                    t->scratch, t->scratch_size, cancelled, client, &result, err);
     return status ? status : fill_report(&result, report, err);
 }
 

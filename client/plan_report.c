@@ -28,6 +28,7 @@ enum {
     UPDATE_NONE,
     UPDATE_INT8,
     BATCH,
+    EVALUATION,
     NUM_FIGURES
 };
 
@@ -39,7 +40,8 @@ typedef struct table {
     figure figures[NUM_FIGURES];
 } table;
 
-static void fill_figures(table *t, const fedge_model_memory *memory)
+static void fill_figures(table *t, const fedge_model_memory *memory,
+                         const fedge_model_memory *evaluation)
 {
     const fedge_plan *plan = t->plan;
     const double elements = (double)plan->schema.num_elements;
@@ -59,7 +61,9 @@ static void fill_figures(table *t, const fedge_model_memory *memory)
         [UPDATE_INT8] = {"update-int8", "an update's bytes at most, codec int8",
                          (double)fedge_codec_size(FEDGE_CODEC_INT8, &plan->schema)},
         [BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
-                   (double)fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size)}};
+                   (double)fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size)},
+        [EVALUATION] = {"evaluation", "the block of a model that only evaluates",
+                        (double)evaluation->total}};
     for (int i = 0; i < NUM_FIGURES; i++)
         t->figures[i] = figures[i];
 }
@@ -145,7 +149,8 @@ static fedge_status print_json(const table *t, fedge_error *err)
 static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
 {
     const fedge_model_options options = fedge_plan_model_options(plan);
-    fedge_model_memory memory;
+    fedge_model_options evaluates;
+    fedge_model_memory memory, evaluation = {0};
     table t = {.plan = plan};
     if (plan->external)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -156,8 +161,10 @@ static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
     fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
     if (!status)
         status = fedge_model_layer_memory(&plan->model, &options, t.layers, err);
+    if (!status && fedge_plan_evaluation_options(plan, &evaluates))
+        status = fedge_model_size(&plan->model, &evaluates, &evaluation, err);
     if (!status) {
-        fill_figures(&t, &memory);
+        fill_figures(&t, &memory, &evaluation);
         if (json)
             status = print_json(&t, err);
         else

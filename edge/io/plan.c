@@ -15,6 +15,7 @@
 #define MAX_FLOAT 3.4028235e38
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
+#define EVALUATION_BATCH 8 /* of a model that only evaluates: small activations */
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
@@ -156,6 +157,12 @@ static const char *precision_name(unsigned precision)
     return fedge_precision_name((fedge_precision)precision);
 }
 
+static const char *evaluation_name(unsigned evaluation)
+{
+    static const char *const NAMES[] = {"as-trained", "int8"};
+    return evaluation < FEDGE_EVALUATION_COUNT ? NAMES[evaluation] : NULL;
+}
+
 const fedge_json_field fedge_training_fields[] = {
     {"local-epochs", "local_epochs", FEDGE_JSON_U32, AT(fedge_training_spec, local_epochs),
      .min = 1, .max = 100000, .fallback = 1},
@@ -184,7 +191,13 @@ const fedge_json_field fedge_training_fields[] = {
      .flags = FEDGE_JSON_SPARSE,
      AT(fedge_training_spec, precision),
      .name_of = precision_name,
-     .num_names = FEDGE_PRECISION_COUNT},
+     .num_names = FEDGE_PRECISION_INT8}, /* which cannot train */
+    {.key = "evaluation",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, evaluation),
+     .name_of = evaluation_name,
+     .num_names = FEDGE_EVALUATION_COUNT},
     FEDGE_JSON_END,
 };
 
@@ -248,6 +261,15 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .precision = plan->training.precision};
 }
 
+bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *options)
+{
+    const uint32_t batch = plan->training.batch_size;
+    *options =
+        (fedge_model_options){.max_batch = batch < EVALUATION_BATCH ? batch : EVALUATION_BATCH,
+                              .precision = FEDGE_PRECISION_INT8};
+    return plan->training.evaluation == FEDGE_EVALUATION_INT8;
+}
+
 static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->external && !plan->has_data)
@@ -298,6 +320,7 @@ static const char *const FEATURES[] = {
     "train",
     "precision:bf16",
     "train-channels",
+    "evaluation:int8",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -367,6 +390,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return optimizer->proximal_mu > 0;
     if (strcmp(feature, "precision:bf16") == 0)
         return plan->training.precision == FEDGE_PRECISION_BF16;
+    if (strcmp(feature, "evaluation:int8") == 0)
+        return plan->training.evaluation == FEDGE_EVALUATION_INT8;
     if (strcmp(feature, "train") == 0)
         return trains_in_part(&plan->model);
     if (strcmp(feature, "train-channels") == 0)

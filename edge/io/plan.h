@@ -43,6 +43,13 @@ typedef struct fedge_data_spec {
     float mean[FEDGE_MAX_CHANNELS], std[FEDGE_MAX_CHANNELS];
 } fedge_data_spec;
 
+/* How clients evaluate. */
+typedef enum fedge_evaluation {
+    FEDGE_EVALUATION_AS_TRAINED, /* by the model that they train */
+    FEDGE_EVALUATION_INT8,       /* by one of its own in int8 */
+    FEDGE_EVALUATION_COUNT
+} fedge_evaluation;
+
 typedef struct fedge_training_spec {
     uint32_t local_epochs; /* used when local_steps is 0 */
     uint32_t local_steps;
@@ -52,6 +59,7 @@ typedef struct fedge_training_spec {
     fedge_optimizer optimizer; /* all but its learning rate */
     fedge_schedule schedule;   /* of the learning rate, over the rounds */
     fedge_precision precision; /* of the matrix products */
+    fedge_evaluation evaluation;
 } fedge_training_spec;
 
 typedef struct fedge_update_spec {
@@ -123,6 +131,9 @@ void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
 
 /* How a client makes the plan's model to train it (not for external models). */
 fedge_model_options fedge_plan_model_options(const fedge_plan *plan);
+
+/* The model that evaluates, when it is not the one that trains; false otherwise. */
+bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *options);
 
 /* What plans may ask for in "must" and this release can do ("codec:int8", "layer:Conv2d", …), one
  * by one from index 0; NULL behind the last. A client's HELLO lists them. */

@@ -167,18 +167,21 @@ static bool allows_job(const fedge_site *site, const char *name)
     return allowed;
 }
 
-/* What the built-in trainer takes: the model with its activations, the base model that the delta
+/* What the built-in trainer takes: the models with their activations, the base model that the delta
  * is taken from, and the delta's encoded bytes. For an external model: all but the first. */
 static fedge_status memory_needed(const fedge_plan *plan, uint64_t *bytes, fedge_error *err)
 {
-    fedge_model_memory memory = {0};
-    const fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_model_memory memory = {0}, evaluation = {0};
+    fedge_model_options options = fedge_plan_model_options(plan);
     if (!plan->external) {
         fedge_status st = fedge_model_size(&plan->model, &options, &memory, err);
+        if (st == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
+            st = fedge_model_size(&plan->model, &options, &evaluation, err);
         if (st != FEDGE_OK)
             return st;
     }
-    *bytes = (uint64_t)memory.total + 2 * (uint64_t)plan->schema.num_elements * sizeof(float) +
+    *bytes = (uint64_t)memory.total + evaluation.total +
+             2 * (uint64_t)plan->schema.num_elements * sizeof(float) +
              2 * (uint64_t)fedge_update_max_size(plan);
     return FEDGE_OK;
 }

@@ -30,6 +30,7 @@ struct fedge_model {
     const float *last_outputs;
     float *all_outputs; /* (max_batch, outputs): of all micro-batches; NULL without */
     size_t example_size, num_values, num_buffers;
+    size_t num_floats; /* in values: num_values, or those that are not kept in int8 */
     float *values, *buffers;
     float *states[FEDGE_MAX_OPTIMIZER_STATES];
     float *anchor, *correction, *gradients; /* (num_values) each, or NULL */
@@ -72,6 +73,9 @@ FEDGE_MUST_USE fedge_status fedge_fused_forward(fedge_model *model, const float 
 FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch,
                                                 bool train, const float **outputs, float **gradient,
                                                 fedge_error *err);
+
+/* Parameters in schema order into a model that keeps some in int8. */
+void fedge_graph_load(fedge_model *model, const float *values);
 
 /* Backward, and the optimizer's step. */
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "edge/core/os.h"
 #include "edge/train/engine.h"
 #include "edge/train/graph_plan.h"
 
@@ -53,6 +54,7 @@ fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
         fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err);
     if (status == FEDGE_OK) {
         layout->model->num_values = plan.num_values;
+        layout->model->num_floats = plan.num_floats;
         layout->model->num_buffers = plan.num_buffers;
         layout->model->outputs = plan.layers[layout->spec->num_layers - 1].out.dims[0];
         layout->model->example_size = fedge_shape_count(&plan.input);
@@ -83,6 +85,9 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
         if (list[i].buffer) {
             self->run.buffers[i] = model->buffers + *buffer;
             *buffer += count;
+            continue;
+        }
+        if (fedge_layer_in_int8(&model->options, &list[i])) {
             continue;
         }
         self->run.values[i] = model->values + *value;
@@ -163,6 +168,28 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     place_tensors(model, self, value, buffer);
 }
 
+/* The memory of the layer's factor, when it is kept in int8. */
+static void carve_int8(fedge_layout *layout, const fedge_layer_spec *spec, fedge_layer_run *run)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(spec, list);
+    size_t *account = &layout->memory->parameters;
+    for (uint32_t i = 0; i < n; i++) {
+        if (fedge_layer_in_int8(layout->options, &list[i])) {
+            fedge_int8_weight *to = &run->int8;
+            to->num_rows = list[i].shape[0];
+            to->length = fedge_layer_tensor_count(&list[i]) / to->num_rows;
+            to->stride = fedge_int8_stride(to->length);
+            to->rows = fedge_carve(&layout->from, to->num_rows + FEDGE_INT8_COLUMNS - 1, to->stride,
+                                   account);
+            to->scales = fedge_carve(&layout->from, to->num_rows, sizeof *to->scales, account);
+            to->sums = fedge_carve(&layout->from, to->num_rows, sizeof *to->sums, account);
+            run->int8_multiply = fedge_int8_choose(fedge_os_cpu_features() &
+                                                   ~layout->options->disabled_cpu_features);
+        }
+    }
+}
+
 fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
 {
     fedge_model_memory *memory = layout->memory;
@@ -179,7 +206,11 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof *pack, &memory->scratch);
     uint8_t *arena = fedge_carve(from, plan.arena, 1, &memory->activations);
     if (self == NULL) {
-        return FEDGE_OK; /* counted */
+        fedge_layer_run counted;
+        for (uint32_t i = 0; i < num_nodes; i++) {
+            carve_int8(layout, &layout->spec->layers[i], &counted);
+        }
+        return FEDGE_OK;
     }
     layout->model->graph = self;
     self->nodes = nodes;
@@ -191,6 +222,7 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     size_t value = 0, buffer = 0;
     for (uint32_t i = 0; i < num_nodes; i++) {
         place_node(&plan, arena, i, layout->model, &nodes[i], &value, &buffer);
+        carve_int8(layout, &nodes[i].spec, &nodes[i].run);
     }
     return FEDGE_OK;
 }
@@ -203,6 +235,26 @@ void fedge_graph_begin(fedge_model *model)
                                          model->round, model->client_index, (uint16_t)step);
     if (model->gradients != NULL) {
         memset(model->gradients, 0, model->num_values * sizeof *model->gradients);
+    }
+}
+
+void fedge_graph_load(fedge_model *model, const float *values)
+{
+    float *to = model->values;
+    for (uint32_t i = 0; i < model->graph->num_nodes; i++) {
+        const node *at = &model->graph->nodes[i];
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&at->spec, list);
+        for (uint32_t t = 0; t < n; t++) {
+            const size_t count = list[t].buffer ? 0 : fedge_layer_tensor_count(&list[t]);
+            if (fedge_layer_in_int8(&model->options, &list[t])) {
+                fedge_int8_quantise_weight(&at->run.int8, values);
+            } else if (count > 0) {
+                memcpy(to, values, count * sizeof *to);
+                to += count;
+            }
+            values += count;
+        }
     }
 }
 

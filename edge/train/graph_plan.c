@@ -35,6 +35,7 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
                              .batch = fedge_micro_batch(plan->options),
                              .num_inputs = layer->num_sources,
                              .masked = layer->masked,
+                             .in_int8 = layer->in_int8,
                              .out = layer->out};
     for (uint32_t i = 0; i < layer->num_sources; i++) {
         const uint16_t source = layer->sources[i];
@@ -67,6 +68,9 @@ static fedge_status count_values(fedge_graph_plan *plan, uint32_t index, bool *t
                               FEDGE_MAX_ELEMENTS);
         }
         *sum += (size_t)count;
+        const bool in_int8 = fedge_layer_in_int8(plan->options, &list[i]);
+        plan->num_floats += list[i].buffer || in_int8 ? 0 : (size_t)count;
+        plan->layers[index].in_int8 = plan->layers[index].in_int8 || in_int8;
         if (fedge_layer_trains(spec, &list[i])) {
             plan->num_trained += (size_t)count;
             *trains = true;
@@ -429,7 +433,7 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
     plan->spec = spec;
     plan->options = options;
     plan->kernels = kernels;
-    plan->num_values = plan->num_buffers = plan->num_trained = 0;
+    plan->num_values = plan->num_floats = plan->num_buffers = plan->num_trained = 0;
     fedge_status status = survey(plan, err);
     if (status == FEDGE_OK) {
         status =

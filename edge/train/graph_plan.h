@@ -32,6 +32,7 @@ typedef struct fedge_layer_plan {
     uint8_t num_sources;
     bool masked, steps;              /* see fedge_layer_run, fedge_layer_sizes */
     bool backward;                   /* something here or before it is trained */
+    bool in_int8;                    /* has its factor in int8 */
     bool keeps_output;               /* a layer whose output is this array reads it backward */
     uint16_t num_readers;            /* layers that read the output, the loss counted */
     uint16_t first_reader;           /* backward: the last layer that gives the output a gradient */
@@ -45,7 +46,8 @@ typedef struct fedge_graph_plan {
     const fedge_kernels *kernels;
     fedge_shape input;
     size_t num_values, num_buffers, num_trained;
-    size_t arena; /* bytes */
+    size_t num_floats; /* of the values; the others are kept in int8 */
+    size_t arena;      /* bytes */
     fedge_layer_plan layers[FEDGE_MAX_LAYERS];
 } fedge_graph_plan;
 

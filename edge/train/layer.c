@@ -47,6 +47,12 @@ size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor)
     return count;
 }
 
+bool fedge_layer_in_int8(const fedge_model_options *options, const fedge_layer_tensor *tensor)
+{
+    return options->precision == FEDGE_PRECISION_INT8 && tensor->factor &&
+           fedge_layer_tensor_count(tensor) / tensor->shape[0] <= FEDGE_INT8_MAX_LENGTH;
+}
+
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor)
 {
     return !tensor->buffer && !tensor->frozen && layer->train != FEDGE_TRAIN_NONE &&

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "edge/core/rng.h"
+#include "edge/train/int8.h"
 #include "edge/train/kernels.h"
 #include "edge/train/model.h"
 #include "edge/train/shape.h"
@@ -94,6 +95,7 @@ typedef struct fedge_layer_tensor {
     const char *name; /* behind the layer's: "weight", "running_mean" */
     bool buffer;      /* a statistic: no gradient, a section of its own */
     bool frozen;      /* never trained, whatever the layer's train mode */
+    bool factor;      /* of matrix products, a row for each output: may come in int8, run->int8 */
     uint32_t rank, shape[4];
     fedge_init init;
     float scale;
@@ -124,6 +126,9 @@ typedef struct fedge_layer_run {
      * momentum. */
     const fedge_sgd *sgd;
     float *weight, *velocity;
+    bool in_int8;           /* evaluation with the factor in int8; its place in values is NULL */
+    fedge_int8_weight int8; /* then: the factor */
+    fedge_int8_multiply int8_multiply;
     float *gradients[FEDGE_MAX_LAYER_TENSORS]; /* to be added to; NULL: not trained */
     float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* of tensors that are buffers; else NULL */
 
@@ -186,6 +191,10 @@ uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
 size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor);
 
 /* Is [tensor] of [layer] trained, or some of its rows? */
+/* Is [tensor] kept in int8 by a model with [options]? Rows beyond FEDGE_INT8_MAX_LENGTH are not. */
+bool fedge_layer_in_int8(const fedge_model_options *options, const fedge_layer_tensor *tensor);
+
+/* Is [tensor] of [layer] trained? */
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor);
 
 /* Which rows of [tensor] are trained: [*begin, *end) of its first dimension. Both 0 when none is.

@@ -19,7 +19,7 @@ static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *co
     const fedge_model_options *options = layout->options;
     const unsigned features = fedge_os_cpu_features() & ~options->disabled_cpu_features;
     const fedge_kernels *table = fedge_kernels_choose(features);
-    if (options->precision == FEDGE_PRECISION_FP32) {
+    if (options->precision != FEDGE_PRECISION_BF16) {
         return table;
     }
     own_kernels *own = fedge_carve(&layout->from, 1, sizeof *own, &layout->memory->scratch);
@@ -32,7 +32,7 @@ static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *co
 
 const char *fedge_precision_name(fedge_precision precision)
 {
-    static const char *const NAMES[] = {"fp32", "bf16"};
+    static const char *const NAMES[] = {"fp32", "bf16", "int8"};
     return (unsigned)precision < FEDGE_PRECISION_COUNT ? NAMES[precision] : NULL;
 }
 
@@ -49,6 +49,10 @@ static fedge_status check_options(const fedge_model_spec *spec, const fedge_mode
     }
     if (fedge_precision_name(options->precision) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown precision %d", (int)options->precision);
+    }
+    if (options->precision == FEDGE_PRECISION_INT8 && options->training) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "precision int8 is for evaluation: make the model without training");
     }
     if (fedge_loss_ops_of(spec->loss) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
@@ -109,12 +113,13 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     *model = self;
     self = self == NULL ? &counted : self;
     layout.model = self;
+    self->options = *options;
     layout.kernels = choose_kernels(&layout, &counted_kernels);
     status = fused ? fedge_fused_survey(&layout, err) : fedge_graph_survey(&layout, err);
     if (status != FEDGE_OK) {
         return status;
     }
-    self->values = fedge_carve(&layout.from, self->num_values, sizeof(float), &memory->parameters);
+    self->values = fedge_carve(&layout.from, self->num_floats, sizeof(float), &memory->parameters);
     self->buffers =
         fedge_carve(&layout.from, self->num_buffers, sizeof(float), &memory->parameters);
     carve_states(&layout);
@@ -132,7 +137,6 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
                           (unsigned)options->max_batch);
     }
     self->kernels = layout.kernels;
-    self->options = *options;
     self->loss = fedge_loss_ops_of(spec->loss);
     self->loss_type = spec->loss;
     self->loss_argument = spec->loss_delta == 0.0f ? 1.0f : spec->loss_delta;
@@ -174,7 +178,16 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
 
 float *fedge_model_values(fedge_model *model)
 {
-    return model->values;
+    return model->options.precision == FEDGE_PRECISION_INT8 ? NULL : model->values;
+}
+
+void fedge_model_load(fedge_model *model, const float *values)
+{
+    if (model->options.precision == FEDGE_PRECISION_INT8) {
+        fedge_graph_load(model, values);
+    } else {
+        memcpy(model->values, values, model->num_values * sizeof *values);
+    }
 }
 
 size_t fedge_model_num_values(const fedge_model *model)

@@ -281,10 +281,13 @@ const char *fedge_optimizer_type_name(fedge_optimizer_type type);
 typedef enum fedge_precision {
     FEDGE_PRECISION_FP32,
     FEDGE_PRECISION_BF16, /* operands rounded to bf16, see below */
+    FEDGE_PRECISION_INT8, /* evaluation only: weights and activations of Linear, Conv1d and Conv2d
+                             (not depthwise) as int8 with sums in int32, see edge/train/int8.h */
     FEDGE_PRECISION_COUNT
 } fedge_precision;
 
-const char *fedge_precision_name(fedge_precision precision); /* "fp32", "bf16"; NULL: unknown */
+const char *
+fedge_precision_name(fedge_precision precision); /* "fp32", "bf16", "int8"; NULL: unknown */
 
 /* How a model will be used. */
 typedef struct fedge_model_options {
@@ -306,12 +309,12 @@ typedef struct fedge_model_options {
                                        differ in rounding. For tests and comparison */
     bool unshared;                  /* layer by layer, and no two arrays share memory: the same bits
                                        in more bytes. For tests of the plan */
-    fedge_precision
-        precision;                  /* of the matrix products forward and backward. BF16: weights,
+    fedge_precision precision;      /* of the matrix products forward and backward. BF16: weights,
                                        activations and gradients are rounded to bf16 where a Linear,
-                                       Conv1d, Conv2d (not depthwise) or attention multiplies them,
-                                       layer by layer. Equal results on every CPU up to numbers below 2^-126;
-                                       fast where the CPU has AVX512_BF16, else slower than FP32 */
+                                       Conv1d, Conv2d (not depthwise) or attention multiplies them, layer
+                                       by layer. Equal results on every CPU up to numbers below 2^-126;
+                                       fast where the CPU has AVX512_BF16, else slower than FP32. INT8:
+                                       only without training; the weights take a quarter of the room */
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
                                        kernels there are, ~0u: the scalar reference */
 } fedge_model_options;
@@ -363,8 +366,12 @@ FEDGE_MUST_USE fedge_status fedge_model_new(fedge_model **model, const fedge_mod
                                             const fedge_model_options *options, void *block,
                                             size_t block_size, fedge_error *err);
 
+/* Parameters from outside, in schema order, (num_values), into any model; one that keeps them in
+ * int8 rounds them here. */
+void fedge_model_load(fedge_model *model, const float *values);
+
 /* The parameters, in schema order: num_elements floats inside the block; read and write freely
- * between steps. */
+ * between steps. NULL when the model keeps them in int8. */
 float *fedge_model_values(fedge_model *model);
 size_t fedge_model_num_values(const fedge_model *model);
 

@@ -24,6 +24,14 @@ for key in (*parts, "total", "delta", "update-none", "update-int8", "batch"):
     assert int(re.search(rf"^{key} +(\d+)  ", table, re.M).group(1)) == plan[key], key
 PY
 
+sed 's/"batch-size"/"evaluation": "int8", "batch-size"/' "$job" >"$work/int8.json"
+"$client" --plan "$work/int8.json" --json >"$work/int8"
+python3 - "$work/json" "$work/int8" <<'PY'
+import json, sys
+trained, int8 = (json.load(open(path)) for path in sys.argv[1:])
+assert trained["evaluation"] == 0 and trained["parameters"] / 4 < int8["evaluation"] < trained["total"], int8
+PY
+
 refused() { # expected code, part of the message, arguments
     local code=0
     "$client" "${@:3}" >"$work/out" 2>"$work/err" || code=$?

@@ -87,6 +87,19 @@ class Run(NetTest):
         self.assertGreater(lines[-1]["accuracy"], 0.4)
         self.assertEqual([line["examples"] for line in federation.lines()], [480] * 3)
 
+    def test_evaluates_in_int8(self):
+        """Near what fp32 says of the same model, and not the same."""
+        lines = {}
+        for evaluation in ("as-trained", "int8"):
+            federation, _, _ = self.run_once(rounds__fraction_evaluate=1.0, site={"validation-fraction": 0.2},
+                                             training__evaluation=evaluation)
+            lines[evaluation] = federation.lines("evaluate")
+        self.assertEqual([line["round"] for line in lines["int8"]], [1, 2, 3])
+        for exact, rounded in zip(lines["as-trained"], lines["int8"]):
+            self.assertAlmostEqual(exact["accuracy"], rounded["accuracy"], delta=0.05)
+            self.assertAlmostEqual(exact["loss"], rounded["loss"], delta=0.02)
+            self.assertNotEqual(exact["loss"], rounded["loss"])
+
     def test_a_fraction_of_the_clients(self):
         federation, _, _ = self.run_once(clients=6, rounds__fraction_train=0.5, rounds__num_server_rounds=4)
         self.assertEqual([(line["asked"], line["clients"]) for line in federation.lines()], [(3, 3)] * 4)

@@ -83,7 +83,7 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
         out->num_stages++;
     }
     layout->model->outputs = plan.grid.channels;
-    layout->model->num_values = plan.num_parameters;
+    layout->model->num_values = layout->model->num_floats = plan.num_parameters;
     return status;
 }
 

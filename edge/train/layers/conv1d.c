@@ -1,5 +1,5 @@
 /* Conv1d: (batch, in, length) → (batch, out, length'); see convolution.h. The height is 1. */
-#include "edge/train/layers/convolution.h"
+#include "edge/train/layers/int8_forward.h"
 
 static fedge_convolution describe(const fedge_layer_spec *layer)
 {
@@ -48,12 +48,19 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const fedge_convolution conv = describe_run(run);
     fedge_convolution_sizes(&conv, need);
+    if (run->in_int8) {
+        need->forward = fedge_int8_convolution_scratch(&conv);
+    }
 }
 
 static void forward(const fedge_layer_run *run)
 {
     const fedge_convolution conv = describe_run(run);
-    fedge_convolution_forward(run, &conv);
+    if (run->in_int8) {
+        fedge_int8_convolution(run, &conv, conv.bias ? run->values[1] : NULL);
+    } else {
+        fedge_convolution_forward(run, &conv);
+    }
 }
 
 static void backward(const fedge_layer_run *run)

@@ -50,12 +50,14 @@ uint32_t fedge_convolution_tensors(const fedge_convolution *conv, uint32_t rank,
                                    fedge_layer_tensor *list)
 {
     const float bound = fedge_init_bound(patch_size(conv));
-    list[WEIGHT] = (fedge_layer_tensor){.name = "weight",
-                                        .rank = rank,
-                                        .shape = {conv->out_channels, conv->channels / conv->groups,
-                                                  conv->kernel[0], conv->kernel[1]},
-                                        .init = FEDGE_INIT_UNIFORM,
-                                        .scale = bound};
+    list[WEIGHT] =
+        (fedge_layer_tensor){.name = "weight",
+                             .factor = conv->groups == 1 || conv->groups != conv->channels,
+                             .rank = rank,
+                             .shape = {conv->out_channels, conv->channels / conv->groups,
+                                       conv->kernel[0], conv->kernel[1]},
+                             .init = FEDGE_INIT_UNIFORM,
+                             .scale = bound};
     if (rank == 3) {
         list[WEIGHT].shape[2] = conv->kernel[1];
         list[WEIGHT].shape[3] = 0;

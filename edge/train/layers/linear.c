@@ -4,6 +4,7 @@
  * as they are and y += lora_alpha / r · x Aᵀ Bᵀ is trained. lora_A: (r, in), lora_B: (out, r).
  */
 #include "edge/train/layers/affine.h"
+#include "edge/train/layers/int8_forward.h"
 
 enum { WEIGHT, BIAS };
 
@@ -45,6 +46,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
     const uint32_t r = layer->u.linear.r;
     uint32_t n = 0;
     list[n++] = (fedge_layer_tensor){.name = "weight",
+                                     .factor = true,
                                      .frozen = r > 0,
                                      .rank = 2,
                                      .shape = {out, in},
@@ -105,7 +107,13 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
-    need->steps = run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS;
+    need->steps = run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS &&
+                  run->kernels->in_bf16 == NULL;
+    if (run->in_int8) {
+        const uint64_t bytes = fedge_int8_linear_scratch(run->spec->u.linear.in_features,
+                                                         run->spec->u.linear.out_features);
+        need->forward = bytes > low ? bytes : low;
+    }
 }
 
 /* c (m, n) += a (m, k) · b (k, n), where a is transposed in memory, (k, m), on demand. */
@@ -174,7 +182,11 @@ static void backward_lora(const fedge_layer_run *run, const fedge_affine *whole)
 static void forward(const fedge_layer_run *run)
 {
     const fedge_affine whole = describe(run);
-    fedge_affine_forward(&whole, run->x[0], run->y);
+    if (run->in_int8) {
+        fedge_int8_linear(run, whole.rows, whole.bias);
+    } else {
+        fedge_affine_forward(&whole, run->x[0], run->y);
+    }
     if (run->spec->u.linear.r > 0) {
         forward_lora(run, &whole);
     }

@@ -158,15 +158,23 @@ static void precision_is_asked_for_by_name(void **state)
     (void)state;
     fedge_plan *plan = parse(PLAN);
     assert_int_equal(fedge_plan_model_options(plan).precision, FEDGE_PRECISION_FP32);
+    fedge_model_options evaluation;
+    assert_false(fedge_plan_evaluation_options(plan, &evaluation));
     plan->training.precision = FEDGE_PRECISION_BF16;
+    plan->training.evaluation = FEDGE_EVALUATION_INT8;
     char *text = NULL;
     size_t size = 0;
     assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
     fedge_plan_free(plan);
     assert_non_null(strstr(text, "\"precision:bf16\""));
     assert_non_null(strstr(text, "\"precision\":\"bf16\""));
+    assert_non_null(strstr(text, "\"evaluation:int8\""));
+    assert_non_null(strstr(text, "\"evaluation\":\"int8\""));
     plan = parse(text);
     assert_int_equal(fedge_plan_model_options(plan).precision, FEDGE_PRECISION_BF16);
+    assert_true(fedge_plan_evaluation_options(plan, &evaluation));
+    assert_false(evaluation.training);
+    assert_int_equal(evaluation.precision, FEDGE_PRECISION_INT8);
     fedge_plan_free(plan);
     free(text);
 }
@@ -185,6 +193,8 @@ static void broken_plans_are_corrupt(void **state)
         {"\"seed\":9007199254740991", "\"seed\":-1", "seed: -1 is not in"},
         {"\"in_features\":64", "\"in_features\":65", "model.layers[4]: "},
         {"\"labels\":5", "\"labels\":6", "data.labels: is 6"},
+        {"\"batch-size\"", "\"precision\":\"int8\",\"batch-size\"",
+         "precision: \"int8\" is not known"},
         {"\"batch-size\"", "\"precision\":\"fp8\",\"batch-size\"",
          "precision: \"fp8\" is not known"},
         {"\"learning-rate\":0.1", "\"learning-rate\":\"0.1\"", "learning-rate: must be a number"},
