@@ -5,15 +5,16 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-Usage: bash examples/quickstart.sh [--clients N] [--rounds N] [--job FILE] [--keep]
+Usage: bash examples/quickstart.sh [--clients N] [--rounds N] [--job FILE] [--config FILE] [--keep]
 
 Installs what is missing, builds, creates a private CA and identities, and runs a federation on
 this machine: one fedge-aggregator and N fedge-client processes with mutual TLS.
 
   --clients N   how many clients (default 8)
   --rounds N    how many rounds (default: as the job says, 10)
-  --job FILE    the job to run (default examples/quickstart/job.json); data it names must be in
-                examples/quickstart/client.json
+  --job FILE    the job to run (default examples/quickstart/job.json)
+  --config FILE the clients' file, which has the data that the job names (default
+                examples/quickstart/client.json)
   --keep        keep identities, state and logs in build/quickstart/work
 
 Leaves model.safetensors, rounds.jsonl and rounds.svg in build/quickstart. The last line on
@@ -33,15 +34,17 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 clients=8
 rounds=
 job=$root/examples/quickstart/job.json
+config=$root/examples/quickstart/client.json
 keep=false
 while [ $# -gt 0 ]; do
     case $1 in
-    --clients | --rounds | --job)
+    --clients | --rounds | --job | --config)
         [ $# -ge 2 ] || fail "$1 needs a value; see --help"
         case $1 in
         --clients) clients=$2 ;;
         --rounds) rounds=$2 ;;
         --job) job=$2 ;;
+        --config) config=$2 ;;
         esac
         shift 2
         ;;
@@ -53,6 +56,7 @@ done
 [[ $clients =~ ^[1-9][0-9]{0,3}$ ]] || fail "--clients $clients: use a number from 1 to 9999"
 [[ -z $rounds || $rounds =~ ^[1-9][0-9]{0,5}$ ]] || fail "--rounds $rounds: use a number from 1 to 999999"
 [ -r "$job" ] || fail "cannot read the job file $job"
+[ -r "$config" ] || fail "cannot read the clients' file $config"
 job=$(cd "$(dirname "$job")" && pwd)/$(basename "$job")
 
 bin=${FEDGE_BIN_DIR:-}
@@ -113,7 +117,6 @@ PYTHON
 
 "$bin/fedge-keys" demo --out "$work/keys" --clients "$clients" >"$work/logs/keys.log" ||
     fail "the identities could not be made (see the message above)"
-cp "$root/examples/quickstart/client.json" "$work/client.json"
 
 "$bin/fedge-aggregator" --job "$work/job.json" --state "$work/state" \
     --identity "$work/keys/server" --trust "$work/keys/trust" --registry "$work/keys/registry" \
@@ -133,7 +136,7 @@ echo "Aggregator on 127.0.0.1:$port; starting $clients clients, mutual TLS ..." 
 for ((i = 0; i < clients; i++)); do
     "$bin/fedge-client" --server "wss://127.0.0.1:$port" \
         --identity "$work/keys/clients/$(printf %04d "$i")" --trust "$work/keys/trust" \
-        --config "$work/client.json" --state "$work/clients/$i" \
+        --config "$config" --state "$work/clients/$i" \
         --partition-id "$i" --num-partitions "$clients" 2>"$work/logs/client-$i.log" &
     pids+=("$!")
 done

@@ -98,7 +98,7 @@ class Quickstart(unittest.TestCase):
         self.assertTrue(os.path.exists(log), "--keep keeps the logs")
 
     def test_bad_options(self):
-        for options in (["--clients", "0"], ["--rounds", "x"], ["--job", "/nowhere.json"],
+        for options in (["--clients", "0"], ["--rounds", "x"], ["--job", "/nowhere.json"], ["--config", "/nowhere.json"],
                         ["--clients"], ["--unknown"]):
             process = self.start(*options)
             _, stderr = process.communicate(timeout=30)

@@ -17,6 +17,7 @@
 #include "edge/io/plan.h"
 #include "edge/io/safetensors.h"
 #include "tests/edge/train/support.h"
+#include "tests/edge/train/zoo.h"
 
 #define ZOO FEDGE_SOURCE_DIR "/examples/zoo/"
 #define GOLDEN FEDGE_SOURCE_DIR "/tests/golden/train/zoo/"
@@ -24,8 +25,6 @@
 #define MAX_BATCH 16
 #define STEPS 10
 #define PLACES 8
-#define INPUT_STREAM 1000
-#define LABEL_STREAM 1001
 
 /* Errors of ten steps in single precision, 2^-24 = 6e-8 a rounding. A sum of n products errs by
  * about sqrt(n) roundings of its size, n here at most a few thousand, and random ones cancel:
@@ -49,37 +48,6 @@ typedef struct golden {
     int32_t labels[MAX_BATCH];
 } golden;
 
-/* ---- the formulas ---- */
-
-static uint32_t hash(uint32_t stream, size_t i)
-{
-    uint32_t x = (uint32_t)(i + 1) * 2654435761u + stream * 2246822519u;
-    x = (x ^ (x >> 16)) * 0x45d9f3bu;
-    x = (x ^ (x >> 15)) * 0x2c1b3c6du;
-    return x ^ (x >> 16);
-}
-
-/* In [-1, 1). */
-static double number(uint32_t stream, size_t i)
-{
-    return ((double)(hash(stream, i) >> 8) - 8388608.0) / 8388608.0;
-}
-
-static void start_tensor(const fedge_tensor_spec *tensor, uint32_t stream, float *values)
-{
-    const char *dot = strrchr(tensor->name, '.');
-    const char *name = dot == NULL ? tensor->name : dot + 1;
-    const size_t length = strlen(name);
-    const bool bias = length >= 4 && strcmp(name + length - 4, "bias") == 0;
-    const double per_output = (double)tensor->count / tensor->shape[0];
-    const bool scaled = !bias && tensor->rank > 1;
-    const double scale = scaled ? 1.0 / sqrt(per_output) : strcmp(name, "weight") == 0 ? 0.2 : 0.1;
-    const double middle = !scaled && strcmp(name, "weight") == 0 ? 1.0 : 0.0;
-    for (size_t i = 0; i < tensor->count; i++) {
-        values[i] = (float)(middle + number(stream, i) * scale);
-    }
-}
-
 static void make_batch(golden *self)
 {
     const fedge_model_spec *spec = &self->job->plan.model;
@@ -89,11 +57,11 @@ static void make_batch(golden *self)
     assert_non_null(self->x);
     for (size_t i = 0; i < count; i++) {
         self->x[i] = first->type == FEDGE_LAYER_EMBEDDING
-                         ? (float)(hash(INPUT_STREAM, i) % first->u.embedding.num_embeddings)
-                         : (float)(1.7 * number(INPUT_STREAM, i));
+                         ? (float)(zoo_hash(ZOO_INPUTS, i) % first->u.embedding.num_embeddings)
+                         : (float)(1.7 * zoo_number(ZOO_INPUTS, i));
     }
     for (uint32_t i = 0; i < self->batch; i++) {
-        self->labels[i] = (int32_t)(hash(LABEL_STREAM, i) % fedge_model_num_classes(spec));
+        self->labels[i] = (int32_t)(zoo_hash(ZOO_LABELS, i) % fedge_model_num_classes(spec));
     }
 }
 
@@ -201,11 +169,11 @@ static void compare_change(const golden *self, const char *kernels, const fedge_
     float *start = malloc(tensor->count * sizeof *start);
     double squares = 0.0, sum = 0.0, weights = 0.0;
     assert_non_null(start);
-    start_tensor(tensor, stream, start);
+    zoo_start(tensor, stream, start);
     for (size_t i = 0; i < tensor->count; i++) {
         const double d = (double)values[i] - (double)start[i];
         squares += d * d;
-        sum += d * number(stream, i);
+        sum += d * zoo_number(stream, i);
         weights += (double)start[i] * (double)start[i];
     }
     const double norm = sqrt(value_at(self, expected, PLACES));
@@ -241,7 +209,7 @@ static void check_model(const golden *self, unsigned disabled, bool general)
     model_open(&model, &plan->model, &options, 1, 0);
     float *values = fedge_model_values(model.model);
     for (uint32_t t = 0; t < model.schema.num_tensors; t++) {
-        start_tensor(&model.tensors[t], t, values + model.tensors[t].offset);
+        zoo_start(&model.tensors[t], t, values + model.tensors[t].offset);
     }
     fedge_model_reset_optimizer(model.model);
     const char *kernels = fedge_model_kernels(model.model);
