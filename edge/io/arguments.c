@@ -55,7 +55,7 @@ static void make_fields(const char *type, const fedge_argument *arguments, size_
     out->fields[n++] = (fedge_json_field){
         .key = "type", .kind = FEDGE_JSON_NAME, .flags = FEDGE_JSON_REQUIRED, .choices = out->type};
     for (; arguments != NULL && arguments->name != NULL; arguments++) {
-        assert(n + 5 < FEDGE_MAX_ARGUMENT_FIELDS); /* four more of a layer, and the end */
+        assert(n + 6 < FEDGE_MAX_ARGUMENT_FIELDS); /* five more of a layer, and the end */
         out->fields[n++] = make_field(arguments, base);
     }
 }
@@ -91,6 +91,10 @@ void fedge_layer_fields(fedge_layer_type type, fedge_argument_fields *out)
                            .min_count = 2,
                            .min = 0,
                            .max = UINT32_MAX};
+    out->fields[n + 4] = (fedge_json_field){.key = "recompute",
+                                            .kind = FEDGE_JSON_BOOL,
+                                            .flags = FEDGE_JSON_SPARSE,
+                                            FEDGE_JSON_AT(fedge_layer_spec, recompute)};
 }
 
 void fedge_loss_fields(fedge_loss_type type, fedge_argument_fields *out)

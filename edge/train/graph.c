@@ -19,6 +19,11 @@ typedef struct node {
     size_t own_bytes;
     size_t first_value; /* of the layer's parameters in the model's values */
     bool backward, steps;
+    uint16_t again_time; /* when it is run again; 0: never */
+    uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
+    float *again;      /* its second output */
+    fedge_rng *stream; /* as its first run found it */
+    void *again_scratch;
 } node;
 
 struct fedge_graph {
@@ -28,6 +33,7 @@ struct fedge_graph {
     const float *outputs;
     float *gradient; /* of the outputs */
     fedge_rng rng;
+    bool makes_again; /* some layers are run a second time */
     uint8_t *arena;
     fedge_graph_watcher watch; /* NULL but in tests */
     void *watch_user;
@@ -66,7 +72,8 @@ fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
 static void *part(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index, fedge_part which)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
-    const uint32_t root = which == FEDGE_PART_OUTPUT     ? layer->output_of
+    const bool output = which == FEDGE_PART_OUTPUT || which == FEDGE_PART_AGAIN;
+    const uint32_t root = output                         ? layer->output_of
                           : which == FEDGE_PART_GRADIENT ? layer->gradient_of
                                                          : index;
     const fedge_interval *at = &plan->layers[root].parts[which];
@@ -147,8 +154,15 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->run.y = part(plan, arena, index, FEDGE_PART_OUTPUT);
     self->run.saved = part(plan, arena, index, FEDGE_PART_SAVED);
     self->forward_scratch = part(plan, arena, index, FEDGE_PART_FORWARD);
+    self->again_time = layer->again;
+    if (layer->again != 0) {
+        const uint32_t when = 2 * plan->spec->num_layers - layer->again;
+        self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
+        self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
+    }
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
+        self->sources[k] = source;
         self->x[k] =
             source == FEDGE_INPUT_MODEL ? NULL : part(plan, arena, source, FEDGE_PART_OUTPUT);
     }
@@ -190,6 +204,15 @@ static void carve_int8(fedge_layout *layout, const fedge_layer_spec *spec, fedge
     }
 }
 
+static uint32_t count_again(const fedge_graph_plan *plan)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+        count += plan->layers[i].again != 0;
+    }
+    return count;
+}
+
 fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
 {
     fedge_model_memory *memory = layout->memory;
@@ -204,6 +227,7 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     fedge_graph *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
     node *nodes = fedge_carve(from, num_nodes, sizeof *nodes, &memory->scratch);
     float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof *pack, &memory->scratch);
+    fedge_rng *streams = fedge_carve(from, count_again(&plan), sizeof *streams, &memory->scratch);
     uint8_t *arena = fedge_carve(from, plan.arena, 1, &memory->activations);
     if (self == NULL) {
         fedge_layer_run counted;
@@ -217,12 +241,14 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     self->num_nodes = num_nodes;
     self->gemm_pack = pack;
     self->arena = arena;
+    self->makes_again = count_again(&plan) > 0;
     self->outputs = part(&plan, arena, num_nodes - 1, FEDGE_PART_OUTPUT);
     self->gradient = part(&plan, arena, num_nodes - 1, FEDGE_PART_GRADIENT);
     size_t value = 0, buffer = 0;
     for (uint32_t i = 0; i < num_nodes; i++) {
         place_node(&plan, arena, i, layout->model, &nodes[i], &value, &buffer);
         carve_int8(layout, &nodes[i].spec, &nodes[i].run);
+        nodes[i].stream = nodes[i].again_time == 0 ? NULL : streams++;
     }
     return FEDGE_OK;
 }
@@ -273,7 +299,10 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         fedge_layer_run run = at->run;
         run.scratch = at->forward_scratch;
         run.rng = &self->rng;
-        run.saved = train ? run.saved : NULL;
+        run.saved = train && at->stream == NULL ? run.saved : NULL;
+        if (at->stream != NULL) {
+            *at->stream = self->rng;
+        }
         fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK) {
             return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
@@ -361,6 +390,35 @@ static void add_apart(node *at)
     }
 }
 
+/* Points [run] at the second outputs, where they have been made. */
+static void use_again(const fedge_graph *self, const node *at, fedge_layer_run *run)
+{
+    for (uint32_t k = 0; k < run->num_inputs; k++) {
+        const uint16_t source = at->sources[k];
+        if (source != FEDGE_INPUT_MODEL && self->nodes[source].again != NULL) {
+            run->x[k] = self->nodes[source].again;
+        }
+    }
+    run->y = at->again != NULL ? at->again : run->y;
+}
+
+/* Runs the layers forward whose second time this is, in their order. */
+static void run_again(const fedge_graph *self, uint32_t time)
+{
+    for (uint32_t i = 0; self->makes_again && i < self->num_nodes; i++) {
+        const node *at = &self->nodes[i];
+        if (at->again_time == time) {
+            fedge_layer_run run = at->run;
+            fedge_rng rng = *at->stream;
+            use_again(self, at, &run);
+            run.scratch = at->again_scratch;
+            run.rng = &rng;
+            run.again = true;
+            at->ops->forward(&run);
+        }
+    }
+}
+
 void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
 {
     fedge_graph *self = model->graph;
@@ -370,11 +428,14 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         if (!at->backward) {
             continue;
         }
+        run_again(self, 2 * self->num_nodes - i);
         if (at->own_bytes > 0) {
             memset(at->own_gradients, 0, at->own_bytes);
         }
-        at->run.sgd = at->steps ? optimizer : NULL;
-        at->ops->backward(&at->run);
+        fedge_layer_run run = at->run;
+        run.sgd = at->steps ? optimizer : NULL;
+        use_again(self, at, &run);
+        at->ops->backward(&run);
         add_apart(at);
         if (model->gradients == NULL) {
             (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);

@@ -147,7 +147,8 @@ static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
     const fedge_layer_plan *layer = &plan->layers[index];
     const unsigned flags = ops_of(plan, index)->flags;
     if (!(flags & FEDGE_Y_ON_X) || layer->sources[0] == FEDGE_INPUT_MODEL ||
-        plan->options->unshared) {
+        plan->options->unshared ||
+        plan->spec->layers[index].recompute != plan->spec->layers[layer->sources[0]].recompute) {
         return false;
     }
     const fedge_layer_plan *source = &plan->layers[layer->sources[0]];
@@ -209,15 +210,8 @@ static bool choose_masks(fedge_graph_plan *plan)
     bool any = false;
     for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
-        const fedge_layer_ops *ops = ops_of(plan, i);
-        fedge_layer_run run;
-        fedge_layer_sizes sizes = {0};
-        fedge_graph_plan_run(plan, i, &run);
-        if (ops->sizes != NULL) {
-            ops->sizes(&run, &sizes);
-        }
-        layer->masked =
-            layer->backward && sizes.mask > 0 && !plan->options->unshared && !is_shared(plan, i);
+        layer->masked = layer->backward && sizes_of(plan, i).mask > 0 && !plan->options->unshared &&
+                        !is_shared(plan, i);
         any = any || layer->masked;
     }
     return any;
@@ -268,6 +262,83 @@ static uint64_t apart_bytes(const fedge_graph_plan *plan, uint32_t index)
     return sum;
 }
 
+static bool reads(const fedge_graph_plan *plan, uint32_t index, uint32_t source)
+{
+    bool found = false;
+    for (uint32_t k = 0; k < plan->layers[index].num_sources; k++) {
+        found = found || plan->layers[index].sources[k] == source;
+    }
+    return found;
+}
+
+/* When layers with "recompute" are run again: at the first time backward that needs what they make,
+ * their readers' second run counted. From the last to the first, so that readers are known. The
+ * last layer is not: its output is needed at once. */
+static void choose_again(fedge_graph_plan *plan)
+{
+    const uint32_t loss = plan->spec->num_layers, never = 2 * loss + 1;
+    for (uint32_t i = loss; i-- > 0;) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        uint32_t first = never;
+        layer->again = 0;
+        if (!plan->spec->layers[i].recompute || i + 1 == loss || plan->options->unshared) {
+            continue;
+        }
+        if ((uses(plan, i) & FEDGE_USES_Y) != 0 ||
+            (layer->backward && !layer->masked && sizes_of(plan, i).saved > 0)) {
+            first = 2 * loss - i;
+        }
+        for (uint32_t r = i + 1; r < loss; r++) {
+            if (reads(plan, r, i)) {
+                const uint32_t own = uses(plan, r) & FEDGE_USES_X ? 2 * loss - r : never;
+                const uint32_t again = plan->layers[r].again != 0 ? plan->layers[r].again : never;
+                first = own < first ? own : first;
+                first = again < first ? again : first;
+            }
+        }
+        layer->again = (uint16_t)(first == never ? 0 : first);
+    }
+}
+
+/* Scratch of the layers that are run again at [time], one after another: bytes. */
+static uint64_t again_bytes(const fedge_graph_plan *plan, uint32_t time)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+        if (plan->layers[i].again == time) {
+            const uint64_t forward = sizes_of(plan, i).forward;
+            most = forward > most ? forward : most;
+        }
+    }
+    return most;
+}
+
+/* Layer [index]'s output is used at [time] of the backward pass. */
+static void use_backward(fedge_graph_plan *plan, uint32_t index, uint32_t time)
+{
+    fedge_layer_plan *layer = &plan->layers[index];
+    extend(&layer->parts[layer->again != 0 ? FEDGE_PART_AGAIN : FEDGE_PART_OUTPUT], time);
+}
+
+/* Layer [index]'s inputs are used forward, and backward when they are needed there. */
+static void use_inputs(fedge_graph_plan *plan, uint32_t index)
+{
+    const fedge_layer_plan *layer = &plan->layers[index];
+    for (uint32_t k = 0; k < layer->num_sources; k++) {
+        const uint16_t source = layer->sources[k];
+        if (source == FEDGE_INPUT_MODEL) {
+            continue;
+        }
+        extend(&plan->layers[source].parts[FEDGE_PART_OUTPUT], index);
+        if (uses(plan, index) & FEDGE_USES_X) {
+            use_backward(plan, source, 2 * plan->spec->num_layers - index);
+        }
+        if (layer->again != 0) {
+            use_backward(plan, source, layer->again);
+        }
+    }
+}
+
 /* Sizes of all parts, and the times at which each is first and last used. */
 static void set_parts(fedge_graph_plan *plan)
 {
@@ -280,27 +351,24 @@ static void set_parts(fedge_graph_plan *plan)
         const fedge_layer_sizes sizes = sizes_of(plan, i);
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
         set_part(layer, FEDGE_PART_FORWARD, sizes.forward, i, i);
-        for (uint32_t k = 0; k < layer->num_sources; k++) {
-            if (layer->sources[k] != FEDGE_INPUT_MODEL) {
-                fedge_interval *x = &plan->layers[layer->sources[k]].parts[FEDGE_PART_OUTPUT];
-                extend(x, i);
-                if (uses(plan, i) & FEDGE_USES_X) {
-                    extend(x, back);
-                }
-            }
+        if (layer->again != 0) {
+            set_part(layer, FEDGE_PART_AGAIN, out, layer->again, layer->again);
         }
+        use_inputs(plan, i);
         if (layer->backward) {
             const uint64_t gradients =
                 fedge_keeps_gradients(plan->options) ? 0 : fedge_graph_gradient_bytes(plan, i);
+            const uint64_t scratch =
+                fedge_graph_aligned(sizes.backward) + gradients + apart_bytes(plan, i);
+            const uint64_t again = again_bytes(plan, back);
             if (uses(plan, i) & FEDGE_USES_Y) {
-                extend(&layer->parts[FEDGE_PART_OUTPUT], back);
+                use_backward(plan, i, back);
             }
             set_part(layer, FEDGE_PART_GRADIENT, out,
                      i == last ? loss : 2 * loss - layer->first_reader, back);
-            set_part(layer, FEDGE_PART_SAVED, layer->masked ? sizes.mask : sizes.saved, i, back);
-            set_part(layer, FEDGE_PART_BACKWARD,
-                     fedge_graph_aligned(sizes.backward) + gradients + apart_bytes(plan, i), back,
-                     back);
+            set_part(layer, FEDGE_PART_SAVED, layer->masked ? sizes.mask : sizes.saved,
+                     layer->again != 0 ? layer->again : i, back);
+            set_part(layer, FEDGE_PART_BACKWARD, scratch > again ? scratch : again, back, back);
         }
     }
 }
@@ -315,6 +383,11 @@ static void join_parts(fedge_graph_plan *plan)
             fedge_interval *whole = &plan->layers[layer->output_of].parts[FEDGE_PART_OUTPUT];
             extend(whole, layer->parts[FEDGE_PART_OUTPUT].end);
             layer->parts[FEDGE_PART_OUTPUT].size = 0;
+            if (layer->again != 0) { /* then what it lies on is made again too, before it */
+                extend(&plan->layers[layer->output_of].parts[FEDGE_PART_AGAIN],
+                       layer->parts[FEDGE_PART_AGAIN].end);
+                layer->parts[FEDGE_PART_AGAIN].size = 0;
+            }
         }
         fedge_layer_plan *root = &plan->layers[layer->output_of];
         root->keeps_output = root->keeps_output || (uses(plan, i) & FEDGE_USES_Y) != 0;
@@ -404,6 +477,7 @@ static bool place_all(fedge_graph_plan *plan)
         layer->output_of = layer->gradient_of = (uint16_t)i;
         layer->keeps_output = false;
     }
+    choose_again(plan);
     set_parts(plan);
     join_parts(plan);
     return place_parts(plan);

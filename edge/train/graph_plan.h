@@ -3,7 +3,9 @@
  * Time runs 0 … L − 1 forward through the layers, L at the loss, and 2L − i backward through layer
  * i. Each array is an interval of time; arrays whose intervals do not meet share memory. Where a
  * layer may work in place, its output (or its input's gradient) is the same array as its input (its
- * output's gradient).
+ * output's gradient). What a layer with "recompute" makes ends with its last reader forward, and is
+ * made again, with a second life, at the first time backward that needs it, before the layer whose
+ * time it is goes backward.
  */
 #ifndef FEDGE_EDGE_TRAIN_GRAPH_PLAN_H
 #define FEDGE_EDGE_TRAIN_GRAPH_PLAN_H
@@ -12,11 +14,14 @@
 
 typedef enum fedge_part {
     FEDGE_PART_OUTPUT,   /* y: (batch, out…) */
+    FEDGE_PART_AGAIN,    /* y, made again for the backward pass */
     FEDGE_PART_GRADIENT, /* dy: (batch, out…) */
     FEDGE_PART_SAVED,    /* from the layer's forward pass to its backward pass */
     FEDGE_PART_FORWARD,  /* the layer's scratch forward */
-    FEDGE_PART_BACKWARD, /* backward: the layer's scratch, then its parameters' gradients unless the
-                            model keeps them all, then the gradients of inputs that are made apart
+    FEDGE_PART_BACKWARD, /* backward: at first the forward scratch of layers that are run again at
+                            this time, one after another; over it the layer's scratch, then its
+                            parameters' gradients unless the model keeps them all, then the
+                            gradients of inputs that are made apart
                           */
     FEDGE_PARTS
 } fedge_part;
@@ -30,6 +35,7 @@ typedef struct fedge_layer_plan {
     fedge_shape out;
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     uint8_t num_sources;
+    uint16_t again;                  /* when its output is made again; 0: never */
     bool masked, steps;              /* see fedge_layer_run, fedge_layer_sizes */
     bool backward;                   /* something here or before it is trained */
     bool in_int8;                    /* has its factor in int8 */

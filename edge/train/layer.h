@@ -112,6 +112,7 @@ typedef struct fedge_layer_run {
     float *gemm_pack; /* for kernels->gemm */
     uint32_t batch;   /* ≥ 1, at most the max_batch that sizes was asked for */
     bool training;    /* false: evaluation */
+    bool again;       /* forward: the second time in this step, to make y anew: no statistics */
     uint32_t num_inputs;
     fedge_shape in[FEDGE_MAX_LAYER_INPUTS], out; /* of one example */
 

@@ -90,6 +90,8 @@ typedef struct fedge_layer_spec {
      * output of the layer before it. */
     uint32_t num_inputs;
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS];
+    bool recompute; /* its output is not kept for the backward pass but made again when it is needed
+                       (Chen et al. 2016): the same bits in fewer bytes and more time */
     union {
         struct {
             uint32_t in_features, out_features;

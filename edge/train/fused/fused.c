@@ -19,7 +19,8 @@ static bool is_one(const uint32_t pair[2])
 
 static bool layer_fits(const fedge_layer_spec *layer)
 {
-    if (layer->num_inputs > 0 || layer->train != FEDGE_TRAIN_ALL || layer->num_train_channels > 0) {
+    if (layer->num_inputs > 0 || layer->train != FEDGE_TRAIN_ALL || layer->num_train_channels > 0 ||
+        layer->recompute) {
         return false;
     }
     switch (layer->type) {

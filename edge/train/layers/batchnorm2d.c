@@ -120,7 +120,7 @@ static void forward(const fedge_layer_run *run)
         double mean, variance;
         if (uses_batch(run)) {
             measure(run, c, &mean, &variance);
-            if (run->training && run->spec->u.batchnorm2d.track_running_stats) {
+            if (run->training && !run->again && run->spec->u.batchnorm2d.track_running_stats) {
                 track(run, c, mean, variance);
             }
         } else {

@@ -129,6 +129,22 @@ static void unknown_keys_are_skipped_unless_they_must_be_known(void **state)
     expect(PLAN, "\"fedge-plan\":1", "\"fedge-plan\":2", FEDGE_UNSUPPORTED, "this release knows 1");
 }
 
+static void layers_may_be_made_again(void **state)
+{
+    (void)state;
+    fedge_plan *plan = parse(PLAN);
+    char *text = NULL;
+    size_t size = 0;
+    assert_false(plan->model.layers[0].recompute);
+    plan->model.layers[1].recompute = true;
+    assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
+    fedge_plan_free(plan);
+    plan = parse(text);
+    assert_true(!plan->model.layers[0].recompute && plan->model.layers[1].recompute);
+    fedge_plan_free(plan);
+    free(text);
+}
+
 /* A micro-batch reaches the model's options, is written when it is given, and may not be larger
  * than the batch. */
 static void micro_batches_are_optional(void **state)
@@ -239,6 +255,7 @@ int main(void)
         cmocka_unit_test(plans_come_from_jobs_and_read_back),
         cmocka_unit_test(external_plans_read_back),
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
+        cmocka_unit_test(layers_may_be_made_again),
         cmocka_unit_test(micro_batches_are_optional),
         cmocka_unit_test(precision_is_asked_for_by_name),
         cmocka_unit_test(broken_plans_are_corrupt),

@@ -205,6 +205,17 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
     return NULL;
 }
 
+/* What is made again may need less scratch than at first: a result that is kept has another place.
+ */
+static bool recomputes(const fedge_model_spec *spec)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        any = any || spec->layers[i].recompute;
+    }
+    return any;
+}
+
 /* One life of a model in a block filled with [fill]; watched unless [dead] is 0. */
 static const char *live(const random_net *net, const fedge_model_options *options,
                         const fedge_model_memory *memory, const batch_data *data, int fill,
@@ -246,7 +257,8 @@ static const char *live(const random_net *net, const fedge_model_options *option
             wrong = "a layer wrote where the plan gives it nothing";
         }
         if (wrong == NULL && self.arena != NULL && net->batch == options->max_batch &&
-            out->status[0] == FEDGE_OK && self.highest + FEDGE_BLOCK_ALIGNMENT <= self.plan.arena) {
+            out->status[0] == FEDGE_OK && !recomputes(&net->spec) &&
+            self.highest + FEDGE_BLOCK_ALIGNMENT <= self.plan.arena) {
             wrong = end_unused;
         }
     }
@@ -305,7 +317,7 @@ static const char *check_level(const random_net *net, const fedge_model_options 
     apart.unshared = apart.general = true;
     if (wrong == NULL && (options->general || !fedge_fused_fits(&net->spec, options))) {
         if (fedge_model_size(&net->spec, &apart, &forward, &err) != FEDGE_OK ||
-            forward.total < memory.total) {
+            (!recomputes(&net->spec) && forward.total < memory.total)) {
             wrong = "sharing memory does not save any";
         }
         wrong = wrong != NULL ? wrong : live(net, &apart, &forward, data, 0, 0, &b);

@@ -185,6 +185,7 @@ static bool add_layer(builder *self, fedge_layer_type type, uint16_t source)
     static const fedge_train_mode MODES[] = {FEDGE_TRAIN_NONE, FEDGE_TRAIN_BIAS};
     const uint32_t mode = net_choose(self->from, 8);
     layer->train = mode < 2 ? MODES[mode] : FEDGE_TRAIN_ALL;
+    layer->recompute = net_choose(self->from, 3) == 0;
     spec->num_layers++;
     return true;
 }

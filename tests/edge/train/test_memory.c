@@ -209,10 +209,96 @@ static void test_micro_evaluation(void **state)
     model_close(&b);
 }
 
+/* A norm with running statistics, an activation and Dropout made again: the same bits, and the
+ * arrays are not kept; with masks, in micro-batches, and in a residual net too. */
+static void recompute_spec(fedge_model_spec *spec, bool recompute)
+{
+    spec_input(spec, 3, 3, 12, 12);
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t before = spec->num_layers;
+        spec_conv(spec, i == 0 ? 3 : 8, 8, 3, 1, 1);
+        fedge_layer_spec *norm = spec_add(spec, FEDGE_LAYER_BATCHNORM2D);
+        norm->u.batchnorm2d.num_features = 8;
+        norm->u.batchnorm2d.eps = 1e-5f;
+        norm->u.batchnorm2d.momentum = 0.1f;
+        norm->u.batchnorm2d.affine = norm->u.batchnorm2d.track_running_stats = true;
+        norm->recompute = recompute;
+        spec_add(spec, i == 1 ? FEDGE_LAYER_GELU : FEDGE_LAYER_RELU)->recompute = recompute;
+        fedge_layer_spec *dropout = spec_add(spec, FEDGE_LAYER_DROPOUT);
+        dropout->u.dropout.p = 0.3f;
+        dropout->recompute = recompute;
+        if (i > 0) {
+            fedge_layer_spec *add = spec_add(spec, FEDGE_LAYER_ADD);
+            add->num_inputs = 2;
+            add->inputs[0] = (uint16_t)(before - 1);
+            add->inputs[1] = (uint16_t)(before + 3);
+        }
+    }
+    spec_flatten(spec);
+    spec_linear(spec, 1152, 4);
+}
+
+static void test_recompute(void **state)
+{
+    (void)state;
+    static fedge_model_spec kept, again;
+    const fedge_optimizer optimizer = {.learning_rate = 0.05f, .momentum = 0.9f};
+    recompute_spec(&kept, false);
+    recompute_spec(&again, true);
+    for (uint32_t micro = 0; micro <= 4; micro += 4) {
+        const fedge_model_options options = {
+            .max_batch = 8, .micro_batch = micro, .training = true, .momentum = 0.9f};
+        float *values[2];
+        double loss[2];
+        const fedge_model_memory all = train(&kept, &options, 8, &optimizer, &values[0], &loss[0]);
+        const fedge_model_memory less =
+            train(&again, &options, 8, &optimizer, &values[1], &loss[1]);
+        const size_t n = (size_t)3 * 8 * 9 + 2 * 8 * 8 * 9 + 3 * 8 * 3 + 1152 * 4 + 4;
+        assert_memory_equal(values[0], values[1], n * sizeof(float));
+        assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+        assert_true(less.activations * 20 < all.activations * 17);
+        free(values[0]);
+        free(values[1]);
+    }
+}
+
+/* The running statistics are counted once. */
+static void test_recompute_statistics(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    const fedge_model_options options = {.max_batch = 2, .training = true};
+    const fedge_optimizer optimizer = {.learning_rate = 0.05f};
+    fedge_error err = {0};
+    float x[2 * 3 * 144], first[6 * 8];
+    const int32_t labels[2] = {0, 3};
+    fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 2, 0, 0);
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) {
+        x[i] = (float)fedge_rng_normal(&rng);
+    }
+    for (int i = 0; i < 2; i++) {
+        test_model self;
+        double loss;
+        uint32_t correct;
+        recompute_spec(&spec, i == 1);
+        model_open(&self, &spec, &options, SEED, 0);
+        assert_int_equal(
+            fedge_model_step(self.model, x, labels, 2, &optimizer, &loss, &correct, &err),
+            FEDGE_OK);
+        assert_int_equal(fedge_model_num_buffers(self.model), 6 * 8);
+        if (i == 0) {
+            memcpy(first, fedge_model_buffers(self.model), sizeof first);
+        }
+        assert_memory_equal(first, fedge_model_buffers(self.model), sizeof first);
+        model_close(&self);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks), cmocka_unit_test(test_steps),
-                                       cmocka_unit_test(test_micro_batches),
-                                       cmocka_unit_test(test_micro_evaluation)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks),         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_micro_evaluation),
+        cmocka_unit_test(test_recompute),     cmocka_unit_test(test_recompute_statistics)};
     return cmocka_run_group_tests_name("train memory", tests, NULL, NULL);
 }
