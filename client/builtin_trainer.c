@@ -185,15 +185,14 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;
-    size_t size = fedge_model_num_values(t->model) * sizeof(float);
-    fedge_model_load(t->model, values);
+    fedge_model_set_state(t->model, values);
     fedge_model_reset_optimizer(t->model);
     const fedge_examples examples = fedge_view_examples(&t->train);
     status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
                                client, &result, err);
     if (status)
         return status;
-    memcpy(values, fedge_model_values(t->model), size);
+    fedge_model_get_state(t->model, values);
     return fill_report(&result, report, err);
 }
 
@@ -210,7 +209,7 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     if (t->held_out.count == 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the site file");
-    fedge_model_load(t->evaluator, values);
+    fedge_model_set_state(t->evaluator, values);
     const fedge_examples examples = fedge_view_examples(&t->held_out);
     status = fedge_trainer_evaluate(t->evaluator, &examples, fedge_model_max_batch(t->evaluator),
                                     t->scratch, t->scratch_size, cancelled, client, &result, err);

@@ -93,9 +93,9 @@ typedef struct fedge_client_callbacks {
      * the client then ends with FEDGE_EXIT_DECLINED. */
     fedge_status (*plan)(void *user, fedge_client *client, const fedge_client_plan *plan,
                          fedge_error *err);
-    /* Train [values], schema->num_elements floats: the global model on entry, the trained one on
-     * return. Any failure declines this task only. Return FEDGE_CANCELLED soon after
-     * fedge_client_cancelled turns true. */
+    /* Train [values], schema->num_elements floats (parameters, then statistics): the global model
+     * on entry, the trained one on return. Any failure declines this task only. Return
+     * FEDGE_CANCELLED soon after fedge_client_cancelled turns true. */
     fedge_status (*train)(void *user, fedge_client *client, const fedge_client_task *task,
                           float *values, fedge_client_report *report, fedge_error *err);
     /* Evaluate [values] on this device's held-out examples; "loss" and "accuracy" must be reported.

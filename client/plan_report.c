@@ -40,6 +40,18 @@ typedef struct table {
     figure figures[NUM_FIGURES];
 } table;
 
+/* Most bytes of an update whose delta is in this codec; statistics have their own. */
+static double update_size(const fedge_plan *plan, fedge_codec codec)
+{
+    size_t size = 0;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        const fedge_section *section = &plan->sent.sections[i];
+        size += fedge_codec_size(section->kind == FEDGE_SECTION_BUFFERS ? section->codec : codec,
+                                 &section->schema);
+    }
+    return (double)size;
+}
+
 static void fill_figures(table *t, const fedge_model_memory *memory,
                          const fedge_model_memory *evaluation)
 {
@@ -57,9 +69,9 @@ static void fill_figures(table *t, const fedge_model_memory *memory,
         [ROUND] = {"delta", "parameters at the start and the end of a round",
                    2 * elements * sizeof(float)},
         [UPDATE_NONE] = {"update-none", "an update's bytes at most, codec none",
-                         (double)fedge_codec_size(FEDGE_CODEC_NONE, &plan->schema)},
+                         update_size(plan, FEDGE_CODEC_NONE)},
         [UPDATE_INT8] = {"update-int8", "an update's bytes at most, codec int8",
-                         (double)fedge_codec_size(FEDGE_CODEC_INT8, &plan->schema)},
+                         update_size(plan, FEDGE_CODEC_INT8)},
         [BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
                    (double)fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size)},
         [EVALUATION] = {"evaluation", "the block of a model that only evaluates",

@@ -136,7 +136,7 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
     if (task->num_bounds != 0 && task->num_bounds != n)
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
-    fedge_sections_bounds(w->plan, w->bounds);
+    fedge_sections_bounds(w->plan, w->start, w->bounds);
     if (task->num_bounds != 0)
         memcpy(w->bounds, task->bounds_log2, n);
     return FEDGE_OK;

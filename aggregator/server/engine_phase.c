@@ -61,7 +61,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .num_bounds = plan->sent.schema.num_tensors};
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model->hash, sizeof(phase->model));
-    fedge_sections_bounds(plan, phase->bounds_log2);
+    fedge_sections_bounds(plan, engine->global.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
@@ -194,6 +194,10 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
                                                             (double)plan->training.learning_rate,
                                                             action->round)};
     memcpy(task.model, engine->model->hash, sizeof(task.model));
+    if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
+        task.num_bounds = engine->phase.num_bounds;
+        memcpy(task.bounds_log2, engine->phase.bounds_log2, task.num_bounds);
+    }
     fedge_conn_send_task(conn, &task);
 }
 

@@ -86,7 +86,7 @@ void fedge_evaluator_free(fedge_evaluator *evaluator)
 fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values, double *loss,
                                  double *accuracy, fedge_error *err)
 {
-    fedge_model_load(evaluator->model, values);
+    fedge_model_set_state(evaluator->model, values);
     fedge_examples examples = fedge_view_examples(&evaluator->view);
     fedge_trainer_result result;
     fedge_status status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,

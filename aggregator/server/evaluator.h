@@ -16,7 +16,8 @@ FEDGE_MUST_USE fedge_status fedge_evaluator_new(const fedge_job *job, fedge_eval
 void fedge_evaluator_free(fedge_evaluator *evaluator); /* NULL is fine */
 
 /* Mean cross-entropy and share of right answers over the test set. values: the model's parameters
- * in schema order. One thread at a time. A model that has diverged gives loss NaN, not an error. */
+ * and statistics in schema order. One thread at a time. A model that has diverged gives loss NaN,
+ * not an error. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values,
                                                 double *loss, double *accuracy, fedge_error *err);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/statistics.h"
 #include "aggregator/server/ingest.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
@@ -283,7 +284,12 @@ static fedge_status step_values(fedge_global *global, const fedge_journal_phase 
                               .total_weight = totals.total_weight,
                               .sum = global->sums,
                               .bounds_log2 = phase->bounds_log2};
-    return step_trained(global, &sum, err);
+    status = step_trained(global, &sum, err);
+    if (status == FEDGE_OK) {
+        fedge_statistics_step(global->plan, global->sums, phase->bounds_log2, totals.total_weight,
+                              global->values);
+    }
+    return status;
 }
 
 static double seconds_since(uint64_t start_ns)
@@ -369,6 +375,7 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
             memset(values, 0, plan->schema.num_elements * sizeof(*values));
             return FEDGE_OK;
         }
+        fedge_model_init_buffers(&plan->model, values + plan->num_parameters);
         return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, values, err);
     }
     uint8_t *bytes = NULL;

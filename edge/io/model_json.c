@@ -284,10 +284,13 @@ static fedge_status make_schema(const fedge_json *json, const cJSON *node, fedge
                                 fedge_error *err)
 {
     fedge_error cause = {0};
-    if (fedge_model_schema(&plan->model, &plan->schema, &cause) == FEDGE_OK)
-        return FEDGE_OK;
-    return fedge_json_fail(json, find_misfit(node, plan, cause.message), NULL, err, "%s",
-                           cause.message);
+    if (fedge_model_schema(&plan->model, &plan->schema, &cause) != FEDGE_OK)
+        return fedge_json_fail(json, find_misfit(node, plan, cause.message), NULL, err, "%s",
+                               cause.message);
+    plan->num_parameters = plan->schema.num_elements;
+    if (fedge_model_buffer_schema(&plan->model, &plan->schema, &cause) != FEDGE_OK)
+        return fedge_json_fail(json, node, "layers", err, "%s", cause.message);
+    return FEDGE_OK;
 }
 
 static bool has_parameters(const fedge_layer_spec *layer)
@@ -337,8 +340,11 @@ fedge_status fedge_model_read(const fedge_json *json, const cJSON *node, void *r
     fedge_plan *plan = record;
     fedge_schema_init(&plan->schema, plan->tensors, FEDGE_MAX_TENSORS);
     plan->external = fedge_json_get(node, "type") != NULL;
-    if (plan->external)
-        return fedge_json_read(json, node, fedge_external_fields, plan, err);
+    if (plan->external) {
+        fedge_status read = fedge_json_read(json, node, fedge_external_fields, plan, err);
+        plan->num_parameters = plan->schema.num_elements;
+        return read;
+    }
     fedge_status st = fedge_json_read(json, node, fedge_model_fields, plan, err);
     if (st == FEDGE_OK)
         st = make_schema(json, node, plan, err);

@@ -13,6 +13,7 @@
 #define LIST FEDGE_JSON_LIST
 #define AT FEDGE_JSON_AT
 #define MAX_FLOAT 3.4028235e38
+#define DEFAULT_BUFFER_BOUND_LOG2 8 /* resolves statistics to 2^-22 */
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
 #define EVALUATION_BATCH 8 /* of a model that only evaluates: small activations */
@@ -212,6 +213,9 @@ const fedge_json_field fedge_update_fields[] = {
     {"bound-log2", "bound_log2", FEDGE_JSON_I32, AT(fedge_update_spec, bound_log2),
      .min = FEDGE_FIXED_MIN_BOUND_LOG2, .max = FEDGE_FIXED_MAX_BOUND_LOG2,
      .fallback = FEDGE_FIXED_DEFAULT_BOUND_LOG2},
+    {"buffer-bound-log2", "buffer_bound_log2", FEDGE_JSON_I32, FEDGE_JSON_SPARSE,
+     AT(fedge_update_spec, buffer_bound_log2), .min = FEDGE_FIXED_MIN_BOUND_LOG2,
+     .max = FEDGE_FIXED_MAX_BOUND_LOG2, .fallback = DEFAULT_BUFFER_BOUND_LOG2},
     FEDGE_JSON_END,
 };
 
@@ -283,12 +287,6 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "is %u, over batch-size %u, which it divides: lower it",
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
-    if (!plan->external && fedge_model_num_buffer_values(&plan->model) > 0)
-        return fedge_json_fail_at(
-            json, "model.layers", err,
-            "has a BatchNorm2d whose running statistics would have to travel, "
-            "which this release does not do; give it \"track_running_stats\": "
-            "false, or take GroupNorm");
     return plan->has_data ? validate_data(json, plan, err) : FEDGE_OK;
 }
 
@@ -321,6 +319,7 @@ static const char *const FEATURES[] = {
     "precision:bf16",
     "train-channels",
     "evaluation:int8",
+    "buffers",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -396,6 +395,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return trains_in_part(&plan->model);
     if (strcmp(feature, "train-channels") == 0)
         return trains_some_channels(&plan->model);
+    if (strcmp(feature, "buffers") == 0)
+        return plan->num_parameters < plan->schema.num_elements;
     return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||
            is_feature(feature, "optimizer", fedge_optimizer_type_name(optimizer->type)) ||
            has_layer(&plan->model, feature);

@@ -65,7 +65,8 @@ typedef struct fedge_training_spec {
 typedef struct fedge_update_spec {
     fedge_codec codec;
     bool deflate;
-    int bound_log2; /* b of every tensor, until the server tightens it */
+    int bound_log2;        /* b of every parameter, until the server tightens it */
+    int buffer_bound_log2; /* the least b of statistics */
 } fedge_update_spec;
 
 /* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
@@ -76,9 +77,10 @@ typedef struct fedge_plan {
     fedge_model_spec model; /* when not external */
     uint32_t train_last;    /* a model's "train-last", only while it is read */
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
-    fedge_schema schema;  /* over [tensors]: the parameters */
-    fedge_sent sent;      /* what of them travels in an update */
-    fedge_data_spec data; /* when not external, or when the job names data */
+    fedge_schema schema;   /* over [tensors]: the parameters, then the statistics */
+    size_t num_parameters; /* values of the parameters: the statistics begin behind them */
+    fedge_sent sent;       /* what of them travels in an update */
+    fedge_data_spec data;  /* when not external, or when the job names data */
     bool has_data;
     fedge_training_spec training;
     fedge_update_spec update;

@@ -440,6 +440,15 @@ static const entry *find_entry(const header *h, const char *name)
     return NULL;
 }
 
+/* PyTorch's BatchNorm counts its batches in a tensor that has no meaning here. */
+static bool is_counter(const entry *e)
+{
+    static const char END[] = ".num_batches_tracked";
+    const size_t length = strlen(e->name), end = sizeof END - 1;
+    return e->dtype == FEDGE_I64 && e->rank == 0 && length > end &&
+           strcmp(e->name + length - end, END) == 0;
+}
+
 fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fedge_schema *schema,
                                     float *values, fedge_error *err)
 {
@@ -458,7 +467,7 @@ fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fed
                            "safetensors: the model's tensor \"%s\" is not in the file", spec->name);
     }
     for (uint32_t i = 0; i < h.count && !status; i++)
-        if (!fedge_schema_find(schema, h.entries[i].name))
+        if (!fedge_schema_find(schema, h.entries[i].name) && !is_counter(&h.entries[i]))
             status = fedge_fail(err, FEDGE_MISMATCH,
                                 "safetensors: tensor \"%.95s\" of the file is not in the model",
                                 h.entries[i].name);

@@ -38,10 +38,11 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_read_schema(const uint8_t *in, siz
                                                           const uint8_t **data, fedge_error *err);
 
 /* Reads exactly the tensors of [schema] (any order in the file; F32, or F16/BF16/F64 converted)
- * into values: schema->num_elements. FEDGE_MISMATCH names a tensor that is missing, extra or of
- * another shape or kind; FEDGE_NOT_FINITE names one that holds NaN or an infinity (or a double
- * beyond float): no training can go on from it. Otherwise fails as fedge_safetensors_read_schema.
- * [values] is garbage on failure. */
+ * into values: schema->num_elements. PyTorch's "….num_batches_tracked" (a single I64) is skipped.
+ * FEDGE_MISMATCH names a tensor that is missing, extra or of another shape or kind;
+ * FEDGE_NOT_FINITE names one that holds NaN or an infinity (or a double beyond float): no training
+ * can go on from it. Otherwise fails as fedge_safetensors_read_schema. [values] is garbage on
+ * failure. */
 FEDGE_MUST_USE fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size,
                                                    const fedge_schema *schema, float *values,
                                                    fedge_error *err);

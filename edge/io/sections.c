@@ -1,5 +1,6 @@
 #include "edge/io/sections.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "edge/io/plan.h"
@@ -7,7 +8,8 @@
 
 const char *fedge_section_name(fedge_section_kind kind)
 {
-    static const char *const NAMES[FEDGE_SECTION_KINDS] = {[FEDGE_SECTION_DELTA] = "delta"};
+    static const char *const NAMES[FEDGE_SECTION_KINDS] = {
+        [FEDGE_SECTION_DELTA] = "delta", [FEDGE_SECTION_BUFFERS] = "buffers"};
     return (unsigned)kind < FEDGE_SECTION_KINDS ? NAMES[kind] : NULL;
 }
 
@@ -42,6 +44,27 @@ static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
             fedge_layer_trained_rows(&plan->model.layers[i], &list[t], &begin, &end);
             if (end > begin)
                 st = add_rows(&plan->sent, tensor, begin, end, err);
+            tensor++;
+        }
+    }
+    return st;
+}
+
+static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    const fedge_tensor_spec *tensor = plan->schema.tensors;
+    while (tensor < plan->schema.tensors + plan->schema.num_tensors &&
+           tensor->offset < plan->num_parameters)
+        tensor++;
+    for (uint32_t i = 0; i < plan->model.num_layers && st == FEDGE_OK; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&plan->model.layers[i], list);
+        for (uint32_t t = 0; t < n && st == FEDGE_OK; t++) {
+            if (!list[t].buffer)
+                continue;
+            if (!list[t].frozen)
+                st = add_rows(&plan->sent, tensor, 0, tensor->shape[0], err);
             tensor++;
         }
     }
@@ -88,7 +111,10 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "every layer is frozen, so there is nothing to train: freeze less");
     end_section(sent, FEDGE_SECTION_DELTA, plan->update.codec);
-    return FEDGE_OK;
+    if (!plan->external)
+        st = add_buffers(plan, err);
+    end_section(sent, FEDGE_SECTION_BUFFERS, FEDGE_CODEC_NONE);
+    return st;
 }
 
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind)
@@ -101,7 +127,7 @@ const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_k
 
 bool fedge_section_is_whole(const fedge_plan *plan, const fedge_section *section)
 {
-    return section->first == 0 && section->schema.num_elements == plan->schema.num_elements;
+    return section->first == 0 && section->schema.num_elements == plan->num_parameters;
 }
 
 void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, const float *model,
@@ -135,7 +161,24 @@ void fedge_sections_changes(const fedge_sent *sent, const float *start, float *m
     }
 }
 
-void fedge_sections_bounds(const fedge_plan *plan, int8_t *bounds_log2)
+static int8_t statistics_bound(const fedge_plan *plan, const float *values, size_t count)
 {
+    float largest = 0;
+    int bound = plan->update.buffer_bound_log2;
+    for (size_t i = 0; i < count; i++)
+        largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
+    while (bound < FEDGE_FIXED_MAX_BOUND_LOG2 && ldexpf(1.0f, bound) < 4 * largest)
+        bound++;
+    return (int8_t)bound;
+}
+
+void fedge_sections_bounds(const fedge_plan *plan, const float *model, int8_t *bounds_log2)
+{
+    const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
     memset(bounds_log2, plan->update.bound_log2, plan->sent.schema.num_tensors);
+    for (uint32_t i = 0; buffers != NULL && i < buffers->schema.num_tensors; i++) {
+        const uint32_t at = buffers->first + i;
+        bounds_log2[at] =
+            statistics_bound(plan, model + plan->sent.places[at], buffers->schema.tensors[i].count);
+    }
 }

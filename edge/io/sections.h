@@ -4,6 +4,7 @@
  * tensor by tensor, in the order of the model; sums, bounds and the journal follow this layout:
  *
  *     delta    w_end − w_start of the trained rows of every trained parameter
+ *     buffers  how far BatchNorm's statistics moved, unless they are frozen; always as floats
  */
 #ifndef FEDGE_EDGE_IO_SECTIONS_H
 #define FEDGE_EDGE_IO_SECTIONS_H
@@ -18,7 +19,11 @@
 
 struct fedge_plan;
 
-typedef enum fedge_section_kind { FEDGE_SECTION_DELTA, FEDGE_SECTION_KINDS } fedge_section_kind;
+typedef enum fedge_section_kind {
+    FEDGE_SECTION_DELTA,
+    FEDGE_SECTION_BUFFERS,
+    FEDGE_SECTION_KINDS
+} fedge_section_kind;
 
 /* A run of the tensors that travel. Plain data. */
 typedef struct fedge_section {
@@ -37,7 +42,7 @@ typedef struct fedge_sent {
     fedge_section sections[FEDGE_SECTION_KINDS];
 } fedge_sent;
 
-/* "delta". */
+/* "delta", "buffers". */
 const char *fedge_section_name(fedge_section_kind kind);
 
 /* Fills plan->sent from the plan's model, schema and update. FEDGE_INVALID_ARGUMENT when nothing is
@@ -47,7 +52,7 @@ FEDGE_MUST_USE fedge_status fedge_sections_make(struct fedge_plan *plan, fedge_e
 /* The section of this kind, or NULL. */
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind);
 
-/* Does the section have every value of the model, each in its place? */
+/* Does the section have every parameter of the model, each in its place? */
 bool fedge_section_is_whole(const struct fedge_plan *plan, const fedge_section *section);
 
 /* Copies the section's values out of a model's (plan->schema.num_elements), or back into them; the
@@ -61,7 +66,9 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
  * model − start, at its front. */
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model);
 
-/* The bound of each tensor that travels (plan->sent.schema.num_tensors). */
-void fedge_sections_bounds(const struct fedge_plan *plan, int8_t *bounds_log2);
+/* The bound of each tensor that travels (plan->sent.schema.num_tensors) in a round that starts from
+ * [model]. Statistics have the smallest 2^b, at least the plan's, that is 4 times the largest of
+ * the tensor's, so that growing ones are not held back for long. */
+void fedge_sections_bounds(const struct fedge_plan *plan, const float *model, int8_t *bounds_log2);
 
 #endif

@@ -94,7 +94,8 @@ typedef enum fedge_init {
 typedef struct fedge_layer_tensor {
     const char *name; /* behind the layer's: "weight", "running_mean" */
     bool buffer;      /* a statistic: no gradient, a section of its own */
-    bool frozen;      /* never trained, whatever the layer's train mode */
+    bool frozen;      /* never trained, whatever the layer's train mode; of a
+ buffer: never changed */
     bool factor;      /* of matrix products, a row for each output: may come in int8, run->int8 */
     uint32_t rank, shape[4];
     fedge_init init;

@@ -205,6 +205,22 @@ size_t fedge_model_num_buffers(const fedge_model *model)
     return model->num_buffers;
 }
 
+void fedge_model_set_state(fedge_model *model, const float *state)
+{
+    fedge_model_load(model, state);
+    if (model->num_buffers > 0) {
+        memcpy(model->buffers, state + model->num_values, model->num_buffers * sizeof *state);
+    }
+}
+
+void fedge_model_get_state(const fedge_model *model, float *state)
+{
+    memcpy(state, model->values, model->num_values * sizeof *state);
+    if (model->num_buffers > 0) {
+        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof *state);
+    }
+}
+
 const float *fedge_model_outputs(const fedge_model *model)
 {
     return model->last_outputs;

@@ -398,6 +398,11 @@ float *fedge_model_correction(fedge_model *model);
 float *fedge_model_buffers(fedge_model *model);
 size_t fedge_model_num_buffers(const fedge_model *model);
 
+/* Parameters and then buffers, (num_values + num_buffers): into any model, and out of one that
+ * keeps floats. */
+void fedge_model_set_state(fedge_model *model, const float *state);
+void fedge_model_get_state(const fedge_model *model, float *state);
+
 /* Names the stream of random numbers for dropout: (seed, FEDGE_PURPOSE_DROPOUT, round, client
  * index, step). Without this call all are 0. Steps count from the last reset. */
 void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,

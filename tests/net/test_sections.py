@@ -7,6 +7,7 @@ import struct
 import harness
 import test_crash
 from harness import FEATURES, LABELS, NetTest
+from peer import Peer
 
 HIDDEN = 256
 KILLS = max(2, test_crash.KILLS // 5)
@@ -79,6 +80,87 @@ class Partial(Sections):
         job = {"model": mlp(first={"train": "bias"}, last={"train-channels": [1, 3]})}
         hashes = self.disturbed(3 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 10, **job)
         self.assertEqual(hashes, harness.undisturbed(3 * KILLS, clients=test_crash.CLIENTS, **job))
+
+
+def batchnorm(**more):
+    return {"input-shape": [3, 2, 2], "layers": [
+        {"type": "Conv2d", "in_channels": 3, "out_channels": 4, "kernel_size": 1},
+        {"type": "BatchNorm2d", "name": "bn", "num_features": 4, **more},
+        {"type": "ReLU"}, {"type": "Flatten"},
+        {"type": "Linear", "in_features": 16, "out_features": LABELS}]}
+
+
+PARAMETERS = 3 * 4 + 4 + 4 + 4 + 16 * LABELS + LABELS
+
+
+class Statistics(Sections):
+    def federation(self, *arguments, **options):
+        """The points as images of 3 × 2 × 2."""
+        made = super().federation(*arguments, data__shape=[3, 2, 2], **options)
+        for name in ("train-values.npy", "test-values.npy"):
+            with open(made.path(name), "rb") as file:
+                data = file.read()[128:]
+            count = len(data) // (4 * FEATURES)
+            harness.write_npy(made.path(name), "<f4", (count, 3, 2, 2), data)
+        return made
+
+    def floats(self, tensor):
+        return struct.unpack(f"<{len(tensor)}f", b"".join(tensor))
+
+    def test_statistics_are_learnt_and_used(self):
+        before, after, lines = self.play(model=batchnorm(), rounds__num_server_rounds=6, rounds__fraction_evaluate=1,
+                                         site={"validation-fraction": 0.2})
+        self.assertEqual(self.floats(before["bn.running_mean"]), (0, 0, 0, 0))
+        self.assertEqual(self.floats(before["bn.running_var"]), (1, 1, 1, 1))
+        self.assertTrue(all(value != 0 for value in self.floats(after["bn.running_mean"])))
+        self.assertTrue(all(value > 0 and value != 1 for value in self.floats(after["bn.running_var"])))
+        self.assertLess(lines[-1]["loss"], lines[0]["loss"])
+        self.assertGreater(lines[-1]["accuracy"], 0.6)  # chance is 0.25; by these statistics
+
+    def test_frozen_statistics_stay(self):
+        before, after, _ = self.play(model=batchnorm(frozen=True))
+        for name in ("bn.running_mean", "bn.running_var"):
+            self.assertEqual(before[name], after[name])
+        self.assertNotEqual(before["bn.weight"], after["bn.weight"])
+
+    def test_the_mean_is_weighted_and_no_variance_negative(self):
+        """Two devices say what their statistics did; 100 and 300 examples."""
+        federation = self.federation(clients=2, model=batchnorm(), rounds__num_server_rounds=1,
+                                     update__codec="none", update__deflate=False,
+                                     strategy__server_learning_rate=0.5)
+        federation.start_aggregator()
+        moves = [[1.0, -2.0, 0.25, 100.0] + [2.0, -1.0, -100.0, 0.5],
+                 [0.0, 2.0, -0.75, -20.0] + [4.0, -1.0, 0.0, 0.5]]
+        with Peer(federation, 0) as first, Peer(federation, 1) as second:
+            first.hello()
+            second.hello()
+            for peer, weight, move in ((first, 100, moves[0]), (second, 300, moves[1])):
+                peer.next_task()
+                self.assertEqual(peer.task["bounds"], [2] * 6 + [8] * 2)
+                data = struct.pack(f"<{PARAMETERS + 8}f", *[1.0] * PARAMETERS, *move)
+                raw = [4 * PARAMETERS, 32]
+                sections = [{"name": name, "codec": "none", "deflate": False, "size": size, "raw-size": size}
+                            for name, size in zip(("delta", "buffers"), raw)]
+                peer.upload(data, codec="none", examples=weight, sections=sections)
+        federation.complete()
+        folder = federation.run_folder()
+        after = read_model(os.path.join(folder, "model.safetensors"))
+        mean = [(a + 3 * b) / 4 for a, b in zip(*moves)]
+        self.assertEqual(list(self.floats(after["bn.running_mean"])), mean[:4])
+        self.assertEqual(list(self.floats(after["bn.running_var"])), [max(0, 1 + x) for x in mean[4:]])
+        self.assertEqual(self.floats(after["bn.bias"]), (0.5,) * 4)
+
+    def test_kills_change_nothing(self):
+        job = {"model": batchnorm()}
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 11, **job)
+        self.assertEqual(hashes, self.undisturbed(2 * KILLS, **job))
+
+    def undisturbed(self, rounds, **job):
+        federation = self.federation(clients=test_crash.CLIENTS, rounds__num_server_rounds=rounds, **job)
+        federation.start_aggregator()
+        federation.start_clients()
+        federation.complete()
+        return federation.hashes()
 
 
 if __name__ == "__main__":

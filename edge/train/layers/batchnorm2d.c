@@ -41,11 +41,13 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
     if (layer->u.batchnorm2d.track_running_stats) {
         list[n++] = (fedge_layer_tensor){.name = "running_mean",
                                          .buffer = true,
+                                         .frozen = layer->u.batchnorm2d.frozen,
                                          .rank = 1,
                                          .shape = {features},
                                          .init = FEDGE_INIT_ZERO};
         list[n++] = (fedge_layer_tensor){.name = "running_var",
                                          .buffer = true,
+                                         .frozen = layer->u.batchnorm2d.frozen,
                                          .rank = 1,
                                          .shape = {features},
                                          .init = FEDGE_INIT_ONE};

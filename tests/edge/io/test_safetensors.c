@@ -285,6 +285,26 @@ static void test_another_model(void **state)
     expect_mismatch(file, size, FEDGE_MISMATCH, "\"c\" is not in the file");
 }
 
+static void test_pytorchs_counter_is_skipped(void **state)
+{
+    (void)state;
+    uint8_t file[MAX_FILE];
+    float values[2];
+    fedge_error err = {0};
+    size_t size = make_file(file,
+                            "{" T("a", "F32", "[2]", "0", "8") "," T("1.num_batches_tracked", "I64",
+                                                                     "[]", "8", "16") "}",
+                            16);
+    add("a", FEDGE_F32, 1, (const uint32_t[]){2});
+    memset(file + size - 16, 0, 16);
+    assert_int_equal(fedge_safetensors_read(file, size, &schema, values, &err), FEDGE_OK);
+    size = make_file(file,
+                     "{" T("a", "F32", "[2]", "0", "8") "," T("1.num_batches_tracked", "F32", "[2]",
+                                                              "8", "16") "}",
+                     16);
+    expect_mismatch(file, size, FEDGE_MISMATCH, "of the file is not in the model");
+}
+
 static void test_half_floats_and_what_is_not_finite(void **state)
 {
     (void)state;
@@ -330,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup(test_sizes_of_the_header, set_up),
         cmocka_unit_test_setup(test_more_tensors_than_the_limit, set_up),
         cmocka_unit_test_setup(test_another_model, set_up),
+        cmocka_unit_test_setup(test_pytorchs_counter_is_skipped, set_up),
         cmocka_unit_test_setup(test_half_floats_and_what_is_not_finite, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

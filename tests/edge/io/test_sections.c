@@ -154,6 +154,93 @@ static void a_model_that_is_all_frozen_is_refused(void **state)
     assert_non_null(strstr(err.message, "every layer is frozen"));
 }
 
+/* [layer]: more arguments of the BatchNorm2d. */
+static fedge_job *parse_batchnorm(const char *layer)
+{
+    char text[2048];
+    fedge_error err = {0};
+    fedge_job *job = NULL;
+    (void)snprintf(
+        text, sizeof text,
+        "{\"fedge-job\": 1, \"name\": \"bn\", \"model\": {\"input-shape\": [2, 1, 1], \"layers\": ["
+        "{\"type\": \"BatchNorm2d\", \"num_features\": 2%s},"
+        "{\"type\": \"Flatten\"},"
+        "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 3}]},"
+        "\"data\": {\"name\": \"d\", \"shape\": [2, 1, 1], \"dtype\": \"f32\", \"labels\": 3},"
+        "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3}}",
+        layer);
+    if (fedge_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    return job;
+}
+
+static void statistics_are_a_section_of_their_own(void **state)
+{
+    (void)state;
+    fedge_job *job = parse_batchnorm("");
+    const fedge_plan *plan = &job->plan;
+    const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
+    expect_sent(plan, "0.weight:2 0.bias:2 2.weight:6 2.bias:3 0.running_mean:2 0.running_var:2 ");
+    assert_int_equal(plan->num_parameters, 13);
+    assert_int_equal(plan->schema.num_elements, 17);
+    assert_true(fedge_section_is_whole(plan, &plan->sent.sections[0]));
+    assert_int_equal(plan->sent.num_sections, 2);
+    assert_int_equal(buffers->first, 4);
+    assert_int_equal(buffers->codec, FEDGE_CODEC_NONE);
+    assert_int_equal(plan->update.codec, FEDGE_CODEC_INT8);
+    assert_int_equal(plan->sent.places[5], 15);
+
+    float model[17] = {0}, start[17] = {0};
+    int8_t bounds[6];
+    model[14] = -64.0f; /* 4 · 64 is 2^8 */
+    model[15] = 65.0f;
+    fedge_sections_bounds(plan, model, bounds);
+    assert_memory_equal(bounds, ((int8_t[]){2, 2, 2, 2, 8, 9}), 6);
+    model[13] = 3e38f;
+    fedge_sections_bounds(plan, model, bounds);
+    assert_int_equal(bounds[4], 20);
+
+    /* There and back: the delta in int8, the statistics exactly. */
+    fedge_upload upload = {0};
+    fedge_error err = {0};
+    uint8_t *bytes = NULL, scratch[256];
+    int32_t v[17];
+    for (int i = 0; i < 17; i++) {
+        start[i] = (float)i;
+        model[i] = (float)i + (i < 13 ? 1.0f : (float)i / 16.0f);
+    }
+    fedge_sections_bounds(plan, start, bounds);
+    fedge_sections_changes(&plan->sent, start, model);
+    assert_int_equal(fedge_update_encode(plan, bounds, model, &upload, &bytes, &err), FEDGE_OK);
+    assert_int_equal(upload.num_sections, 2);
+    assert_string_equal(upload.sections[1].name, "buffers");
+    assert_int_equal(upload.sections[1].raw_size, 16);
+    if (fedge_update_decode(plan, bounds, &upload, bytes, scratch, sizeof scratch, v, &err) !=
+        FEDGE_OK)
+        fail_msg("%s", err.message);
+    for (int i = 13; i < 17; i++)
+        assert_int_equal(v[i], i << 18); /* i / 16 · 2^(30 − 8) */
+    upload.sections[1].codec = FEDGE_CODEC_INT8;
+    assert_int_equal(fedge_update_check(plan, &upload, &err), FEDGE_MISMATCH);
+    upload.num_sections = 1;
+    assert_int_equal(fedge_update_check(plan, &upload, &err), FEDGE_MISMATCH);
+    free(bytes);
+    fedge_job_free(job);
+}
+
+static void statistics_that_never_change_do_not_travel(void **state)
+{
+    (void)state;
+    fedge_job *job = parse_batchnorm(", \"frozen\": true");
+    assert_int_equal(job->plan.sent.num_sections, 1);
+    assert_int_equal(job->plan.schema.num_elements, 17);
+    fedge_job_free(job);
+    job = parse_batchnorm(", \"track_running_stats\": false");
+    assert_int_equal(job->plan.sent.num_sections, 1);
+    assert_int_equal(job->plan.schema.num_elements, 13);
+    fedge_job_free(job);
+}
+
 /* The plan says it layer by layer, and reads back to the same. */
 static void the_plan_has_it_too(void **state)
 {
@@ -186,6 +273,8 @@ int main(void)
         cmocka_unit_test(rows_of_a_layer),
         cmocka_unit_test(ranges_that_are_none),
         cmocka_unit_test(a_model_that_is_all_frozen_is_refused),
+        cmocka_unit_test(statistics_are_a_section_of_their_own),
+        cmocka_unit_test(statistics_that_never_change_do_not_travel),
         cmocka_unit_test(the_plan_has_it_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static void make_plan(fedge_codec codec, bool deflate)
     assert_int_equal(fedge_schema_add(&plan.schema, "0.weight", FEDGE_F32, 2, weight, &err),
                      FEDGE_OK);
     assert_int_equal(fedge_schema_add(&plan.schema, "0.bias", FEDGE_F32, 1, bias, &err), FEDGE_OK);
-    plan.update = (fedge_update_spec){codec, deflate, 2};
+    plan.update = (fedge_update_spec){.codec = codec, .deflate = deflate, .bound_log2 = 2};
     plan.external = true;
     assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_OK);
 }

@@ -46,6 +46,14 @@ VECTORS = [
     ("upload-evaluate", "upload", {
         "task-id": 43, "run-id": RUN, "incarnation": 1, "size": 0, "crc32": 0, "examples": 600,
         "metrics": {"loss": 2.3025850929940455}}, b""),
+    ("upload-sections", "upload", {
+        "task-id": 44, "run-id": RUN, "incarnation": 1, "size": 1260, "crc32": 1, "examples": 1,
+        "sections": [{"name": "delta", "codec": "int8", "deflate": True, "size": 300,
+                      "raw-size": 1000},
+                     {"name": "buffers", "codec": "none", "deflate": False, "size": 64,
+                      "raw-size": 64},
+                     {"name": "control", "codec": "int8", "deflate": True, "size": 896,
+                      "raw-size": 1000}]}, b""),
     ("resume", "resume", {"task-id": 42, "offset": 131072}, b""),
     ("part", "part", {"task-id": 42, "offset": 295}, bytes([0, 1, 2, 254, 255])),
     ("ack", "ack", {"task-id": 42, "duplicate": False}, b""),
