@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "edge/core/rng.h"
 #include "edge/train/model.h"
 
 /* What the kernels need to know of a convolution. */
@@ -152,6 +153,14 @@ typedef struct fedge_kernels {
     void (*norm_rows)(const fedge_norm_rows *args, const float *x, float *y);
     void (*norm_rows_backward)(const fedge_norm_rows *args, const float *x, const float *dy,
                                float *dx);
+
+    /* Dropout: y = x where fedge_rng_float, one number for each in turn, is at least p, scaled by
+     * 1 / (1 − p); else 0. y may be x. kept: a bit for each, the first the lowest of the first
+     * byte, (n + 7) / 8 bytes; NULL: not wanted. Equal bits on every table. */
+    void (*drop_draw)(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *kept);
+
+    /* dx = dy where it was kept, scaled likewise; else 0. dx may be dy. */
+    void (*drop_apply)(float p, size_t n, const uint8_t *kept, const float *dy, float *dx);
 
     void (*panels)(const fedge_panels *args);
 

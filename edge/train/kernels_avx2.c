@@ -110,6 +110,9 @@ static inline __attribute__((always_inline)) void add_sums(float *y, int n, cons
     _mm_maskstore_ps(y, mask, _mm_add_ps(_mm_maskload_ps(y, mask), sums));
 }
 
+/* Of the lower halves of 64-bit lanes. */
+#define product_of_words(a, b) ((lanes)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+
 #include "edge/train/kernels_simd.h"
 
 #endif

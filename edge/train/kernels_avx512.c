@@ -96,6 +96,9 @@ static inline __attribute__((always_inline)) void add_sums(float *y, int n, cons
     _mm_mask_storeu_ps(y, mask, _mm_add_ps(_mm_maskz_loadu_ps(mask, y), sums));
 }
 
+/* Of the lower halves of 64-bit lanes. */
+#define product_of_words(a, b) ((lanes)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+
 #include "edge/train/kernels_simd.h"
 
 #endif

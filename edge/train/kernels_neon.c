@@ -105,6 +105,10 @@ static inline __attribute__((always_inline)) void add_sums(float *y, int n, cons
     }
 }
 
+/* Of the lower halves of 64-bit lanes. */
+#define product_of_words(a, b)                                                                     \
+    ((lanes)vmull_u32(vmovn_u64((uint64x2_t)(a)), vmovn_u64((uint64x2_t)(b))))
+
 #include "edge/train/kernels_simd.h"
 
 #endif

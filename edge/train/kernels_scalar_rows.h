@@ -93,3 +93,29 @@ static void norm_rows_backward(const fedge_norm_rows *args, const float *x, cons
         }
     }
 }
+
+static float drop_scale(float p)
+{
+    return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
+}
+
+static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *kept)
+{
+    const float scale = drop_scale(p);
+    for (size_t i = 0; i < n; i++) {
+        const bool keep = fedge_rng_float(rng) >= p;
+        y[i] = keep ? x[i] * scale : 0.0f;
+        if (kept != NULL) {
+            const unsigned before = i % 8 == 0 ? 0 : kept[i / 8];
+            kept[i / 8] = (uint8_t)(before | (unsigned)keep << i % 8);
+        }
+    }
+}
+
+static void drop_apply(float p, size_t n, const uint8_t *kept, const float *dy, float *dx)
+{
+    const float scale = drop_scale(p);
+    for (size_t i = 0; i < n; i++) {
+        dx[i] = kept[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
+    }
+}

@@ -19,6 +19,7 @@
  *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN
  *   store_places(p, places)                    LANES bytes
  *   wide, wide_zero(), wide_add(w, v)          sums of vectors in double; wide_sum(w): of all lanes
+ *   product_of_words(a, b)                     of the lower halves of 64-bit lanes
  *   add_sums(y, n, v)                          y[i] += sum of the lanes of v[i], i < n ≤ 4
  *
  * Every inner function is force-inlined with constant sizes, so that accumulators stay in
@@ -426,6 +427,8 @@ static void relu_backward(const float *y, float *dy, size_t n)
 
 #include "edge/train/kernels_simd_rows.h"
 
+#include "edge/train/kernels_simd_drop.h"
+
 #include "edge/train/kernels_simd_panels.h"
 
 const fedge_kernels KERNELS_SYMBOL = {
@@ -445,6 +448,8 @@ const fedge_kernels KERNELS_SYMBOL = {
     .softmax_backward = softmax_backward,
     .norm_rows = norm_rows,
     .norm_rows_backward = norm_rows_backward,
+    .drop_draw = drop_draw,
+    .drop_apply = drop_apply,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .panels = panels,

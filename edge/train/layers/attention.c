@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#include "edge/train/layers/mask.h"
-
 #define CHUNK_ROWS 256
 #define ATTENTION_ROWS 24 /* of P at a time: a multiple of every table's tile of products */
 
@@ -85,7 +83,7 @@ static head head_of(const fedge_attention *self, size_t index, const float *qkv,
                     float *softmax, uint8_t *kept, float *scratch)
 {
     const size_t dim = self->embed_dim / self->heads, stride = 3 * self->embed_dim;
-    const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
+    const size_t steps = self->steps, row_bytes = (steps + 7) / 8;
     const size_t at = index / self->heads * steps * stride + index % self->heads * dim;
     head one = {.self = self,
                 .q = qkv + at,
@@ -205,11 +203,12 @@ static void shares(const head *one, const band *at, bool again)
 static void draw(const head *one, const band *at, fedge_rng *rng)
 {
     const fedge_attention *self = one->self;
-    const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
+    const size_t steps = self->steps, row_bytes = (steps + 7) / 8;
     for (size_t r = 0; r < at->rows; r++) {
         const size_t row = at->first + r;
-        fedge_mask_draw(rng, self->dropout, seen_by(self, row), one->s + r * steps,
-                        one->s + r * steps, one->kept == NULL ? NULL : one->kept + row * row_bytes);
+        self->kernels->drop_draw(rng, self->dropout, seen_by(self, row), one->s + r * steps,
+                                 one->s + r * steps,
+                                 one->kept == NULL ? NULL : one->kept + row * row_bytes);
     }
 }
 
@@ -217,11 +216,11 @@ static void draw(const head *one, const band *at, fedge_rng *rng)
 static void drop(const head *one, const band *at, const float *from)
 {
     const fedge_attention *self = one->self;
-    const size_t steps = self->steps, row_bytes = (size_t)FEDGE_MASK_BYTES(steps);
+    const size_t steps = self->steps, row_bytes = (steps + 7) / 8;
     for (size_t r = 0; r < at->rows; r++) {
         const size_t row = at->first + r, n = seen_by(self, row);
-        fedge_mask_apply(self->dropout, n, one->kept + row * row_bytes, from + r * steps,
-                         one->t + r * steps);
+        self->kernels->drop_apply(self->dropout, n, one->kept + row * row_bytes, from + r * steps,
+                                  one->t + r * steps);
         for (size_t j = n; j < at->width; j++) {
             one->t[r * steps + j] = 0.0f;
         }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "edge/train/layers/elementwise.h"
-#include "edge/train/layers/mask.h"
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err)
@@ -17,14 +16,14 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
-    need->saved = FEDGE_MASK_BYTES((uint64_t)fedge_shape_count(&run->out) * run->batch);
+    need->saved = ((uint64_t)fedge_shape_count(&run->out) * run->batch + 7) / 8;
 }
 
 static void forward(const fedge_layer_run *run)
 {
     const size_t n = fedge_elementwise_count(run);
     if (run->training) {
-        fedge_mask_draw(run->rng, run->spec->u.dropout.p, n, run->x[0], run->y, run->saved);
+        run->kernels->drop_draw(run->rng, run->spec->u.dropout.p, n, run->x[0], run->y, run->saved);
     } else if (run->y != run->x[0]) {
         memcpy(run->y, run->x[0], n * sizeof *run->y);
     }
@@ -32,8 +31,8 @@ static void forward(const fedge_layer_run *run)
 
 static void backward(const fedge_layer_run *run)
 {
-    fedge_mask_apply(run->spec->u.dropout.p, fedge_elementwise_count(run), run->saved, run->dy,
-                     run->dx[0]);
+    run->kernels->drop_apply(run->spec->u.dropout.p, fedge_elementwise_count(run), run->saved,
+                             run->dy, run->dx[0]);
 }
 
 static const fedge_argument ARGUMENTS[] = {

@@ -10,7 +10,6 @@
  */
 #include "edge/train/layers/affine.h"
 #include "edge/train/layers/attention.h"
-#include "edge/train/layers/mask.h"
 #include "edge/train/layers/norm.h"
 
 #define AT(member) offsetof(fedge_layer_spec, u.transformerencoderlayer.member)
@@ -129,8 +128,8 @@ static masks masks_of(const plan *self)
     }
     const uint64_t values = (uint64_t)self->steps * self->hidden;
     return (masks){.attention = FEDGE_ATTENTION_KEPT(self->steps, self->heads),
-                   .residual = FEDGE_MASK_BYTES((uint64_t)self->steps * self->dim),
-                   .hidden = self->gelu ? FEDGE_MASK_BYTES(values) : 0};
+                   .residual = ((uint64_t)self->steps * self->dim + 7) / 8,
+                   .hidden = self->gelu ? (values + 7) / 8 : 0};
 }
 
 /* Bytes for one example, a multiple of 4. */
@@ -277,18 +276,19 @@ static void drop(const fedge_layer_run *run, const plan *self, size_t width, flo
 {
     const size_t n = self->steps * width;
     for (size_t i = 0; run->training && self->dropout > 0.0f && i < self->examples; i++) {
-        fedge_mask_draw(run->rng, self->dropout, n, x + i * n, x + i * n,
-                        kept == NULL ? NULL : kept + i * (size_t)FEDGE_MASK_BYTES(n));
+        run->kernels->drop_draw(run->rng, self->dropout, n, x + i * n, x + i * n,
+                                kept == NULL ? NULL : kept + i * ((n + 7) / 8));
     }
 }
 
 /* dx = dy as dropout let it through; dx may be dy. */
-static void undrop(const plan *self, size_t width, const uint8_t *kept, const float *dy, float *dx)
+static void undrop(const fedge_layer_run *run, const plan *self, size_t width, const uint8_t *kept,
+                   const float *dy, float *dx)
 {
     const size_t n = self->steps * width;
     for (size_t i = 0; i < self->examples; i++) {
-        fedge_mask_apply(self->dropout, n, kept + i * (size_t)FEDGE_MASK_BYTES(n), dy + i * n,
-                         dx + i * n);
+        run->kernels->drop_apply(self->dropout, n, kept + i * ((n + 7) / 8), dy + i * n,
+                                 dx + i * n);
     }
 }
 
@@ -338,11 +338,11 @@ static const float *backward_activation(const fedge_layer_run *run, const plan *
     }
     float *again = dh + hidden;
     if (drops) {
-        undrop(self, self->hidden, kept->kept_hidden, dh, dh);
+        undrop(run, self, self->hidden, kept->kept_hidden, dh, dh);
     }
     run->kernels->gelu_backward(kept->hidden, dh, dh, again, hidden);
     if (drops) {
-        undrop(self, self->hidden, kept->kept_hidden, again, again);
+        undrop(run, self, self->hidden, kept->kept_hidden, again, again);
     }
     return again;
 }
@@ -354,7 +354,7 @@ static void backward_feedforward(const fedge_layer_run *run, const plan *self, c
 {
     const float *g = dy;
     if (self->dropout > 0.0f) {
-        undrop(self, self->dim, kept->kept2, dy, dm);
+        undrop(run, self, self->dim, kept->kept2, dy, dm);
         g = dm;
     }
     fedge_affine_backward(&at->linear2, g, dh);
@@ -378,7 +378,7 @@ static void backward_chunk(const fedge_layer_run *run, const plan *self, const r
 
     const float *g = dm;
     if (self->dropout > 0.0f) {
-        undrop(self, self->dim, kept->kept1, dm, dropped);
+        undrop(run, self, self->dim, kept->kept1, dm, dropped);
         g = dropped;
     }
     fedge_affine_gradients(&at.out, kept->context, g);

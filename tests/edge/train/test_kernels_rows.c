@@ -1,5 +1,5 @@
-/* Small products, the softmax of attention and the norm of rows, on every kernel table, against
- * double precision: random shapes, of which many end in a part of a vector. */
+/* Small products, the softmax of attention, the norm of rows and dropout, on every kernel table,
+ * against double precision: random shapes, of which many end in a part of a vector. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,11 +20,12 @@
 #define UNIT 0x1p-24 /* half a unit in the last place, relative */
 #define BEFORE 3.25f /* what an array holds where nothing may be written */
 
+/* [n] floats and one behind them. */
 static float *room(size_t n)
 {
     float *v = malloc((n + 1) * sizeof *v);
     assert_non_null(v);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i <= n; i++) {
         v[i] = BEFORE;
     }
     return v;
@@ -205,8 +206,8 @@ static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
     const size_t rows = size(rng), n = size(rng) + 1;
     const unsigned has = fedge_rng_below(rng, 4);
     norm_case self = {.x = normals(rng, rows * n, 1.0), .dy = normals(rng, rows * n, 1.0)};
-    float *weight = normals(rng, n, 1.0), *bias = normals(rng, n, 1.0), *y = room(rows * n + 1);
-    float *again = room(rows * n), *dx = room(rows * n + 1), *dw = room(n + 1), *db = room(n + 1);
+    float *weight = normals(rng, n, 1.0), *bias = normals(rng, n, 1.0), *y = room(rows * n);
+    float *again = room(rows * n), *dx = room(rows * n), *dw = room(n), *db = room(n);
     double *rest = new_doubles(4 * n), *exact_y = rest, *exact_dx = rest + n;
     self.args = (fedge_norm_rows){.rows = rows,
                                   .width = n,
@@ -248,6 +249,45 @@ static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
     free(rest);
 }
 
+/* The numbers of the stream one by one, whatever was drawn of it before and will be next. */
+static void check_dropout(const fedge_kernels *kernels, fedge_rng *rng)
+{
+    static const float shares[] = {0.0f, 0.1f, 0.5f, 0.99f, 1.0f};
+    const size_t n = size(rng) * (fedge_rng_below(rng, 4) == 0 ? 13 : 1);
+    const float p = shares[fedge_rng_below(rng, 5)], scale = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
+    float *x = normals(rng, n, 1.0), *y = room(n), *dx = room(n);
+    uint8_t *kept = malloc((n + 7) / 8 + 1);
+    assert_non_null(kept);
+    fedge_rng stream = fedge_rng_stream(fedge_rng_u64(rng), FEDGE_PURPOSE_DROPOUT, 1, 2, 3);
+    stream.counter[0] = fedge_rng_below(rng, 2) ? 7 : UINT32_MAX - 3; /* and where it wraps */
+    for (uint32_t i = fedge_rng_below(rng, 5); i > 0; i--) {
+        (void)fedge_rng_u32(&stream);
+    }
+    fedge_rng alone = stream, without = stream;
+    kept[(n + 7) / 8] = 0xa5;
+    kernels->drop_draw(&stream, p, n, x, y, kept);
+    kernels->drop_apply(p, n, kept, x, dx);
+    for (size_t i = 0; i < n; i++) {
+        const bool keep = fedge_rng_float(&alone) >= p;
+        assert_true(y[i] == (keep ? x[i] * scale : 0.0f) && dx[i] == y[i]);
+        assert_int_equal(kept[i / 8] >> i % 8 & 1, keep);
+    }
+    assert_true(n % 8 == 0 || kept[n / 8] >> n % 8 == 0);
+    assert_true(kept[(n + 7) / 8] == 0xa5 && y[n] == BEFORE && dx[n] == BEFORE);
+    kernels->drop_draw(&without, p, n, x, dx, NULL);
+    assert_memory_equal(dx, y, n * sizeof *y);
+    for (int i = 0; i < 9; i++) {
+        const uint32_t next = fedge_rng_u32(&alone);
+        assert_true(fedge_rng_u32(&stream) == next && fedge_rng_u32(&without) == next);
+    }
+    kernels->drop_apply(p, n, kept, x, x);
+    assert_memory_equal(x, y, n * sizeof *y);
+    free(kept);
+    free(dx);
+    free(y);
+    free(x);
+}
+
 static void on_every_table(void (*check)(const fedge_kernels *, fedge_rng *))
 {
     unsigned levels[MAX_LEVELS];
@@ -278,12 +318,19 @@ static void test_norm_rows(void **state)
     on_every_table(check_norm);
 }
 
+static void test_dropout(void **state)
+{
+    (void)state;
+    on_every_table(check_dropout);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_gemm),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_norm_rows),
+        cmocka_unit_test(test_dropout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
