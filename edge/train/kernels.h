@@ -94,9 +94,22 @@ typedef struct fedge_panels {
     const float *a;
     size_t a_row, a_column;
     const float *b;
+    const float *start; /* (n): c = start + a · b; NULL: c += a · b */
     float *c;
     size_t c_row;
 } fedge_panels;
+
+/* One step of one example in a recurrent layer. Arrays of hidden_size, gates of four times as many;
+ * what each pass reads and writes is said at the kernels. */
+typedef struct fedge_cell_step {
+    size_t hidden;
+    float *gates;
+    const float *h_before, *c_before; /* of the step before; zeros at the first */
+    float *h, *c;                     /* c may be c_before, forward */
+    const float *dy;                  /* the output's gradient */
+    float *dh; /* in: what the step after adds to dy; out: what goes straight to the step before */
+    float *dc; /* in and out: the gradient of c, of the step's and of the one before */
+} fedge_cell_step;
 
 typedef struct fedge_kernels {
     const char *name;
@@ -163,6 +176,15 @@ typedef struct fedge_kernels {
     void (*drop_apply)(float p, size_t n, const uint8_t *kept, const float *dy, float *dx);
 
     void (*panels)(const fedge_panels *args);
+
+    /* LSTM, gates i, f, g, o. Forward from their sums s:
+     *   i, f, o = σ(s)   g = tanh(s)   c = f · c_before + i · g   h = o · tanh(c)
+     * Backward from values to the gradients of the sums. GRU, gates n, r, z, q:
+     *   r, z = σ(s)   n = tanh(s + r · q)   h = (1 − z) · n + z · h_before   q = s */
+    void (*lstm_forward)(const fedge_cell_step *step);
+    void (*lstm_backward)(const fedge_cell_step *step);
+    void (*gru_forward)(const fedge_cell_step *step);
+    void (*gru_backward)(const fedge_cell_step *step);
 
     void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
     void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */

@@ -348,7 +348,8 @@ static void panels(const fedge_panels *args)
             for (size_t k = 0; k < args->k; k++) {
                 sum += args->a[i * args->a_row + k * args->a_column] * args->b[j * args->k + k];
             }
-            args->c[i * args->c_row + j] += sum;
+            float *c = &args->c[i * args->c_row + j];
+            *c = (args->start == NULL ? *c : args->start[j]) + sum;
         }
     }
 }
@@ -398,6 +399,8 @@ static void gelu_backward(const float *x, const float *dy, float *dx, float *y, 
     }
 }
 
+#include "edge/train/kernels_scalar_cells.h"
+
 const fedge_kernels fedge_kernels_scalar = {
     .name = "scalar",
     .lanes = 1,
@@ -420,6 +423,10 @@ const fedge_kernels fedge_kernels_scalar = {
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .panels = panels,
+    .lstm_forward = lstm_forward,
+    .lstm_backward = lstm_backward,
+    .gru_forward = gru_forward,
+    .gru_backward = gru_backward,
     .exp = exp_each,
     .sigmoid = sigmoid_each,
     .tanh = tanh_each,

@@ -431,6 +431,8 @@ static void relu_backward(const float *y, float *dy, size_t n)
 
 #include "edge/train/kernels_simd_panels.h"
 
+#include "edge/train/kernels_simd_cells.h"
+
 const fedge_kernels KERNELS_SYMBOL = {
     .name = KERNELS_NAME,
     .lanes = LANES,
@@ -453,6 +455,10 @@ const fedge_kernels KERNELS_SYMBOL = {
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .panels = panels,
+    .lstm_forward = lstm_forward,
+    .lstm_backward = lstm_backward,
+    .gru_forward = gru_forward,
+    .gru_backward = gru_backward,
     .exp = exp_each,
     .sigmoid = sigmoid_each,
     .tanh = tanh_each,

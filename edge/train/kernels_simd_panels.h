@@ -14,6 +14,8 @@ typedef struct panel_tile {
     size_t a_row, a_column;
     const float *b;
     size_t depth;
+    const float *from; /* what the products are added to; rows from_row apart */
+    size_t from_row;
     float *c;
     size_t c_row, columns; /* 1 to PANEL_COLUMNS */
 } panel_tile;
@@ -45,15 +47,16 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
     const size_t second = args->columns - first;
     UNROLL
     for (int t = 0; t < rows; t++) {
+        const float *from = args->from + (size_t)t * args->from_row;
         float *c = args->c + (size_t)t * args->c_row;
         if (second == LANES) {
-            store(c, add(load(c), acc[t][0]));
-            store(c + LANES, add(load(c + LANES), acc[t][1]));
+            store(c, add(load(from), acc[t][0]));
+            store(c + LANES, add(load(from + LANES), acc[t][1]));
             continue;
         }
-        store_first(c, add(load_first(c, first), acc[t][0]), first);
+        store_first(c, add(load_first(from, first), acc[t][0]), first);
         if (second > 0) {
-            store_first(c + LANES, add(load_first(c + LANES, second), acc[t][1]), second);
+            store_first(c + LANES, add(load_first(from + LANES, second), acc[t][1]), second);
         }
     }
 }
@@ -114,13 +117,16 @@ static void panels(const fedge_panels *args)
     for (size_t k = 0; k < args->k; k += PANEL_DEPTH) {
         panel_tile tile = {.depth = args->k - k < PANEL_DEPTH ? args->k - k : PANEL_DEPTH,
                            .c_row = args->c_row};
+        const bool started = k == 0 && args->start != NULL;
         size_t first = 0;
+        tile.from_row = started ? 0 : args->c_row;
         for (size_t i = 0; i < tiles; i++) {
             const size_t rows = (args->m + tiles - 1 - i) / tiles; /* they add up to m */
             panel_copy(args, args->a + first * args->a_row + k * args->a_column, rows, &tile, room);
             for (size_t j = 0; j < args->n; j += PANEL_COLUMNS) {
                 tile.b = args->b + j * args->k + k * PANEL_COLUMNS;
                 tile.c = args->c + first * args->c_row + j;
+                tile.from = started ? args->start + j : tile.c;
                 tile.columns = args->n - j < PANEL_COLUMNS ? args->n - j : PANEL_COLUMNS;
                 panel_functions[rows - 1](&tile);
             }

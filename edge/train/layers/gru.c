@@ -7,40 +7,14 @@
  */
 #include "edge/train/layers/recurrent.h"
 
-static void cell_forward(const fedge_cell_step *step)
+static void cell_forward(const fedge_kernels *kernels, const fedge_cell_step *step)
 {
-    const size_t size = step->hidden;
-    const float *h_before = step->h_before;
-    float *restrict h = step->h;
-    float *n = step->gates, *r = n + size, *z = r + size, *q = z + size;
-    step->kernels->sigmoid(r, r, 2 * size);
-    for (size_t k = 0; k < size; k++) {
-        n[k] += r[k] * q[k];
-    }
-    step->kernels->tanh(n, n, size);
-    for (size_t k = 0; k < size; k++) {
-        h[k] = n[k] + z[k] * (h_before[k] - n[k]);
-    }
+    kernels->gru_forward(step);
 }
 
-static void cell_backward(const fedge_cell_step *step)
+static void cell_backward(const fedge_kernels *kernels, const fedge_cell_step *step)
 {
-    const size_t size = step->hidden;
-    const float *h_before = step->h_before, *dy = step->dy;
-    float *restrict dh = step->dh;
-    float *restrict n = step->gates, *restrict r = n + size, *restrict z = r + size;
-    float *restrict q = z + size;
-    for (size_t k = 0; k < size; k++) {
-        const float whole = dy[k] + dh[k];
-        const float dn = whole * (1.0f - z[k]) * (1.0f - n[k] * n[k]);
-        const float dr = dn * q[k] * r[k] * (1.0f - r[k]);
-        const float dz = whole * (h_before[k] - n[k]) * z[k] * (1.0f - z[k]);
-        dh[k] = whole * z[k];
-        n[k] = dn;
-        q[k] = dn * r[k];
-        r[k] = dr;
-        z[k] = dz;
-    }
+    kernels->gru_backward(step);
 }
 
 static const fedge_cell CELL = {.blocks = 3,

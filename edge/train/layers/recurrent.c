@@ -2,24 +2,30 @@
 
 #include <string.h>
 
+#include "edge/train/layers/recurrent_product.h"
+
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 
-#define DEPTH ((size_t)256) /* rows of inputs or states that are copied at a time */
-#define LINE ((size_t)16)   /* floats: parts of working memory begin at multiples */
+#define ROWS                                                                                       \
+    ((size_t)256)         /* steps · batch that go through the products together: they and the    \
+                             weights stay in the second-level cache */
+#define LINE ((size_t)16) /* floats: parts of working memory begin at multiples */
 
-/* One of the layers over one another, and its arrays. */
+/* One of the layers over one another, and its arrays. Gates and c, and inside also h and x, are
+ * (steps, batch, …). */
 typedef struct level {
     const fedge_layer_run *run;
     const fedge_cell *cell;
     size_t batch, steps, in, hidden;
     size_t columns; /* of the gates: 4 · hidden */
     size_t tensors; /* the place of weight_ih among the layer's tensors */
-    const float *x; /* (batch, steps, in) */
-    float *h;       /* (batch, steps, hidden) */
-    float *gates;   /* (batch, steps, columns); in an evaluation (batch, columns) */
-    float *c;       /* (batch, steps, hidden); in an evaluation (batch, hidden); or NULL */
-    float *zeros;   /* (hidden): the state before the first step */
-    bool all_steps; /* gates and c hold all steps */
+    size_t chunk;   /* steps at a time */
+    bool all_steps; /* gates and c hold all steps; else one */
+    const float *x; /* in wide */
+    float *h;       /* hidden wide */
+    fedge_places x_at, h_at, gates_at;
+    float *gates, *c; /* c: NULL in cells without one */
+    float *zeros;     /* (hidden): the state before the first step */
 } level;
 
 /* ---- description ---- */
@@ -97,32 +103,28 @@ static uint32_t blocks_together(const fedge_cell *cell, uint32_t k)
     return n;
 }
 
-/* Are matrices copied to panels? Not where memory is dear, nor for products in bf16. */
-static bool packs(const fedge_layer_run *run)
-{
-    return run->kernels->lanes > 1 && run->kernels->in_bf16 == NULL;
-}
-
-/* Floats of a copy of [k] rows of [n] columns. */
-static uint64_t copy_size(const fedge_layer_run *run, uint64_t k, uint64_t n)
-{
-    const uint64_t wide = run->kernels->packed_columns;
-    return packs(run) ? (n + wide - 1) / wide * wide * k : 0;
-}
-
 static uint64_t in_lines(uint64_t floats)
 {
     return (floats + LINE - 1) / LINE * LINE;
 }
 
-/* Floats of a copy of W_ih by blocks whose gates follow one another. */
+/* Steps that are multiplied together. Without copies there is nothing to keep close. */
+static size_t steps_at_a_time(const fedge_layer_run *run)
+{
+    const size_t steps = run->in[0].dims[0], few = ROWS / run->batch;
+    return !fedge_factor_copies(run->kernels) || few > steps ? steps : few == 0 ? 1 : few;
+}
+
+/* Floats of a copy of W_ih by blocks whose gates follow one another: forward or backward. */
 static uint64_t copied_inputs(const fedge_cell *cell, const fedge_layer_run *run, uint64_t in)
 {
-    uint64_t sum = 0;
+    uint64_t forward = 0, backward = 0;
     for (uint32_t k = 0; k < cell->blocks; k += blocks_together(cell, k)) {
-        sum += copy_size(run, in, blocks_together(cell, k) * (uint64_t)run->out.dims[1]);
+        const uint64_t rows = blocks_together(cell, k) * (uint64_t)run->out.dims[1];
+        forward += fedge_factor_size(run->kernels, in, rows);
+        backward += fedge_factor_size(run->kernels, rows, in);
     }
-    return sum;
+    return forward > backward ? forward : backward;
 }
 
 void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
@@ -131,194 +133,117 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
     const uint64_t hidden = run->out.dims[1], batch = run->batch;
     const uint64_t levels = run->spec->u.recurrent.num_layers, in = run->in[0].dims[1];
     const uint64_t rows = batch * run->in[0].dims[0], weights = cell->blocks * hidden;
-    const uint64_t widest = levels > 1 && in < hidden ? hidden : in;
+    const uint64_t widest = in < hidden ? hidden : in, read = levels > 1 ? widest : in;
+    const uint64_t together = batch > ROWS ? batch : ROWS;
     need->saved =
         (rows * kept_per_step(cell, run) * levels + rows * hidden * (levels - 1)) * sizeof(float);
-    need->forward = (in_lines(hidden) + in_lines(batch * kept_per_step(cell, run)) +
-                     copy_size(run, hidden, weights) + copied_inputs(cell, run, widest)) *
-                    sizeof(float);
-    need->backward =
-        (2 * in_lines(hidden) + 2 * in_lines(batch * hidden) +
-         (levels > 1 ? in_lines(rows * hidden) : 0) +
-         copy_size(run, weights < DEPTH ? DEPTH : weights, in < hidden ? hidden : in)) *
+    need->forward =
+        (in_lines(hidden) + in_lines(FEDGE_RECURRENT_GATES * hidden) +
+         in_lines(batch * kept_per_step(cell, run)) +
+         fedge_factor_size(run->kernels, hidden, weights) + copied_inputs(cell, run, read)) *
         sizeof(float);
-}
-
-/* ---- matrix products ---- */
-
-/* A matrix b (k, n) for several products: where it lies, or copied to panels. */
-typedef struct matrix {
-    const float *b;
-    size_t k, n, b_row, b_column;
-    bool panels;
-} matrix;
-
-/* [w] transposed: (n, k) in memory; else (k, n). [room]: copy_size floats. */
-static matrix prepare(const fedge_layer_run *run, const float *w, bool transposed, size_t k,
-                      size_t n, float *room)
-{
-    const size_t wide = run->kernels->packed_columns;
-    matrix made = {.b = w,
-                   .k = k,
-                   .n = n,
-                   .b_row = transposed ? 1 : n,
-                   .b_column = transposed ? k : 1,
-                   .panels = packs(run)};
-    for (size_t j = 0; made.panels && j < n; j += wide) {
-        const size_t columns = n - j < wide ? n - j : wide;
-        float *panel = room + j * k;
-        if (columns < wide) {
-            memset(panel, 0, k * wide * sizeof *panel);
-        }
-        for (size_t c = 0; transposed && c < columns; c++) {
-            const float *from = w + (j + c) * k;
-            for (size_t i = 0; i < k; i++) {
-                panel[i * wide + c] = from[i];
-            }
-        }
-        for (size_t i = 0; !transposed && i < k; i++) {
-            memcpy(panel + i * wide, w + i * n + j, columns * sizeof *w);
-        }
-    }
-    made.b = made.panels ? room : w;
-    return made;
-}
-
-/* c (m, n) += a (m, k) · b; a: transposed (k, m) in memory, on demand. */
-static void multiply_add(const fedge_layer_run *run, size_t m, const float *a, size_t a_row,
-                         bool transposed, const matrix *b, float *c, size_t c_row)
-{
-    if (b->panels) {
-        run->kernels->panels(&(fedge_panels){.m = m,
-                                             .n = b->n,
-                                             .k = b->k,
-                                             .a = a,
-                                             .a_row = transposed ? 1 : a_row,
-                                             .a_column = transposed ? a_row : 1,
-                                             .b = b->b,
-                                             .c = c,
-                                             .c_row = c_row});
-        return;
-    }
-    run->kernels->gemm(&(fedge_gemm){.m = m,
-                                     .n = b->n,
-                                     .k = b->k,
-                                     .a = a,
-                                     .a_row = transposed ? 1 : a_row,
-                                     .a_column = transposed ? a_row : 1,
-                                     .b = b->b,
-                                     .b_row = b->b_row,
-                                     .b_column = b->b_column,
-                                     .c = c,
-                                     .c_row = c_row,
-                                     .accumulate = true},
-                       run->gemm_pack);
-}
-
-/* dw (n, k) += aᵀ b over [rows]; a: n columns of rows of [a_row], b: (rows, k). [room]: for
- * DEPTH rows of b. */
-static void add_outer(const fedge_layer_run *run, size_t rows, size_t n, size_t k, const float *a,
-                      size_t a_row, const float *b, float *dw, float *room)
-{
-    const size_t most = packs(run) ? DEPTH : rows;
-    for (size_t r = 0; r < rows; r += most) {
-        const matrix part =
-            prepare(run, b + r * k, false, rows - r < most ? rows - r : most, k, room);
-        multiply_add(run, n, a + r * a_row, a_row, true, &part, dw, k);
-    }
+    need->backward =
+        (in_lines(widest) + 2 * in_lines(batch * hidden) +
+         (levels > 1 ? in_lines(rows * hidden) : 0) +
+         fedge_factor_size(run->kernels, weights, hidden) + copied_inputs(cell, run, read) +
+         fedge_factor_size(run->kernels, together, widest)) *
+        sizeof(float);
 }
 
 /* ---- forward ---- */
 
-/* The biases in each of [rows] rows of gates; 0 without. */
-static void start_sums(const level *self, float *gates, size_t rows)
+/* W_ih by blocks whose gates follow one another. */
+static void factor_inputs(const level *self, bool transposed, float *room,
+                          fedge_factor w_ih[FEDGE_RECURRENT_GATES])
+{
+    for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
+        const float *w = self->run->values[self->tensors + WEIGHT_IH] + k * self->hidden * self->in;
+        const size_t rows = blocks_together(self->cell, k) * self->hidden;
+        const size_t depth = transposed ? self->in : rows, n = transposed ? rows : self->in;
+        w_ih[i] = fedge_factor_make(self->run->kernels, w, transposed, depth, n, room);
+        room += fedge_factor_size(self->run->kernels, depth, n);
+    }
+}
+
+/* What the sums begin with: (columns). */
+static void add_biases(const level *self, float *sums)
 {
     const size_t n = self->hidden;
-    const float *ih = NULL, *hh = NULL;
-    if (self->run->spec->u.recurrent.bias) {
-        ih = self->run->values[self->tensors + BIAS_IH];
-        hh = self->run->values[self->tensors + BIAS_HH];
+    memset(sums, 0, self->columns * sizeof *sums);
+    if (!self->run->spec->u.recurrent.bias) {
+        return;
     }
-    memset(gates, 0, self->columns * sizeof *gates);
-    for (uint32_t k = 0; ih != NULL && k < self->cell->blocks; k++) {
-        float *of_input = gates + self->cell->order[k] * n;
-        float *of_state = gates + (self->cell->first + k) * n;
+    const float *ih = self->run->values[self->tensors + BIAS_IH];
+    const float *hh = self->run->values[self->tensors + BIAS_HH];
+    for (uint32_t k = 0; k < self->cell->blocks; k++) {
         for (size_t i = 0; i < n; i++) {
-            of_input[i] += ih[k * n + i];
-            of_state[i] += hh[k * n + i];
+            sums[self->cell->order[k] * n + i] += ih[k * n + i];
+            sums[(self->cell->first + k) * n + i] += hh[k * n + i];
         }
     }
-    for (size_t r = 1; r < rows; r++) {
-        memcpy(gates + r * self->columns, gates, self->columns * sizeof *gates);
-    }
 }
 
-/* gates (rows, columns) += x W_ihᵀ; x: rows of [x_row]. */
-static void add_inputs(const level *self, const matrix *w_ih, size_t rows, const float *x,
-                       size_t x_row, float *gates)
+/* The sums of [span] without the states' share. Its gates begin at [gates]. */
+static void start_sums(const level *self, const fedge_span *span, const float *biases,
+                       const fedge_factor *w_ih, float *gates)
 {
+    const fedge_span here = {.steps = span->steps, .batch = span->batch};
+    const float *x = self->x + span->first * self->x_at.step;
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
-        multiply_add(self->run, rows, x, x_row, false, &w_ih[i],
-                     gates + self->cell->order[k] * self->hidden, self->columns);
+        const size_t at = self->cell->order[k] * self->hidden;
+        fedge_sequence_multiply(self->run, &here, x, self->x_at, &w_ih[i], biases + at, gates + at,
+                                self->gates_at);
     }
-}
-
-/* W_ih by blocks whose gates follow one another. */
-static void prepare_inputs(const level *self, float *room, matrix w_ih[FEDGE_RECURRENT_GATES])
-{
-    for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
-        const size_t columns = blocks_together(self->cell, k) * self->hidden;
-        w_ih[i] = prepare(
-            self->run, self->run->values[self->tensors + WEIGHT_IH] + k * self->hidden * self->in,
-            true, self->in, columns, room);
-        room += copy_size(self->run, self->in, columns);
+    const size_t rest = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
+    for (size_t r = 0; rest < self->columns && r < span->steps * span->batch; r++) {
+        memcpy(gates + r * self->columns + rest, biases + rest,
+               (self->columns - rest) * sizeof *gates);
     }
 }
 
 /* Of example [b] at step [t], what cells see forward and backward. */
 static fedge_cell_step step_of(const level *self, size_t b, size_t t)
 {
-    const size_t place = b * self->steps + t, kept = self->all_steps ? place : b;
-    const size_t n = self->hidden;
-    fedge_cell_step step = {.kernels = self->run->kernels,
-                            .hidden = n,
+    const size_t kept = (self->all_steps ? t : 0) * self->batch + b, n = self->hidden;
+    float *h = self->h + t * self->h_at.step + b * self->h_at.example;
+    fedge_cell_step step = {.hidden = n,
                             .gates = self->gates + kept * self->columns,
-                            .h_before = t == 0 ? self->zeros : self->h + (place - 1) * n,
-                            .h = self->h + place * n};
+                            .h_before = t == 0 ? self->zeros : h - self->h_at.step,
+                            .h = h};
     if (self->c != NULL) {
         step.c = self->c + kept * n;
-        step.c_before = t == 0 ? self->zeros : step.c - (self->all_steps ? n : 0);
+        step.c_before = t == 0 ? self->zeros : step.c - (self->all_steps ? self->batch * n : 0);
     }
     return step;
 }
 
 static void forward_level(const level *self, float *room)
 {
-    const size_t columns = self->columns, weights = self->cell->blocks * self->hidden;
-    const size_t row = self->all_steps ? self->steps * columns : columns;
-    matrix w_ih[FEDGE_RECURRENT_GATES];
-    const matrix w_hh = prepare(self->run, self->run->values[self->tensors + WEIGHT_HH], true,
-                                self->hidden, weights, room);
-    prepare_inputs(self, room + copy_size(self->run, self->hidden, weights), w_ih);
-    if (self->all_steps) {
-        start_sums(self, self->gates, self->batch * self->steps);
-        add_inputs(self, w_ih, self->batch * self->steps, self->x, self->in, self->gates);
-    }
+    const fedge_kernels *kernels = self->run->kernels;
+    const size_t first = self->cell->first * self->hidden;
+    const size_t weights = self->cell->blocks * self->hidden;
+    float *biases = room;
+    fedge_factor w_ih[FEDGE_RECURRENT_GATES];
+    room += in_lines(self->columns);
+    const fedge_factor w_hh = fedge_factor_make(
+        kernels, self->run->values[self->tensors + WEIGHT_HH], true, self->hidden, weights, room);
+    factor_inputs(self, true, room + fedge_factor_size(kernels, self->hidden, weights), w_ih);
+    add_biases(self, biases);
     for (size_t t = 0; t < self->steps; t++) {
-        float *gates = self->gates + (self->all_steps ? t * columns : 0);
-        if (!self->all_steps) {
-            start_sums(self, gates, self->batch);
-            add_inputs(self, w_ih, self->batch, self->x + t * self->in, self->steps * self->in,
-                       gates);
+        float *gates = self->gates + (self->all_steps ? t * self->gates_at.step : 0);
+        if (t % self->chunk == 0) {
+            const size_t left = self->steps - t;
+            const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
+            start_sums(self, &span, biases, w_ih, gates);
         }
         if (t > 0) {
-            multiply_add(self->run, self->batch, self->h + (t - 1) * self->hidden,
-                         self->steps * self->hidden, false, &w_hh,
-                         gates + self->cell->first * self->hidden, row);
+            const fedge_span one = {.steps = 1, .batch = self->batch};
+            fedge_sequence_multiply(self->run, &one, self->h + (t - 1) * self->h_at.step,
+                                    self->h_at, &w_hh, NULL, gates + first, self->gates_at);
         }
         for (size_t b = 0; b < self->batch; b++) {
             const fedge_cell_step step = step_of(self, b, t);
-            self->cell->forward(&step);
+            self->cell->forward(kernels, &step);
         }
     }
 }
@@ -327,29 +252,40 @@ static void forward_level(const level *self, float *room)
 static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32_t l)
 {
     const uint32_t levels = run->spec->u.recurrent.num_layers;
-    const size_t hidden = run->out.dims[1], rows = (size_t)run->batch * run->in[0].dims[0];
+    const size_t hidden = run->out.dims[1], batch = run->batch, steps = run->in[0].dims[0];
+    const size_t in = l == 0 ? run->in[0].dims[1] : hidden, rows = batch * steps;
     const size_t kept = (size_t)kept_per_step(cell, run) * rows;
-    float *saved = run->saved, *states = saved == NULL ? run->y : saved + kept * levels;
-    level made = {.run = run,
-                  .cell = cell,
-                  .batch = run->batch,
-                  .steps = run->in[0].dims[0],
-                  .in = l == 0 ? run->in[0].dims[1] : hidden,
-                  .hidden = hidden,
-                  .columns = FEDGE_RECURRENT_GATES * hidden,
-                  .tensors =
-                      (size_t)l * (run->spec->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH),
-                  .x = run->x[0],
-                  .h = run->y,
-                  .all_steps = saved != NULL};
-    if (saved == NULL) { /* every level over the one before, step by step */
-        made.x = l == 0 ? run->x[0] : run->y;
+    const fedge_places inside = {batch * hidden, hidden};
+    float *saved = run->saved;
+    level made = {
+        .run = run,
+        .cell = cell,
+        .batch = batch,
+        .steps = steps,
+        .in = in,
+        .hidden = hidden,
+        .columns = FEDGE_RECURRENT_GATES * hidden,
+        .tensors = (size_t)l * (run->spec->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH),
+        .chunk = saved != NULL ? steps_at_a_time(run) : 1,
+        .all_steps = saved != NULL,
+        .x = l == 0 ? run->x[0] : run->y, /* without saved: over the level before, step by step */
+        .h = run->y,
+        .x_at = {in, steps * in},
+        .h_at = {hidden, steps * hidden},
+        .gates_at = {batch * FEDGE_RECURRENT_GATES * hidden, FEDGE_RECURRENT_GATES * hidden}};
+    if (saved == NULL) {
         return made;
     }
     made.gates = saved + kept * l;
     made.c = cell->second_state ? made.gates + rows * made.columns : NULL;
-    made.x = l == 0 ? run->x[0] : states + rows * hidden * (l - 1);
-    made.h = l + 1 == levels ? run->y : states + rows * hidden * l;
+    if (l > 0) {
+        made.x = saved + kept * levels + rows * hidden * (l - 1);
+        made.x_at = inside;
+    }
+    if (l + 1 < levels) {
+        made.h = saved + kept * levels + rows * hidden * l;
+        made.h_at = inside;
+    }
     return made;
 }
 
@@ -372,110 +308,130 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 
 /* ---- backward ---- */
 
-/* Through time: gates become the gradients of their sums. dh, dc: (batch, hidden). */
-static void backward_steps(const level *self, const matrix *w_hh, const float *dy, float *dh,
-                           float *dc, float *spare)
+/* What going back needs besides a level. */
+typedef struct way_back {
+    const float *dy; /* of the level's h */
+    fedge_places dy_at;
+    float *dx; /* of its x, or NULL */
+    fedge_places dx_at;
+    float *dh, *dc; /* (batch, hidden): from the step after */
+    fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
+    float *room; /* for a copy of inputs or states */
+} way_back;
+
+/* One step: gates become the gradients of their sums. */
+static void backward_step(const level *self, const way_back *back, size_t t)
 {
     const size_t n = self->hidden;
-    memset(dh, 0, self->batch * n * sizeof *dh);
-    memset(dc, 0, self->batch * n * sizeof *dc);
-    for (size_t t = self->steps; t-- > 0;) {
-        for (size_t b = 0; b < self->batch; b++) {
-            fedge_cell_step step = step_of(self, b, t);
-            step.dy = dy + (b * self->steps + t) * n;
-            step.dh = dh + b * n;
-            step.dc = dc + b * n;
-            step.spare = spare;
-            self->cell->backward(&step);
-        }
-        if (t > 0) {
-            multiply_add(self->run, self->batch,
-                         self->gates + t * self->columns + self->cell->first * n,
-                         self->steps * self->columns, false, w_hh, dh, n);
-        }
+    for (size_t b = 0; b < self->batch; b++) {
+        fedge_cell_step step = step_of(self, b, t);
+        step.dy = back->dy + t * back->dy_at.step + b * back->dy_at.example;
+        step.dh = back->dh + b * n;
+        step.dc = back->dc + b * n;
+        self->cell->backward(self->run->kernels, &step);
+    }
+    if (t > 0) {
+        const fedge_span one = {.steps = 1, .batch = self->batch};
+        const float *gates = self->gates + t * self->gates_at.step + self->cell->first * n;
+        fedge_sequence_multiply(self->run, &one, gates, self->gates_at, &back->w_hh, NULL, back->dh,
+                                (fedge_places){self->batch * n, n});
     }
 }
 
-/* bias (n) += the sums over rows of gates. */
-static void add_rows(const level *self, const float *gates, size_t n, float *restrict bias)
+/* bias (n) += the sums over the span of gates from column [at] on. */
+static void add_rows(const level *self, const fedge_span *span, size_t at, size_t n,
+                     float *restrict bias)
 {
-    for (size_t r = 0; r < self->batch * self->steps; r++) {
-        const float *row = gates + r * self->columns;
+    const float *row = self->gates + span->first * self->gates_at.step + at;
+    for (size_t r = 0; r < span->steps * span->batch; r++, row += self->columns) {
         for (size_t i = 0; i < n; i++) {
             bias[i] += row[i];
         }
     }
 }
 
-/* The input's gradient, (rows, in), where dx is not NULL, and the gradients of W_ih and b_ih.
- * [room]: for a copy of W_ih or of some inputs. */
-static void backward_inputs(const level *self, float *dx, float *room)
+/* Of a span that has been gone back through: x's gradient, and the gradients of W_ih and b_ih. */
+static void backward_inputs(const level *self, const way_back *back, const fedge_span *span)
 {
-    const size_t rows = self->batch * self->steps, n = self->hidden;
-    const float *w = self->run->values[self->tensors + WEIGHT_IH];
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
     float *db =
         self->run->spec->u.recurrent.bias ? self->run->gradients[self->tensors + BIAS_IH] : NULL;
-    if (dx != NULL) {
-        memset(dx, 0, rows * self->in * sizeof *dx);
-    }
-    for (uint32_t k = 0; k < self->cell->blocks; k += blocks_together(self->cell, k)) {
-        const size_t blocks = blocks_together(self->cell, k), at = k * n * self->in;
-        const float *gates = self->gates + self->cell->order[k] * n;
+    for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
+        const size_t rows = blocks_together(self->cell, k) * self->hidden, at = k * self->hidden;
+        const size_t from = self->cell->order[k] * self->hidden;
         if (dw != NULL) {
-            add_outer(self->run, rows, blocks * n, self->in, gates, self->columns, self->x, dw + at,
-                      room);
+            fedge_sequence_outer(self->run, span, rows, self->gates + from, self->gates_at,
+                                 self->in, self->x, self->x_at, dw + at * self->in, back->room);
         }
         if (db != NULL) {
-            add_rows(self, gates, blocks * n, db + k * n);
+            add_rows(self, span, from, rows, db + at);
         }
-        if (dx != NULL) {
-            const matrix part = prepare(self->run, w + at, false, blocks * n, self->in, room);
-            multiply_add(self->run, rows, gates, self->columns, false, &part, dx, self->in);
+        if (back->dx != NULL) {
+            fedge_sequence_multiply(self->run, span, self->gates + from, self->gates_at,
+                                    &back->w_ih[i], k == 0 ? self->zeros : NULL, back->dx,
+                                    back->dx_at);
         }
     }
 }
 
-/* The gradients of W_hh and b_hh. Row r of the gates meets row r − 1 of the states; where that is
- * another example's last step, the gradient is made 0, which nobody reads any more. */
-static void backward_states(const level *self, float *room)
+/* The gradients of W_hh and b_hh; the first step has no state before it. */
+static void backward_states(const level *self, const way_back *back, const fedge_span *span)
 {
-    const size_t rows = self->batch * self->steps, n = self->hidden;
+    const size_t rows = self->cell->blocks * self->hidden, at = self->cell->first * self->hidden;
+    const size_t skipped = span->first == 0 ? 1 : 0;
+    const fedge_span before = {span->first + skipped - 1, span->steps - skipped, span->batch};
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
     float *db =
         self->run->spec->u.recurrent.bias ? self->run->gradients[self->tensors + BIAS_HH] : NULL;
-    float *gates = self->gates + self->cell->first * n;
     if (db != NULL) {
-        add_rows(self, gates, self->cell->blocks * n, db);
+        add_rows(self, span, at, rows, db);
     }
-    for (size_t b = 0; b < self->batch; b++) {
-        memset(gates + b * self->steps * self->columns, 0, self->cell->blocks * n * sizeof *gates);
+    if (dw != NULL && before.steps > 0) {
+        fedge_sequence_outer(self->run, &before, rows, self->gates + self->gates_at.step + at,
+                             self->gates_at, self->hidden, self->h, self->h_at, dw, back->room);
     }
-    if (dw != NULL) {
-        add_outer(self->run, rows - 1, self->cell->blocks * n, n, gates + self->columns,
-                  self->columns, self->h, dw, room);
+}
+
+static void backward_level(const level *self, const way_back *back)
+{
+    memset(back->dh, 0, self->batch * self->hidden * sizeof *back->dh);
+    memset(back->dc, 0, self->batch * self->hidden * sizeof *back->dc);
+    for (size_t t = self->steps; t-- > 0;) {
+        backward_step(self, back, t);
+        if (t % self->chunk == 0) {
+            const size_t left = self->steps - t;
+            const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
+            backward_inputs(self, back, &span);
+            backward_states(self, back, &span);
+        }
     }
 }
 
 void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run)
 {
-    const float *dy = run->dy;
-    for (uint32_t l = run->spec->u.recurrent.num_layers; l-- > 0;) {
+    const uint32_t levels = run->spec->u.recurrent.num_layers;
+    for (uint32_t l = levels; l-- > 0;) {
         level self = level_of(cell, run, l);
         const size_t n = self.hidden, each = in_lines(self.batch * n);
-        float *spare = run->scratch, *dh = spare + 2 * in_lines(n), *dc = dh + each;
-        float *below = dc + each, *room = below;
-        if (run->spec->u.recurrent.num_layers > 1) {
-            room += in_lines(self.batch * self.steps * n);
-        }
-        const matrix w_hh =
-            prepare(run, run->values[self.tensors + WEIGHT_HH], false, cell->blocks * n, n, room);
-        self.zeros = spare + in_lines(n);
-        memset(self.zeros, 0, n * sizeof *self.zeros);
-        backward_steps(&self, &w_hh, dy, dh, dc, spare);
-        backward_inputs(&self, l == 0 ? run->dx[0] : below, room);
-        backward_states(&self, room);
-        dy = below;
+        const size_t widest = n < run->in[0].dims[1] ? run->in[0].dims[1] : n;
+        const fedge_places inside = {self.batch * n, n};
+        float *room = run->scratch;
+        self.zeros = room;
+        memset(self.zeros, 0, widest * sizeof *self.zeros);
+        way_back back = {.dh = room + in_lines(widest)};
+        back.dc = back.dh + each;
+        float *below = back.dc + each;
+        room = below + (levels > 1 ? in_lines(self.batch * self.steps * n) : 0);
+        back.dy = l + 1 == levels ? run->dy : below;
+        back.dy_at = l + 1 == levels ? self.h_at : inside;
+        back.dx = l == 0 ? run->dx[0] : below;
+        back.dx_at = self.x_at;
+        back.w_hh = fedge_factor_make(run->kernels, run->values[self.tensors + WEIGHT_HH], false,
+                                      cell->blocks * n, n, room);
+        room += fedge_factor_size(run->kernels, cell->blocks * n, n);
+        factor_inputs(&self, false, room, back.w_ih);
+        back.room = room + copied_inputs(cell, run, self.in);
+        backward_level(&self, &back);
     }
 }
 

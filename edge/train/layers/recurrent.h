@@ -1,15 +1,15 @@
 /* What LSTM and GRU share: layers over layers, the products of weights with inputs and states, and
  * going back through time; private to edge/train/layers.
  *
- * Arrays are (batch, steps, …). A step of an example has four blocks of hidden_size numbers, its
- * gates: first sums, then values, at last the sums' gradients, each in place of the one before.
+ * A step of an example has four blocks of hidden_size numbers, its gates: first sums, then values,
+ * at last the sums' gradients, each in place of the one before.
  *
  *   gates[order[k]] += W_ih[k] x + b_ih[k]              k: block of hidden_size rows of the weights
  *   gates[first + k] += W_hh[k] h(t − 1) + b_hh[k]      h(−1) = 0
  *
- * Inputs of all steps are multiplied at once before the first step, as are all weights' gradients
- * after the last; only W_hh is read at every step, out of a copy in the order that the matrix
- * product reads. An evaluation keeps the gates of one step only.
+ * Inputs of some steps are multiplied at once before these steps, as are all weights' gradients
+ * after them; only W_hh is read at every step, out of a copy in the order that the product reads.
+ * An evaluation keeps the gates of one step only.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
 #define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
@@ -20,29 +20,13 @@
 #define FEDGE_RECURRENT_TENSORS 4 /* of one layer, with biases */
 #define FEDGE_MAX_RECURRENT_LAYERS (FEDGE_MAX_LAYER_TENSORS / FEDGE_RECURRENT_TENSORS)
 
-/* One step of one example. Arrays of hidden_size, gates of four times as many. */
-typedef struct fedge_cell_step {
-    const fedge_kernels *kernels;
-    size_t hidden;
-    float *gates;
-    const float *h_before; /* of the step before; zeros at the first */
-    float *h;              /* forward: to be written */
-    const float *c_before; /* the second state likewise, of cells that have one */
-    float *c;              /* forward: to be written; may be c_before */
-    const float *dy;       /* backward: the output's gradient */
-    float *dh;             /* in: what the step after adds to it; out: what goes straight to the
-                              step before, without W_hh */
-    float *dc;             /* in and out: the second state's gradient */
-    float *spare;          /* room for one more */
-} fedge_cell_step;
-
 typedef struct fedge_cell {
     uint32_t blocks;   /* of hidden_size rows in W_ih and in W_hh: 3 or 4 */
     uint32_t order[4]; /* the gate of W_ih's block k */
     uint32_t first;    /* the gate of W_hh's block 0 */
     bool second_state;
-    void (*forward)(const fedge_cell_step *step);
-    void (*backward)(const fedge_cell_step *step);
+    void (*forward)(const fedge_kernels *kernels, const fedge_cell_step *step);
+    void (*backward)(const fedge_kernels *kernels, const fedge_cell_step *step);
 } fedge_cell;
 
 extern const fedge_argument fedge_recurrent_arguments[];

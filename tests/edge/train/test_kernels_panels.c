@@ -51,7 +51,8 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
     const bool transposed = fedge_rng_below(rng, 2) == 0;
     const size_t apart = (transposed ? m : k) + GAP, c_row = n + GAP;
     float *a = fill(rng, apart * (transposed ? k : m)), *b = fill(rng, k * n);
-    float *c = fill(rng, m * c_row), *panels = to_panels(b, k, n, kernels->packed_columns);
+    float *c = fill(rng, m * c_row), *start = fill(rng, n);
+    float *panels = to_panels(b, k, n, kernels->packed_columns);
     double *sums = new_doubles(m * n), *sizes = new_doubles(m * n);
     const fedge_panels args = {.m = m,
                                .n = n,
@@ -60,11 +61,12 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
                                .a_row = transposed ? 1 : apart,
                                .a_column = transposed ? apart : 1,
                                .b = panels,
+                               .start = fedge_rng_below(rng, 2) == 0 ? start : NULL,
                                .c = c,
                                .c_row = c_row};
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
-            sums[i * n + j] = (double)c[i * c_row + j];
+            sums[i * n + j] = (double)(args.start == NULL ? c[i * c_row + j] : start[j]);
             sizes[i * n + j] = fabs(sums[i * n + j]);
             for (size_t q = 0; q < k; q++) {
                 const double x =
@@ -93,6 +95,7 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
     free(sizes);
     free(sums);
     free(panels);
+    free(start);
     free(c);
     free(b);
     free(a);

@@ -1,0 +1,165 @@
+#include "edge/train/layers/recurrent_product.h"
+
+#include <string.h>
+
+bool fedge_factor_copies(const fedge_kernels *kernels)
+{
+    return kernels->lanes > 1 && kernels->in_bf16 == NULL;
+}
+
+uint64_t fedge_factor_size(const fedge_kernels *kernels, uint64_t k, uint64_t n)
+{
+    const uint64_t wide = kernels->packed_columns;
+    return fedge_factor_copies(kernels) ? (n + wide - 1) / wide * wide * k : 0;
+}
+
+/* Row [i] of (k, n) to its places in the panels. */
+static void copy_row(const float *row, size_t i, size_t k, size_t n, size_t wide, float *panels)
+{
+    for (size_t j = 0; j < n; j += wide) {
+        float *to = panels + j * k + i * wide;
+        const size_t columns = n - j < wide ? n - j : wide;
+        memcpy(to, row + j, columns * sizeof *to);
+        memset(to + columns, 0, (wide - columns) * sizeof *to);
+    }
+}
+
+/* Column [j] likewise. */
+static void copy_column(const float *column, size_t j, size_t k, size_t wide, float *panels)
+{
+    float *to = panels + j / wide * wide * k + j % wide;
+    for (size_t i = 0; i < k; i++) {
+        to[i * wide] = column[i];
+    }
+}
+
+fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, bool transposed,
+                               size_t k, size_t n, float *room)
+{
+    const size_t wide = kernels->packed_columns;
+    const fedge_factor in_place = {
+        .b = w, .k = k, .n = n, .b_row = transposed ? 1 : n, .b_column = transposed ? k : 1};
+    if (!fedge_factor_copies(kernels)) {
+        return in_place;
+    }
+    if (transposed && n % wide != 0) {
+        memset(room + n / wide * wide * k, 0, k * wide * sizeof *room);
+    }
+    for (size_t j = 0; transposed && j < n; j++) {
+        copy_column(w + j * k, j, k, wide, room);
+    }
+    for (size_t i = 0; !transposed && i < k; i++) {
+        copy_row(w + i * n, i, k, n, wide, room);
+    }
+    return (fedge_factor){.b = room, .k = k, .n = n, .panels = true};
+}
+
+/* c (m, n) = start + a (m, k) · b, rows apart as said. */
+static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_t a_row,
+                     const fedge_factor *b, const float *start, float *c, size_t c_row)
+{
+    if (b->panels) {
+        run->kernels->panels(&(fedge_panels){.m = m,
+                                             .n = b->n,
+                                             .k = b->k,
+                                             .a = a,
+                                             .a_row = a_row,
+                                             .a_column = 1,
+                                             .b = b->b,
+                                             .start = start,
+                                             .c = c,
+                                             .c_row = c_row});
+        return;
+    }
+    for (size_t i = 0; start != NULL && i < m; i++) {
+        memcpy(c + i * c_row, start, b->n * sizeof *c);
+    }
+    run->kernels->gemm(&(fedge_gemm){.m = m,
+                                     .n = b->n,
+                                     .k = b->k,
+                                     .a = a,
+                                     .a_row = a_row,
+                                     .a_column = 1,
+                                     .b = b->b,
+                                     .b_row = b->b_row,
+                                     .b_column = b->b_column,
+                                     .c = c,
+                                     .c_row = c_row,
+                                     .accumulate = true},
+                       run->gemm_pack);
+}
+
+/* Do steps follow one another as examples do? */
+static bool in_one(const fedge_span *span, fedge_places at)
+{
+    return span->steps == 1 || at.step == span->batch * at.example;
+}
+
+void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span, const float *a,
+                             fedge_places a_at, const fedge_factor *b, const float *start, float *c,
+                             fedge_places c_at)
+{
+    a += span->first * a_at.step;
+    c += span->first * c_at.step;
+    if (in_one(span, a_at) && in_one(span, c_at)) {
+        multiply(run, span->steps * span->batch, a, a_at.example, b, start, c, c_at.example);
+    } else if (span->batch >= span->steps) {
+        for (size_t t = 0; t < span->steps; t++) {
+            multiply(run, span->batch, a + t * a_at.step, a_at.example, b, start, c + t * c_at.step,
+                     c_at.example);
+        }
+    } else {
+        for (size_t e = 0; e < span->batch; e++) {
+            multiply(run, span->steps, a + e * a_at.example, a_at.step, b, start,
+                     c + e * c_at.example, c_at.step);
+        }
+    }
+}
+
+/* The same with b's rows where they are. */
+static void outer_in_place(const fedge_layer_run *run, size_t rows, size_t n, const float *a,
+                           size_t a_row, size_t k, const float *b, size_t b_row, float *dw)
+{
+    run->kernels->gemm(&(fedge_gemm){.m = n,
+                                     .n = k,
+                                     .k = rows,
+                                     .a = a,
+                                     .a_row = 1,
+                                     .a_column = a_row,
+                                     .b = b,
+                                     .b_row = b_row,
+                                     .b_column = 1,
+                                     .c = dw,
+                                     .c_row = k,
+                                     .accumulate = true},
+                       run->gemm_pack);
+}
+
+void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
+                          const float *a, fedge_places a_at, size_t k, const float *b,
+                          fedge_places b_at, float *dw, float *room)
+{
+    const size_t rows = span->steps * span->batch, wide = run->kernels->packed_columns;
+    a += span->first * a_at.step;
+    b += span->first * b_at.step;
+    if (!fedge_factor_copies(run->kernels) || !in_one(span, a_at)) {
+        for (size_t e = 0; e < span->batch; e++) {
+            outer_in_place(run, span->steps, n, a + e * a_at.example, a_at.step, k,
+                           b + e * b_at.example, b_at.step, dw);
+        }
+        return;
+    }
+    for (size_t r = 0; r < rows; r++) {
+        copy_row(b + r / span->batch * b_at.step + r % span->batch * b_at.example, r, rows, k, wide,
+                 room);
+    }
+    run->kernels->panels(&(fedge_panels){.m = n,
+                                         .n = k,
+                                         .k = rows,
+                                         .a = a,
+                                         .a_row = 1,
+                                         .a_column = a_at.example,
+                                         .b = room,
+                                         .c = dw,
+                                         .c_row = k});
+}

@@ -1,0 +1,49 @@
+/* Matrix products over sequences: what recurrent.c multiplies by; private to edge/train/layers.
+ *
+ * A sequence is (steps, batch, width) floats in either order of the first two: number k of example
+ * b at step t lies at t · step + b · example + k.
+ */
+#ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_PRODUCT_H
+#define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_PRODUCT_H
+
+#include "edge/train/layer.h"
+
+typedef struct fedge_places {
+    size_t step, example; /* floats */
+} fedge_places;
+
+/* Steps [first, first + steps) of a batch. */
+typedef struct fedge_span {
+    size_t first, steps, batch;
+} fedge_span;
+
+/* A matrix b (k, n) for several products: where it lies, or copied to panels (kernels.h). */
+typedef struct fedge_factor {
+    const float *b;
+    size_t k, n, b_row, b_column;
+    bool panels;
+} fedge_factor;
+
+/* Are factors copied? Not where memory is dear, nor for products in bf16. */
+bool fedge_factor_copies(const fedge_kernels *kernels);
+
+/* Floats of the copy, 0 where there is none. */
+uint64_t fedge_factor_size(const fedge_kernels *kernels, uint64_t k, uint64_t n);
+
+/* [w]: (k, n), or transposed (n, k) in memory; in use until the last product. [room]: for the copy,
+ * aligned to 64 bytes for speed. */
+fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, bool transposed,
+                               size_t k, size_t n, float *room);
+
+/* c = start + a · b for every step and example of [span]; start: (n), or NULL for c += a · b. */
+void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span, const float *a,
+                             fedge_places a_at, const fedge_factor *b, const float *start, float *c,
+                             fedge_places c_at);
+
+/* dw (n, k) += aᵀ · b over all steps and examples of [span]; a: n wide, b: k wide. [room]: for a
+ * copy of b, fedge_factor_size of (steps · batch, k). */
+void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
+                          const float *a, fedge_places a_at, size_t k, const float *b,
+                          fedge_places b_at, float *dw, float *room);
+
+#endif
