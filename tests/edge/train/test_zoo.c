@@ -36,6 +36,13 @@
 #define CHANGE_BOUND 2e-4
 #define WEIGHT_BOUND (2 * STEPS * 6e-8)
 
+/* An emulator takes minutes for what is seconds elsewhere: it gets the best kernels only. */
+#ifdef FEDGE_EMULATED
+#define FIRST_LEVEL(n) ((n)-1)
+#else
+#define FIRST_LEVEL(n) 0
+#endif
+
 typedef struct golden {
     char name[64];
     fedge_job *job;
@@ -260,7 +267,7 @@ static void check_case(const char *name, uint32_t batch)
     unsigned levels[MAX_LEVELS];
     const unsigned num_levels = kernel_levels(levels);
     golden_open(&self, name, batch);
-    for (unsigned level = 0; level < num_levels; level++) {
+    for (unsigned level = FIRST_LEVEL(num_levels); level < num_levels; level++) {
         check_model(&self, levels[level], false);
     }
     check_model(&self, levels[num_levels - 1], true);
