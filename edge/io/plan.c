@@ -158,6 +158,11 @@ static const char *precision_name(unsigned precision)
     return fedge_precision_name((fedge_precision)precision);
 }
 
+static const char *storage_name(unsigned storage)
+{
+    return fedge_storage_name((fedge_storage)storage);
+}
+
 static const char *evaluation_name(unsigned evaluation)
 {
     static const char *const NAMES[] = {"as-trained", "int8"};
@@ -199,6 +204,12 @@ const fedge_json_field fedge_training_fields[] = {
      AT(fedge_training_spec, evaluation),
      .name_of = evaluation_name,
      .num_names = FEDGE_EVALUATION_COUNT},
+    {.key = "activations",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, activations),
+     .name_of = storage_name,
+     .num_names = FEDGE_STORAGE_COUNT},
     FEDGE_JSON_END,
 };
 
@@ -262,6 +273,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .nesterov = optimizer->nesterov,
                                  .clip = optimizer->clip_norm > 0,
                                  .proximal = optimizer->proximal_mu > 0,
+                                 .activations = plan->training.activations,
                                  .precision = plan->training.precision};
 }
 
@@ -320,6 +332,7 @@ static const char *const FEATURES[] = {
     "train-channels",
     "evaluation:int8",
     "buffers",
+    "activations",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -389,6 +402,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return optimizer->proximal_mu > 0;
     if (strcmp(feature, "precision:bf16") == 0)
         return plan->training.precision == FEDGE_PRECISION_BF16;
+    if (strcmp(feature, "activations") == 0)
+        return plan->training.activations != FEDGE_STORAGE_FP32;
     if (strcmp(feature, "evaluation:int8") == 0)
         return plan->training.evaluation == FEDGE_EVALUATION_INT8;
     if (strcmp(feature, "train") == 0)

@@ -60,6 +60,7 @@ typedef struct fedge_training_spec {
     fedge_schedule schedule;   /* of the learning rate, over the rounds */
     fedge_precision precision; /* of the matrix products */
     fedge_evaluation evaluation;
+    fedge_storage activations; /* as they are kept for the backward pass */
 } fedge_training_spec;
 
 typedef struct fedge_update_spec {

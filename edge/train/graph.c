@@ -5,6 +5,7 @@
 #include "edge/core/os.h"
 #include "edge/train/engine.h"
 #include "edge/train/graph_plan.h"
+#include "edge/train/half.h"
 
 /* One layer with every address it uses. */
 typedef struct node {
@@ -23,6 +24,8 @@ typedef struct node {
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     float *again;      /* its second output */
     fedge_rng *stream; /* as its first run found it */
+    uint16_t *kept;    /* its output in 16 bits, from time narrow to time widen; NULL: not so */
+    uint16_t narrow, widen;
     void *again_scratch;
 } node;
 
@@ -34,6 +37,7 @@ struct fedge_graph {
     float *gradient; /* of the outputs */
     fedge_rng rng;
     bool makes_again; /* some layers are run a second time */
+    fedge_storage kept_as;
     uint8_t *arena;
     fedge_graph_watcher watch; /* NULL but in tests */
     void *watch_user;
@@ -160,6 +164,12 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
         self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
+    if (plan->layers[layer->output_of].widen != 0) {
+        self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
+        self->kept = part(plan, arena, index, FEDGE_PART_KEPT);
+        self->narrow = layer->narrow;
+        self->widen = layer->widen;
+    }
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
         self->sources[k] = source;
@@ -242,6 +252,7 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     self->gemm_pack = pack;
     self->arena = arena;
     self->makes_again = count_again(&plan) > 0;
+    self->kept_as = layout->options->activations;
     self->outputs = part(&plan, arena, num_nodes - 1, FEDGE_PART_OUTPUT);
     self->gradient = part(&plan, arena, num_nodes - 1, FEDGE_PART_GRADIENT);
     size_t value = 0, buffer = 0;
@@ -284,6 +295,30 @@ void fedge_graph_load(fedge_model *model, const float *values)
     }
 }
 
+/* Arrays whose last use forward was at [time] go to 16 bits. */
+static void narrow(const fedge_graph *self, uint32_t time)
+{
+    for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i <= time; i++) {
+        const node *at = &self->nodes[i];
+        if (at->kept != NULL && at->narrow == time) {
+            fedge_half_narrow(self->kept_as, at->run.y,
+                              fedge_shape_count(&at->run.out) * at->run.batch, at->kept);
+        }
+    }
+}
+
+/* And come back for their first use backward. */
+static void widen(const fedge_graph *self, uint32_t time)
+{
+    for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i < self->num_nodes; i++) {
+        const node *at = &self->nodes[i];
+        if (at->kept != NULL && at->widen == time) {
+            fedge_half_widen(self->kept_as, at->kept,
+                             fedge_shape_count(&at->run.out) * at->run.batch, at->again);
+        }
+    }
+}
+
 fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch, bool train,
                                  const float **outputs, float **gradient, fedge_error *err)
 {
@@ -309,6 +344,9 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
                                       fedge_layer_type_name(at->spec.type));
         }
         at->ops->forward(&run);
+        if (train) {
+            narrow(self, i);
+        }
         tell(self, i);
     }
     *outputs = self->outputs;
@@ -428,6 +466,7 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         if (!at->backward) {
             continue;
         }
+        widen(self, 2 * self->num_nodes - i);
         run_again(self, 2 * self->num_nodes - i);
         if (at->own_bytes > 0) {
             memset(at->own_gradients, 0, at->own_bytes);

@@ -407,6 +407,60 @@ static void join_parts(fedge_graph_plan *plan)
     }
 }
 
+/* The last time forward and the first time backward at which the array of [root] is used. */
+static void find_uses(const fedge_graph_plan *plan, uint32_t root, uint32_t *forward,
+                      uint32_t *backward)
+{
+    const uint32_t loss = plan->spec->num_layers;
+    *forward = root;
+    *backward = 2 * loss + 1;
+    for (uint32_t i = root; i < loss; i++) {
+        const fedge_layer_plan *layer = &plan->layers[i];
+        bool uses_it = layer->output_of == root && (uses(plan, i) & FEDGE_USES_Y) != 0;
+        for (uint32_t k = 0; k < layer->num_sources; k++) {
+            const uint16_t source = layer->sources[k];
+            if (source == FEDGE_INPUT_MODEL || plan->layers[source].output_of != root) {
+                continue;
+            }
+            *forward = i;
+            uses_it = uses_it || (uses(plan, i) & FEDGE_USES_X) != 0;
+            if (layer->again != 0 && layer->again < *backward) {
+                *backward = layer->again;
+            }
+        }
+        if (uses_it && 2 * loss - i < *backward) {
+            *backward = 2 * loss - i;
+        }
+    }
+}
+
+/* Arrays that are kept for the backward pass, in 16 bits meanwhile. Not the model's outputs, whose
+ * gradient comes at once. */
+static void narrow_parts(fedge_graph_plan *plan)
+{
+    const uint32_t loss = plan->spec->num_layers;
+    for (uint32_t i = 0; i < loss; i++) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        fedge_interval *output = &layer->parts[FEDGE_PART_OUTPUT];
+        uint32_t forward, backward;
+        layer->narrow = layer->widen = 0;
+        if (plan->options->activations == FEDGE_STORAGE_FP32 || output->size == 0 ||
+            output->end <= loss || i == plan->layers[loss - 1].output_of) {
+            continue;
+        }
+        find_uses(plan, i, &forward, &backward);
+        layer->parts[FEDGE_PART_AGAIN] =
+            (fedge_interval){.size = output->size, .begin = (uint16_t)backward, .end = output->end};
+        set_part(layer, FEDGE_PART_KEPT,
+                 (uint64_t)fedge_shape_count(&layer->out) * fedge_micro_batch(plan->options) *
+                     sizeof(uint16_t),
+                 forward, backward);
+        output->end = (uint16_t)forward;
+        layer->narrow = (uint16_t)forward;
+        layer->widen = (uint16_t)backward;
+    }
+}
+
 static fedge_interval *part_at(fedge_graph_plan *plan, uint32_t index)
 {
     return &plan->layers[index / FEDGE_PARTS].parts[index % FEDGE_PARTS];
@@ -480,6 +534,7 @@ static bool place_all(fedge_graph_plan *plan)
     choose_again(plan);
     set_parts(plan);
     join_parts(plan);
+    narrow_parts(plan);
     return place_parts(plan);
 }
 

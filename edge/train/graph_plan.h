@@ -5,7 +5,9 @@
  * layer may work in place, its output (or its input's gradient) is the same array as its input (its
  * output's gradient). What a layer with "recompute" makes ends with its last reader forward, and is
  * made again, with a second life, at the first time backward that needs it, before the layer whose
- * time it is goes backward.
+ * time it is goes backward. Likewise with options.activations of 16 bits: an array that the
+ * backward pass reads is narrowed at its last use forward, kept so, and widened to a second life at
+ * its first use backward.
  */
 #ifndef FEDGE_EDGE_TRAIN_GRAPH_PLAN_H
 #define FEDGE_EDGE_TRAIN_GRAPH_PLAN_H
@@ -14,7 +16,8 @@
 
 typedef enum fedge_part {
     FEDGE_PART_OUTPUT,   /* y: (batch, out…) */
-    FEDGE_PART_AGAIN,    /* y, made again for the backward pass */
+    FEDGE_PART_AGAIN,    /* y, made again or widened for the backward pass */
+    FEDGE_PART_KEPT,     /* y in 16 bits, between its uses forward and those backward */
     FEDGE_PART_GRADIENT, /* dy: (batch, out…) */
     FEDGE_PART_SAVED,    /* from the layer's forward pass to its backward pass */
     FEDGE_PART_FORWARD,  /* the layer's scratch forward */
@@ -36,6 +39,7 @@ typedef struct fedge_layer_plan {
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     uint8_t num_sources;
     uint16_t again;                  /* when its output is made again; 0: never */
+    uint16_t narrow, widen;          /* an array that is KEPT: when it becomes so, when no longer */
     bool masked, steps;              /* see fedge_layer_run, fedge_layer_sizes */
     bool backward;                   /* something here or before it is trained */
     bool in_int8;                    /* has its factor in int8 */

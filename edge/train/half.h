@@ -7,8 +7,11 @@
 #ifndef FEDGE_EDGE_TRAIN_HALF_H
 #define FEDGE_EDGE_TRAIN_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "edge/train/model.h"
 
 static inline uint32_t fedge_float_bits(float x)
 {
@@ -37,6 +40,13 @@ static inline float fedge_bf16_to_float(uint16_t x)
 {
     return fedge_float_of_bits((uint32_t)x << 16);
 }
+
+uint16_t fedge_f16_from_float(float x);
+float fedge_f16_to_float(uint16_t x);
+
+/* [n] numbers to and from 16 bits. [storage]: BF16 or FP16. */
+void fedge_half_narrow(fedge_storage storage, const float *from, size_t n, uint16_t *to);
+void fedge_half_widen(fedge_storage storage, const uint16_t *from, size_t n, float *to);
 
 /* The float that bf16 would keep of x; numbers below 2^-126 become 0, as for vdpbf16ps. */
 static inline float fedge_bf16_operand(float x)

@@ -36,7 +36,8 @@ static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_opt
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
         describe(&spec->layers[i], &layer->out, &layers[i]);
         layers[i].output = bytes_of(layer, FEDGE_PART_OUTPUT);
-        layers[i].saved = bytes_of(layer, FEDGE_PART_SAVED);
+        layers[i].saved = bytes_of(layer, FEDGE_PART_KEPT);
+        layers[i].saved += bytes_of(layer, FEDGE_PART_SAVED);
         layers[i].gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
         layers[i].scratch = forward > backward ? forward : backward;
     }

@@ -36,6 +36,12 @@ const char *fedge_precision_name(fedge_precision precision)
     return (unsigned)precision < FEDGE_PRECISION_COUNT ? NAMES[precision] : NULL;
 }
 
+const char *fedge_storage_name(fedge_storage storage)
+{
+    static const char *const NAMES[] = {"fp32", "bf16", "fp16"};
+    return (unsigned)storage < FEDGE_STORAGE_COUNT ? NAMES[storage] : NULL;
+}
+
 static fedge_status check_options(const fedge_model_spec *spec, const fedge_model_options *options,
                                   fedge_error *err)
 {
@@ -49,6 +55,10 @@ static fedge_status check_options(const fedge_model_spec *spec, const fedge_mode
     }
     if (fedge_precision_name(options->precision) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown precision %d", (int)options->precision);
+    }
+    if (fedge_storage_name(options->activations) == NULL) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of activations %d",
+                          (int)options->activations);
     }
     if (options->precision == FEDGE_PRECISION_INT8 && options->training) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

@@ -288,8 +288,20 @@ typedef enum fedge_precision {
     FEDGE_PRECISION_COUNT
 } fedge_precision;
 
-const char *
-fedge_precision_name(fedge_precision precision); /* "fp32", "bf16", "int8"; NULL: unknown */
+/* "fp32", "bf16", "int8"; NULL: unknown. */
+const char *fedge_precision_name(fedge_precision precision);
+
+/* The numbers that are kept. All arithmetic is in fp32: 16 bits are widened before they are used,
+ * and what is kept is rounded to nearest, ties to even. */
+typedef enum fedge_storage {
+    FEDGE_STORAGE_FP32,
+    FEDGE_STORAGE_BF16, /* 8 bits of precision, fp32's range */
+    FEDGE_STORAGE_FP16, /* 11 bits of precision, up to 65504: above that infinity */
+    FEDGE_STORAGE_COUNT
+} fedge_storage;
+
+/* "fp32", "bf16", "fp16"; NULL: unknown. */
+const char *fedge_storage_name(fedge_storage storage);
 
 /* How a model will be used. */
 typedef struct fedge_model_options {
@@ -317,6 +329,9 @@ typedef struct fedge_model_options {
                                        by layer. Equal results on every CPU up to numbers below 2^-126;
                                        fast where the CPU has AVX512_BF16, else slower than FP32. INT8:
                                        only without training; the weights take a quarter of the room */
+    fedge_storage activations; /* outputs of layers from their last use forward to their first use
+                                  backward; layer by layer. What a layer saves for itself stays
+                                  fp32, and so does the model's input */
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
                                        kernels there are, ~0u: the scalar reference */
 } fedge_model_options;

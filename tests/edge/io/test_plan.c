@@ -178,6 +178,7 @@ static void precision_is_asked_for_by_name(void **state)
     assert_false(fedge_plan_evaluation_options(plan, &evaluation));
     plan->training.precision = FEDGE_PRECISION_BF16;
     plan->training.evaluation = FEDGE_EVALUATION_INT8;
+    plan->training.activations = FEDGE_STORAGE_FP16;
     char *text = NULL;
     size_t size = 0;
     assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
@@ -188,6 +189,8 @@ static void precision_is_asked_for_by_name(void **state)
     assert_non_null(strstr(text, "\"evaluation\":\"int8\""));
     plan = parse(text);
     assert_int_equal(fedge_plan_model_options(plan).precision, FEDGE_PRECISION_BF16);
+    assert_non_null(strstr(text, "\"activations\":\"fp16\""));
+    assert_int_equal(fedge_plan_model_options(plan).activations, FEDGE_STORAGE_FP16);
     assert_true(fedge_plan_evaluation_options(plan, &evaluation));
     assert_false(evaluation.training);
     assert_int_equal(evaluation.precision, FEDGE_PRECISION_INT8);

@@ -321,7 +321,9 @@ static const char *check_level(const random_net *net, const fedge_model_options 
             wrong = "sharing memory does not save any";
         }
         wrong = wrong != NULL ? wrong : live(net, &apart, &forward, data, 0, 0, &b);
-        if (wrong == NULL && !same_bits(&a, &b)) {
+        /* What is made again from rounded inputs is not what was kept, rounded. */
+        const bool rounds = options->activations != FEDGE_STORAGE_FP32 && recomputes(&net->spec);
+        if (wrong == NULL && !rounds && !same_bits(&a, &b)) {
             wrong = "the bits differ from those without shared memory";
         }
     }
