@@ -187,12 +187,16 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
         return status;
     fedge_model_set_state(t->model, values);
     fedge_model_reset_optimizer(t->model);
+    if (task->correction)
+        memcpy(fedge_model_correction(t->model), task->correction,
+               fedge_model_num_values(t->model) * sizeof(float));
     const fedge_examples examples = fedge_view_examples(&t->train);
     status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
                                client, &result, err);
     if (status)
         return status;
     fedge_model_get_state(t->model, values);
+    report->num_steps = result.num_steps;
     return fill_report(&result, report, err);
 }
 

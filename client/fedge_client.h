@@ -65,6 +65,8 @@ typedef struct fedge_client_task {
     double learning_rate;  /* of this round */
     uint64_t deadline_ms;  /* from the moment the task came; later results may not count */
     const fedge_client_plan *plan;
+    const float *correction; /* SCAFFOLD: to be added to each parameter's gradient, in schema order;
+                                else NULL */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {
@@ -77,6 +79,7 @@ typedef struct fedge_client_report {
     uint64_t num_examples; /* ≥ 1: the weight in the average */
     uint32_t num_metrics;
     fedge_client_metric_value metrics[FEDGE_CLIENT_MAX_METRICS];
+    uint64_t num_steps; /* of the optimizer: needed with a correction */
 } fedge_client_report;
 
 /* Adds a metric; "loss" and "accuracy" are means over the examples. FEDGE_NOT_FINITE;
@@ -150,7 +153,8 @@ void fedge_client_free(fedge_client *client); /* NULL is fine */
 /* True when the work under way should end with FEDGE_CANCELLED. Cheap; any thread. */
 bool fedge_client_cancelled(fedge_client *client);
 /* A value of the trainer's own, kept for the present run (residuals, control variates): gone when
- * another run or incarnation begins. Keys: 1 to 64 letters, digits, "-", "_", "."; 64 at most. */
+ * another run or incarnation begins. Keys: 1 to 64 letters, digits, "-", "_", "."; 64 at most;
+ * the library's own begin with "fedge-". */
 FEDGE_MUST_USE fedge_status fedge_client_put(fedge_client *client, const char *key,
                                              const void *data, size_t size, fedge_error *err);
 /* *data is malloc'ed; the caller frees it. FEDGE_NOT_FOUND. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/control.h"
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
 #include "edge/io/safetensors.h"
@@ -32,6 +33,7 @@ struct fedge_worker {
     char run_id[FEDGE_RUN_ID_TEXT];
     float *start, *values; /* the plan's num_elements each, allocated with the plan */
     int8_t *bounds;
+    fedge_control control; /* when the plan has SCAFFOLD */
     fedge_client_report report;
 };
 
@@ -39,6 +41,7 @@ struct fedge_worker {
 
 static void drop_plan(fedge_worker *w)
 {
+    fedge_control_fini(&w->control);
     fedge_plan_free(w->plan);
     free(w->start);
     free(w->values);
@@ -52,12 +55,13 @@ static fedge_status make_room(fedge_worker *w, fedge_error *err)
 {
     const fedge_schema *schema = &w->plan->schema;
     w->start = calloc(schema->num_elements, sizeof(float));
-    w->values = calloc(schema->num_elements, sizeof(float));
+    size_t sent = w->plan->sent.schema.num_elements;
+    w->values = calloc(sent > schema->num_elements ? sent : schema->num_elements, sizeof(float));
     w->bounds = calloc(w->plan->sent.schema.num_tensors, 1);
     if (!w->start || !w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
                           schema->num_elements);
-    return FEDGE_OK;
+    return w->plan->scaffold ? fedge_control_init(&w->control, w->plan, err) : FEDGE_OK;
 }
 
 static void fill_view(fedge_worker *w)
@@ -108,7 +112,8 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     memcpy(w->run_id, job->run_id, sizeof(w->run_id));
     fill_view(w);
     /* A model file may say more in its header than ours does. */
-    w->at_work.max_model_size = model_size + FEDGE_SAFETENSORS_MAX_HEADER;
+    w->at_work.max_model_size =
+        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (w->plan->scaffold ? 2 : 1);
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
     return w->config.callbacks.plan(w->config.callbacks.user, w->config.client, &w->view, err);
@@ -120,11 +125,18 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
     uint8_t *file;
+    if (task->control_size >= task->model_size)
+        return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
+                          (unsigned long long)task->control_size,
+                          (unsigned long long)task->model_size);
     fedge_status status = load_blob(w, task->model, task->model_size, &file, err);
     if (status)
         return status;
-    status =
-        fedge_safetensors_read(file, (size_t)task->model_size, &w->plan->schema, w->start, err);
+    size_t size = (size_t)(task->model_size - task->control_size);
+    status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
+    if (!status && w->plan->scaffold && task->kind == FEDGE_TASK_TRAIN)
+        status = fedge_control_begin(&w->control, file + size, (size_t)task->control_size,
+                                     w->config.store, w->run_id, err);
     free(file);
     return status;
 }
@@ -171,7 +183,8 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .client_index = job->client_index,
                                     .learning_rate = job->task.learning_rate,
                                     .deadline_ms = job->task.deadline_ms,
-                                    .plan = &w->view};
+                                    .plan = &w->view,
+                                    .correction = w->control.correction};
     memset(&w->report, 0, sizeof(w->report));
     size_t size = w->plan->schema.num_elements * sizeof(float);
     fedge_status status;
@@ -221,7 +234,14 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     fedge_upload *upload = &w->at_work.upload;
     uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_sections_changes(&w->plan->sent, w->start, w->values);
-    fedge_status status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
+    fedge_status status = FEDGE_OK;
+    if (w->plan->scaffold)
+        status = fedge_control_change(&w->control, w->report.num_steps,
+                                      w->at_work.job.task.learning_rate, w->values, err);
+    if (!status)
+        status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
+    if (!status && w->plan->scaffold)
+        status = fedge_control_keep(&w->control, w->config.store, w->bounds, upload, *bytes, err);
     if (!status)
         add_metric(upload, "seconds-encode", seconds_since(start_ns));
     return status;

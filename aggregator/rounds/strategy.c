@@ -5,6 +5,7 @@
 
 static const fedge_strategy_ops *const strategies[] = {
     &fedge_strategy_fedavg,
+    &fedge_strategy_scaffold,
 };
 #define NUM_STRATEGIES (sizeof strategies / sizeof strategies[0])
 

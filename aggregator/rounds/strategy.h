@@ -22,6 +22,7 @@ typedef struct fedge_strategy_config {
     size_t struct_size;          /* sizeof(fedge_strategy_config) of the caller */
     const fedge_schema *schema;  /* of what is trained; outlives the strategy */
     double server_learning_rate; /* η_s > 0; 1 for plain FedAvg */
+    uint32_t num_clients;        /* SCAFFOLD: N, of the whole federation; else 0 */
 } fedge_strategy_config;
 
 /* One round's updates, summed. Points into the caller's memory. */
@@ -31,6 +32,8 @@ typedef struct fedge_strategy_sum {
     uint64_t total_weight;     /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
     const int64_t *sum;        /* S, schema->num_elements, in units of 2^−F per tensor */
     const int8_t *bounds_log2; /* b of each tensor, F = 30 − b; schema->num_tensors */
+    const int64_t *control;    /* the same of the section "control"; NULL without it */
+    const int8_t *control_bounds_log2;
 } fedge_strategy_sum;
 
 typedef struct fedge_strategy_ops {
@@ -48,11 +51,20 @@ typedef struct fedge_strategy_ops {
     /* Restores what save wrote, into a fresh state. FEDGE_CORRUPT when it does not fit. */
     fedge_status (*load)(void *state, const uint8_t *bytes, size_t size, fedge_error *err);
     void (*free)(void *state); /* NULL is fine */
+    /* What clients are to know of the state, schema->num_elements; lives as long as the state and
+     * changes in step and load. NULL for a strategy that tells them nothing. */
+    const float *(*control)(const void *state);
 } fedge_strategy_ops;
 
 /* McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
  * AISTATS 2017, with a server learning rate:  x ← x + η_s · S / W · 2^−F. */
 extern const fedge_strategy_ops fedge_strategy_fedavg;
+
+/* Karimireddy et al., "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML
+ * 2020, with option II for the clients' variates (client/control.h): x ← x + η_s · mean(Δy_i),   c
+ * ← c + |S| / N · mean(Δc_i) The means are plain ones, as in the paper: every update has weight 1.
+ * |S| / N is cut to 1. */
+extern const fedge_strategy_ops fedge_strategy_scaffold;
 
 /* The strategy named [name]. FEDGE_NOT_FOUND names the nearest known one and lists them all. */
 FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops,

@@ -11,6 +11,16 @@
 
 #define HEARTBEAT_S 20
 
+fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes, size_t size,
+                                    fedge_blob **model, fedge_error *err)
+{
+    fedge_status status = fedge_blob_new(bytes, size, model, err);
+    if (status == FEDGE_OK) {
+        fedge_sha256_text((*model)->bytes, size - engine->global.control_size, engine->model_hash);
+    }
+    return status;
+}
+
 static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
 {
     char *text = NULL;
@@ -22,7 +32,7 @@ static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
     if (status == FEDGE_OK) {
         size_t model_size = 0;
         uint8_t *model = fedge_global_take_model(&engine->global, &model_size);
-        status = fedge_blob_new(model, model_size, &engine->model, err);
+        status = fedge_engine_new_model(engine, model, model_size, &engine->model, err);
     }
     return status;
 }
@@ -174,7 +184,8 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
         status = fedge_run_path(run, "rounds.svg", picture, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_os_write_file(model, engine->model->bytes, engine->model->size, 0644, err);
+        status = fedge_os_write_file(model, engine->model->bytes,
+                                     engine->model->size - engine->global.control_size, 0644, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);
@@ -335,7 +346,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
         .loss = engine->loss,
     };
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
-    memcpy(status->model_hash, engine->model->hash, sizeof(status->model_hash));
+    memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
     memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));
     if (engine->failure.status != FEDGE_OK) {
         snprintf(status->state, sizeof(status->state), "%.150s", engine->failure.message);

@@ -35,9 +35,10 @@ struct fedge_engine {
     fedge_closer *closer;
     fedge_rounds *rounds;
 
-    fedge_blob *plan, *model;
-    fedge_conn **conns; /* by client index; NULL: not connected */
-    uint32_t num_conns; /* length of conns */
+    fedge_blob *plan, *model;         /* model: its file, and global.control_size bytes */
+    char model_hash[FEDGE_HASH_TEXT]; /* of the file alone */
+    fedge_conn **conns;               /* by client index; NULL: not connected */
+    uint32_t num_conns;               /* length of conns */
 
     /* The present phase. */
     fedge_journal *journal; /* NULL between training phases */
@@ -60,6 +61,11 @@ struct fedge_engine {
     bool done;
     fedge_error failure; /* status FEDGE_OK: none */
 };
+
+/* engine.c: takes over the bytes that fedge_global_take_model gave, also on failure. */
+FEDGE_MUST_USE fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes,
+                                                   size_t size, fedge_blob **model,
+                                                   fedge_error *err);
 
 /* engine_phase.c */
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);

@@ -60,7 +60,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .num_tasks = num_tasks,
                                    .num_bounds = plan->sent.schema.num_tensors};
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
-    memcpy(phase->model, engine->model->hash, sizeof(phase->model));
+    memcpy(phase->model, engine->model_hash, sizeof(phase->model));
     fedge_sections_bounds(plan, engine->global.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks) {
@@ -189,6 +189,7 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
                        .kind = action->kind,
                        .round = action->round,
                        .model_size = engine->model->size,
+                       .control_size = engine->global.control_size,
                        .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                        .learning_rate = fedge_schedule_rate(&plan->training.schedule,
                                                             (double)plan->training.learning_rate,
@@ -339,7 +340,8 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
     memcpy(err.message, mail->message, sizeof(err.message));
     if (mail->status == FEDGE_OK && result->model) {
         fedge_blob *model = NULL;
-        mail->status = fedge_blob_new(result->model, result->model_size, &model, &err);
+        mail->status =
+            fedge_engine_new_model(engine, result->model, result->model_size, &model, &err);
         result->model = NULL;
         if (mail->status == FEDGE_OK) {
             replace_model(engine, model);

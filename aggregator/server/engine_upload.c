@@ -107,7 +107,7 @@ static void begin_upload(fedge_engine *engine, fedge_conn *conn, uint32_t index,
         slot->started_ms = now_ms;
     }
     slot->incoming->upload = *upload;
-    slot->incoming->weight = fedge_global_weight(engine->config.job, upload);
+    slot->incoming->weight = fedge_global_sum_weight(engine->config.job, upload);
     slot->incoming->meta_size = meta_size;
     memcpy(slot->incoming->meta, meta, meta_size);
     fedge_position position = {.task_id = upload->task_id, .offset = slot->next};

@@ -17,6 +17,11 @@ uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload)
     return weight < job->rounds.max_weight ? (uint32_t)weight : job->rounds.max_weight;
 }
 
+uint32_t fedge_global_sum_weight(const fedge_job *job, const fedge_upload *upload)
+{
+    return job->plan.scaffold ? 1 : fedge_global_weight(job, upload);
+}
+
 double fedge_upload_metric(const fedge_upload *upload, const char *name)
 {
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
@@ -199,6 +204,27 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
 
 /* ---- moving the model ------------------------------------------------------------------------ */
 
+/* Puts the strategy's control file behind the model's, global->model_size bytes. */
+static fedge_status append_control(fedge_global *global, fedge_error *err)
+{
+    if (!global->strategy->control) {
+        return FEDGE_OK;
+    }
+    const fedge_schema *schema = &global->plan->sent.sections[0].schema;
+    fedge_status status = fedge_safetensors_size(schema, &global->control_size, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    uint8_t *longer = realloc(global->model, global->model_size + global->control_size);
+    if (!longer) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control file of %zu bytes",
+                          global->control_size);
+    }
+    global->model = longer;
+    return fedge_safetensors_write(schema, global->strategy->control(global->strategy_state),
+                                   longer + global->model_size, global->control_size, err);
+}
+
 /* The model file of the present values, replacing the one that is held. */
 static fedge_status write_model(fedge_global *global, fedge_error *err)
 {
@@ -219,7 +245,7 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
     free(global->model);
     global->model = bytes;
     global->model_size = size;
-    return FEDGE_OK;
+    return append_control(global, err);
 }
 
 static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
@@ -284,6 +310,11 @@ static fedge_status step_values(fedge_global *global, const fedge_journal_phase 
                               .total_weight = totals.total_weight,
                               .sum = global->sums,
                               .bounds_log2 = phase->bounds_log2};
+    const fedge_section *control = fedge_sections_find(&global->plan->sent, FEDGE_SECTION_CONTROL);
+    if (control) {
+        sum.control = global->sums + control->schema.tensors[0].offset;
+        sum.control_bounds_log2 = phase->bounds_log2 + control->first;
+    }
     status = step_trained(global, &sum, err);
     if (status == FEDGE_OK) {
         fedge_statistics_step(global->plan, global->sums, phase->bounds_log2, totals.total_weight,
@@ -359,7 +390,7 @@ fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal, fed
 uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
 {
     uint8_t *model = global->model;
-    *size = global->model_size;
+    *size = global->model_size + global->control_size;
     global->model = NULL;
     global->model_size = 0;
     return model;
@@ -434,7 +465,7 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     global->model = data->model;
     global->model_size = data->model_size;
     data->model = NULL;
-    return FEDGE_OK;
+    return append_control(global, err);
 }
 
 static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,
@@ -443,7 +474,7 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
     (void)user;
     return fedge_ingest_replay(global->plan, &global->devices[slot % global->num_devices], journal,
                                slot, upload, fedge_journal_get_phase(journal)->bounds_log2,
-                               fedge_global_weight(global->job, upload), err);
+                               fedge_global_sum_weight(global->job, upload), err);
 }
 
 static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)
@@ -527,6 +558,7 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
         .struct_size = sizeof(config),
         .schema = &global->plan->sent.sections[0].schema,
         .server_learning_rate = global->job->server_learning_rate,
+        .num_clients = global->job->num_clients,
     };
     fedge_status status = fedge_strategy_find(global->job->strategy, &global->strategy, err);
     if (status == FEDGE_OK) {

@@ -60,6 +60,7 @@ typedef struct fedge_global {
     fedge_checkpoint checkpoint; /* the last one */
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
     size_t model_size;
+    size_t control_size; /* of the strategy's control file, which lies behind it; 0: none */
 } fedge_global;
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
@@ -75,7 +76,8 @@ FEDGE_MUST_USE fedge_status fedge_global_open(fedge_global *global, const fedge_
 /* Also after a failed open. */
 void fedge_global_close(fedge_global *global);
 
-/* The model file of the last checkpoint; ownership passes to the caller (malloc'ed). */
+/* The model file of the last checkpoint, and behind it global->control_size bytes: what clients
+ * fetch. Ownership passes to the caller (malloc'ed). */
 uint8_t *fedge_global_take_model(fedge_global *global, size_t *size);
 
 /* Closer's thread: ends the training phase of [journal], whose accepted updates are all on the
@@ -96,8 +98,11 @@ FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
 FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *values,
                                                  fedge_error *err);
 
-/* The weight of an update: its examples, at most the job's max-weight, at least 1. */
+/* The weight of a report: its examples, at most the job's max-weight, at least 1. */
 uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload);
+
+/* The weight of an update in the sums: the same, but 1 for SCAFFOLD, whose means are plain. */
+uint32_t fedge_global_sum_weight(const fedge_job *job, const fedge_upload *upload);
 
 /* The metric named [name] of an upload, or NaN. */
 double fedge_upload_metric(const fedge_upload *upload, const char *name);

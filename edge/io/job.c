@@ -11,6 +11,7 @@
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
 #define JOB_VERSION 1
+#define SCAFFOLD "SCAFFOLD"
 #define SMALLEST 1e-9 /* the least that a share above 0 can be */
 #define DEFAULT_MAX_COHORT 4096
 #define DEFAULT_MIN_FREE_DISK ((double)64 * 1024 * 1024)
@@ -48,9 +49,11 @@ static const fedge_json_field STRATEGY[] = {
     {.key = "type",
      .kind = FEDGE_JSON_NAME,
      AT(fedge_job, strategy),
-     .choices = (const char *const[]){"FedAvg", NULL}},
+     .choices = (const char *const[]){"FedAvg", SCAFFOLD, NULL}},
     {"server-learning-rate", "server_learning_rate", FEDGE_JSON_F64,
      AT(fedge_job, server_learning_rate), .min = SMALLEST, .max = 1e6, .fallback = 1},
+    {"num-clients", "num_clients", FEDGE_JSON_U32, AT(fedge_job, num_clients), .min = 1,
+     .max = UINT32_MAX},
     FEDGE_JSON_END,
 };
 
@@ -147,11 +150,30 @@ static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_e
     return FEDGE_OK;
 }
 
+static fedge_status settle_strategy(const fedge_json *json, fedge_job *job, fedge_error *err)
+{
+    const uint32_t least = job->rounds.min_available_nodes;
+    if (!job->plan.scaffold && job->num_clients != 0)
+        return fedge_json_fail_at(json, "strategy.num-clients", err,
+                                  "is for " SCAFFOLD "; remove it");
+    if (job->plan.scaffold && job->num_clients == 0)
+        job->num_clients = least;
+    if (job->plan.scaffold && job->num_clients < least)
+        return fedge_json_fail_at(json, "strategy.num-clients", err,
+                                  "%" PRIu32 " is less than min-available-nodes %" PRIu32
+                                  "; raise it",
+                                  job->num_clients, least);
+    return FEDGE_OK;
+}
+
 static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
+    job->plan.scaffold = strcmp(job->strategy, SCAFFOLD) == 0;
     fedge_status st = fedge_plan_settle(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = settle_rounds(json, &job->rounds, err);
+    if (st == FEDGE_OK)
+        st = settle_strategy(json, job, err);
     if (st == FEDGE_OK && job->test_set.present && job->plan.external)
         st = fedge_json_fail_at(json, "test-set", err,
                                 "the server cannot evaluate an external model; remove it and use "

@@ -78,7 +78,7 @@ typedef enum fedge_json_kind {
 #define FEDGE_JSON_LIST 0x4u       /* an array of [kind]: see FEDGE_JSON_ARRAY */
 #define FEDGE_JSON_SAME_COUNT 0x8u /* a list as long as the one read before into the same count */
 #define FEDGE_JSON_LENIENT 0x10u   /* ENUM: a name that is not known reads as [fallback] */
-#define FEDGE_JSON_SPARSE 0x20u    /* BOOL, ENUM, U32, F32: not written when it is [fallback] */
+#define FEDGE_JSON_SPARSE 0x20u    /* numbers, BOOL, ENUM: not written when it is [fallback] */
 
 typedef struct fedge_json_field fedge_json_field;
 

@@ -227,10 +227,21 @@ const fedge_json_field fedge_update_fields[] = {
     {"buffer-bound-log2", "buffer_bound_log2", FEDGE_JSON_I32, FEDGE_JSON_SPARSE,
      AT(fedge_update_spec, buffer_bound_log2), .min = FEDGE_FIXED_MIN_BOUND_LOG2,
      .max = FEDGE_FIXED_MAX_BOUND_LOG2, .fallback = DEFAULT_BUFFER_BOUND_LOG2},
+    {"control-bound-log2", "control_bound_log2", FEDGE_JSON_I32, FEDGE_JSON_SPARSE,
+     AT(fedge_update_spec, control_bound_log2), .min = FEDGE_FIXED_MIN_BOUND_LOG2,
+     .max = FEDGE_FIXED_MAX_BOUND_LOG2, .fallback = FEDGE_FIXED_DEFAULT_BOUND_LOG2},
     FEDGE_JSON_END,
 };
 
-static const fedge_json_field PLAN[] = {FEDGE_PLAN_FIELDS, FEDGE_JSON_END};
+/* What a job says in its strategy. */
+static const fedge_json_field PLAN[] = {
+    FEDGE_PLAN_FIELDS,
+    {.key = "scaffold",
+     .kind = FEDGE_JSON_BOOL,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_plan, scaffold)},
+    FEDGE_JSON_END,
+};
 
 _Static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums as unsigned");
 
@@ -274,6 +285,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .clip = optimizer->clip_norm > 0,
                                  .proximal = optimizer->proximal_mu > 0,
                                  .activations = plan->training.activations,
+                                 .correction = plan->scaffold,
                                  .precision = plan->training.precision};
 }
 
@@ -284,6 +296,26 @@ bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *
         (fedge_model_options){.max_batch = batch < EVALUATION_BATCH ? batch : EVALUATION_BATCH,
                               .precision = FEDGE_PRECISION_INT8};
     return plan->training.evaluation == FEDGE_EVALUATION_INT8;
+}
+
+/* (x − y) / (K · η) is the mean gradient for plain SGD alone. */
+static fedge_status validate_scaffold(const fedge_json *json, const fedge_plan *plan,
+                                      fedge_error *err)
+{
+    const fedge_optimizer *optimizer = &plan->training.optimizer;
+    if (plan->external)
+        return fedge_json_fail_at(json, "model", err,
+                                  "is external, so SCAFFOLD cannot correct its gradients; take "
+                                  "FedAvg");
+    if (optimizer->type != FEDGE_OPTIMIZER_SGD || optimizer->momentum != 0)
+        return fedge_json_fail_at(json, "training.optimizer", err,
+                                  "SCAFFOLD's control variates hold for plain SGD only; take SGD "
+                                  "without momentum, or FedAvg");
+    if (optimizer->proximal_mu != 0)
+        return fedge_json_fail_at(json, "training.proximal-mu", err,
+                                  "SCAFFOLD corrects the drift that FedProx holds back; remove "
+                                  "this, or take FedAvg");
+    return FEDGE_OK;
 }
 
 static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
@@ -299,7 +331,8 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "is %u, over batch-size %u, which it divides: lower it",
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
-    return plan->has_data ? validate_data(json, plan, err) : FEDGE_OK;
+    fedge_status st = plan->scaffold ? validate_scaffold(json, plan, err) : FEDGE_OK;
+    return st == FEDGE_OK && plan->has_data ? validate_data(json, plan, err) : st;
 }
 
 fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan, fedge_error *err)
@@ -333,6 +366,7 @@ static const char *const FEATURES[] = {
     "evaluation:int8",
     "buffers",
     "activations",
+    "scaffold",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -410,6 +444,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return trains_in_part(&plan->model);
     if (strcmp(feature, "train-channels") == 0)
         return trains_some_channels(&plan->model);
+    if (strcmp(feature, "scaffold") == 0)
+        return plan->scaffold;
     if (strcmp(feature, "buffers") == 0)
         return plan->num_parameters < plan->schema.num_elements;
     return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||

@@ -66,14 +66,16 @@ typedef struct fedge_training_spec {
 typedef struct fedge_update_spec {
     fedge_codec codec;
     bool deflate;
-    int bound_log2;        /* b of every parameter, until the server tightens it */
-    int buffer_bound_log2; /* the least b of statistics */
+    int bound_log2;         /* b of every parameter, until the server tightens it */
+    int buffer_bound_log2;  /* the least b of statistics */
+    int control_bound_log2; /* b of SCAFFOLD's control variates */
 } fedge_update_spec;
 
 /* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
 typedef struct fedge_plan {
     char name[FEDGE_MAX_JOB_NAME];
     uint64_t seed;          /* < 2^53 */
+    bool scaffold;          /* clients correct their gradients and send control variates */
     bool external;          /* the model is the client's own; only the schema is known */
     fedge_model_spec model; /* when not external */
     uint32_t train_last;    /* a model's "train-last", only while it is read */
@@ -111,6 +113,7 @@ typedef struct fedge_job {
     fedge_rounds_spec rounds;
     char strategy[32];                  /* "FedAvg" */
     double server_learning_rate;        /* 1 for plain FedAvg */
+    uint32_t num_clients;               /* SCAFFOLD: N; 0 for others */
     fedge_test_set test_set;            /* evaluated by the server after each round */
     char initial_model[FEDGE_MAX_PATH]; /* safetensors; "" for the initialisers */
     uint32_t keep_checkpoints;          /* ≥ 1 */

@@ -143,6 +143,10 @@ static const fedge_json_field TASK[] = {
      FEDGE_JSON_ARRAY(fedge_task, bounds_log2, num_bounds),
      .min = FEDGE_FIXED_MIN_BOUND_LOG2,
      .max = FEDGE_FIXED_MAX_BOUND_LOG2},
+    {.key = "control-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_task, control_size)},
     FEDGE_JSON_END,
 };
 

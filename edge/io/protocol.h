@@ -64,6 +64,7 @@ typedef struct fedge_task {
     double learning_rate; /* of this round */
     uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
+    uint64_t control_size; /* the blob's last bytes, a file of SCAFFOLD's c; 0: none */
 } fedge_task;
 
 /* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */

@@ -1,6 +1,7 @@
 #include "edge/io/sections.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "edge/io/plan.h"
@@ -8,8 +9,9 @@
 
 const char *fedge_section_name(fedge_section_kind kind)
 {
-    static const char *const NAMES[FEDGE_SECTION_KINDS] = {
-        [FEDGE_SECTION_DELTA] = "delta", [FEDGE_SECTION_BUFFERS] = "buffers"};
+    static const char *const NAMES[FEDGE_SECTION_KINDS] = {[FEDGE_SECTION_DELTA] = "delta",
+                                                           [FEDGE_SECTION_BUFFERS] = "buffers",
+                                                           [FEDGE_SECTION_CONTROL] = "control"};
     return (unsigned)kind < FEDGE_SECTION_KINDS ? NAMES[kind] : NULL;
 }
 
@@ -71,6 +73,21 @@ static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
     return st;
 }
 
+/* A control value for each value of the delta, the first section. */
+static fedge_status add_control(fedge_sent *sent, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors && st == FEDGE_OK; i++) {
+        const fedge_tensor_spec *of = &sent->tensors[i];
+        char name[FEDGE_MAX_TENSOR_NAME + 8];
+        (void)snprintf(name, sizeof name, "control:%s", of->name);
+        st = fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err);
+        if (st == FEDGE_OK)
+            sent->places[sent->schema.num_tensors - 1] = sent->places[i];
+    }
+    return st;
+}
+
 static fedge_status add_all(fedge_plan *plan, fedge_error *err)
 {
     fedge_status st = FEDGE_OK;
@@ -114,6 +131,9 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     if (!plan->external)
         st = add_buffers(plan, err);
     end_section(sent, FEDGE_SECTION_BUFFERS, FEDGE_CODEC_NONE);
+    if (st == FEDGE_OK && plan->scaffold)
+        st = add_control(sent, err);
+    end_section(sent, FEDGE_SECTION_CONTROL, plan->update.codec);
     return st;
 }
 
@@ -153,7 +173,9 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model)
 {
     /* Places rise at least as fast as offsets: nothing is overwritten before it is read. */
-    for (uint32_t i = 0; i < sent->schema.num_tensors; i++) {
+    const fedge_section *control = fedge_sections_find(sent, FEDGE_SECTION_CONTROL);
+    const uint32_t end = control != NULL ? control->first : sent->schema.num_tensors;
+    for (uint32_t i = 0; i < end; i++) {
         const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
         const size_t place = sent->places[i];
         for (size_t k = 0; k < tensor->count; k++)
@@ -175,7 +197,11 @@ static int8_t statistics_bound(const fedge_plan *plan, const float *values, size
 void fedge_sections_bounds(const fedge_plan *plan, const float *model, int8_t *bounds_log2)
 {
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
+    const fedge_section *control = fedge_sections_find(&plan->sent, FEDGE_SECTION_CONTROL);
     memset(bounds_log2, plan->update.bound_log2, plan->sent.schema.num_tensors);
+    if (control != NULL)
+        memset(bounds_log2 + control->first, plan->update.control_bound_log2,
+               control->schema.num_tensors);
     for (uint32_t i = 0; buffers != NULL && i < buffers->schema.num_tensors; i++) {
         const uint32_t at = buffers->first + i;
         bounds_log2[at] =

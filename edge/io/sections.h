@@ -5,6 +5,7 @@
  *
  *     delta    w_end − w_start of the trained rows of every trained parameter
  *     buffers  how far BatchNorm's statistics moved, unless they are frozen; always as floats
+ *     control  SCAFFOLD's change of the client's control variate, of what is in delta
  */
 #ifndef FEDGE_EDGE_IO_SECTIONS_H
 #define FEDGE_EDGE_IO_SECTIONS_H
@@ -22,6 +23,7 @@ struct fedge_plan;
 typedef enum fedge_section_kind {
     FEDGE_SECTION_DELTA,
     FEDGE_SECTION_BUFFERS,
+    FEDGE_SECTION_CONTROL,
     FEDGE_SECTION_KINDS
 } fedge_section_kind;
 
@@ -42,7 +44,7 @@ typedef struct fedge_sent {
     fedge_section sections[FEDGE_SECTION_KINDS];
 } fedge_sent;
 
-/* "delta", "buffers". */
+/* "delta", "buffers", "control". */
 const char *fedge_section_name(fedge_section_kind kind);
 
 /* Fills plan->sent from the plan's model, schema and update. FEDGE_INVALID_ARGUMENT when nothing is
@@ -63,7 +65,7 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
                            const float *values, float *model);
 
 /* In place: model[] (the trained model, plan->schema.num_elements) becomes what travels of
- * model − start, at its front. */
+ * model − start, delta and buffers, at its front. */
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model);
 
 /* The bound of each tensor that travels (plan->sent.schema.num_tensors) in a round that starts from

@@ -183,6 +183,11 @@ static fedge_status memory_needed(const fedge_plan *plan, uint64_t *bytes, fedge
     *bytes = (uint64_t)memory.total + evaluation.total +
              2 * (uint64_t)plan->schema.num_elements * sizeof(float) +
              2 * (uint64_t)fedge_update_max_size(plan);
+    if (plan->scaffold) /* client/control.h: c, c_i, twice while it is kept, the update as integers
+                         */
+        *bytes += ((uint64_t)plan->num_parameters + 2 * (uint64_t)plan->sent.schema.num_elements +
+                   3 * (uint64_t)plan->sent.sections[0].schema.num_elements) *
+                  sizeof(float);
     return FEDGE_OK;
 }
 

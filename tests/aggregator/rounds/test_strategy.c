@@ -101,6 +101,59 @@ static void fedavg_keeps_no_state(void **state)
     fedge_strategy_fedavg.free(plain);
 }
 
+/* Two of four clients: x moves by the mean, c by half of its mean; then there and back. */
+static void scaffold_moves_the_control_variate_too(void **state)
+{
+    (void)state;
+    const fedge_strategy_config config = {.struct_size = sizeof config,
+                                          .schema = &schema,
+                                          .server_learning_rate = 0.5,
+                                          .num_clients = 4};
+    const int8_t bounds[2] = {2, 4}, control_bounds[2] = {0, 0};
+    int64_t sum[5], control[5];
+    for (int i = 0; i < 5; i++) {
+        sum[i] = (int64_t)(i + 1) << (i < 4 ? 28 : 26);
+        control[i] = -(int64_t)(i + 1) << 28;
+    }
+    fedge_strategy_sum round = {.round = 1,
+                                .num_updates = 2,
+                                .total_weight = 2,
+                                .sum = sum,
+                                .bounds_log2 = bounds,
+                                .control = control,
+                                .control_bounds_log2 = control_bounds};
+    const fedge_strategy_ops *ops = &fedge_strategy_scaffold;
+    float model[5] = {0};
+    void *one = NULL, *two = NULL;
+    fedge_buffer out;
+    fedge_error err;
+    assert_int_equal(ops->init(&config, &one, &err), FEDGE_OK);
+    for (int i = 0; i < 5; i++)
+        assert_true(ops->control(one)[i] == 0.0f);
+    assert_int_equal(ops->step(one, &round, model, &err), FEDGE_OK);
+    const float moved[5] = {0.25f, 0.5f, 0.75f, 1.0f, 1.25f};
+    const float varied[5] = {-0.0625f, -0.125f, -0.1875f, -0.25f, -0.3125f};
+    assert_memory_equal(model, moved, sizeof model);
+    assert_memory_equal(ops->control(one), varied, sizeof varied);
+
+    fedge_buffer_init(&out, 64);
+    assert_int_equal(ops->save(one, &out, &err), FEDGE_OK);
+    assert_int_equal(out.size, sizeof varied);
+    assert_int_equal(ops->init(&config, &two, &err), FEDGE_OK);
+    assert_int_equal(ops->load(two, out.data, out.size, &err), FEDGE_OK);
+    assert_memory_equal(ops->control(two), varied, sizeof varied);
+    assert_int_equal(ops->load(two, out.data, out.size - 1, &err), FEDGE_CORRUPT);
+
+    round.num_updates = 8; /* more than there are said to be: all of the mean, not twice */
+    assert_int_equal(ops->step(two, &round, model, &err), FEDGE_OK);
+    assert_true(ops->control(two)[0] == -0.0625f - 0.125f);
+    round.control = NULL;
+    assert_int_equal(ops->step(two, &round, model, &err), FEDGE_INVALID_ARGUMENT);
+    fedge_buffer_fini(&out);
+    ops->free(one);
+    ops->free(two);
+}
+
 static void names_are_found_or_suggested(void **state)
 {
     (void)state;
@@ -123,6 +176,7 @@ int main(void)
         cmocka_unit_test(fedavg_adds_the_weighted_mean),
         cmocka_unit_test(fedavg_refuses_a_bad_rate),
         cmocka_unit_test(fedavg_keeps_no_state),
+        cmocka_unit_test(scaffold_moves_the_control_variate_too),
         cmocka_unit_test(names_are_found_or_suggested),
     };
     return cmocka_run_group_tests(tests, make_schema, NULL);

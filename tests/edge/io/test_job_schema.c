@@ -86,8 +86,14 @@ static void check_value(const fedge_json_field *field, const cJSON *node)
         if (field->name_of(i) != NULL && !lists(get(node, "enum"), field->name_of(i)))
             fail_msg("%s: the schema does not have %s", field->key, field->name_of(i));
     }
-    if (field->choices != NULL)
+    if (field->choices != NULL && get(node, "const") != NULL)
         assert_string_equal(get(node, "const")->valuestring, field->choices[0]);
+    for (unsigned i = 0; field->choices != NULL && get(node, "const") == NULL; i++) {
+        if (field->choices[i] == NULL)
+            break;
+        if (!lists(get(node, "enum"), field->choices[i]))
+            fail_msg("%s: the schema does not have %s", field->key, field->choices[i]);
+    }
 }
 
 static void check_default(const fedge_json_field *field, const cJSON *node)

@@ -241,6 +241,76 @@ static void statistics_that_never_change_do_not_travel(void **state)
     fedge_job_free(job);
 }
 
+/* [training]: more keys of it; [strategy]: the object, and keys behind it. */
+static fedge_status parse_scaffold(const char *training, const char *strategy, fedge_job **job,
+                                   fedge_error *err)
+{
+    char text[2048];
+    (void)snprintf(
+        text, sizeof text,
+        "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["
+        "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 3, \"train\": \"bias\"},"
+        "{\"type\": \"Linear\", \"in_features\": 3, \"out_features\": 3}]},"
+        "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 3},"
+        "\"training\": {\"learning-rate\": 0.1%s}, \"update\": {\"control-bound-log2\": 5},"
+        "\"rounds\": {\"num-server-rounds\": 3, \"min-available-nodes\": 7},"
+        "\"strategy\": %s}",
+        training, strategy);
+    memset(err, 0, sizeof *err);
+    return fedge_job_parse(text, strlen(text), "job.json", job, err);
+}
+
+static void scaffold_sends_variates_of_what_is_trained(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_job *job = NULL;
+    fedge_plan *plan = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    if (parse_scaffold("", "{\"type\": \"SCAFFOLD\"}", &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(job->num_clients, 7);
+    assert_true(fedge_plan_model_options(&job->plan).correction);
+    assert_int_equal(fedge_plan_write(&job->plan, &text, &size, &err), FEDGE_OK);
+    assert_non_null(strstr(text, "\"scaffold\":true"));
+    if (fedge_plan_parse(text, size, &plan, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    expect_sent(plan, "0.bias:3 1.weight:9 1.bias:3 "
+                      "control:0.bias:3 control:1.weight:9 control:1.bias:3 ");
+    assert_int_equal(plan->sent.places[0], 6);
+    assert_int_equal(plan->sent.places[3], 6);
+    int8_t bounds[6];
+    const float model[21] = {0};
+    fedge_sections_bounds(plan, model, bounds);
+    assert_memory_equal(bounds, ((int8_t[]){2, 2, 2, 5, 5, 5}), 6);
+    free(text);
+    fedge_plan_free(plan);
+    fedge_job_free(job);
+}
+
+static void scaffold_is_refused_where_its_formula_does_not_hold(void **state)
+{
+    (void)state;
+    static const char TYPE[] = "{\"type\": \"SCAFFOLD\"}";
+    static const char *const CASES[][3] = {
+        {", \"optimizer\": {\"type\": \"SGD\", \"momentum\": 0.9}", TYPE, "without momentum"},
+        {", \"optimizer\": {\"type\": \"Adam\"}", TYPE, "take SGD"},
+        {", \"proximal-mu\": 0.1", TYPE, "training.proximal-mu: SCAFFOLD corrects"},
+        {"", "{\"type\": \"SCAFFOLD\", \"num-clients\": 6}",
+         "6 is less than min-available-nodes 7"},
+        {"", "{\"type\": \"FedAvg\", \"num-clients\": 9}", "is for SCAFFOLD; remove it"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        fedge_error err;
+        fedge_job *job = NULL;
+        assert_int_equal(parse_scaffold(CASES[i][0], CASES[i][1], &job, &err),
+                         FEDGE_INVALID_ARGUMENT);
+        if (strstr(err.message, CASES[i][2]) == NULL)
+            fail_msg("gave %s\n  expected %s", err.message, CASES[i][2]);
+    }
+}
+
 /* The plan says it layer by layer, and reads back to the same. */
 static void the_plan_has_it_too(void **state)
 {
@@ -275,6 +345,8 @@ int main(void)
         cmocka_unit_test(a_model_that_is_all_frozen_is_refused),
         cmocka_unit_test(statistics_are_a_section_of_their_own),
         cmocka_unit_test(statistics_that_never_change_do_not_travel),
+        cmocka_unit_test(scaffold_sends_variates_of_what_is_trained),
+        cmocka_unit_test(scaffold_is_refused_where_its_formula_does_not_hold),
         cmocka_unit_test(the_plan_has_it_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
