@@ -150,10 +150,12 @@ INLINE float largest_of(const float *s, size_t n)
         best = max_propagating(best, load(s + j));
     }
     store(lanes, best);
-    for (size_t l = 0; l < LANES; l++) {
-        most = lanes[l] > most ? lanes[l] : most;
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) {
+            lanes[l] = lanes[l] > lanes[l + half] ? lanes[l] : lanes[l + half];
+        }
     }
-    return most;
+    return lanes[0];
 }
 
 INLINE float sum_of_lanes(vec v)
@@ -189,8 +191,10 @@ INLINE void scale_row(float *s, size_t n, size_t width, float factor)
     for (; j + LANES <= n; j += LANES) {
         store(s + j, mul(load(s + j), splat(factor)));
     }
-    for (; j < width; j++) {
-        s[j] = j < n ? s[j] * factor : 0.0f;
+    for (; j < width; j += LANES) {
+        const size_t left = width - j;
+        const vec some = j < n ? mul(load_first(s + j, n - j), splat(factor)) : splat(0.0f);
+        store_some(s + j, some, left < LANES, left);
     }
 }
 

@@ -325,10 +325,11 @@ typedef struct fedge_model_options {
                                        in more bytes. For tests of the plan */
     fedge_precision precision;      /* of the matrix products forward and backward. BF16: weights,
                                        activations and gradients are rounded to bf16 where a Linear,
-                                       Conv1d, Conv2d (not depthwise) or attention multiplies them, layer
-                                       by layer. Equal results on every CPU up to numbers below 2^-126;
-                                       fast where the CPU has AVX512_BF16, else slower than FP32. INT8:
-                                       only without training; the weights take a quarter of the room */
+                                       Conv1d, Conv2d (not depthwise) or projection of attention
+                                       multiplies them, layer by layer. Equal results on every CPU up
+                                       to numbers below 2^-126; fast where the CPU has AVX512_BF16,
+                                       else slower than FP32. INT8: only without training; the weights
+                                       take a quarter of the room */
     fedge_storage activations; /* outputs of layers from their last use forward to their first use
                                   backward; layer by layer. What a layer saves for itself stays
                                   fp32, and so does the model's input */
