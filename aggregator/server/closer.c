@@ -37,8 +37,10 @@ void fedge_closer_result_free(fedge_closer_result *result)
 static uint64_t room_to_leave(const fedge_closer *closer)
 {
     const fedge_global *global = closer->global;
+    const fedge_section *delta = &global->plan->sent.sections[0];
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
-    return global->job->min_free_disk + 2 * (model + FEDGE_CHECKPOINT_MAX_STATE);
+    uint64_t strategy = global->strategy->control ? delta->schema.num_elements * sizeof(float) : 0;
+    return global->job->min_free_disk + 2 * (model + strategy + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
 static fedge_status open_phase(fedge_closer *closer, fedge_error *err)

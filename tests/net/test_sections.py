@@ -1,32 +1,16 @@
 """What travels in an update, and what becomes of it: parts of a model."""
 
-import json
-import math
 import os
-import random
 import struct
 
 import harness
 import test_crash
 from harness import FEATURES, LABELS, NetTest
 from peer import Peer
+from softmax import read_model, scaffold_job
 
 HIDDEN = 256
 KILLS = max(2, test_crash.KILLS // 5)
-
-
-def read_model(path):
-    """Values of a safetensors file: name to a list of bytes of four."""
-    with open(path, "rb") as file:
-        data = file.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    tensors = {}
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            begin, end = (8 + size + offset for offset in tensor["data_offsets"])
-            tensors[name] = [data[i:i + 4] for i in range(begin, end, 4)]
-    return tensors
 
 
 def mlp(first=None, last=None, **model):
@@ -165,105 +149,7 @@ class Statistics(Sections):
         return federation.hashes()
 
 
-EXAMPLES, STEPS, ROUNDS, RATE = 40, 3, 5, 0.5
-
-
-def scaffold_job(**more):
-    """Softmax regression; every step sees all of a client's examples, so their order means nothing."""
-    return {"model": {"input-shape": [FEATURES], "layers": [
-                {"type": "Linear", "in_features": FEATURES, "out_features": LABELS}]},
-            "strategy": {"type": "SCAFFOLD"}, "rounds__num_server_rounds": ROUNDS,
-            "training": {"local-steps": STEPS, "batch-size": 64, "learning-rate": RATE}, **more}
-
-
-def gradient(weights, examples):
-    """Of the mean cross-entropy, in double precision; weights are rows of FEATURES values and a bias."""
-    total = [[0.0] * (FEATURES + 1) for _ in range(LABELS)]
-    for x, label in examples:
-        x = [*x, 1.0]
-        logits = [sum(w * v for w, v in zip(row, x)) for row in weights]
-        top = max(logits)
-        powers = [math.exp(value - top) for value in logits]
-        for k in range(LABELS):
-            error = powers[k] / sum(powers) - (k == label)
-            for i in range(FEATURES + 1):
-                total[k][i] += error * x[i] / len(examples)
-    return total
-
-
-def combine(a, b, scale=1.0):
-    return [[x + scale * y for x, y in zip(*rows)] for rows in zip(a, b)]
-
-
-def scaffold(weights, clients, rounds):
-    """Algorithm 1 of Karimireddy et al. with option II, all clients in each round."""
-    zero = [[0.0] * (FEATURES + 1) for _ in range(LABELS)]
-    mean, own = zero, [zero] * len(clients)
-    for _ in range(rounds):
-        moves, changes = zero, zero
-        for i, examples in enumerate(clients):
-            y = weights
-            for _ in range(STEPS):
-                y = combine(y, combine(combine(gradient(y, examples), mean), own[i], -1), -RATE)
-            move = combine(y, weights, -1)
-            change = combine(combine(zero, mean, -1), move, -1 / (STEPS * RATE))
-            own[i] = combine(own[i], change)
-            moves, changes = combine(moves, move), combine(changes, change)
-        weights = combine(weights, moves, 1 / len(clients))
-        mean = combine(mean, changes, 1 / len(clients))
-    return weights
-
-
 class Scaffold(Sections):
-    def non_iid(self, federation, index):
-        """A client's own files: two labels of the four, unlike its neighbours'."""
-        draw = random.Random(index)
-        examples = []
-        for _ in range(EXAMPLES + 8 * index):
-            label = (index + draw.randrange(2)) % LABELS
-            x = [draw.gauss((label + i) % 3 - 1, 1) for i in range(FEATURES)]
-            examples.append((struct.unpack(f"<{FEATURES}f", struct.pack(f"<{FEATURES}f", *x)), label))
-        harness.write_npy(federation.path(f"values-{index}.npy"), "<f4", (len(examples), FEATURES),
-                          struct.pack(f"<{len(examples) * FEATURES}f", *(v for x, _ in examples for v in x)))
-        harness.write_npy(federation.path(f"labels-{index}.npy"), "|u1", (len(examples),),
-                          bytes(label for _, label in examples))
-        federation.write(f"site-{index}.json", {"data": {"points": {
-            "values": f"values-{index}.npy", "labels": f"labels-{index}.npy"}}})
-        return examples
-
-    def play_non_iid(self, **job):
-        federation = self.federation(keep_checkpoints=ROUNDS + 1, update__codec="none", update__deflate=False,
-                                     **scaffold_job(**job))
-        examples = [self.non_iid(federation, i) for i in range(3)]
-        federation.start_aggregator()
-        for i in range(3):
-            federation.start_client(i, config=federation.path(f"site-{i}.json"), partition_id=None,
-                                    num_partitions=None)
-        federation.complete()
-        return federation, examples
-
-    def weights(self, model):
-        flat = [struct.unpack(f"<{len(model[name])}f", b"".join(model[name])) for name in ("0.weight", "0.bias")]
-        return [[*flat[0][k * FEATURES:(k + 1) * FEATURES], flat[1][k]] for k in range(LABELS)]
-
-    def test_equals_the_paper(self):
-        federation, examples = self.play_non_iid()
-        folder = os.path.join(federation.run_folder(), "checkpoints")
-        models = [self.weights(read_model(os.path.join(folder, f"round-{r:06}", "model.safetensors")))
-                  for r in (0, ROUNDS)]
-        expected = scaffold(models[0], examples, ROUNDS)
-        moved = max(abs(x - y) for rows in zip(models[0], models[1]) for x, y in zip(*rows))
-        self.assertGreater(moved, 0.1)
-        # Single precision: 2^-24 of values below 2, times some tens of operations.
-        for rows in zip(models[1], expected):
-            for x, y in zip(*rows):
-                self.assertAlmostEqual(x, y, delta=2e-5)
-        # The correction is what makes it so: the first round has none yet, so FedAvg parts from it there.
-        federation, _ = self.play_non_iid(strategy={"type": "FedAvg"})
-        plain = self.weights(read_model(os.path.join(federation.run_folder(), "model.safetensors")))
-        apart = max(abs(x - y) for rows in zip(plain, expected) for x, y in zip(*rows))
-        self.assertGreater(apart, 1e-3)
-
     def test_frozen_rows_have_no_variate(self):
         job = scaffold_job()
         job["model"]["layers"][0]["train-channels"] = [1, 3]
