@@ -188,6 +188,7 @@ static void perform(fake *f, const fedge_action *action)
     case FEDGE_ACTION_DISCARD_RESULT:
         f->has_result = false;
         f->num_discards++;
+        f->num_accepted += action->flag;
         break;
     case FEDGE_ACTION_NOTE:
         snprintf(f->last_event, sizeof(f->last_event), "%s", action->event);

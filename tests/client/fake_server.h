@@ -28,7 +28,7 @@ typedef struct fake {
     uint64_t plan_held, model_held;
     bool has_result;
     fedge_upload result;
-    unsigned num_connects, num_works, num_cancels, num_discards, num_welcomed;
+    unsigned num_connects, num_works, num_cancels, num_discards, num_accepted, num_welcomed;
     fedge_reason close_reason;
     char last_event[FAKE_TEXT];
 

@@ -75,6 +75,7 @@ static void test_a_round(void **state)
     assert_true(f->has_result);
     fake_ack(f, 1, false);
     assert_false(f->has_result);
+    assert_int_equal(f->num_accepted, 1);
     fake_task(f, 2, FAKE_MODEL); /* the same model: held, not fetched */
     assert_int_equal(f->num_works, 2);
     assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 2);
@@ -125,6 +126,7 @@ static void test_lost_ack_and_duplicate(void **state)
     assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
     fake_ack(f, 1, true);
     assert_false(f->has_result);
+    assert_int_equal(f->num_accepted, 1);
     fake_break(f);
     fake_welcome(f);
     assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
@@ -280,6 +282,7 @@ static void test_cancel(void **state)
     assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     fake_notice(f, FEDGE_MESSAGE_CANCEL, true, 3, FEDGE_REASON_STALE_TASK, 0); /* stored */
     assert_false(f->has_result);
+    assert_int_equal(f->num_accepted, 0);
 }
 
 /* The FETCH of a round that closed meanwhile is refused after the next round's TASK has come. */

@@ -1,0 +1,150 @@
+/* SCAFFOLD's control variate of a client: what it sends, what it keeps, and when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/control.h"
+#include "edge/io/safetensors.h"
+#include "edge/io/update.h"
+
+/* Linear(2, 2) of which row 1 is trained: two weights and a bias. */
+static const char JOB[] =
+    "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["
+    "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2, \"train-channels\": [1, 2]}]},"
+    "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
+    "\"training\": {\"learning-rate\": 0.5}, \"rounds\": {\"num-server-rounds\": 3},"
+    "\"strategy\": {\"type\": \"SCAFFOLD\"}, \"update\": {\"codec\": \"none\", \"deflate\": "
+    "false}}";
+
+static const char RUN[] = "00112233445566778899aabbccddeeff";
+static const int8_t BOUNDS[4] = {2, 2, 0, 0}; /* of the variates: 1 */
+static const float SERVER[3] = {0.25f, -0.5f, 0.125f};
+
+static fedge_job *job;
+static fedge_store *store;
+static fedge_control control;
+
+static int set_up(void **state)
+{
+    (void)state;
+    fedge_error err;
+    return fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &job, &err) != FEDGE_OK ||
+           fedge_store_open_memory(1 << 20, &store, &err) != FEDGE_OK ||
+           fedge_control_init(&control, &job->plan, &err) != FEDGE_OK;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fedge_control_fini(&control);
+    fedge_store_close(store);
+    fedge_job_free(job);
+    return 0;
+}
+
+static void begin(void)
+{
+    fedge_error err = {0};
+    const fedge_schema *schema = &job->plan.sent.sections[0].schema;
+    size_t size = 0;
+    assert_int_equal(fedge_safetensors_size(schema, &size, &err), FEDGE_OK);
+    uint8_t *file = malloc(size);
+    assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
+    if (fedge_control_begin(&control, file, size, store, RUN, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    free(file);
+}
+
+/* A round of 4 steps at 0.5 that moved the trained values so; its upload is kept, not committed. */
+static void work(uint64_t task_id, const float move[3], fedge_upload *upload)
+{
+    fedge_error err = {0};
+    float sent[6];
+    uint8_t *bytes = NULL;
+    begin();
+    memcpy(sent, move, 3 * sizeof(float));
+    assert_int_equal(fedge_control_change(&control, 4, 0.5, sent, &err), FEDGE_OK);
+    for (int i = 0; i < 3; i++)
+        assert_true(sent[3 + i] == -move[i] / 2 - SERVER[i]);
+    *upload = (fedge_upload){.task_id = task_id};
+    memcpy(upload->run_id, RUN, sizeof RUN);
+    assert_int_equal(fedge_update_encode(&job->plan, BOUNDS, sent, upload, &bytes, &err), FEDGE_OK);
+    if (fedge_control_keep(&control, store, BOUNDS, upload, bytes, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    free(bytes);
+}
+
+static void expect_own(float a, float b, float c)
+{
+    begin();
+    const float own[3] = {a, b, c};
+    assert_memory_equal(control.own, own, sizeof own);
+    const float correction[6] = {0, 0, SERVER[0] - a, SERVER[1] - b, 0, SERVER[2] - c};
+    assert_memory_equal(control.correction, correction, sizeof correction);
+}
+
+static void it_moves_when_the_update_is_acknowledged(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_upload first, second;
+    expect_own(0, 0, 0);
+    work(7, (const float[3]){0.5f, 1.0f, -3.0f}, &first);
+    expect_own(0, 0, 0);
+    second = first;
+    second.task_id = 6; /* not the one that was kept */
+    assert_int_equal(fedge_control_commit(store, &second, &err), FEDGE_OK);
+    expect_own(0, 0, 0);
+    assert_int_equal(fedge_control_commit(store, &first, &err), FEDGE_OK);
+    assert_int_equal(fedge_control_commit(store, &first, &err), FEDGE_OK);
+    /* −0.5 / 2 − 0.25 = −0.5; −1 / 2 + 0.5 = 0; 3 / 2 − 0.125 = 1.375, sent as the bound, 1 */
+    expect_own(-0.5f, 0, 1);
+    work(8, (const float[3]){0, 0, 0}, &second);
+    expect_own(-0.5f, 0, 1); /* refused or cancelled: nothing has moved */
+    work(9, (const float[3]){0, 0, 0}, &second);
+    assert_int_equal(fedge_control_commit(store, &second, &err), FEDGE_OK);
+    expect_own(-0.75f, 0.5f, 0.875f);
+}
+
+static void it_needs_steps_and_a_rate(void **state)
+{
+    (void)state;
+    fedge_error err;
+    float sent[6] = {0};
+    begin();
+    assert_int_equal(fedge_control_change(&control, 0, 0.5, sent, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_control_change(&control, 4, 0, sent, &err), FEDGE_INVALID_ARGUMENT);
+}
+
+static void another_file_is_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    uint8_t file[1024];
+    size_t size = 0;
+    const float values[6] = {0};
+    assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, &err), FEDGE_OK);
+    assert_in_range(size, 1, sizeof file);
+    assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_control_begin(&control, file, size, store, RUN, &err), FEDGE_MISMATCH);
+    assert_int_not_equal(fedge_control_begin(&control, file, 0, store, RUN, &err), FEDGE_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_moves_when_the_update_is_acknowledged, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(it_needs_steps_and_a_rate, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_file_is_refused, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
