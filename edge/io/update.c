@@ -102,7 +102,8 @@ fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_lo
         free(made);
         return st;
     }
-    uint8_t *shorter = upload->size < most ? realloc(made, (size_t)upload->size) : NULL;
+    uint8_t *shorter =
+        upload->size > 0 && upload->size < most ? realloc(made, (size_t)upload->size) : NULL;
     *bytes = shorter != NULL ? shorter : made;
     return FEDGE_OK;
 }

@@ -1,5 +1,6 @@
 #include "edge/train/model.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -179,11 +180,17 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
                           "the model's block must be aligned to %d bytes", FEDGE_BLOCK_ALIGNMENT);
     }
     memset(block, 0, memory.total);
-    status = lay_out(spec, options, block, model, &memory, err);
-    if (status == FEDGE_OK && (*model)->num_buffers > 0) {
-        fedge_model_init_buffers(spec, (*model)->buffers);
+    fedge_model *made = NULL;
+    status = lay_out(spec, options, block, &made, &memory, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
-    return status;
+    assert(made != NULL); /* carved from the block */
+    if (made->num_buffers > 0) {
+        fedge_model_init_buffers(spec, made->buffers);
+    }
+    *model = made;
+    return FEDGE_OK;
 }
 
 float *fedge_model_values(fedge_model *model)

@@ -22,12 +22,12 @@ double fedge_schedule_rate(const fedge_schedule *schedule, double learning_rate,
         return learning_rate * (double)round / ((double)warmup + 1.0);
     }
     const uint32_t t = round - warmup - 1;
+    const uint32_t decays = schedule->type == FEDGE_SCHEDULE_STEP ? t / schedule->step_size : t;
     const double gamma = (double)schedule->gamma, floor_rate = (double)schedule->eta_min;
     switch (schedule->type) {
     case FEDGE_SCHEDULE_STEP:
-        return learning_rate * pow(gamma, (double)(t / schedule->step_size));
     case FEDGE_SCHEDULE_EXPONENTIAL:
-        return learning_rate * pow(gamma, (double)t);
+        return learning_rate * pow(gamma, (double)decays);
     case FEDGE_SCHEDULE_COSINE:
         return t >= schedule->t_max
                    ? floor_rate

@@ -249,29 +249,29 @@ fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t ba
     return FEDGE_OK;
 }
 
-void fedge_fused_backward(fedge_model *whole, const float *x, const fedge_optimizer *sgd)
+void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer)
 {
-    const fedge_fused *model = whole->fused;
-    for (uint32_t i = model->num_stages; i-- > 0;) {
-        const fedge_stage *stage = &model->stages[i];
-        float *dy = model->gradients[i % 2];
-        float *dx = stage->pass_gradient ? model->gradients[(i + 1) % 2] : NULL;
-        const float *in = i == 0 ? x : model->stages[i - 1].activation;
+    const fedge_fused *self = model->fused;
+    for (uint32_t i = self->num_stages; i-- > 0;) {
+        const fedge_stage *stage = &self->stages[i];
+        float *dy = self->gradients[i % 2];
+        float *dx = stage->pass_gradient ? self->gradients[(i + 1) % 2] : NULL;
+        const float *in = i == 0 ? x : self->stages[i - 1].activation;
         switch (stage->kind) {
         case FEDGE_STAGE_CONV2D:
-            fedge_conv2d_backward(&model->context, stage, in, dy, sgd, dx);
+            fedge_conv2d_backward(&self->context, stage, in, dy, optimizer, dx);
             break;
         case FEDGE_STAGE_LINEAR:
-            fedge_linear_backward(&model->context, stage, in, dy, sgd, dx);
+            fedge_linear_backward(&self->context, stage, in, dy, optimizer, dx);
             break;
         case FEDGE_STAGE_MAXPOOL2D:
             if (dx != NULL) {
-                fedge_maxpool2d_backward(&model->context, stage, dy, dx);
+                fedge_maxpool2d_backward(&self->context, stage, dy, dx);
             }
             break;
         case FEDGE_STAGE_FLATTEN:
             if (dx != NULL) {
-                fedge_flatten_backward(&model->context, stage, dy, dx);
+                fedge_flatten_backward(&self->context, stage, dy, dx);
             }
             break;
         case FEDGE_STAGE_IMPORT:

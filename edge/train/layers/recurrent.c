@@ -1,5 +1,6 @@
 #include "edge/train/layers/recurrent.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "edge/train/layers/recurrent_product.h"
@@ -410,6 +411,7 @@ static void backward_level(const level *self, const way_back *back)
 void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run)
 {
     const uint32_t levels = run->spec->u.recurrent.num_layers;
+    assert(run->saved != NULL); /* a forward pass in training came before */
     for (uint32_t l = levels; l-- > 0;) {
         level self = level_of(cell, run, l);
         const size_t n = self.hidden, each = in_lines(self.batch * n);
