@@ -189,6 +189,11 @@ typedef struct fedge_kernels {
     void (*relu_forward)(float *x, size_t n);                   /* x = max(x, 0); NaN stays */
     void (*relu_backward)(const float *y, float *dy, size_t n); /* dy = y > 0 ? dy : 0 */
 
+    /* The same from one bit per value: bit i % 8 of bits[i / 8] is y[i] > 0. bits: n / 8 bytes,
+     * rounded up. dx may be dy. */
+    void (*relu_bits)(const float *y, size_t n, uint8_t *bits);
+    void (*relu_from_bits)(const uint8_t *bits, const float *dy, float *dx, size_t n);
+
     /* y[i] = e^x[i], 1 / (1 + e^−x[i]), tanh x[i]. y may be x. The result is less than 2, 4 and 4
      * units in the last place from the exact one, and 2 · 2^-126 where that or e^−x is no normal
      * number. NaN gives NaN. */

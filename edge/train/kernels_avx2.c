@@ -62,6 +62,19 @@ static inline vec keep_positive(vec y, vec d)
     return _mm256_and_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GT_OQ), d);
 }
 
+/* One bit per lane, and the lanes whose bit is set. */
+static inline unsigned positive_bits(vec y)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+
+static inline vec keep_bits(unsigned bits, vec d)
+{
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32((int)bits), lane);
+    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)), d);
+}
+
 static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
 {
     const __m256 take =

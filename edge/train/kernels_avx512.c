@@ -46,6 +46,17 @@ static inline vec keep_positive(vec y, vec d)
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ), d);
 }
 
+/* One bit per lane, and the lanes whose bit is set. */
+static inline unsigned positive_bits(vec y)
+{
+    return _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ);
+}
+
+static inline vec keep_bits(unsigned bits, vec d)
+{
+    return _mm512_maskz_mov_ps((__mmask16)bits, d);
+}
+
 static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
 {
     const __mmask16 take = (__mmask16)(_mm512_cmp_ps_mask(x, *best, _CMP_GT_OQ) |

@@ -72,6 +72,20 @@ static inline vec keep_positive(vec y, vec d)
     return vreinterpretq_f32_u32(vandq_u32(vcgtzq_f32(y), vreinterpretq_u32_f32(d)));
 }
 
+/* One bit per lane, and the lanes whose bit is set. */
+static inline unsigned positive_bits(vec y)
+{
+    const uint32x4_t lane = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32(vcgtzq_f32(y), lane));
+}
+
+static inline vec keep_bits(unsigned bits, vec d)
+{
+    const uint32x4_t lane = {1, 2, 4, 8};
+    return vreinterpretq_f32_u32(
+        vandq_u32(vtstq_u32(vdupq_n_u32(bits), lane), vreinterpretq_u32_f32(d)));
+}
+
 static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
 {
     const uint32x4_t take = vorrq_u32(vcgtq_f32(x, *best), vmvnq_u32(vceqq_f32(x, x)));

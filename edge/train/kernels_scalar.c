@@ -399,6 +399,24 @@ static void gelu_backward(const float *x, const float *dy, float *dx, float *y, 
     }
 }
 
+static void relu_bits(const float *y, size_t n, uint8_t *bits)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        unsigned byte = 0;
+        for (size_t k = 0; k < 8 && i + k < n; k++) {
+            byte |= (unsigned)(y[i + k] > 0.0f) << k;
+        }
+        bits[i / 8] = (uint8_t)byte;
+    }
+}
+
+static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
+    }
+}
+
 #include "edge/train/kernels_scalar_cells.h"
 
 const fedge_kernels fedge_kernels_scalar = {
@@ -422,6 +440,8 @@ const fedge_kernels fedge_kernels_scalar = {
     .drop_apply = drop_apply,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
+    .relu_bits = relu_bits,
+    .relu_from_bits = relu_from_bits,
     .panels = panels,
     .lstm_forward = lstm_forward,
     .lstm_backward = lstm_backward,

@@ -419,6 +419,42 @@ static void relu_backward(const float *y, float *dy, size_t n)
     }
 }
 
+#define BITS_STEP 16 /* values: two bytes, a multiple of every LANES */
+
+static void relu_bits(const float *y, size_t n, uint8_t *bits)
+{
+    size_t i = 0;
+    for (; i + BITS_STEP <= n; i += BITS_STEP) {
+        unsigned word = 0;
+        for (size_t k = 0; k < BITS_STEP; k += LANES) {
+            word |= positive_bits(load(y + i + k)) << k;
+        }
+        bits[i / 8] = (uint8_t)(word & 0xffu);
+        bits[i / 8 + 1] = (uint8_t)(word >> 8);
+    }
+    for (; i < n; i += 8) {
+        unsigned byte = 0;
+        for (size_t k = 0; k < 8 && i + k < n; k++) {
+            byte |= (unsigned)(y[i + k] > 0.0f) << k;
+        }
+        bits[i / 8] = (uint8_t)byte;
+    }
+}
+
+static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size_t n)
+{
+    size_t i = 0;
+    for (; i + BITS_STEP <= n; i += BITS_STEP) {
+        const unsigned word = bits[i / 8] | (unsigned)bits[i / 8 + 1] << 8;
+        for (size_t k = 0; k < BITS_STEP; k += LANES) {
+            store(dx + i + k, keep_bits(word >> k, load(dy + i + k)));
+        }
+    }
+    for (; i < n; i++) {
+        dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
+    }
+}
+
 #include "edge/train/kernels_simd_linear.h"
 
 #include "edge/train/kernels_simd_gemm.h"
@@ -454,6 +490,8 @@ const fedge_kernels KERNELS_SYMBOL = {
     .drop_apply = drop_apply,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
+    .relu_bits = relu_bits,
+    .relu_from_bits = relu_from_bits,
     .panels = panels,
     .lstm_forward = lstm_forward,
     .lstm_backward = lstm_backward,

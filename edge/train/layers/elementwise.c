@@ -34,13 +34,6 @@ void fedge_mask_between(const float *x, size_t n, float low, float high, uint8_t
     }
 }
 
-void fedge_mask_select(const uint8_t *bits, size_t n, const float *dy, float *dx)
-{
-    for (size_t i = 0; i < n; i++) {
-        dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
-    }
-}
-
 void fedge_mask_scale(const uint8_t *bits, size_t n, float slope, const float *dy, float *dx)
 {
     for (size_t i = 0; i < n; i++) {

@@ -18,8 +18,7 @@ void fedge_elementwise_mask_sizes(const fedge_layer_run *run, fedge_layer_sizes 
 /* bits (n / 8, rounded up): is low < x[i] < high? A high of INFINITY is no limit. */
 void fedge_mask_between(const float *x, size_t n, float low, float high, uint8_t *bits);
 
-/* dx[i] = bit i ? dy[i] : 0, and dy[i] · (bit i ? 1 : slope). dx may be dy. */
-void fedge_mask_select(const uint8_t *bits, size_t n, const float *dy, float *dx);
+/* dx[i] = dy[i] · (bit i ? 1 : slope). dx may be dy. */
 void fedge_mask_scale(const uint8_t *bits, size_t n, float slope, const float *dy, float *dx);
 
 #endif

@@ -1,5 +1,4 @@
 /* ReLU: y = max(x, 0); a NaN stays one. Backward needs the signs of y only. */
-#include <math.h>
 #include <string.h>
 
 #include "edge/train/layer.h"
@@ -13,7 +12,7 @@ static void forward(const fedge_layer_run *run)
     }
     run->kernels->relu_forward(run->y, n);
     if (run->masked && run->saved != NULL) {
-        fedge_mask_between(run->y, n, 0.0f, INFINITY, run->saved);
+        run->kernels->relu_bits(run->y, n, run->saved);
     }
 }
 
@@ -21,7 +20,7 @@ static void backward(const fedge_layer_run *run)
 {
     const size_t n = fedge_elementwise_count(run);
     if (run->masked) {
-        fedge_mask_select(run->saved, n, run->dy, run->dx[0]);
+        run->kernels->relu_from_bits(run->saved, run->dy, run->dx[0], n);
         return;
     }
     if (run->dx[0] != run->dy) {
