@@ -101,6 +101,7 @@ typedef struct fedge_panels {
 
 /* One step of one example in a recurrent layer. Arrays of hidden_size, gates of four times as many;
  * what each pass reads and writes is said at the kernels. */
+#define FEDGE_CELL_LEAST 0x1p-90f
 typedef struct fedge_cell_step {
     size_t hidden;
     float *gates;
@@ -180,7 +181,9 @@ typedef struct fedge_kernels {
     /* LSTM, gates i, f, g, o. Forward from their sums s:
      *   i, f, o = σ(s)   g = tanh(s)   c = f · c_before + i · g   h = o · tanh(c)
      * Backward from values to the gradients of the sums. GRU, gates n, r, z, q:
-     *   r, z = σ(s)   n = tanh(s + r · q)   h = (1 − z) · n + z · h_before   q = s */
+     *   r, z = σ(s)   n = tanh(s + r · q)   h = (1 − z) · n + z · h_before   q = s
+     * Gradients less than FEDGE_CELL_LEAST become 0: over many steps they fade to numbers below
+     * 2^-126, with which a CPU may be a hundred times as slow. */
     void (*lstm_forward)(const fedge_cell_step *step);
     void (*lstm_backward)(const fedge_cell_step *step);
     void (*gru_forward)(const fedge_cell_step *step);

@@ -39,6 +39,11 @@ static inline __m256i first_lanes(size_t n)
 #define max_propagating(a, b) _mm256_max_ps(a, b)
 #define min_propagating(a, b) _mm256_min_ps(a, b)
 
+static inline vec zero_below(vec v, vec least)
+{
+    return _mm256_and_ps(v, _mm256_cmp_ps(magnitude(v), least, _CMP_NLT_UQ));
+}
+
 static inline vec with_sign(vec v, vec sign)
 {
     return _mm256_or_ps(v, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));

@@ -35,6 +35,11 @@ typedef __m512i vec_int;
 #define max_propagating(a, b) _mm512_max_ps(a, b)
 #define min_propagating(a, b) _mm512_min_ps(a, b)
 
+static inline vec zero_below(vec v, vec least)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(_mm512_abs_ps(v), least, _CMP_NLT_UQ), v);
+}
+
 static inline vec with_sign(vec v, vec sign)
 {
     const vec bit = _mm512_set1_ps(-0.0f);

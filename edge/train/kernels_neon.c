@@ -50,6 +50,12 @@ static inline void store_first(float *p, vec v, size_t n)
 #define max_propagating(a, b) vmaxq_f32(a, b)
 #define min_propagating(a, b) vminq_f32(a, b)
 
+static inline vec zero_below(vec v, vec least)
+{
+    return vreinterpretq_f32_u32(
+        vbicq_u32(vreinterpretq_u32_f32(v), vcltq_f32(vabsq_f32(v), least)));
+}
+
 static inline vec with_sign(vec v, vec sign)
 {
     return vbslq_f32(vdupq_n_u32(0x80000000u), sign, v);

@@ -14,6 +14,11 @@ static void lstm_forward(const fedge_cell_step *step)
     }
 }
 
+static float zero_if_tiny(float gradient)
+{
+    return fabsf(gradient) < FEDGE_CELL_LEAST ? 0.0f : gradient;
+}
+
 static void lstm_backward(const fedge_cell_step *step)
 {
     const size_t n = step->hidden;
@@ -22,12 +27,12 @@ static void lstm_backward(const fedge_cell_step *step)
         const float tanh_c = tanhf(step->c[k]), dh = step->dy[k] + step->dh[k];
         const float dc = step->dc[k] + dh * o[k] * (1.0f - tanh_c * tanh_c);
         const float di = dc * g[k], df = dc * step->c_before[k], dg = dc * i[k];
-        step->dc[k] = dc * f[k];
+        step->dc[k] = zero_if_tiny(dc * f[k]);
         step->dh[k] = 0.0f;
-        i[k] = di * i[k] * (1.0f - i[k]);
-        f[k] = df * f[k] * (1.0f - f[k]);
-        g[k] = dg * (1.0f - g[k] * g[k]);
-        o[k] = dh * tanh_c * o[k] * (1.0f - o[k]);
+        i[k] = zero_if_tiny(di * i[k] * (1.0f - i[k]));
+        f[k] = zero_if_tiny(df * f[k] * (1.0f - f[k]));
+        g[k] = zero_if_tiny(dg * (1.0f - g[k] * g[k]));
+        o[k] = zero_if_tiny(dh * tanh_c * o[k] * (1.0f - o[k]));
     }
 }
 
@@ -51,10 +56,10 @@ static void gru_backward(const fedge_cell_step *step)
         const float dn = dh * (1.0f - z[k]) * (1.0f - n[k] * n[k]);
         const float dr = dn * q[k] * r[k] * (1.0f - r[k]);
         const float dz = dh * (step->h_before[k] - n[k]) * z[k] * (1.0f - z[k]);
-        step->dh[k] = dh * z[k];
-        n[k] = dn;
-        q[k] = dn * r[k];
-        r[k] = dr;
-        z[k] = dz;
+        step->dh[k] = zero_if_tiny(dh * z[k]);
+        n[k] = zero_if_tiny(dn);
+        q[k] = zero_if_tiny(dn * r[k]);
+        r[k] = zero_if_tiny(dr);
+        z[k] = zero_if_tiny(dz);
     }
 }

@@ -14,6 +14,7 @@
  *   mul(a, b), quotient(a, b)
  *   round_nearest(v)                           to a whole number
  *   magnitude(v), with_sign(v, s)              |v|; v ≥ 0 with the sign of s
+ *   zero_below(v, least)                       0 where |v| < least; NaN stays
  *   times_power_of_two(v, n)                   v · 2^n, n whole in ±150 (or NaN: anything)
  *   keep_positive(y, d)                        d where y > 0, else 0
  *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN

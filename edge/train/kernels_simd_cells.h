@@ -15,6 +15,11 @@ INLINE void put(float *p, vec v, size_t n)
     }
 }
 
+INLINE void put_gradient(float *p, vec v, size_t n)
+{
+    put(p, zero_below(v, splat(FEDGE_CELL_LEAST)), n);
+}
+
 /* a − b; 1 − a; a · (1 − a); 1 − a² */
 INLINE vec less(vec a, vec b)
 {
@@ -60,11 +65,11 @@ INLINE void lstm_backward_lanes(const fedge_cell_step *step, size_t k, size_t n)
     const vec o = get(at + 3 * size, n), tanh_c = tanh_of(get(step->c + k, n));
     const vec dh = add(get(step->dy + k, n), get(step->dh + k, n));
     const vec dc = mul_add(mul(dh, o), tanh_slope(tanh_c), get(step->dc + k, n));
-    put(at, mul(mul(dc, g), sigmoid_slope(i)), n);
-    put(at + size, mul(mul(dc, get(step->c_before + k, n)), sigmoid_slope(f)), n);
-    put(at + 2 * size, mul(mul(dc, i), tanh_slope(g)), n);
-    put(at + 3 * size, mul(mul(dh, tanh_c), sigmoid_slope(o)), n);
-    put(step->dc + k, mul(dc, f), n);
+    put_gradient(at, mul(mul(dc, g), sigmoid_slope(i)), n);
+    put_gradient(at + size, mul(mul(dc, get(step->c_before + k, n)), sigmoid_slope(f)), n);
+    put_gradient(at + 2 * size, mul(mul(dc, i), tanh_slope(g)), n);
+    put_gradient(at + 3 * size, mul(mul(dh, tanh_c), sigmoid_slope(o)), n);
+    put_gradient(step->dc + k, mul(dc, f), n);
     put(step->dh + k, splat(0.0f), n);
 }
 
@@ -88,11 +93,11 @@ INLINE void gru_backward_lanes(const fedge_cell_step *step, size_t k, size_t uni
     const vec q = get(at + 3 * size, units), h_before = get(step->h_before + k, units);
     const vec dh = add(get(step->dy + k, units), get(step->dh + k, units));
     const vec dn = mul(mul(dh, rest(z)), tanh_slope(n));
-    put(at, dn, units);
-    put(at + size, mul(mul(dn, q), sigmoid_slope(r)), units);
-    put(at + 2 * size, mul(mul(dh, less(h_before, n)), sigmoid_slope(z)), units);
-    put(at + 3 * size, mul(dn, r), units);
-    put(step->dh + k, mul(dh, z), units);
+    put_gradient(at, dn, units);
+    put_gradient(at + size, mul(mul(dn, q), sigmoid_slope(r)), units);
+    put_gradient(at + 2 * size, mul(mul(dh, less(h_before, n)), sigmoid_slope(z)), units);
+    put_gradient(at + 3 * size, mul(dn, r), units);
+    put_gradient(step->dh + k, mul(dh, z), units);
 }
 
 #define ALL_UNITS(name)                                                                            \

@@ -8,9 +8,10 @@
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 
 #define ROWS                                                                                       \
-    ((size_t)256)         /* steps · batch that go through the products together: they and the    \
-                             weights stay in the second-level cache */
-#define LINE ((size_t)16) /* floats: parts of working memory begin at multiples */
+    ((size_t)256)          /* steps · batch that go through the products together: they and the   \
+                              weights stay in the second-level cache */
+#define SET ((size_t)1024) /* floats between what falls on the same places of a cache */
+#define LINE ((size_t)16)  /* floats: parts of working memory begin at multiples */
 
 /* One of the layers over one another, and its arrays. Gates and c, and inside also h and x, are
  * (steps, batch, …). */
@@ -19,6 +20,7 @@ typedef struct level {
     const fedge_cell *cell;
     size_t batch, steps, in, hidden;
     size_t columns; /* of the gates: 4 · hidden */
+    size_t row;     /* floats from one row of gates to the next */
     size_t tensors; /* the place of weight_ih among the layer's tensors */
     size_t chunk;   /* steps at a time */
     bool all_steps; /* gates and c hold all steps; else one */
@@ -87,11 +89,18 @@ uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec 
     return n;
 }
 
+/* Floats from one row of gates to the next: rows a multiple of 4 KiB apart would fall on the same
+ * few places of a cache. */
+static uint64_t gate_row(const fedge_layer_run *run)
+{
+    const uint64_t columns = FEDGE_RECURRENT_GATES * (uint64_t)run->out.dims[1];
+    return columns + (columns % SET == 0 ? LINE : 0);
+}
+
 /* Floats that each level keeps of a step. */
 static uint64_t kept_per_step(const fedge_cell *cell, const fedge_layer_run *run)
 {
-    return (uint64_t)run->spec->u.recurrent.hidden_size *
-           (FEDGE_RECURRENT_GATES + (cell->second_state ? 1u : 0u));
+    return gate_row(run) + (cell->second_state ? run->out.dims[1] : 0);
 }
 
 /* Blocks of W_ih from [k] on whose gates follow one another: how many. */
@@ -197,8 +206,7 @@ static void start_sums(const level *self, const fedge_span *span, const float *b
     }
     const size_t rest = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
     for (size_t r = 0; rest < self->columns && r < span->steps * span->batch; r++) {
-        memcpy(gates + r * self->columns + rest, biases + rest,
-               (self->columns - rest) * sizeof *gates);
+        memcpy(gates + r * self->row + rest, biases + rest, (self->columns - rest) * sizeof *gates);
     }
 }
 
@@ -208,7 +216,7 @@ static fedge_cell_step step_of(const level *self, size_t b, size_t t)
     const size_t kept = (self->all_steps ? t : 0) * self->batch + b, n = self->hidden;
     float *h = self->h + t * self->h_at.step + b * self->h_at.example;
     fedge_cell_step step = {.hidden = n,
-                            .gates = self->gates + kept * self->columns,
+                            .gates = self->gates + kept * self->row,
                             .h_before = t == 0 ? self->zeros : h - self->h_at.step,
                             .h = h};
     if (self->c != NULL) {
@@ -266,6 +274,7 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .in = in,
         .hidden = hidden,
         .columns = FEDGE_RECURRENT_GATES * hidden,
+        .row = (size_t)gate_row(run),
         .tensors = (size_t)l * (run->spec->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH),
         .chunk = saved != NULL ? steps_at_a_time(run) : 1,
         .all_steps = saved != NULL,
@@ -273,12 +282,12 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .h = run->y,
         .x_at = {in, steps * in},
         .h_at = {hidden, steps * hidden},
-        .gates_at = {batch * FEDGE_RECURRENT_GATES * hidden, FEDGE_RECURRENT_GATES * hidden}};
+        .gates_at = {batch * (size_t)gate_row(run), (size_t)gate_row(run)}};
     if (saved == NULL) {
         return made;
     }
     made.gates = saved + kept * l;
-    made.c = cell->second_state ? made.gates + rows * made.columns : NULL;
+    made.c = cell->second_state ? made.gates + rows * made.row : NULL;
     if (l > 0) {
         made.x = saved + kept * levels + rows * hidden * (l - 1);
         made.x_at = inside;
@@ -300,7 +309,7 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
         memset(self.zeros, 0, self.hidden * sizeof *self.zeros);
         if (!self.all_steps) {
             self.gates = room;
-            self.c = cell->second_state ? room + self.batch * self.columns : NULL;
+            self.c = cell->second_state ? room + self.batch * self.row : NULL;
         }
         room += in_lines(self.batch * kept_per_step(cell, run));
         forward_level(&self, room);
@@ -344,7 +353,7 @@ static void add_rows(const level *self, const fedge_span *span, size_t at, size_
                      float *restrict bias)
 {
     const float *row = self->gates + span->first * self->gates_at.step + at;
-    for (size_t r = 0; r < span->steps * span->batch; r++, row += self->columns) {
+    for (size_t r = 0; r < span->steps * span->batch; r++, row += self->row) {
         for (size_t i = 0; i < n; i++) {
             bias[i] += row[i];
         }

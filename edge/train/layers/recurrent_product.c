@@ -24,12 +24,18 @@ static void copy_row(const float *row, size_t i, size_t k, size_t n, size_t wide
     }
 }
 
-/* Column [j] likewise. */
-static void copy_column(const float *column, size_t j, size_t k, size_t wide, float *panels)
+/* Up to [wide] columns from [j] on, out of (n, k), to their panel. */
+static void copy_columns(const float *w, size_t j, size_t k, size_t n, size_t wide, float *panels)
 {
-    float *to = panels + j / wide * wide * k + j % wide;
-    for (size_t i = 0; i < k; i++) {
-        to[i * wide] = column[i];
+    const size_t columns = n - j < wide ? n - j : wide;
+    float *to = panels + j * k;
+    for (size_t i = 0; i < k; i++, to += wide) {
+        for (size_t c = 0; c < columns; c++) {
+            to[c] = w[(j + c) * k + i];
+        }
+        for (size_t c = columns; c < wide; c++) {
+            to[c] = 0.0f;
+        }
     }
 }
 
@@ -42,11 +48,8 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
     if (!fedge_factor_copies(kernels)) {
         return in_place;
     }
-    if (transposed && n % wide != 0) {
-        memset(room + n / wide * wide * k, 0, k * wide * sizeof *room);
-    }
-    for (size_t j = 0; transposed && j < n; j++) {
-        copy_column(w + j * k, j, k, wide, room);
+    for (size_t j = 0; transposed && j < n; j += wide) {
+        copy_columns(w, j, k, n, wide, room);
     }
     for (size_t i = 0; !transposed && i < k; i++) {
         copy_row(w + i * n, i, k, n, wide, room);
