@@ -195,7 +195,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
                                client, &result, err);
     if (status)
         return status;
-    fedge_model_get_state(t->model, values);
+    fedge_model_get_trained(t->model, values);
     report->num_steps = result.num_steps;
     return fill_report(&result, report, err);
 }

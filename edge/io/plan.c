@@ -210,6 +210,12 @@ const fedge_json_field fedge_training_fields[] = {
      AT(fedge_training_spec, activations),
      .name_of = storage_name,
      .num_names = FEDGE_STORAGE_COUNT},
+    {.key = "weights",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, weights),
+     .name_of = storage_name,
+     .num_names = FEDGE_STORAGE_COUNT},
     FEDGE_JSON_END,
 };
 
@@ -286,6 +292,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .proximal = optimizer->proximal_mu > 0,
                                  .activations = plan->training.activations,
                                  .correction = plan->scaffold,
+                                 .weights = plan->training.weights,
                                  .precision = plan->training.precision};
 }
 
@@ -367,6 +374,7 @@ static const char *const FEATURES[] = {
     "buffers",
     "activations",
     "scaffold",
+    "weights",
     "normalisation",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
@@ -436,6 +444,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return optimizer->proximal_mu > 0;
     if (strcmp(feature, "precision:bf16") == 0)
         return plan->training.precision == FEDGE_PRECISION_BF16;
+    if (strcmp(feature, "weights") == 0)
+        return plan->training.weights != FEDGE_STORAGE_FP32;
     if (strcmp(feature, "activations") == 0)
         return plan->training.activations != FEDGE_STORAGE_FP32;
     if (strcmp(feature, "evaluation:int8") == 0)

@@ -61,6 +61,7 @@ typedef struct fedge_training_spec {
     fedge_precision precision; /* of the matrix products */
     fedge_evaluation evaluation;
     fedge_storage activations; /* as they are kept for the backward pass */
+    fedge_storage weights;     /* as they are kept between steps */
 } fedge_training_spec;
 
 typedef struct fedge_update_spec {

@@ -30,8 +30,9 @@ struct fedge_model {
     const float *last_outputs;
     float *all_outputs; /* (max_batch, outputs): of all micro-batches; NULL without */
     size_t example_size, num_values, num_buffers;
-    size_t num_floats; /* in values: num_values, or those that are not kept in int8 */
-    float *values, *buffers;
+    size_t num_floats;       /* in values: num_values, or those that are not kept in int8 */
+    float *values, *buffers; /* values: NULL with weights of 16 bits */
+    uint16_t *narrow;        /* then: the values, (num_values); else NULL */
     float *states[FEDGE_MAX_OPTIMIZER_STATES];
     float *anchor, *correction, *gradients; /* (num_values) each, or NULL */
     uint64_t num_steps, seed;

@@ -24,10 +24,13 @@ typedef struct node {
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     float *again;      /* its second output */
     fedge_rng *stream; /* as its first run found it */
+    float *wide[3];    /* its parameters widened: forward, when it is run again, backward */
     uint16_t *kept;    /* its output in 16 bits, from time narrow to time widen; NULL: not so */
     uint16_t narrow, widen;
     void *again_scratch;
 } node;
+
+enum { WIDE_FORWARD, WIDE_AGAIN, WIDE_BACKWARD };
 
 struct fedge_graph {
     node *nodes;
@@ -101,7 +104,7 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
         if (fedge_layer_in_int8(&model->options, &list[i])) {
             continue;
         }
-        self->run.values[i] = model->values + *value;
+        self->run.values[i] = model->values == NULL ? NULL : model->values + *value;
         if (self->steps && i == 0) {
             self->run.weight = model->values + *value;
             self->run.velocity = model->states[0] == NULL ? NULL : model->states[0] + *value;
@@ -164,6 +167,11 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
         self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
+    if (model->narrow != NULL) {
+        const uint64_t forward = fedge_graph_aligned(sizes.forward);
+        self->wide[WIDE_FORWARD] = (float *)(void *)behind(self->forward_scratch, forward);
+        self->wide[WIDE_AGAIN] = (float *)(void *)behind(self->again_scratch, forward);
+    }
     if (plan->layers[layer->output_of].widen != 0) {
         self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
         self->kept = part(plan, arena, index, FEDGE_PART_KEPT);
@@ -188,6 +196,10 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
             back = behind(back, self->own_bytes);
         }
         place_input_gradients(plan, arena, index, self, back);
+        if (model->narrow != NULL) {
+            self->wide[WIDE_BACKWARD] =
+                (float *)(void *)behind(back, fedge_graph_all_apart(plan, index));
+        }
     }
     place_tensors(model, self, value, buffer);
 }
@@ -295,6 +307,23 @@ void fedge_graph_load(fedge_model *model, const float *values)
     }
 }
 
+/* The layer's parameters from 16 bits to [to], for one pass. */
+static void widen_values(const fedge_model *model, const node *at, float *to, fedge_layer_run *run)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = model->narrow == NULL ? 0 : fedge_layer_tensors(&at->spec, list);
+    size_t value = at->first_value;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t count = list[i].buffer ? 0 : fedge_layer_tensor_count(&list[i]);
+        if (count > 0) {
+            fedge_half_widen(model->options.weights, model->narrow + value, count, to);
+            run->values[i] = to;
+            to += fedge_graph_aligned(count * sizeof *to) / sizeof *to;
+            value += count;
+        }
+    }
+}
+
 /* Arrays whose last use forward was at [time] go to 16 bits. */
 static void narrow(const fedge_graph *self, uint32_t time)
 {
@@ -338,6 +367,7 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         if (at->stream != NULL) {
             *at->stream = self->rng;
         }
+        widen_values(model, at, at->wide[WIDE_FORWARD], &run);
         fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK) {
             return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
@@ -357,25 +387,46 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
 /* g ← g + mu (w − w0), over one tensor. */
 static void add_proximal(const fedge_model *model, float mu, size_t at, size_t n, float *g)
 {
-    const float *w = model->values + at, *w0 = model->anchor + at;
+    const float *w0 = model->anchor + at;
     for (size_t i = 0; i < n; i++) {
-        g[i] += mu * (w[i] - w0[i]);
+        float w;
+        if (model->narrow != NULL) {
+            fedge_half_widen(model->options.weights, model->narrow + at + i, 1, &w);
+        } else {
+            w = model->values[at + i];
+        }
+        g[i] += mu * (w - w0[i]);
     }
 }
+
+#define UPDATE_VALUES ((size_t)64) /* of 16 bits that are widened at a time, on the stack */
 
 /* The optimizer's step along g (n), the parameters from [at]. */
 static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t at, size_t n,
                    float *g)
 {
-    float *states[FEDGE_MAX_OPTIMIZER_STATES];
+    const fedge_storage weights = model->options.weights;
+    const size_t most = model->narrow == NULL ? n : UPDATE_VALUES;
     for (size_t i = 0; model->correction != NULL && i < n; i++) {
         g[i] += model->correction[at + i];
     }
-    for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++) {
-        states[i] = model->states[i] == NULL ? NULL : model->states[i] + at;
+    for (size_t first = 0; first < n; first += most) {
+        const size_t count = n - first < most ? n - first : most, place = at + first;
+        float wide[UPDATE_VALUES], *w = wide, *states[FEDGE_MAX_OPTIMIZER_STATES];
+        for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++) {
+            states[i] = model->states[i] == NULL ? NULL : model->states[i] + place;
+        }
+        if (model->narrow == NULL) {
+            w = model->values + place;
+        } else {
+            fedge_half_widen(weights, model->narrow + place, count, wide);
+        }
+        fedge_optimizer_ops_of(optimizer->type)
+            ->update(optimizer, model->num_steps, count, g + first, w, states);
+        if (model->narrow != NULL) {
+            fedge_half_narrow(weights, wide, count, model->narrow + place);
+        }
     }
-    fedge_optimizer_ops_of(optimizer->type)
-        ->update(optimizer, model->num_steps, n, g, model->values + at, states);
 }
 
 /* What a pass over a layer's trained tensors does with the trained rows of each. */
@@ -441,8 +492,9 @@ static void use_again(const fedge_graph *self, const node *at, fedge_layer_run *
 }
 
 /* Runs the layers forward whose second time this is, in their order. */
-static void run_again(const fedge_graph *self, uint32_t time)
+static void run_again(const fedge_model *model, uint32_t time)
 {
+    const fedge_graph *self = model->graph;
     for (uint32_t i = 0; self->makes_again && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
         if (at->again_time == time) {
@@ -452,6 +504,7 @@ static void run_again(const fedge_graph *self, uint32_t time)
             run.scratch = at->again_scratch;
             run.rng = &rng;
             run.again = true;
+            widen_values(model, at, at->wide[WIDE_AGAIN], &run);
             at->ops->forward(&run);
         }
     }
@@ -467,13 +520,14 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
             continue;
         }
         widen(self, 2 * self->num_nodes - i);
-        run_again(self, 2 * self->num_nodes - i);
+        run_again(model, 2 * self->num_nodes - i);
         if (at->own_bytes > 0) {
             memset(at->own_gradients, 0, at->own_bytes);
         }
         fedge_layer_run run = at->run;
         run.sgd = at->steps ? optimizer : NULL;
         use_again(self, at, &run);
+        widen_values(model, at, at->wide[WIDE_BACKWARD], &run);
         at->ops->backward(&run);
         add_apart(at);
         if (model->gradients == NULL) {

@@ -115,6 +115,20 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
     return status;
 }
 
+uint64_t fedge_graph_widened(const fedge_graph_plan *plan, uint32_t index)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const bool narrow = plan->options->weights != FEDGE_STORAGE_FP32;
+    const uint32_t n = narrow ? fedge_layer_tensors(&plan->spec->layers[index], list) : 0;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bytes += list[i].buffer
+                     ? 0
+                     : fedge_graph_aligned(fedge_layer_tensor_count(&list[i]) * sizeof(float));
+    }
+    return bytes;
+}
+
 static const fedge_layer_ops *ops_of(const fedge_graph_plan *plan, uint32_t index)
 {
     return fedge_layer_ops_of(plan->spec->layers[index].type);
@@ -172,10 +186,10 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
 static void choose_steps(fedge_graph_plan *plan)
 {
     const fedge_model_options *options = plan->options;
-    const bool plain = options->training && options->optimizer == FEDGE_OPTIMIZER_SGD &&
-                       !options->nesterov && !fedge_keeps_gradients(options) &&
-                       !options->proximal && !options->correction &&
-                       options->precision == FEDGE_PRECISION_FP32;
+    const bool plain =
+        options->training && options->optimizer == FEDGE_OPTIMIZER_SGD && !options->nesterov &&
+        !fedge_keeps_gradients(options) && !options->proximal && !options->correction &&
+        options->precision == FEDGE_PRECISION_FP32 && options->weights == FEDGE_STORAGE_FP32;
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
         const fedge_layer_spec *layer = &plan->spec->layers[i];
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
@@ -253,7 +267,7 @@ uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_
                                        fedge_micro_batch(plan->options) * sizeof(float));
 }
 
-static uint64_t apart_bytes(const fedge_graph_plan *plan, uint32_t index)
+uint64_t fedge_graph_all_apart(const fedge_graph_plan *plan, uint32_t index)
 {
     uint64_t sum = 0;
     for (uint32_t k = 0; k < plan->layers[index].num_sources; k++) {
@@ -306,7 +320,8 @@ static uint64_t again_bytes(const fedge_graph_plan *plan, uint32_t time)
     uint64_t most = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
         if (plan->layers[i].again == time) {
-            const uint64_t forward = sizes_of(plan, i).forward;
+            const uint64_t forward =
+                fedge_graph_aligned(sizes_of(plan, i).forward) + fedge_graph_widened(plan, i);
             most = forward > most ? forward : most;
         }
     }
@@ -350,7 +365,8 @@ static void set_parts(fedge_graph_plan *plan)
                              fedge_micro_batch(plan->options) * sizeof(float);
         const fedge_layer_sizes sizes = sizes_of(plan, i);
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
-        set_part(layer, FEDGE_PART_FORWARD, sizes.forward, i, i);
+        const uint64_t widened = fedge_graph_widened(plan, i);
+        set_part(layer, FEDGE_PART_FORWARD, fedge_graph_aligned(sizes.forward) + widened, i, i);
         if (layer->again != 0) {
             set_part(layer, FEDGE_PART_AGAIN, out, layer->again, layer->again);
         }
@@ -358,8 +374,8 @@ static void set_parts(fedge_graph_plan *plan)
         if (layer->backward) {
             const uint64_t gradients =
                 fedge_keeps_gradients(plan->options) ? 0 : fedge_graph_gradient_bytes(plan, i);
-            const uint64_t scratch =
-                fedge_graph_aligned(sizes.backward) + gradients + apart_bytes(plan, i);
+            const uint64_t scratch = fedge_graph_aligned(sizes.backward) + gradients +
+                                     fedge_graph_all_apart(plan, i) + widened;
             const uint64_t again = again_bytes(plan, back);
             if (uses(plan, i) & FEDGE_USES_Y) {
                 use_backward(plan, i, back);

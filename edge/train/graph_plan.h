@@ -77,6 +77,14 @@ uint64_t fedge_graph_aligned(uint64_t bytes);
  * apart, and added: bytes; 0: it is written where it belongs. */
 uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_t input);
 
+/* Room for the layer's parameters widened to fp32, each tensor's rounded up to the alignment, when
+ * the model keeps them in 16 bits: bytes. It ends FEDGE_PART_FORWARD and FEDGE_PART_BACKWARD, and
+ * follows the scratch of a layer that is run again. */
+uint64_t fedge_graph_widened(const fedge_graph_plan *plan, uint32_t index);
+
+/* Gradients of inputs that layer [index] makes apart: bytes. */
+uint64_t fedge_graph_all_apart(const fedge_graph_plan *plan, uint32_t index);
+
 /* The gradients that layer [index] makes, each tensor's rounded up to the alignment: bytes. */
 uint64_t fedge_graph_gradient_bytes(const fedge_graph_plan *plan, uint32_t index);
 

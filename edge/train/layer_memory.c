@@ -35,6 +35,9 @@ static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_opt
         const size_t forward = bytes_of(layer, FEDGE_PART_FORWARD);
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
         describe(&spec->layers[i], &layer->out, &layers[i]);
+        if (options->weights != FEDGE_STORAGE_FP32) {
+            layers[i].values -= layers[i].parameters * (sizeof(float) - sizeof(uint16_t));
+        }
         layers[i].output = bytes_of(layer, FEDGE_PART_OUTPUT);
         layers[i].saved = bytes_of(layer, FEDGE_PART_KEPT);
         layers[i].saved += bytes_of(layer, FEDGE_PART_SAVED);

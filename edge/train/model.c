@@ -6,6 +6,7 @@
 
 #include "edge/core/os.h"
 #include "edge/train/engine.h"
+#include "edge/train/half.h"
 #include "edge/train/kernels_bf16.h"
 
 /* A table of the model's own, for what its precision changes. */
@@ -60,6 +61,14 @@ static fedge_status check_options(const fedge_model_spec *spec, const fedge_mode
     if (fedge_storage_name(options->activations) == NULL) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of activations %d",
                           (int)options->activations);
+    }
+    if (fedge_storage_name(options->weights) == NULL) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of weights %d",
+                          (int)options->weights);
+    }
+    if (options->precision == FEDGE_PRECISION_INT8 && options->weights != FEDGE_STORAGE_FP32) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "precision int8 keeps its own weights: leave their storage at fp32");
     }
     if (options->precision == FEDGE_PRECISION_INT8 && options->training) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -130,7 +139,13 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     if (status != FEDGE_OK) {
         return status;
     }
-    self->values = fedge_carve(&layout.from, self->num_floats, sizeof(float), &memory->parameters);
+    if (options->weights != FEDGE_STORAGE_FP32) {
+        self->narrow =
+            fedge_carve(&layout.from, self->num_values, sizeof *self->narrow, &memory->parameters);
+    } else {
+        self->values =
+            fedge_carve(&layout.from, self->num_floats, sizeof(float), &memory->parameters);
+    }
     self->buffers =
         fedge_carve(&layout.from, self->num_buffers, sizeof(float), &memory->parameters);
     carve_states(&layout);
@@ -202,8 +217,21 @@ void fedge_model_load(fedge_model *model, const float *values)
 {
     if (model->options.precision == FEDGE_PRECISION_INT8) {
         fedge_graph_load(model, values);
+    } else if (model->narrow != NULL) {
+        fedge_half_narrow(model->options.weights, values, model->num_values, model->narrow);
     } else {
         memcpy(model->values, values, model->num_values * sizeof *values);
+    }
+}
+
+void fedge_model_store(const fedge_model *model, float *values)
+{
+    if (model->options.precision == FEDGE_PRECISION_INT8) {
+        memset(values, 0, model->num_values * sizeof *values);
+    } else if (model->narrow != NULL) {
+        fedge_half_widen(model->options.weights, model->narrow, model->num_values, values);
+    } else {
+        memcpy(values, model->values, model->num_values * sizeof *values);
     }
 }
 
@@ -232,7 +260,27 @@ void fedge_model_set_state(fedge_model *model, const float *state)
 
 void fedge_model_get_state(const fedge_model *model, float *state)
 {
-    memcpy(state, model->values, model->num_values * sizeof *state);
+    fedge_model_store(model, state);
+    if (model->num_buffers > 0) {
+        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof *state);
+    }
+}
+
+void fedge_model_get_trained(const fedge_model *model, float *state)
+{
+    if (model->narrow == NULL) {
+        fedge_model_get_state(model, state);
+        return;
+    }
+    const fedge_storage weights = model->options.weights;
+    for (size_t i = 0; i < model->num_values; i++) {
+        uint16_t start;
+        float before, after;
+        fedge_half_narrow(weights, &state[i], 1, &start);
+        fedge_half_widen(weights, &start, 1, &before);
+        fedge_half_widen(weights, &model->narrow[i], 1, &after);
+        state[i] += after - before;
+    }
     if (model->num_buffers > 0) {
         memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof *state);
     }
@@ -272,7 +320,7 @@ void fedge_model_reset_optimizer(fedge_model *model)
         }
     }
     if (model->anchor != NULL) {
-        memcpy(model->anchor, model->values, bytes);
+        fedge_model_store(model, model->anchor);
     }
     model->num_steps = 0;
 }

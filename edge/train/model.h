@@ -323,16 +323,19 @@ typedef struct fedge_model_options {
                                        differ in rounding. For tests and comparison */
     bool unshared;                  /* layer by layer, and no two arrays share memory: the same bits
                                        in more bytes. For tests of the plan */
-    fedge_precision precision;      /* of the matrix products forward and backward. BF16: weights,
-                                       activations and gradients are rounded to bf16 where a Linear,
-                                       Conv1d, Conv2d (not depthwise) or projection of attention
-                                       multiplies them, layer by layer. Equal results on every CPU up
-                                       to numbers below 2^-126; fast where the CPU has AVX512_BF16,
-                                       else slower than FP32. INT8: only without training; the weights
-                                       take a quarter of the room */
-    fedge_storage activations; /* outputs of layers from their last use forward to their first use
-                                  backward; layer by layer. What a layer saves for itself stays
-                                  fp32, and so does the model's input */
+    /* Of the matrix products forward and backward. BF16: weights, activations and gradients are
+     * rounded to bf16 where a Linear, Conv1d, Conv2d (not depthwise) or projection of attention
+     * multiplies them, layer by layer. Equal results on every CPU up to numbers below 2^-126; fast
+     * where the CPU has AVX512_BF16, else slower than FP32. INT8: only without training; the
+     * weights take a quarter of the room. */
+    fedge_precision precision;
+    /* Parameters between uses; optimizers' states stay fp32. A layer's are widened for its passes
+     * and rounded after each step, in which a change of less than half a last place is lost; layer
+     * by layer. */
+    fedge_storage weights;
+    /* Outputs of layers from their last use forward to their first use backward, layer by layer.
+     * What a layer saves for itself stays fp32, and so does the model's input. */
+    fedge_storage activations;
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
                                        kernels there are, ~0u: the scalar reference */
 } fedge_model_options;
@@ -385,11 +388,14 @@ FEDGE_MUST_USE fedge_status fedge_model_new(fedge_model **model, const fedge_mod
                                             size_t block_size, fedge_error *err);
 
 /* Parameters from outside, in schema order, (num_values), into any model; one that keeps them in
- * int8 rounds them here. */
+ * int8 or in 16 bits rounds them here. */
 void fedge_model_load(fedge_model *model, const float *values);
 
+/* And to outside, from any model but one in int8, which has them no more: that writes zeros. */
+void fedge_model_store(const fedge_model *model, float *values);
+
 /* The parameters, in schema order: num_elements floats inside the block; read and write freely
- * between steps. NULL when the model keeps them in int8. */
+ * between steps. NULL when the model keeps them in int8 or in 16 bits. */
 float *fedge_model_values(fedge_model *model);
 size_t fedge_model_num_values(const fedge_model *model);
 
@@ -418,6 +424,11 @@ size_t fedge_model_num_buffers(const fedge_model *model);
  * keeps floats. */
 void fedge_model_set_state(fedge_model *model, const float *state);
 void fedge_model_get_state(const fedge_model *model, float *state);
+
+/* What training made of [state], which fedge_model_set_state was given. With weights of 16 bits
+ * that is [state] and the change since, so that the rounding of the start is no part of an update.
+ */
+void fedge_model_get_trained(const fedge_model *model, float *state);
 
 /* Names the stream of random numbers for dropout: (seed, FEDGE_PURPOSE_DROPOUT, round, client
  * index, step). Without this call all are 0. Steps count from the last reset. */

@@ -179,6 +179,7 @@ static void precision_is_asked_for_by_name(void **state)
     plan->training.precision = FEDGE_PRECISION_BF16;
     plan->training.evaluation = FEDGE_EVALUATION_INT8;
     plan->training.activations = FEDGE_STORAGE_FP16;
+    plan->training.weights = FEDGE_STORAGE_BF16;
     char *text = NULL;
     size_t size = 0;
     assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
@@ -191,6 +192,7 @@ static void precision_is_asked_for_by_name(void **state)
     assert_int_equal(fedge_plan_model_options(plan).precision, FEDGE_PRECISION_BF16);
     assert_non_null(strstr(text, "\"activations\":\"fp16\""));
     assert_int_equal(fedge_plan_model_options(plan).activations, FEDGE_STORAGE_FP16);
+    assert_int_equal(fedge_plan_model_options(plan).weights, FEDGE_STORAGE_BF16);
     assert_true(fedge_plan_evaluation_options(plan, &evaluation));
     assert_false(evaluation.training);
     assert_int_equal(evaluation.precision, FEDGE_PRECISION_INT8);

@@ -188,10 +188,11 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
     uint32_t correct = 0;
     const size_t bytes = out->num_values * sizeof(float);
     float *before = allocate(bytes + 1);
-    memcpy(before, fedge_model_values(model), bytes);
+    fedge_model_store(model, before);
     out->status[0] =
         fedge_model_train(model, &batch, &net->optimizer, &out->loss[0], &correct, &err);
-    const bool same = memcmp(before, fedge_model_values(model), bytes) == 0;
+    fedge_model_store(model, out->values);
+    const bool same = memcmp(before, out->values, bytes) == 0;
     free(before);
     if (out->status[0] != FEDGE_OK && (err.message[0] == '\0' || !same)) {
         return report("a refused step has no message or changed parameters", &err);
@@ -201,7 +202,7 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
     if (out->status[1] != FEDGE_OK && err.message[0] == '\0') {
         return "a refused evaluation has no message";
     }
-    memcpy(out->values, fedge_model_values(model), bytes);
+    fedge_model_store(model, out->values);
     return NULL;
 }
 
@@ -230,14 +231,15 @@ static const char *live(const random_net *net, const fedge_model_options *option
     const char *wrong = NULL;
     fedge_schema_init(&schema, tensors, FEDGE_MAX_TENSORS);
     uint8_t *at = open_block(&block, memory->total, fill);
+    float *values = allocate(2 * memory->total); /* more than fp32 takes */
     if (fedge_model_new(&model, &net->spec, options, at, memory->total - 1, &err) == FEDGE_OK) {
         wrong = "a block that is too small was taken";
     } else if (fedge_model_new(&model, &net->spec, options, at, memory->total, &err) != FEDGE_OK ||
                fedge_model_schema(&net->spec, &schema, &err) != FEDGE_OK ||
-               fedge_model_init_values(&net->spec, &schema, 5, fedge_model_values(model), &err) !=
-                   FEDGE_OK) {
+               fedge_model_init_values(&net->spec, &schema, 5, values, &err) != FEDGE_OK) {
         wrong = report("the planned block was refused", &err);
     } else {
+        fedge_model_load(model, values);
         out->num_values = fedge_model_num_values(model);
         out->values = allocate(out->num_values * sizeof(float) + 1);
         fedge_model_reset_optimizer(model);
@@ -272,6 +274,7 @@ static const char *live(const random_net *net, const fedge_model_options *option
             wrong = "the end of the planned block was never written";
         }
     }
+    free(values);
     return close_block(&block) || wrong != NULL ? wrong : "the block's end was passed";
 }
 

@@ -298,6 +298,8 @@ static void make_options(net_bytes *from, random_net *net)
         options->momentum = optimizer->momentum = 0.9f;
         options->nesterov = optimizer->nesterov = net_choose(from, 2) != 0;
     }
+    options->weights =
+        net_choose(from, 4) == 0 ? (fedge_storage)(1 + net_choose(from, 2)) : FEDGE_STORAGE_FP32;
     options->activations =
         net_choose(from, 3) == 0 ? (fedge_storage)(1 + net_choose(from, 2)) : FEDGE_STORAGE_FP32;
 }

@@ -190,6 +190,134 @@ static void test_memory(void **state)
     assert_true(activations_of(FEDGE_STORAGE_BF16, 20) < activations_of(0, 20) * 7 / 10);
 }
 
+/* ---- weights ---- */
+
+/* A step of a model with 16-bit weights is the same model's step in fp32, rounded, bit by bit. The
+ * fp32 model keeps its gradients apart (clip, with a norm that nothing reaches), so that both step
+ * along a gradient and not inside a kernel. */
+static void check_steps(fedge_storage storage, const fedge_optimizer *optimizer)
+{
+    static fedge_model_spec spec;
+    memset(&spec, 0, sizeof spec);
+    spec_input(&spec, 3, 2, 6, 6);
+    spec_conv(&spec, 2, 9, 3, 1, 0);
+    spec_relu(&spec);
+    spec_flatten(&spec);
+    spec_linear(&spec, 144, 31);
+    spec_add(&spec, FEDGE_LAYER_TANH);
+    spec_linear(&spec, 31, OUT);
+    fedge_model_options options = {.max_batch = BATCH,
+                                   .training = true,
+                                   .general = true,
+                                   .clip = true,
+                                   .momentum = optimizer->momentum,
+                                   .optimizer = optimizer->type,
+                                   .proximal = optimizer->proximal_mu > 0.0f};
+    test_model exact, small;
+    model_open(&exact, &spec, &options, 13, 0);
+    options.clip = optimizer->clip_norm > 0.0f;
+    options.weights = storage;
+    model_open(&small, &spec, &options, 13, 0);
+    assert_null(fedge_model_values(small.model));
+    const size_t n = fedge_model_num_values(exact.model);
+    float *values = fedge_model_values(exact.model), *stored = malloc(n * sizeof *stored);
+    float x[BATCH * 72];
+    int32_t labels[BATCH];
+    double loss, loss_small;
+    uint32_t correct;
+    assert_non_null(stored);
+    fedge_model_store(small.model, values); /* rounded */
+    fedge_model_reset_optimizer(exact.model);
+    fedge_model_reset_optimizer(small.model);
+    fedge_rng rng = fedge_rng_stream(13, FEDGE_PURPOSE_TEST, 11, 0, 0);
+    for (int step = 0; step < 3; step++) {
+        fill_batch(&rng, x, BATCH * 72, labels, BATCH, OUT);
+        assert_int_equal(
+            fedge_model_step(exact.model, x, labels, BATCH, optimizer, &loss, &correct, NULL),
+            FEDGE_OK);
+        assert_int_equal(
+            fedge_model_step(small.model, x, labels, BATCH, optimizer, &loss_small, &correct, NULL),
+            FEDGE_OK);
+        assert_true(loss == loss_small);
+        for (size_t i = 0; i < n; i++) {
+            values[i] = widen(storage, narrow(storage, values[i]));
+        }
+        fedge_model_store(small.model, stored);
+        assert_memory_equal(stored, values, n * sizeof *values);
+    }
+    free(stored);
+    model_close(&exact);
+    model_close(&small);
+}
+
+static void test_steps_round(void **state)
+{
+    (void)state;
+    const fedge_optimizer sgd = {.learning_rate = 0.05f, .momentum = 0.9f};
+    const fedge_optimizer adam = {.learning_rate = 0.01f, .type = FEDGE_OPTIMIZER_ADAM};
+    const fedge_optimizer pulled = {.learning_rate = 0.05f, .proximal_mu = 0.5f};
+    for (fedge_storage storage = FEDGE_STORAGE_BF16; storage < FEDGE_STORAGE_COUNT; storage++) {
+        check_steps(storage, &sgd);
+        check_steps(storage, &adam);
+        check_steps(storage, &pulled);
+    }
+}
+
+/* What is trained is the start and the change: values that did not move come back as they were, not
+ * rounded. */
+static void test_rounding_the_start_is_no_change(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    memset(&spec, 0, sizeof spec);
+    spec_input(&spec, 1, 2, 0, 0);
+    spec_linear(&spec, 2, 2);
+    const fedge_model_options options = {
+        .max_batch = 1, .training = true, .weights = FEDGE_STORAGE_BF16};
+    test_model under;
+    model_open(&under, &spec, &options, 1, 0);
+    float values[6] = {0.1001f, 0.2003f, -0.3007f, 0.4009f, 0.0f, 0.0f};
+    float trained[6];
+    const fedge_optimizer slow = {.learning_rate = 1e-6f}, fast = {.learning_rate = 0.5f};
+    double loss;
+    uint32_t correct;
+    memcpy(trained, values, sizeof values);
+    fedge_model_set_state(under.model, values);
+    assert_int_equal(fedge_model_step(under.model, (float[]){1.0f, 0.0f}, (int32_t[]){0}, 1, &slow,
+                                      &loss, &correct, NULL),
+                     FEDGE_OK);
+    fedge_model_get_trained(under.model, trained);
+    assert_memory_equal(trained, values, 4 * sizeof *values); /* and a small change is lost */
+    assert_int_equal(fedge_model_step(under.model, (float[]){1.0f, 0.0f}, (int32_t[]){0}, 1, &fast,
+                                      &loss, &correct, NULL),
+                     FEDGE_OK);
+    fedge_model_get_trained(under.model, trained);
+    assert_true(trained[0] > values[0] + 0.1f && trained[2] < values[2] - 0.1f);
+    assert_true(trained[1] == values[1] && trained[3] == values[3]);
+    model_close(&under);
+}
+
+/* Two bytes each; beside them the largest layer in fp32, when it is at work. */
+static void test_memory_of_weights(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    fedge_model_memory exact, small;
+    memset(&spec, 0, sizeof spec);
+    spec_input(&spec, 1, 256, 0, 0);
+    for (int i = 0; i < 12; i++) {
+        spec_linear(&spec, 256, 256);
+        spec_add(&spec, FEDGE_LAYER_TANH);
+    }
+    fedge_model_options options = {.max_batch = 4, .training = true, .general = true};
+    assert_int_equal(fedge_model_size(&spec, &options, &exact, NULL), FEDGE_OK);
+    options.weights = FEDGE_STORAGE_BF16;
+    assert_int_equal(fedge_model_size(&spec, &options, &small, NULL), FEDGE_OK);
+    assert_int_equal(exact.parameters, 12 * 257 * 256 * 4);
+    assert_int_equal(small.parameters, 12 * 257 * 256 * 2);
+    assert_true(small.total < exact.total * 3 / 4);
+}
+
 static double learn(fedge_storage storage)
 {
     static fedge_model_spec spec;
@@ -207,8 +335,11 @@ static double learn(fedge_storage storage)
     spec_relu(&spec);
     spec_flatten(&spec);
     spec_linear(&spec, 32, 2);
-    const fedge_model_options options = {
-        .max_batch = EXAMPLES, .training = true, .general = true, .activations = storage};
+    const fedge_model_options options = {.max_batch = EXAMPLES,
+                                         .training = true,
+                                         .general = true,
+                                         .activations = storage,
+                                         .weights = storage};
     const fedge_optimizer sgd = {.learning_rate = 0.1f};
     fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, 10, 0, 0);
     test_model under;
@@ -246,6 +377,9 @@ static void test_unknown_storage_is_refused(void **state)
     const fedge_model_options options = {.max_batch = 1, .activations = FEDGE_STORAGE_COUNT};
     assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_UNSUPPORTED);
     assert_non_null(strstr(err.message, "activations"));
+    const fedge_model_options weights = {.max_batch = 1, .weights = FEDGE_STORAGE_COUNT};
+    assert_int_equal(fedge_model_size(&spec, &weights, &memory, &err), FEDGE_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "weights"));
 }
 
 int main(void)
@@ -255,6 +389,9 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_what_is_kept_is_rounded),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_steps_round),
+        cmocka_unit_test(test_rounding_the_start_is_no_change),
+        cmocka_unit_test(test_memory_of_weights),
         cmocka_unit_test(test_it_learns),
         cmocka_unit_test(test_unknown_storage_is_refused),
     };
