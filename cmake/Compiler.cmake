@@ -69,5 +69,6 @@ if(FEDGE_STATIC STREQUAL "-static")
   target_compile_options(fedge_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-fno-pie>) # shorter addresses
 endif()
 if(FEDGE_SMALL)
+  target_compile_definitions(fedge_options INTERFACE FEDGE_SMALL)
   target_link_options(fedge_options INTERFACE -Wl,-z,noseparate-code) # no pages that are half empty
 endif()

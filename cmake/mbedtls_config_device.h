@@ -107,5 +107,6 @@
 /* Smaller code for the same bits; a handshake takes longer by some milliseconds. */
 #define MBEDTLS_SHA256_SMALLER
 #define MBEDTLS_ECP_FIXED_POINT_OPTIM 0
+#define MBEDTLS_X509_REMOVE_INFO
 
 #endif

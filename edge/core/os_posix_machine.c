@@ -3,6 +3,9 @@
 
 #include "edge/core/os.h"
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -122,22 +125,51 @@ const char *fedge_os_arch(void)
 #endif
 }
 
+#if defined(__x86_64__) || defined(__i386__)
+/* Registers that the system saves: bits of XCR0. */
+#define XCR0_YMM 0x06u
+#define XCR0_ZMM 0xE6u
+
+static unsigned saved_registers(void)
+{
+    unsigned low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+static bool has(unsigned word, unsigned bits)
+{
+    return (word & bits) == bits;
+}
+
+/* By the instruction: the compiler's own way, __builtin_cpu_supports, links a table of 5 KB. */
+static unsigned x86_features(void)
+{
+    unsigned a, b, c, d, b7, c7, features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, bit_OSXSAVE | bit_FMA) ||
+        !__get_cpuid_count(7, 0, &a, &b7, &c7, &d))
+        return 0;
+    const unsigned saved = saved_registers();
+    if (has(saved, XCR0_YMM) && has(b7, bit_AVX2))
+        features |= FEDGE_CPU_AVX2;
+    if (!has(saved, XCR0_ZMM) || !has(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL))
+        return features;
+    features |= FEDGE_CPU_AVX512;
+    if (has(c7, bit_AVX512VNNI))
+        features |= FEDGE_CPU_AVX512VNNI;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, bit_AVX512BF16))
+        features |= FEDGE_CPU_AVX512BF16;
+    return features;
+}
+#endif
+
 static unsigned read_cpu_features(void)
 {
     unsigned features = 0;
 #if defined(__x86_64__) || defined(__i386__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        features |= FEDGE_CPU_AVX2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        features |= FEDGE_CPU_AVX512;
-    if (features & FEDGE_CPU_AVX512 && __builtin_cpu_supports("avx512bf16"))
-        features |= FEDGE_CPU_AVX512BF16;
-    if (features & FEDGE_CPU_AVX512 && __builtin_cpu_supports("avx512vnni"))
-        features |= FEDGE_CPU_AVX512VNNI;
+    features = x86_features();
 #elif defined(__ARM_NEON)
-    features |= FEDGE_CPU_NEON;
+    features = FEDGE_CPU_NEON;
 #endif
     const char *level = getenv("FEDGE_CPU_LEVEL");
     if (level != NULL && strcmp(level, "scalar") == 0)

@@ -6,6 +6,7 @@
 
 #define LANES 8
 #define TILE_ROWS 6
+#define FREE_MASKS 0
 #define MAX_SEGMENTS 3
 #define MAX_VECTORS 4
 #define DOT_ROWS 2

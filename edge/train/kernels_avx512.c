@@ -6,8 +6,9 @@
 
 #define LANES 16
 #define TILE_ROWS 14
+#define FREE_MASKS 1
 #define MAX_SEGMENTS 3
-#define MAX_VECTORS 8
+#define MAX_VECTORS 5
 #define DOT_ROWS 6
 #define STEP_ROWS 8
 #define GEMM_ROWS 12

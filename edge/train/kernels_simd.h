@@ -3,6 +3,8 @@
  * The including file defines, for its vector types vec and vec_int of LANES elements:
  *   LANES, KERNELS_SYMBOL, KERNELS_NAME        the width; the table to define
  *   TILE_ROWS                                  rows of the register tile, of two vectors each
+ *   FREE_MASKS                                 1: load_first and store_first are as fast as load
+ *                                              and store, and take n ≤ LANES
  *   MAX_SEGMENTS, MAX_VECTORS                  the largest block of a convolution's gradients
  *   DOT_ROWS, STEP_ROWS                        see kernels_simd_linear.h
  *   GEMM_ROWS                                  see kernels_simd_gemm.h
@@ -33,6 +35,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
+#define TILE_ROWS_ONE (TILE_ROWS < 7 ? TILE_ROWS : 7) /* of tiles of one vector */
+
 /* ---- the register tile: acc[t][v] = Σ_k a[t · row_stride + k] · b[k][v] ---- */
 
 /* A sum over segments of A; B's rows follow one another. */
@@ -46,7 +50,7 @@ typedef struct tile_args {
     const float *start; /* the sum's first value per column, or NULL for 0 */
     float *c;           /* (rows, …) */
     size_t c_stride;
-    size_t columns; /* < LANES: a partial vector */
+    size_t columns; /* of one vector; < LANES: partial */
 } tile_args;
 
 INLINE vec load_some(const float *p, bool partial, size_t n)
@@ -109,54 +113,68 @@ INLINE void tile(const int rows, const int vectors, const bool partial, const ti
     }
 }
 
-#define TILE_FUNCTION(rows)                                                                        \
+#define TILE_TWO(rows)                                                                             \
     static void tile_##rows##_2(const tile_args *args)                                             \
     {                                                                                              \
         tile(rows, 2, false, args);                                                                \
-    }                                                                                              \
-    static void tile_##rows##_1(const tile_args *args)                                             \
-    {                                                                                              \
-        tile(rows, 1, false, args);                                                                \
-    }                                                                                              \
+    }
+#define TILE_PARTIAL(rows)                                                                         \
     static void tile_##rows##_partial(const tile_args *args)                                       \
     {                                                                                              \
         tile(rows, 1, true, args);                                                                 \
     }
+#if FREE_MASKS
+#define TILE_FUNCTIONS(rows) TILE_TWO(rows) TILE_PARTIAL(rows)
+#define TILE_ONE(rows) tile_##rows##_partial
+#else
+#define TILE_FUNCTIONS(rows)                                                                       \
+    TILE_TWO(rows) TILE_PARTIAL(rows) static void tile_##rows##_1(const tile_args *args)           \
+    {                                                                                              \
+        tile(rows, 1, false, args);                                                                \
+    }
+#define TILE_ONE(rows) tile_##rows##_1
+#endif
 #define TILE_ROW(rows)                                                                             \
     {                                                                                              \
-        tile_##rows##_partial, tile_##rows##_1, tile_##rows##_2                                    \
+        tile_##rows##_partial, TILE_ONE(rows), tile_##rows##_2                                     \
+    }
+#define TILE_ROW_TWO(rows)                                                                         \
+    {                                                                                              \
+        NULL, NULL, tile_##rows##_2                                                                \
     }
 
-TILE_FUNCTION(1)
-TILE_FUNCTION(2)
-TILE_FUNCTION(3)
-TILE_FUNCTION(4)
-TILE_FUNCTION(5)
-TILE_FUNCTION(6)
+TILE_FUNCTIONS(1)
+TILE_FUNCTIONS(2)
+TILE_FUNCTIONS(3)
+TILE_FUNCTIONS(4)
+TILE_FUNCTIONS(5)
+TILE_FUNCTIONS(6)
 #if TILE_ROWS > 6
-TILE_FUNCTION(7)
-TILE_FUNCTION(8)
-TILE_FUNCTION(9)
-TILE_FUNCTION(10)
-TILE_FUNCTION(11)
-TILE_FUNCTION(12)
-TILE_FUNCTION(13)
-TILE_FUNCTION(14)
+TILE_FUNCTIONS(7)
+TILE_TWO(8)
+TILE_TWO(9)
+TILE_TWO(10)
+TILE_TWO(11)
+TILE_TWO(12)
+TILE_TWO(13)
+TILE_TWO(14)
 #endif
 
 /* [rows − 1][0: partial vector, 1: one vector, 2: two]. */
 static void (*const tile_functions[TILE_ROWS][3])(const tile_args *) = {
-    TILE_ROW(1),  TILE_ROW(2),  TILE_ROW(3), TILE_ROW(4),  TILE_ROW(5),  TILE_ROW(6),
+    TILE_ROW(1),      TILE_ROW(2),      TILE_ROW(3),      TILE_ROW(4),
+    TILE_ROW(5),      TILE_ROW(6),
 #if TILE_ROWS > 6
-    TILE_ROW(7),  TILE_ROW(8),  TILE_ROW(9), TILE_ROW(10), TILE_ROW(11), TILE_ROW(12),
-    TILE_ROW(13), TILE_ROW(14),
+    TILE_ROW(7),      TILE_ROW_TWO(8),  TILE_ROW_TWO(9),  TILE_ROW_TWO(10),
+    TILE_ROW_TWO(11), TILE_ROW_TWO(12), TILE_ROW_TWO(13), TILE_ROW_TWO(14),
 #endif
 };
 
 /* [rows] rows of A against one strip of B, in tiles of even heights. */
 static void run_tiles(tile_args args, size_t rows, int kind)
 {
-    const size_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const size_t most = kind == 2 ? TILE_ROWS : TILE_ROWS_ONE;
+    const size_t tiles = (rows + most - 1) / most;
     for (size_t i = 0; i < tiles; i++) {
         const size_t height = (rows + tiles - 1 - i) / tiles; /* the heights add up to rows */
         tile_functions[height - 1][kind](&args);
@@ -182,13 +200,14 @@ static void conv_forward_row(const fedge_conv_shape *shape, const float *x, cons
                               .b_stride = (size_t)vectors * LANES,
                               .start = bias + o,
                               .c = y + o,
-                              .c_stride = shape->out_channels},
+                              .c_stride = shape->out_channels,
+                              .columns = LANES},
                   shape->out_w, vectors);
     }
 }
 
 /* A block of a patch: [segments] segments by [vectors] vectors from vector [v0] on, and the part
- * of the list to walk. Up to 24 vectors of weights or of gradients stay in registers. */
+ * of the list to walk. Up to 15 vectors of weights or of gradients stay in registers. */
 typedef struct block_args {
     const uint32_t *offsets; /* of the block's segments, first vector included by x or dx */
     size_t segment_stride;
@@ -294,9 +313,7 @@ INLINE void input_block(const int segments, const int vectors, const block_args 
     }
 
 #if MAX_VECTORS > 4
-#define MORE_VECTORS(kind, segments)                                                               \
-    kind##_block_##segments##_5, kind##_block_##segments##_6, kind##_block_##segments##_7,         \
-        kind##_block_##segments##_8
+#define MORE_VECTORS(kind, segments) kind##_block_##segments##_5
 #else
 #define MORE_VECTORS(kind, segments)
 #endif
@@ -307,9 +324,6 @@ BLOCK_FUNCTIONS(3)
 BLOCK_FUNCTIONS(4)
 #if MAX_VECTORS > 4
 BLOCK_FUNCTIONS(5)
-BLOCK_FUNCTIONS(6)
-BLOCK_FUNCTIONS(7)
-BLOCK_FUNCTIONS(8)
 #endif
 
 typedef void (*block_function)(const block_args *);

@@ -196,22 +196,29 @@ INLINE void step_tile(const int outputs, const int vectors, const bool partial,
     }
 }
 
-#define STEP_FUNCTION(outputs)                                                                     \
+#define STEP_MASKED(outputs)                                                                       \
     static void step_##outputs##_2(const step_args *args)                                          \
     {                                                                                              \
         step_tile(outputs, 2, false, args);                                                        \
-    }                                                                                              \
-    static void step_##outputs##_1(const step_args *args)                                          \
-    {                                                                                              \
-        step_tile(outputs, 1, false, args);                                                        \
     }                                                                                              \
     static void step_##outputs##_partial(const step_args *args)                                    \
     {                                                                                              \
         step_tile(outputs, 1, true, args);                                                         \
     }
+#if FREE_MASKS
+#define STEP_FUNCTION(outputs) STEP_MASKED(outputs)
+#define STEP_ONE(outputs) step_##outputs##_partial
+#else
+#define STEP_FUNCTION(outputs)                                                                     \
+    STEP_MASKED(outputs) static void step_##outputs##_1(const step_args *args)                     \
+    {                                                                                              \
+        step_tile(outputs, 1, false, args);                                                        \
+    }
+#define STEP_ONE(outputs) step_##outputs##_1
+#endif
 #define STEP_ROW(outputs)                                                                          \
     {                                                                                              \
-        step_##outputs##_partial, step_##outputs##_1, step_##outputs##_2                           \
+        step_##outputs##_partial, STEP_ONE(outputs), step_##outputs##_2                            \
     }
 
 STEP_FUNCTION(1)
