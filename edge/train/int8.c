@@ -95,10 +95,12 @@ void fedge_int8_multiply_scalar(const fedge_int8_product *args)
 fedge_int8_multiply fedge_int8_choose(unsigned features)
 {
 #if defined(__x86_64__)
+#if !defined(FEDGE_NO_AVX512)
     const unsigned vnni = FEDGE_CPU_AVX512 | FEDGE_CPU_AVX512VNNI;
     if ((features & vnni) == vnni) {
         return fedge_int8_multiply_vnni;
     }
+#endif
     if (features & FEDGE_CPU_AVX2) {
         return fedge_int8_multiply_avx2;
     }
