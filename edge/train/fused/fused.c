@@ -178,10 +178,13 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
     fedge_model_memory *memory = layout->memory;
     fedge_carver *from = &layout->from;
     const fedge_fused_needs *sizes = &layout->fused;
-    fedge_fused counted = {0};
+    union { /* where there is no block: one after the other */
+        fedge_fused fused;
+        fedge_stage stage;
+    } counted = {.fused = {.num_stages = 0}};
     fedge_fused *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
     layout->model->fused = self;
-    self = self == NULL ? &counted : self;
+    self = self == NULL ? &counted.fused : self;
     self->num_stages = sizes->num_stages;
     self->context.kernels = layout->kernels;
     self->stages = fedge_carve(from, sizes->num_stages, sizeof *self->stages, &memory->scratch);
@@ -198,8 +201,7 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
     fedge_stage_walk plan;
     fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
-        fedge_stage counted_stage;
-        fedge_stage *stage = from->block == NULL ? &counted_stage : &self->stages[i];
+        fedge_stage *stage = from->block == NULL ? &counted.stage : &self->stages[i];
         bool more;
         status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {

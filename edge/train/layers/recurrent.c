@@ -423,7 +423,7 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
     assert(run->saved != NULL); /* a forward pass in training came before */
     for (uint32_t l = levels; l-- > 0;) {
         level self = level_of(cell, run, l);
-        const size_t n = self.hidden, each = in_lines(self.batch * n);
+        const size_t n = self.hidden, each = (size_t)in_lines(self.batch * n);
         const size_t widest = n < run->in[0].dims[1] ? run->in[0].dims[1] : n;
         const fedge_places inside = {self.batch * n, n};
         float *room = run->scratch;
