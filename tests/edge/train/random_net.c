@@ -282,6 +282,7 @@ static void make_options(net_bytes *from, random_net *net)
     net->has_targets = net->spec.loss != FEDGE_LOSS_CROSS_ENTROPY && (bits & 1) != 0;
     options->max_batch = 1 + net_choose(from, 6);
     net->batch = 1 + net_choose(from, options->max_batch);
+    options->precision = net_choose(from, 5) == 0 ? FEDGE_PRECISION_BF16 : FEDGE_PRECISION_FP32;
     options->micro_batch = net_choose(from, 4) == 0 ? 1 + net_choose(from, 4) : 0;
     options->training = true;
     options->general = (bits & 2) != 0;
