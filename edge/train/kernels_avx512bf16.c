@@ -28,7 +28,7 @@ typedef struct tile_args {
 
 INLINE __mmask16 first(size_t n)
 {
-    return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u);
+    return (__mmask16)(n >= LANES ? 0xffffu : (1u << n) - 1u);
 }
 
 INLINE void tile(const int rows, const tile_args *args)
