@@ -422,7 +422,7 @@ static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t 
             fedge_half_widen(weights, model->narrow + place, count, wide);
         }
         fedge_optimizer_ops_of(optimizer->type)
-            ->update(optimizer, model->num_steps, count, g + first, w, states);
+            ->update(optimizer, model->kernels, model->num_steps, count, g + first, w, states);
         if (model->narrow != NULL) {
             fedge_half_narrow(weights, wide, count, model->narrow + place);
         }
@@ -473,8 +473,8 @@ static void add_apart(node *at)
 {
     for (uint32_t k = 0; k < at->run.num_inputs; k++) {
         const size_t n = fedge_shape_count(&at->run.in[k]) * at->run.batch;
-        for (size_t i = 0; at->sum[k] != NULL && i < n; i++) {
-            at->sum[k][i] += at->run.dx[k][i];
+        if (at->sum[k] != NULL) {
+            at->run.kernels->add(at->run.dx[k], n, at->sum[k]);
         }
     }
 }

@@ -53,13 +53,20 @@ typedef struct fedge_linear_shape {
 } fedge_linear_shape;
 
 /* A matrix product: c = a · b, or c += a · b. a: (m, k), b: (k, n), c: (m, n); element (i, j) of a
- * lies at a[i · a_row + j · a_column], so either operand may be transposed. */
+ * lies at a[i · a_row + j · a_column], so either operand may be transposed. An operand may also be
+ * a view whose columns or rows begin where a table says (a convolution's patches). */
 typedef struct fedge_gemm {
     size_t m, n, k;
     const float *a;
     size_t a_row, a_column;
+    const uint32_t *a_offsets; /* NULL, or where each column of a begins, (k), for j · a_column */
     const float *b;
-    size_t b_row, b_column; /* b_column 1 is fastest: b is then read where it is */
+    size_t b_row, b_column;    /* b_column 1 is fastest: b is then read where it is */
+    const uint32_t *b_offsets; /* NULL, or with b_column 1 where each row of b begins, (k), for
+                                  i · b_row; else each column, (n), for j · b_column */
+    const uint32_t *starts;    /* NULL, or with b_column 1 where each run of columns of b and of c
+                                  begins, (n / run), for one behind the other */
+    uint32_t run;              /* with starts: the table's lanes; n is a multiple of 2 · run */
     float *c;
     size_t c_row;
     bool accumulate;
@@ -98,6 +105,40 @@ typedef struct fedge_panels {
     float *c;
     size_t c_row;
 } fedge_panels;
+/* Where column k of a, row k of b, column j of b and column j of c begin. */
+static inline size_t fedge_gemm_a_column(const fedge_gemm *args, size_t k)
+{
+    return args->a_offsets != NULL ? args->a_offsets[k] : k * args->a_column;
+}
+
+static inline size_t fedge_gemm_b_row(const fedge_gemm *args, size_t k)
+{
+    return args->b_offsets != NULL && args->b_column == 1 ? args->b_offsets[k] : k * args->b_row;
+}
+
+static inline size_t fedge_gemm_c_column(const fedge_gemm *args, size_t j)
+{
+    return args->starts != NULL ? args->starts[j / args->run] + j % args->run : j;
+}
+
+static inline size_t fedge_gemm_b_column(const fedge_gemm *args, size_t j)
+{
+    return args->b_column == 1       ? fedge_gemm_c_column(args, j)
+           : args->b_offsets != NULL ? args->b_offsets[j]
+                                     : j * args->b_column;
+}
+
+/* dx[i] = dy[i] · dy + (x[i] − center) · x + one. */
+typedef struct fedge_norm_slope {
+    float dy, x, one, center;
+} fedge_norm_slope;
+
+/* A step of Adam; see edge/train/optimizers/adam.c. */
+typedef struct fedge_adam_step {
+    float beta1, beta2, epsilon;
+    float size, root;    /* lr / (1 − β1^t), sqrt(1 − β2^t) */
+    float keep, coupled; /* w's factor (decoupled decay); g += coupled · w */
+} fedge_adam_step;
 
 /* One step of one example in a recurrent layer. Arrays of hidden_size, gates of four times as many;
  * what each pass reads and writes is said at the kernels. */
@@ -177,6 +218,9 @@ typedef struct fedge_kernels {
     void (*drop_apply)(float p, size_t n, const uint8_t *kept, const float *dy, float *dx);
 
     void (*panels)(const fedge_panels *args);
+    /* y ← x + [bias]: [rows] rows of [width] floats. */
+    void (*copy_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float bias,
+                      float *y, size_t y_stride);
 
     /* LSTM, gates i, f, g, o. Forward from their sums s:
      *   i, f, o = σ(s)   g = tanh(s)   c = f · c_before + i · g   h = o · tanh(c)
@@ -211,6 +255,24 @@ typedef struct fedge_kernels {
      * comes what is not finite. */
     void (*gelu)(const float *x, float *y, size_t n);
     void (*gelu_backward)(const float *x, const float *dy, float *dx, float *y, size_t n);
+    /* Sums of x − center and its square; of dy and dy · (x − center). Up to 64 · lanes values are
+     * summed in float, then in double. */
+    void (*moments)(const float *x, size_t n, float center, double sums[2]);
+    void (*products)(const float *x, const float *dy, size_t n, float center, double sums[2]);
+
+    /* What follows gives equal bits on every table (kernels_loops.h). Where something is written
+     * it may lie on what is read, place upon place. */
+
+    /* y = (x − center) · scale + shift */
+    void (*normalize)(const float *x, size_t n, float center, float scale, float shift, float *y);
+    void (*normalize_backward)(const float *x, const float *dy, size_t n,
+                               const fedge_norm_slope *slope, float *dx);
+    void (*add)(const float *x, size_t n, float *y);           /* y += x */
+    void (*relu6_forward)(const float *x, size_t n, float *y); /* NaN stays */
+    /* dx = 0 < y < 6 ? dy : 0 */
+    void (*relu6_backward)(const float *y, const float *dy, size_t n, float *dx);
+    void (*adam)(const fedge_adam_step *step, size_t n, const float *g, float *w, float *m,
+                 float *v);
 } fedge_kernels;
 
 extern const fedge_kernels fedge_kernels_scalar;

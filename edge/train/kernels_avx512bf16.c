@@ -9,7 +9,6 @@
 
 #if defined(FEDGE_HAVE_AVX512BF16)
 #include <immintrin.h>
-#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -22,8 +21,8 @@ typedef struct tile_args {
     const uint32_t *a, *b; /* packed */
     size_t pairs;
     float *c;
-    size_t c_row, rows, columns; /* that c has */
-    bool add;                    /* to what c holds */
+    size_t c_row, c_next, rows, columns; /* that c has; from its first vector to the second */
+    bool add;                            /* to what c holds */
 } tile_args;
 
 INLINE __mmask16 first(size_t n)
@@ -60,10 +59,10 @@ INLINE void tile(const int rows, const tile_args *args)
             float *c = args->c + (size_t)t * args->c_row;
             if (args->add) {
                 acc[t][0] = _mm512_add_ps(_mm512_maskz_loadu_ps(low, c), acc[t][0]);
-                acc[t][1] = _mm512_add_ps(_mm512_maskz_loadu_ps(high, c + LANES), acc[t][1]);
+                acc[t][1] = _mm512_add_ps(_mm512_maskz_loadu_ps(high, c + args->c_next), acc[t][1]);
             }
             _mm512_mask_storeu_ps(c, low, acc[t][0]);
-            _mm512_mask_storeu_ps(c + LANES, high, acc[t][1]);
+            _mm512_mask_storeu_ps(c + args->c_next, high, acc[t][1]);
         }
     }
 }
@@ -115,12 +114,13 @@ static uint32_t single_pair(const float *from, size_t step, bool both)
 
 /* One tile of a: (pairs, height); rows that a does not have stay as they are, their sums are never
  * stored. */
-static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_t depth,
+static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_t k, size_t depth,
                       size_t height, uint32_t *to)
 {
     const size_t pairs = (depth + 1) / 2;
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    if (args->a_column == 1) {
+    if (args->a_column == 1 && args->a_offsets == NULL) {
+        a += k;
         const __m512i places = _mm512_mullo_epi32(lanes, _mm512_set1_epi32((int)height));
         for (size_t i = 0; i < rows; i++) {
             for (size_t p = 0; p < pairs; p += LANES) {
@@ -131,17 +131,19 @@ static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_
         return;
     }
     for (size_t p = 0; p < pairs; p++, to += height) {
-        const float *from = a + 2 * p * args->a_column;
         const bool both = 2 * p + 1 < depth;
+        const size_t at = fedge_gemm_a_column(args, k + 2 * p);
+        const size_t step = both ? fedge_gemm_a_column(args, k + 2 * p + 1) - at : 0;
+        const float *from = a + at;
         if (args->a_row == 1) {
             const __mmask16 mask = first(rows);
-            const __m512 high = _mm512_maskz_loadu_ps(both ? mask : 0, from + args->a_column);
+            const __m512 high = _mm512_maskz_loadu_ps(both ? mask : 0, from + step);
             const __m512i v = interleave(_mm512_maskz_loadu_ps(mask, from), high);
             _mm512_mask_storeu_epi32(to, mask, v);
             continue;
         }
         for (size_t i = 0; i < rows; i++) {
-            to[i] = single_pair(from + i * args->a_row, args->a_column, both);
+            to[i] = single_pair(from + i * args->a_row, step, both);
         }
     }
 }
@@ -149,11 +151,11 @@ static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_
 static void pack_a(const fedge_gemm *args, size_t i, size_t rows, size_t k, size_t depth,
                    uint32_t *to)
 {
-    const float *a = args->a + i * args->a_row + k * args->a_column;
+    const float *a = args->a + i * args->a_row;
     for (size_t has; rows > 0; rows -= has) {
         const size_t height = tile_rows(rows);
         has = rows < height ? rows : height;
-        pack_rows(args, a, has, depth, height, to);
+        pack_rows(args, a, has, k, depth, height, to);
         a += has * args->a_row;
         to += height * ((depth + 1) / 2);
     }
@@ -192,8 +194,8 @@ INLINE void transpose(__m512i v[LANES])
 }
 
 /* Columns of b that follow k: 16 columns by 16 pairs at a time. */
-static void pack_transposed(const fedge_gemm *args, const float *b, size_t columns, size_t depth,
-                            uint32_t *to)
+static void pack_transposed(const fedge_gemm *args, size_t k, size_t depth, size_t first_column,
+                            size_t columns, uint32_t *to)
 {
     const size_t pairs = (depth + 1) / 2;
     for (size_t j = 0; j < COLUMNS; j += LANES) {
@@ -202,7 +204,9 @@ static void pack_transposed(const fedge_gemm *args, const float *b, size_t colum
             UNROLL
             for (size_t t = 0; t < LANES; t++) {
                 v[t] = j + t < columns
-                           ? neighbours(b + (j + t) * args->b_column + 2 * p, depth - 2 * p)
+                           ? neighbours(args->b + fedge_gemm_b_column(args, first_column + j + t) +
+                                            k + 2 * p,
+                                        depth - 2 * p)
                            : _mm512_setzero_si512();
             }
             transpose(v);
@@ -219,27 +223,31 @@ static void pack_transposed(const fedge_gemm *args, const float *b, size_t colum
 static void pack_b(const fedge_gemm *args, size_t k, size_t depth, size_t j, size_t columns,
                    uint32_t *to)
 {
-    const float *b = args->b + k * args->b_row + j * args->b_column;
     if (args->b_row == 1 && args->b_column != 1) {
-        pack_transposed(args, b, columns, depth, to);
+        pack_transposed(args, k, depth, j, columns, to);
         return;
     }
+    const float *b = args->b + fedge_gemm_b_column(args, j);
+    const size_t second =
+        columns > LANES ? fedge_gemm_b_column(args, j + LANES) - fedge_gemm_b_column(args, j) : 0;
     const __mmask16 low = first(columns), high = columns > LANES ? first(columns - LANES) : 0;
     for (size_t p = 0; 2 * p < depth; p++, to += COLUMNS) {
-        const float *from = b + 2 * p * args->b_row;
         const bool both = 2 * p + 1 < depth;
-        const float *next = from + args->b_row;
+        const float *from = b + fedge_gemm_b_row(args, k + 2 * p);
+        const float *next = both ? b + fedge_gemm_b_row(args, k + 2 * p + 1) : from;
         if (args->b_column == 1) {
             const __m512i v = interleave(_mm512_maskz_loadu_ps(low, from),
                                          _mm512_maskz_loadu_ps(both ? low : 0, next));
-            const __m512i w = interleave(_mm512_maskz_loadu_ps(high, from + LANES),
-                                         _mm512_maskz_loadu_ps(both ? high : 0, next + LANES));
+            const __m512i w = interleave(_mm512_maskz_loadu_ps(high, from + second),
+                                         _mm512_maskz_loadu_ps(both ? high : 0, next + second));
             _mm512_storeu_si512(to, v);
             _mm512_storeu_si512(to + LANES, w);
             continue;
         }
         for (size_t t = 0; t < COLUMNS; t++) {
-            to[t] = t < columns ? single_pair(from + t * args->b_column, args->b_row, both) : 0;
+            const size_t column = t < columns ? fedge_gemm_b_column(args, j + t) : 0;
+            const float *pair = args->b + column + fedge_gemm_b_row(args, k + 2 * p);
+            to[t] = t < columns ? single_pair(pair, args->b_row, both) : 0;
         }
     }
 }
@@ -261,7 +269,9 @@ void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack)
     uint32_t *const packed_b = (uint32_t *)(void *)pack;
     uint32_t *const packed_a = packed_b + FEDGE_BF16_DEPTH * COLUMNS / 2;
     for (size_t i = 0; args->k == 0 && !args->accumulate && i < args->m; i++) {
-        memset(args->c + i * args->c_row, 0, args->n * sizeof *args->c);
+        for (size_t j = 0; j < args->n; j++) {
+            args->c[i * args->c_row + fedge_gemm_c_column(args, j)] = 0.0f;
+        }
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {
         const size_t depth = args->k - k < FEDGE_BF16_DEPTH ? args->k - k : FEDGE_BF16_DEPTH;
@@ -276,8 +286,12 @@ void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack)
                 run_panel((tile_args){.a = packed_a,
                                       .b = packed_b,
                                       .pairs = (depth + 1) / 2,
-                                      .c = args->c + i * args->c_row + j,
+                                      .c = args->c + i * args->c_row + fedge_gemm_c_column(args, j),
                                       .c_row = args->c_row,
+                                      .c_next = columns > LANES
+                                                    ? fedge_gemm_c_column(args, j + LANES) -
+                                                          fedge_gemm_c_column(args, j)
+                                                    : 0,
                                       .columns = columns,
                                       .add = args->accumulate || k > 0},
                           rows);

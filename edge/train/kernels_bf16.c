@@ -1,28 +1,26 @@
 /* The portable product, and how a table takes bf16 on. */
 #include "edge/train/kernels_bf16.h"
 
-#include <string.h>
-
 #include "edge/core/os.h"
 #include "edge/train/half.h"
 
 typedef struct panel {
-    const float *a;
-    size_t a_row, a_column;
-    size_t depth, columns;
+    const fedge_gemm *args;
+    size_t k, depth, j, columns; /* of b that lie in the panel */
     const float *b; /* (depth, FEDGE_BF16_COLUMNS), rounded, zeros behind the last column */
-    float *c;
-    bool add; /* to what c holds */
+    bool add;       /* to what c holds */
 } panel;
 
-static void pack_panel(const fedge_gemm *args, size_t k0, size_t depth, size_t j0, size_t columns,
-                       float *pack)
+static void pack_panel(const panel *at, float *pack)
 {
-    const float *b = args->b + k0 * args->b_row + j0 * args->b_column;
-    for (size_t k = 0; k < depth; k++) {
-        for (size_t j = 0; j < FEDGE_BF16_COLUMNS; j++) {
+    const fedge_gemm *args = at->args;
+    for (size_t j = 0; j < FEDGE_BF16_COLUMNS; j++) {
+        const size_t column = j < at->columns ? fedge_gemm_b_column(args, at->j + j) : 0;
+        for (size_t k = 0; k < at->depth; k++) {
             pack[k * FEDGE_BF16_COLUMNS + j] =
-                j < columns ? fedge_bf16_operand(b[k * args->b_row + j * args->b_column]) : 0.0f;
+                j < at->columns
+                    ? fedge_bf16_operand(args->b[column + fedge_gemm_b_row(args, at->k + k)])
+                    : 0.0f;
         }
     }
 }
@@ -35,43 +33,46 @@ static void add_products(float acc[FEDGE_BF16_COLUMNS], float a, const float *b)
     }
 }
 
-static void row_of_products(const panel *at)
+static void row_of_products(const panel *at, size_t row)
 {
+    const fedge_gemm *args = at->args;
+    const float *a = args->a + row * args->a_row;
+    float *c = args->c + row * args->c_row;
     float acc[FEDGE_BF16_COLUMNS] = {0};
     for (size_t k = 0; k < at->depth; k += 2) {
         const float *b = at->b + k * FEDGE_BF16_COLUMNS;
         if (k + 1 < at->depth) {
-            add_products(acc, at->a[(k + 1) * at->a_column], b + FEDGE_BF16_COLUMNS);
+            add_products(acc, a[fedge_gemm_a_column(args, at->k + k + 1)], b + FEDGE_BF16_COLUMNS);
         }
-        add_products(acc, at->a[k * at->a_column], b);
+        add_products(acc, a[fedge_gemm_a_column(args, at->k + k)], b);
     }
     for (size_t j = 0; j < at->columns; j++) {
-        at->c[j] = at->add ? at->c[j] + acc[j] : acc[j];
+        float *to = c + fedge_gemm_c_column(args, at->j + j);
+        *to = at->add ? *to + acc[j] : acc[j];
     }
 }
 
 void fedge_bf16_gemm_portable(const fedge_gemm *args, float *pack)
 {
     for (size_t i = 0; args->k == 0 && !args->accumulate && i < args->m; i++) {
-        memset(args->c + i * args->c_row, 0, args->n * sizeof *args->c);
+        for (size_t j = 0; j < args->n; j++) {
+            args->c[i * args->c_row + fedge_gemm_c_column(args, j)] = 0.0f;
+        }
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {
         const size_t depth = args->k - k < FEDGE_BF16_DEPTH ? args->k - k : FEDGE_BF16_DEPTH;
         for (size_t j = 0; j < args->n; j += FEDGE_BF16_COLUMNS) {
             const size_t left = args->n - j;
-            panel at = {.a = args->a + k * args->a_column,
-                        .a_row = args->a_row,
-                        .a_column = args->a_column,
-                        .depth = depth,
-                        .columns = left < FEDGE_BF16_COLUMNS ? left : FEDGE_BF16_COLUMNS,
-                        .b = pack,
-                        .c = args->c + j,
-                        .add = args->accumulate || k > 0};
-            pack_panel(args, k, depth, j, at.columns, pack);
+            const panel at = {.args = args,
+                              .k = k,
+                              .depth = depth,
+                              .j = j,
+                              .columns = left < FEDGE_BF16_COLUMNS ? left : FEDGE_BF16_COLUMNS,
+                              .b = pack,
+                              .add = args->accumulate || k > 0};
+            pack_panel(&at, pack);
             for (size_t i = 0; i < args->m; i++) {
-                row_of_products(&at);
-                at.a += at.a_row;
-                at.c += args->c_row;
+                row_of_products(&at, i);
             }
         }
     }

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "edge/train/kernels.h"
+#include "edge/train/kernels_loops.h"
 #include "edge/train/optimizers/sgd.h"
 
 static void conv_forward_row(const fedge_conv_shape *shape, const float *x, const float *w,
@@ -307,18 +308,52 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
 static void gemm(const fedge_gemm *args, float *pack)
 {
     (void)pack;
-    const size_t n = args->n, b_row = args->b_row, b_column = args->b_column;
+    const bool rows = args->b_column == 1 && args->starts == NULL;
     for (size_t i = 0; i < args->m; i++) {
         float *c = args->c + i * args->c_row;
-        for (size_t j = 0; !args->accumulate && j < n; j++) {
-            c[j] = 0.0f;
+        const float *a = args->a + i * args->a_row;
+        for (size_t j = 0; !args->accumulate && j < args->n; j++) {
+            c[fedge_gemm_c_column(args, j)] = 0.0f;
         }
-        for (size_t k = 0; k < args->k; k++) {
-            const float a = args->a[i * args->a_row + k * args->a_column];
-            const float *b = args->b + k * b_row;
-            for (size_t j = 0; j < n; j++) {
-                c[j] += a * b[j * b_column];
+        for (size_t k = 0; rows && k < args->k; k++) {
+            const float factor = a[fedge_gemm_a_column(args, k)];
+            const float *b = args->b + fedge_gemm_b_row(args, k);
+            for (size_t j = 0; j < args->n; j++) {
+                c[j] += factor * b[j];
             }
+        }
+        for (size_t j = 0; !rows && j < args->n; j++) {
+            const float *b = args->b + fedge_gemm_b_column(args, j);
+            float sum = c[fedge_gemm_c_column(args, j)];
+            for (size_t k = 0; k < args->k; k++) {
+                sum += a[fedge_gemm_a_column(args, k)] * b[fedge_gemm_b_row(args, k)];
+            }
+            c[fedge_gemm_c_column(args, j)] = sum;
+        }
+    }
+}
+
+static void products(const float *x, const float *dy, size_t n, float center, double sums[2])
+{
+    sums[0] = sums[1] = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)x[i] - (double)center, g = dy == NULL ? d : (double)dy[i];
+        sums[0] += g;
+        sums[1] += g * d;
+    }
+}
+
+static void moments(const float *x, size_t n, float center, double sums[2])
+{
+    products(x, NULL, n, center, sums);
+}
+
+static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride, float bias,
+                      float *y, size_t y_stride)
+{
+    for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
+        for (size_t i = 0; i < width; i++) {
+            y[i] = x[i] + bias;
         }
     }
 }
@@ -438,6 +473,7 @@ const fedge_kernels fedge_kernels_scalar = {
     .norm_rows_backward = norm_rows_backward,
     .drop_draw = drop_draw,
     .drop_apply = drop_apply,
+    .copy_rows = copy_rows,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .relu_bits = relu_bits,
@@ -452,4 +488,7 @@ const fedge_kernels fedge_kernels_scalar = {
     .tanh = tanh_each,
     .gelu = gelu_each,
     .gelu_backward = gelu_backward,
+    .moments = moments,
+    .products = products,
+    LOOP_KERNELS,
 };

@@ -411,6 +411,74 @@ static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y,
     }
 }
 
+/* Sums over [n] ≤ SUM_RUN values: of dy and of dy · (x − center), or without dy of x − center and
+ * of its square. */
+#define SUM_RUN ((size_t)(64 * LANES))
+
+INLINE void sum_run(const float *x, const float *dy, size_t n, float center, double sums[2])
+{
+    const vec minus = splat(-center);
+    vec sum[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)}; /* two of each */
+    float totals[4] = {0};
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        UNROLL
+        for (int v = 0; v < 2; v++) {
+            const vec d = add(load(x + i + v * LANES), minus);
+            const vec g = dy == NULL ? d : load(dy + i + v * LANES);
+            sum[2 * v] = add(sum[2 * v], g);
+            sum[2 * v + 1] = mul_add(g, d, sum[2 * v + 1]);
+        }
+    }
+    if (i + LANES <= n) {
+        const vec d = add(load(x + i), minus), g = dy == NULL ? d : load(dy + i);
+        sum[0] = add(sum[0], g);
+        sum[1] = mul_add(g, d, sum[1]);
+        i += LANES;
+    }
+    add_sums(totals, 4, sum);
+    for (; i < n; i++) {
+        const float d = x[i] - center, g = dy == NULL ? d : dy[i];
+        totals[0] += g;
+        totals[1] += g * d;
+    }
+    sums[0] += (double)totals[0] + (double)totals[2];
+    sums[1] += (double)totals[1] + (double)totals[3];
+}
+
+static void moments(const float *x, size_t n, float center, double sums[2])
+{
+    sums[0] = sums[1] = 0.0;
+    for (size_t run; n > 0; x += run, n -= run) {
+        run = n < SUM_RUN ? n : SUM_RUN;
+        sum_run(x, NULL, run, center, sums);
+    }
+}
+
+static void products(const float *x, const float *dy, size_t n, float center, double sums[2])
+{
+    sums[0] = sums[1] = 0.0;
+    for (size_t run; n > 0; x += run, dy += run, n -= run) {
+        run = n < SUM_RUN ? n : SUM_RUN;
+        sum_run(x, dy, run, center, sums);
+    }
+}
+
+static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride, float bias,
+                      float *y, size_t y_stride)
+{
+    const vec more = splat(bias);
+    for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
+        size_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            store(y + i, add(load(x + i), more));
+        }
+        if (i < width) {
+            store_first(y + i, add(load_first(x + i, width - i), more), width - i);
+        }
+    }
+}
+
 static void relu_forward(float *x, size_t n)
 {
     size_t i = 0;
@@ -474,6 +542,7 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
 
 #include "edge/train/kernels_simd_gemm.h"
 
+#include "edge/train/kernels_loops.h"
 #include "edge/train/kernels_simd_math.h"
 
 #include "edge/train/kernels_simd_rows.h"
@@ -503,6 +572,7 @@ const fedge_kernels KERNELS_SYMBOL = {
     .norm_rows_backward = norm_rows_backward,
     .drop_draw = drop_draw,
     .drop_apply = drop_apply,
+    .copy_rows = copy_rows,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .relu_bits = relu_bits,
@@ -517,4 +587,7 @@ const fedge_kernels KERNELS_SYMBOL = {
     .tanh = tanh_each,
     .gelu = gelu_each,
     .gelu_backward = gelu_backward,
+    .moments = moments,
+    .products = products,
+    LOOP_KERNELS,
 };

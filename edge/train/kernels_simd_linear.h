@@ -11,8 +11,8 @@
 
 /* y[b][o] += Σ_k x[b][k] · w[o][k] for a tile of b and o. */
 typedef struct dot_args {
-    const float *x, *w;
-    size_t x_stride, w_stride, n;
+    const float *x, *w[4];
+    size_t x_stride, n;
     float *y;
     size_t y_stride;
 } dot_args;
@@ -27,14 +27,15 @@ INLINE void dot_tile(const int rows, const int outputs, const dot_args *args)
             acc[b][o] = splat(0.0f);
         }
     }
-    const float *x0 = args->x, *x4 = x0 + 4 * args->x_stride, *w = args->w;
-    const size_t xs = args->x_stride, ws = args->w_stride;
+    const float *x0 = args->x, *x4 = x0 + 4 * args->x_stride;
+    const float *const *w = args->w;
+    const size_t xs = args->x_stride;
     size_t k = 0;
     for (; k + LANES <= args->n; k += LANES) {
         vec weights[4];
         UNROLL
         for (int o = 0; o < outputs; o++) {
-            weights[o] = load(w + (size_t)o * ws + k);
+            weights[o] = load(w[o] + k);
         }
         UNROLL
         for (int b = 0; b < rows; b++) {
@@ -52,7 +53,7 @@ INLINE void dot_tile(const int rows, const int outputs, const dot_args *args)
             const vec x = load_first((b < 4 ? x0 : x4) + (size_t)(b % 4) * xs + k, left);
             UNROLL
             for (int o = 0; o < outputs; o++) {
-                acc[b][o] = mul_add(x, load_first(w + (size_t)o * ws + k, left), acc[b][o]);
+                acc[b][o] = mul_add(x, load_first(w[o] + k, left), acc[b][o]);
             }
         }
     }
@@ -67,21 +68,13 @@ INLINE void dot_tile(const int rows, const int outputs, const dot_args *args)
     {                                                                                              \
         dot_tile(rows, 1, args);                                                                   \
     }                                                                                              \
-    static void dot_##rows##_2(const dot_args *args)                                               \
-    {                                                                                              \
-        dot_tile(rows, 2, args);                                                                   \
-    }                                                                                              \
-    static void dot_##rows##_3(const dot_args *args)                                               \
-    {                                                                                              \
-        dot_tile(rows, 3, args);                                                                   \
-    }                                                                                              \
     static void dot_##rows##_4(const dot_args *args)                                               \
     {                                                                                              \
         dot_tile(rows, 4, args);                                                                   \
     }
 #define DOT_ROW(rows)                                                                              \
     {                                                                                              \
-        dot_##rows##_1, dot_##rows##_2, dot_##rows##_3, dot_##rows##_4                             \
+        dot_##rows##_1, dot_##rows##_4                                                             \
     }
 
 DOT_FUNCTION(1)
@@ -93,12 +86,19 @@ DOT_FUNCTION(5)
 DOT_FUNCTION(6)
 #endif
 
-static void (*const dot_functions[DOT_ROWS][4])(const dot_args *) = {
+/* [rows − 1][0: one output, 1: four]. */
+static void (*const dot_functions[DOT_ROWS][2])(const dot_args *) = {
     DOT_ROW(1), DOT_ROW(2),
 #if DOT_ROWS > 2
     DOT_ROW(3), DOT_ROW(4), DOT_ROW(5), DOT_ROW(6),
 #endif
 };
+
+/* Outputs that the next tiles take. */
+static size_t dot_width(size_t left)
+{
+    return left < 4 ? 1 : 4;
+}
 
 static void linear_forward(const fedge_linear_shape *shape, const float *x, const float *w,
                            const float *bias, float *y)
@@ -111,18 +111,19 @@ static void linear_forward(const fedge_linear_shape *shape, const float *x, cons
         }
     }
     for (size_t k = 0; k < in; k += CHUNK) {
-        for (size_t o = 0; o < out; o += 4) {
-            const size_t outputs = out - o < 4 ? out - o : 4;
+        for (size_t o = 0, outputs; o < out; o += outputs) {
+            outputs = dot_width(out - o);
             dot_args args = {.x = x + k,
-                             .w = w + o * in + k,
                              .x_stride = in,
-                             .w_stride = in,
                              .n = in - k < CHUNK ? in - k : CHUNK,
                              .y = y + o,
                              .y_stride = out};
+            for (size_t i = 0; i < outputs; i++) {
+                args.w[i] = w + (o + i) * in + k;
+            }
             for (size_t i = 0; i < tiles; i++) {
                 const size_t rows = (batch + tiles - 1 - i) / tiles;
-                dot_functions[rows - 1][outputs - 1](&args);
+                dot_functions[rows - 1][outputs / 4](&args);
                 args.x += rows * in;
                 args.y += rows * out;
             }

@@ -18,8 +18,9 @@ typedef struct fedge_optimizer_ops {
 
     /* w (n) takes a step along g (n). states: (n) each, NULL where there is none; all 0 before the
      * first step. step: counts from 1. */
-    void (*update)(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
-                   float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES]);
+    void (*update)(const fedge_optimizer *optimizer, const fedge_kernels *kernels, uint64_t step,
+                   size_t n, const float *g, float *w,
+                   float *const states[FEDGE_MAX_OPTIMIZER_STATES]);
 } fedge_optimizer_ops;
 
 #define FEDGE_OPTIMIZER_DECLARE(upper, lower, class)                                               \

@@ -61,8 +61,15 @@ static float sigmoid(float x)
 #define FROM_Y (FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY)
 #define FROM_X (FEDGE_USES_X | FEDGE_DX_ON_DY)
 
-ACTIVATION(relu6, x[i]<0.0f ? 0.0f : x[i]> 6.0f ? 6.0f : x[i],
-           y[i] > 0.0f && y[i] < 6.0f ? 1.0f : 0.0f)
+static void relu6_forward(const fedge_layer_run *run)
+{
+    run->kernels->relu6_forward(run->x[0], fedge_elementwise_count(run), run->y);
+}
+
+static void relu6_backward(const fedge_layer_run *run)
+{
+    run->kernels->relu6_backward(run->y, run->dy, fedge_elementwise_count(run), run->dx[0]);
+}
 
 MASKED(relu6, 6.0f, 0.0f)
 

@@ -30,10 +30,7 @@ static void forward(const fedge_layer_run *run)
         memcpy(run->y, run->x[0], n * sizeof *run->y);
     }
     for (uint32_t k = 1; k < run->num_inputs; k++) {
-        const float *x = run->x[k];
-        for (size_t i = 0; i < n; i++) {
-            run->y[i] += x[i];
-        }
+        run->kernels->add(run->x[k], n, run->y);
     }
 }
 

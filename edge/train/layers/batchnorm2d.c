@@ -77,27 +77,29 @@ static fedge_status check(const fedge_layer_run *run, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Mean and variance of channel [c] over the batch. */
-static void measure(const fedge_layer_run *run, size_t c, double *mean, double *variance)
+/* Sums of (x − center) and its square of channel [c] over the batch, over their number. */
+static void average(const fedge_layer_run *run, size_t c, float center, double averages[2])
 {
     const size_t channels = run->in[0].dims[0];
     const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
-    const double count = (double)(spatial * run->batch);
-    double sum = 0.0, squares = 0.0;
+    averages[0] = averages[1] = 0.0;
     for (size_t b = 0; b < run->batch; b++) {
-        const float *x = run->x[0] + (b * channels + c) * spatial;
-        for (size_t i = 0; i < spatial; i++) {
-            sum += (double)x[i];
-        }
+        double sums[2];
+        run->kernels->moments(run->x[0] + (b * channels + c) * spatial, spatial, center, sums);
+        averages[0] += sums[0] / (double)(spatial * run->batch);
+        averages[1] += sums[1] / (double)(spatial * run->batch);
     }
-    *mean = sum / count;
-    for (size_t b = 0; b < run->batch; b++) {
-        const float *x = run->x[0] + (b * channels + c) * spatial;
-        for (size_t i = 0; i < spatial; i++) {
-            squares += ((double)x[i] - *mean) * ((double)x[i] - *mean);
-        }
-    }
-    *variance = squares / count;
+}
+
+static void measure(const fedge_layer_run *run, size_t c, double *mean, double *variance)
+{
+    double averages[2];
+    average(run, c, 0.0f, averages);
+    const float center = (float)averages[0];
+    average(run, c, center, averages);
+    *mean = (double)center + averages[0];
+    *variance = averages[1] - averages[0] * averages[0];
+    *variance = *variance < 0.0 ? 0.0 : *variance;
 }
 
 static void track(const fedge_layer_run *run, size_t c, double mean, double variance)
@@ -134,9 +136,8 @@ static void forward(const fedge_layer_run *run)
         const float shift = affine ? run->values[BIAS][c] : 0.0f;
         for (size_t b = 0; b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
-            for (size_t i = at; i < at + spatial; i++) {
-                run->y[i] = (run->x[0][i] - (float)mean) * scale + shift;
-            }
+            run->kernels->normalize(run->x[0] + at, spatial, (float)mean, scale, shift,
+                                    run->y + at);
         }
         if (saved != NULL) {
             saved[2 * c] = (float)mean;
@@ -159,10 +160,10 @@ static void backward(const fedge_layer_run *run)
         double sum = 0.0, product = 0.0;
         for (size_t b = 0; b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
-            for (size_t i = at; i < at + spatial; i++) {
-                sum += (double)dy[i];
-                product += (double)(dy[i] * (x[i] - mean) * inverse);
-            }
+            double sums[2];
+            run->kernels->products(x + at, dy + at, spatial, mean, sums);
+            sum += sums[0];
+            product += sums[1] * (double)inverse;
         }
         if (affine && run->gradients[WEIGHT] != NULL) {
             run->gradients[WEIGHT][c] += (float)product;
@@ -171,13 +172,14 @@ static void backward(const fedge_layer_run *run)
             run->gradients[BIAS][c] += (float)sum;
         }
         const float scale = inverse * (affine ? run->values[WEIGHT][c] : 1.0f);
-        const float g_mean = own ? (float)(sum / count) : 0.0f;
-        const float g_product = own ? (float)(product / count) : 0.0f;
+        const double own_scale = own ? -(double)scale / count : 0.0;
+        const fedge_norm_slope slope = {.dy = scale,
+                                        .x = (float)(product * own_scale * (double)inverse),
+                                        .one = (float)(sum * own_scale),
+                                        .center = mean};
         for (size_t b = 0; run->dx[0] != NULL && b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
-            for (size_t i = at; i < at + spatial; i++) {
-                run->dx[0][i] = (dy[i] - g_mean - (x[i] - mean) * inverse * g_product) * scale;
-            }
+            run->kernels->normalize_backward(x + at, dy + at, spatial, &slope, run->dx[0] + at);
         }
     }
 }

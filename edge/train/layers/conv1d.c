@@ -47,7 +47,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const fedge_convolution conv = describe_run(run);
-    fedge_convolution_sizes(&conv, need);
+    fedge_convolution_sizes(run, &conv, need);
     if (run->in_int8) {
         need->forward = fedge_int8_convolution_scratch(&conv);
     }

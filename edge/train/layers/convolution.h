@@ -27,7 +27,8 @@ FEDGE_MUST_USE fedge_status fedge_convolution_infer(fedge_convolution *conv, uin
 uint32_t fedge_convolution_tensors(const fedge_convolution *conv, uint32_t rank,
                                    fedge_layer_tensor *list);
 
-void fedge_convolution_sizes(const fedge_convolution *conv, fedge_layer_sizes *sizes);
+void fedge_convolution_sizes(const fedge_layer_run *run, const fedge_convolution *conv,
+                             fedge_layer_sizes *sizes);
 void fedge_convolution_forward(const fedge_layer_run *run, const fedge_convolution *conv);
 void fedge_convolution_backward(const fedge_layer_run *run, const fedge_convolution *conv);
 

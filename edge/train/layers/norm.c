@@ -46,14 +46,11 @@ static fedge_norm_rows rows_of(const fedge_norm *self, bool again)
 static void normalise(const fedge_norm *self, size_t row, float mean, float inverse, const float *x,
                       float *y)
 {
-    const size_t first = row % self->groups * self->channels;
+    const size_t first = row % self->groups * self->channels, spatial = self->spatial;
     for (size_t c = 0; c < self->channels; c++) {
         const float scale = inverse * (self->weight == NULL ? 1.0f : self->weight[first + c]);
         const float shift = self->bias == NULL ? 0.0f : self->bias[first + c];
-        const size_t end = (c + 1) * self->spatial;
-        for (size_t i = c * self->spatial; i < end; i++) {
-            y[i] = (x[i] - mean) * scale + shift;
-        }
+        self->kernels->normalize(x + c * spatial, spatial, mean, scale, shift, y + c * spatial);
     }
 }
 
@@ -66,18 +63,18 @@ void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
         return;
     }
     for (size_t r = 0; r < self->rows; r++, x += n, y += n) {
-        double sum = 0.0, squares = 0.0;
-        for (size_t i = 0; i < n; i++) {
-            sum += (double)x[i];
-        }
-        const double mean = sum / (double)n;
-        for (size_t i = 0; i < n; i++) {
-            squares += ((double)x[i] - mean) * ((double)x[i] - mean);
-        }
-        const float inverse = (float)(1.0 / sqrt(squares / (double)n + (double)self->eps));
-        normalise(self, r, (float)mean, inverse, x, y);
+        double sums[2];
+        self->kernels->moments(x, n, 0.0f, sums);
+        const float center = (float)(sums[0] / (double)n);
+        self->kernels->moments(x, n, center, sums);
+        const double rest = sums[0] / (double)n; /* what rounding took from the mean */
+        const double variance = sums[1] / (double)n - rest * rest;
+        const float mean = (float)((double)center + rest);
+        const float inverse =
+            (float)(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + (double)self->eps));
+        normalise(self, r, mean, inverse, x, y);
         if (self->moments != NULL) {
-            self->moments[2 * r] = (float)mean;
+            self->moments[2 * r] = mean;
             self->moments[2 * r + 1] = inverse;
         }
     }
@@ -98,6 +95,38 @@ void fedge_norm_again(const fedge_norm *self, const float *x, float *y)
 
 /* With x̂ the normalised x and g = dy · weight:
  *   dx = (g − mean(g) − x̂ · mean(g · x̂)) / sqrt(variance + eps) */
+static void backward_row(const fedge_norm *self, size_t row, const float *x, const float *dy,
+                         float *dx)
+{
+    const size_t spatial = self->spatial, first = row % self->groups * self->channels;
+    const double count = (double)(self->channels * spatial);
+    const float mean = self->moments[2 * row], inverse = self->moments[2 * row + 1];
+    double sum = 0.0, product = 0.0;
+    for (size_t c = 0; c < self->channels; c++) {
+        const double weight = self->weight == NULL ? 1.0 : (double)self->weight[first + c];
+        double sums[2];
+        self->kernels->products(x + c * spatial, dy + c * spatial, spatial, mean, sums);
+        sums[1] *= (double)inverse;
+        if (self->weight_gradient != NULL) {
+            self->weight_gradient[first + c] += (float)sums[1];
+        }
+        if (self->bias_gradient != NULL) {
+            self->bias_gradient[first + c] += (float)sums[0];
+        }
+        sum += sums[0] * weight;
+        product += sums[1] * weight;
+    }
+    for (size_t c = 0; dx != NULL && c < self->channels; c++) {
+        const fedge_norm_slope slope = {
+            .dy = inverse * (self->weight == NULL ? 1.0f : self->weight[first + c]),
+            .x = (float)(-product / count * (double)inverse * (double)inverse),
+            .one = (float)(-sum / count * (double)inverse),
+            .center = mean};
+        self->kernels->normalize_backward(x + c * spatial, dy + c * spatial, spatial, &slope,
+                                          dx + c * spatial);
+    }
+}
+
 void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy, float *dx)
 {
     const size_t n = self->channels * self->spatial;
@@ -107,31 +136,6 @@ void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy
         return;
     }
     for (size_t r = 0; r < self->rows; r++, x += n, dy += n) {
-        const float mean = self->moments[2 * r], inverse = self->moments[2 * r + 1];
-        const size_t first = r % self->groups * self->channels;
-        double sum = 0.0, product = 0.0;
-        for (size_t c = 0; c < self->channels; c++) {
-            const float weight = self->weight == NULL ? 1.0f : self->weight[first + c];
-            double channel_sum = 0.0, channel_product = 0.0;
-            for (size_t i = c * self->spatial; i < (c + 1) * self->spatial; i++) {
-                channel_sum += (double)dy[i];
-                channel_product += (double)(dy[i] * (x[i] - mean) * inverse);
-            }
-            if (self->weight_gradient != NULL) {
-                self->weight_gradient[first + c] += (float)channel_product;
-            }
-            if (self->bias_gradient != NULL) {
-                self->bias_gradient[first + c] += (float)channel_sum;
-            }
-            sum += channel_sum * (double)weight;
-            product += channel_product * (double)weight;
-        }
-        const float g_mean = (float)(sum / (double)n), g_product = (float)(product / (double)n);
-        for (size_t i = 0; dx != NULL && i < n; i++) {
-            const size_t channel = first + i / self->spatial;
-            const float g = dy[i] * (self->weight == NULL ? 1.0f : self->weight[channel]);
-            const float normal = (x[i] - mean) * inverse;
-            dx[r * n + i] = (g - g_mean - normal * g_product) * inverse;
-        }
+        backward_row(self, r, x, dy, dx == NULL ? NULL : dx + r * n);
     }
 }

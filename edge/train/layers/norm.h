@@ -32,7 +32,7 @@ void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy
 /* A weight of ones and a bias of zeros, each of this shape. */
 void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor list[2]);
 
-/* Adds the run's parameters, their gradients and its saved memory to [norm]. */
+/* Adds the run's kernels, parameters, their gradients and its saved memory to [norm]. */
 void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm);
 
 #endif

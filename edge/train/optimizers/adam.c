@@ -6,36 +6,37 @@
 
 #include "edge/train/optimizers.h"
 
-static void step_along(const fedge_optimizer *o, bool decoupled, uint64_t step, size_t n,
-                       const float *g, float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+static void step_along(const fedge_optimizer *o, bool decoupled, const fedge_kernels *kernels,
+                       uint64_t step, size_t n, const float *g, float *w,
+                       float *const states[FEDGE_MAX_OPTIMIZER_STATES])
 {
-    float *restrict m = states[0], *restrict v = states[1];
     const float b1 = o->num_betas == 0 ? 0.9f : o->betas[0];
     const float b2 = o->num_betas == 0 ? 0.999f : o->betas[1];
-    const float epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon;
     const double t = (double)step;
-    const float size = (float)((double)o->learning_rate / (1.0 - pow((double)b1, t)));
-    const float root = (float)sqrt(1.0 - pow((double)b2, t));
-    const float keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
-    const float coupled = decoupled ? 0.0f : o->weight_decay;
-    for (size_t i = 0; i < n; i++) {
-        const float slope = g[i] + coupled * w[i];
-        m[i] = b1 * m[i] + (1.0f - b1) * slope;
-        v[i] = b2 * v[i] + (1.0f - b2) * slope * slope;
-        w[i] = keep * w[i] - size * m[i] / (sqrtf(v[i]) / root + epsilon);
-    }
+    const fedge_adam_step sizes = {
+        .beta1 = b1,
+        .beta2 = b2,
+        .epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon,
+        .size = (float)((double)o->learning_rate / (1.0 - pow((double)b1, t))),
+        .root = (float)sqrt(1.0 - pow((double)b2, t)),
+        .keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f,
+        .coupled = decoupled ? 0.0f : o->weight_decay,
+    };
+    kernels->adam(&sizes, n, g, w, states[0], states[1]);
 }
 
-static void update_adam(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
-                        float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+static void update_adam(const fedge_optimizer *optimizer, const fedge_kernels *kernels,
+                        uint64_t step, size_t n, const float *g, float *w,
+                        float *const states[FEDGE_MAX_OPTIMIZER_STATES])
 {
-    step_along(optimizer, false, step, n, g, w, states);
+    step_along(optimizer, false, kernels, step, n, g, w, states);
 }
 
-static void update_adamw(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
-                         float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+static void update_adamw(const fedge_optimizer *optimizer, const fedge_kernels *kernels,
+                         uint64_t step, size_t n, const float *g, float *w,
+                         float *const states[FEDGE_MAX_OPTIMIZER_STATES])
 {
-    step_along(optimizer, true, step, n, g, w, states);
+    step_along(optimizer, true, kernels, step, n, g, w, states);
 }
 
 #define AT(member) offsetof(fedge_optimizer, member)

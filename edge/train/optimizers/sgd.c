@@ -10,10 +10,12 @@ void fedge_sgd_update(const fedge_sgd *sgd, size_t n, const float *g, float *w, 
     }
 }
 
-static void update(const fedge_optimizer *optimizer, uint64_t step, size_t n, const float *g,
-                   float *w, float *const states[FEDGE_MAX_OPTIMIZER_STATES])
+static void update(const fedge_optimizer *optimizer, const fedge_kernels *kernels, uint64_t step,
+                   size_t n, const float *g, float *w,
+                   float *const states[FEDGE_MAX_OPTIMIZER_STATES])
 {
     float *v = states[0];
+    (void)kernels;
     (void)step;
     if (!optimizer->nesterov) {
         fedge_sgd_update(optimizer, n, g, w, v);

@@ -178,17 +178,20 @@ static void test_many_rows(void **state)
 
 /* ---- models ---- */
 
+/* Smooth throughout: a maximum or a ReLU that rounding tips over would move a gradient by more than
+ * rounding does. */
 static void spec_small_cnn(fedge_model_spec *spec)
 {
     spec_input(spec, 3, 1, 12, 12);
     spec_conv(spec, 1, 8, 3, 1, 1);
-    spec_relu(spec);
-    spec_pool(spec, 2, 2, 0);
+    spec_add(spec, FEDGE_LAYER_TANH);
+    fedge_layer_spec *pool = spec_add(spec, FEDGE_LAYER_AVGPOOL2D);
+    pool->u.avgpool2d.kernel_size[0] = pool->u.avgpool2d.kernel_size[1] = 2;
     spec_conv(spec, 8, 12, 3, 1, 0);
-    spec_relu(spec);
+    spec_add(spec, FEDGE_LAYER_TANH);
     spec_flatten(spec);
     spec_linear(spec, 192, 40);
-    spec_relu(spec);
+    spec_add(spec, FEDGE_LAYER_TANH);
     spec_linear(spec, 40, 4);
 }
 
@@ -235,7 +238,8 @@ static double train(const fedge_model_options *options, int steps, float *values
 }
 
 /* One step differs from fp32's by the rounding of operands: each of the few products on the way to
- * a gradient is off by up to 2^-7 of its terms, so values move alike within a few per cent. */
+ * a gradient is off by up to 2^-7 of its terms, and most by far less, so values move alike within 1
+ * %. */
 static void test_a_step_is_near_fp32(void **state)
 {
     (void)state;
@@ -254,7 +258,7 @@ static void test_a_step_is_near_fp32(void **state)
         apart += pow((double)exact[i] - (double)half[i], 2.0);
     }
     assert_true(moved > 0.0 && apart > 0.0);
-    assert_true(sqrt(apart) <= 0.03 * sqrt(moved));
+    assert_true(sqrt(apart) <= 0.01 * sqrt(moved));
 }
 
 static void test_it_learns_as_fp32_does(void **state)

@@ -54,16 +54,60 @@ static void test_convolutions(void **state)
     }
 }
 
-/* Large enough for more than one band of patches and more than one panel of products. */
+/* Large enough for more than one panel of products, and to be laid out in bands. */
 static void test_large_convolution(void **state)
 {
     (void)state;
     fedge_model_spec spec;
+    spec_input(&spec, 3, 1, 90, 120);
+    spec_conv(&spec, 1, 12, 1, 1, 0)->u.conv2d.bias = false;
+    spec_conv(&spec, 12, 2, 3, 1, 1)->u.conv2d.stride[1] = 2;
+    close_with(&spec, 2 * 90 * 60);
+    check_spec(&spec, 2, 3);
     spec_input(&spec, 3, 3, 40, 33);
     spec_conv(&spec, 3, 40, 1, 1, 0);
     spec_conv(&spec, 40, 13, 3, 2, 1)->u.conv2d.dilation[1] = 2;
     close_with(&spec, 13 * 20 * 16);
     check_spec(&spec, 2, 5);
+}
+
+/* A second pass, which finds the memory as the first has left it, gives the same bits. */
+static void test_second_pass(void **state)
+{
+    (void)state;
+    static const uint32_t cases[][4] = {{1, 1, 0, 1}, {3, 1, 1, 1}, {3, 2, 1, 6}, {1, 2, 0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 3, 2, 13, 14);
+        spec_conv(&spec, 2, 6, 1, 1, 0)->u.conv2d.bias = false;
+        fedge_layer_spec *layer = spec_conv(&spec, 6, 6, cases[i][0], cases[i][1], cases[i][2]);
+        layer->u.conv2d.bias = false;
+        layer->u.conv2d.groups = cases[i][3];
+        const uint32_t pixels = cases[i][1] == 1 ? 13 * 14 : 7 * 7;
+        spec_add(&spec, FEDGE_LAYER_RELU6);
+        close_with(&spec, 6 * pixels);
+        unsigned levels[MAX_LEVELS];
+        const unsigned num_levels = kernel_levels(levels);
+        for (unsigned level = 0; level < num_levels; level++) {
+            const fedge_model_options options = {
+                .max_batch = 3, .training = true, .disabled_cpu_features = levels[level]};
+            float x[3 * 2 * 13 * 14];
+            int32_t labels[3];
+            test_model self;
+            model_open(&self, &spec, &options, SEED, 0);
+            const size_t n = fedge_model_num_values(self.model);
+            double *first = new_doubles(n), *second = new_doubles(n), losses[2];
+            fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 4, 0, 0);
+            fill_batch(&rng, x, sizeof x / sizeof x[0], labels, 3, 3);
+            model_gradient(&self, x, labels, 3, first, &losses[0]);
+            model_gradient(&self, x, labels, 3, second, &losses[1]);
+            assert_memory_equal(first, second, n * sizeof *first);
+            assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
+            free(second);
+            free(first);
+            model_close(&self);
+        }
+    }
 }
 
 static void test_one_dimension(void **state)
@@ -613,6 +657,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_large_convolution),
+        cmocka_unit_test(test_second_pass),
         cmocka_unit_test(test_one_dimension),
         cmocka_unit_test(test_pools),
         cmocka_unit_test(test_activations),

@@ -1,0 +1,74 @@
+/* Kernels as plain loops, compiled once per instruction set for the compiler to vectorise; included
+ * by kernels_scalar.c and kernels_simd.h. There is one text for all tables and nothing is summed,
+ * so every table gives the same bits.
+ */
+#include <math.h>
+
+/* What is written may lie on what is read, place upon place. */
+#if defined(__clang__)
+#define IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IN_PLACE _Pragma("GCC ivdep")
+#endif
+
+static void normalize(const float *x, size_t n, float center, float scale, float shift, float *y)
+{
+    IN_PLACE
+    for (size_t i = 0; i < n; i++) {
+        y[i] = (x[i] - center) * scale + shift;
+    }
+}
+
+static void normalize_backward(const float *x, const float *dy, size_t n,
+                               const fedge_norm_slope *slope, float *dx)
+{
+    const float center = slope->center, a = slope->dy, b = slope->x, c = slope->one;
+    IN_PLACE
+    for (size_t i = 0; i < n; i++) {
+        dx[i] = dy[i] * a + (x[i] - center) * b + c;
+    }
+}
+
+static void add_to(const float *x, size_t n, float *y)
+{
+    IN_PLACE
+    for (size_t i = 0; i < n; i++) {
+        y[i] += x[i];
+    }
+}
+
+static void relu6_forward(const float *x, size_t n, float *y)
+{
+    IN_PLACE
+    for (size_t i = 0; i < n; i++) {
+        const float positive = x[i] < 0.0f ? 0.0f : x[i];
+        y[i] = positive > 6.0f ? 6.0f : positive;
+    }
+}
+
+static void relu6_backward(const float *y, const float *dy, size_t n, float *dx)
+{
+    IN_PLACE
+    for (size_t i = 0; i < n; i++) {
+        const float below = y[i] > 0.0f ? dy[i] : 0.0f;
+        dx[i] = y[i] < 6.0f ? below : 0.0f;
+    }
+}
+
+static void adam(const fedge_adam_step *step, size_t n, const float *g, float *restrict w,
+                 float *restrict m, float *restrict v)
+{
+    const float b1 = step->beta1, b2 = step->beta2, size = step->size, root = step->root;
+    const float keep = step->keep, coupled = step->coupled, epsilon = step->epsilon;
+    IN_PLACE
+    for (size_t i = 0; i < n; i++) {
+        const float slope = g[i] + coupled * w[i];
+        m[i] = b1 * m[i] + (1.0f - b1) * slope;
+        v[i] = b2 * v[i] + (1.0f - b2) * slope * slope;
+        w[i] = keep * w[i] - size * m[i] / (sqrtf(v[i]) / root + epsilon);
+    }
+}
+
+#define LOOP_KERNELS                                                                               \
+    .normalize = normalize, .normalize_backward = normalize_backward, .add = add_to,               \
+    .relu6_forward = relu6_forward, .relu6_backward = relu6_backward, .adam = adam

@@ -1,0 +1,320 @@
+#include "edge/train/layers/patches.h"
+
+#include <string.h>
+
+#define BLOCK_FLOATS ((size_t)131072) /* of a layout: half a megabyte of the second-level cache */
+#define LINE ((size_t)16)             /* floats of a cache line */
+
+static size_t divide_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t at_least(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
+{
+    fedge_patch_axis a = {.in = conv->in[i],
+                          .out = conv->out[i],
+                          .taps = conv->kernel[i],
+                          .stride = conv->stride[i],
+                          .pad = conv->padding[i],
+                          .dilation = conv->dilation[i]};
+    const size_t last = (a.taps - 1) * a.dilation;
+    a.reach = last / a.stride;
+    a.skip = a.pad / a.stride;
+    a.end = divide_up(a.pad + a.in, a.stride);
+    a.lead = a.reach > a.skip ? a.reach - a.skip : 0;
+    a.phases = last < a.stride ? last + 1 : a.stride;
+    /* Room for the input, the outputs and their gradients; then the furthest read of an output
+     * must end in this row or in the padding of the next. */
+    a.size = at_least(at_least(a.end, a.out), a.lead + a.out);
+    const size_t furthest = a.out - 1 + a.reach;
+    if (furthest >= a.size && (furthest - a.size + 1) * a.stride > a.pad) {
+        a.size = furthest + 1;
+    }
+    return a;
+}
+
+fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes)
+{
+    fedge_patches s = {.down = make_axis(conv, 0),
+                       .across = make_axis(conv, 1),
+                       .channels = conv->channels / conv->groups,
+                       .outputs = conv->out_channels / conv->groups,
+                       .groups = conv->groups,
+                       .taps = (size_t)conv->kernel[0] * conv->kernel[1],
+                       .lanes = lanes};
+    s.patch = s.channels * s.taps;
+    const size_t images =
+        conv->channels * s.down.phases * s.across.phases + (size_t)conv->out_channels;
+    const size_t line = images * s.across.size; /* floats of one row of all of them */
+    s.steps = at_least(s.down.out, s.down.end - s.down.skip);
+    s.rows = s.steps;
+    s.examples = BLOCK_FLOATS / line / s.down.size;
+    if (s.examples == 0) {
+        const size_t margin = at_least(s.down.reach, s.down.lead + s.down.skip);
+        const size_t fit = BLOCK_FLOATS / line;
+        s.rows = fit > margin ? fit - margin : 1;
+        s.rows = s.rows < s.steps ? s.rows : s.steps;
+        s.down.size = s.rows < s.steps ? s.rows + margin : s.down.size;
+        s.examples = 1;
+    }
+    s.examples = s.examples < batch ? s.examples : batch;
+    s.image = s.down.size * s.across.size;
+    /* Behind the last image there are zeros for the furthest reads, of whole vectors. An odd number
+     * of lines, so that channels do not fall upon the same sets of the cache. */
+    const size_t tail = at_least(s.down.reach, s.down.lead + s.down.skip) + 1;
+    s.pitch = divide_up(s.examples * s.image + tail * s.across.size + 2 * lanes, LINE) | 1;
+    s.pitch *= LINE;
+    return s;
+}
+
+bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_block *block)
+{
+    if (block->examples != 0) {
+        block->row += self->rows;
+        if (block->row >= self->steps) {
+            block->row = 0;
+            block->example += block->examples;
+        }
+    }
+    if (block->example >= batch) {
+        return false;
+    }
+    const size_t left = batch - block->example, gradients = self->down.end - self->down.skip;
+    const size_t row = block->row, end = row + self->rows;
+    block->examples = left < self->examples ? left : self->examples;
+    block->rows = row >= self->down.out ? 0 : (end < self->down.out ? end : self->down.out) - row;
+    block->gradient_rows = row >= gradients ? 0 : (end < gradients ? end : gradients) - row;
+    return true;
+}
+
+size_t fedge_patches_input_size(const fedge_patches *self)
+{
+    return self->groups * self->channels * self->down.phases * self->across.phases * self->pitch;
+}
+
+size_t fedge_patches_output_size(const fedge_patches *self)
+{
+    return self->groups * self->outputs * self->pitch;
+}
+
+size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block)
+{
+    return block->rows == 0 ? 0
+                            : (block->examples - 1) * self->image +
+                                  (block->rows - 1) * self->across.size + self->across.out;
+}
+
+/* Vectors over [rows] rows of [width] places of every example. */
+static size_t cover(const fedge_patches *self, size_t examples, size_t rows, size_t width,
+                    uint32_t *starts)
+{
+    size_t n = 0, next = 0;
+    for (size_t i = 0; i < examples * rows; i++) {
+        const size_t begin = i / rows * self->image + i % rows * self->across.size;
+        next = at_least(next, begin);
+        for (; next < begin + width; next += self->lanes) {
+            starts[n++] = (uint32_t)next;
+        }
+    }
+    if (n % 2 == 1) {
+        starts[n++] = (uint32_t)next;
+    }
+    return n;
+}
+
+size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
+                                   uint32_t *starts)
+{
+    return cover(self, block->examples, block->rows, self->across.out, starts);
+}
+
+size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
+                                     uint32_t *starts)
+{
+    return cover(self, block->examples, block->gradient_rows, self->across.end - self->across.skip,
+                 starts);
+}
+
+size_t fedge_patches_max_starts(const fedge_patches *self)
+{
+    const size_t width = at_least(self->across.out, self->across.end - self->across.skip);
+    return self->examples * self->rows * divide_up(width, self->lanes) + 1;
+}
+
+void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    for (size_t k = 0; k < self->patch; k++) {
+        const size_t row = k % self->taps / across->taps * down->dilation;
+        const size_t column = k % across->taps * across->dilation;
+        const size_t image = (k / self->taps * down->phases + row % down->stride) * across->phases +
+                             column % across->stride;
+        offsets[k] = (uint32_t)(image * self->pitch + row / down->stride * across->size +
+                                column / across->stride);
+    }
+}
+
+size_t fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
+                                      size_t phase_across, uint32_t *offsets, uint32_t *weights)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    size_t n = 0;
+    for (size_t i = 0; i < self->outputs * self->taps; i++) {
+        const size_t o = i / self->taps, tap = i % self->taps;
+        const size_t row = tap / across->taps * down->dilation;
+        const size_t column = tap % across->taps * across->dilation;
+        if (row % down->stride != phase_down || column % across->stride != phase_across) {
+            continue;
+        }
+        offsets[n] = (uint32_t)(o * self->pitch +
+                                (down->lead + down->skip - row / down->stride) * across->size +
+                                across->lead + across->skip - column / across->stride);
+        weights[n++] = (uint32_t)(o * self->patch + tap);
+    }
+    return n;
+}
+
+/* The part [first, last) of [n] indices from index [from] on whose places lie in the image, and the
+ * place of the first (0 when there is none). Index i is place (i · stride + phase) − pad. */
+static size_t inside(size_t from, size_t n, size_t stride, size_t phase, size_t pad, size_t in,
+                     size_t *first, size_t *last)
+{
+    const size_t begin = pad > phase ? divide_up(pad - phase, stride) : 0;
+    const size_t end = pad + in > phase ? divide_up(pad + in - phase, stride) : 0;
+    *first = begin > from ? begin - from : 0;
+    *last = end > from ? end - from : 0;
+    *last = *last < n ? *last : n;
+    *first = *first < *last ? *first : *last;
+    return *first < *last ? (from + *first) * stride + phase - pad : 0;
+}
+
+/* A picture of rows [top, bottom) and columns [left, right) amid the zeros of an image. */
+typedef struct frame {
+    size_t top, bottom, left, right;
+    size_t row_stride, column_stride; /* of what is copied */
+} frame;
+
+static void zero(float *to, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        to[i] = 0.0f;
+    }
+}
+
+static void lay(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
+                const float *from, float *to)
+{
+    const size_t width = self->across.size;
+    memset(to, 0, at->top * width * sizeof *to);
+    memset(to + at->bottom * width, 0, (self->down.size - at->bottom) * width * sizeof *to);
+    float *row = to + at->top * width;
+    if (at->column_stride == 1) {
+        kernels->copy_rows(at->bottom - at->top, at->right - at->left, from, at->row_stride, 0.0f,
+                           row + at->left, width);
+    }
+    for (size_t r = at->top; r < at->bottom; r++, row += width, from += at->row_stride) {
+        zero(row, at->left);
+        for (size_t q = at->left; at->column_stride != 1 && q < at->right; q++) {
+            row[q] = from[(q - at->left) * at->column_stride];
+        }
+        zero(row + at->right, width - at->right);
+    }
+}
+
+void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *kernels,
+                             const fedge_patch_block *block, const float *x, float *to)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const size_t channels = self->groups * self->channels, image = down->in * across->in;
+    for (size_t i = 0; i < channels * down->phases * across->phases; i++, to += self->pitch) {
+        const size_t channel = i / across->phases / down->phases;
+        const size_t phase_down = i / across->phases % down->phases;
+        frame at = {.row_stride = down->stride * across->in, .column_stride = across->stride};
+        const size_t row = inside(block->row, down->size, down->stride, phase_down, down->pad,
+                                  down->in, &at.top, &at.bottom);
+        const size_t column = inside(0, across->size, across->stride, i % across->phases,
+                                     across->pad, across->in, &at.left, &at.right);
+        for (size_t e = 0; e < block->examples; e++) {
+            lay(self, kernels, &at,
+                x + ((block->example + e) * channels + channel) * image + row * across->in + column,
+                to + e * self->image);
+        }
+        const size_t end = block->examples * self->image;
+        memset(to + end, 0, (self->pitch - end) * sizeof *to);
+    }
+}
+
+void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                const fedge_patch_block *block, const float *dy, float *to)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const size_t outputs = self->groups * self->outputs, image = down->out * across->out;
+    frame at = {.left = across->lead,
+                .right = across->lead + across->out,
+                .row_stride = across->out,
+                .column_stride = 1};
+    const size_t row =
+        inside(block->row, down->size, 1, 0, down->lead, down->out, &at.top, &at.bottom);
+    for (size_t o = 0; o < outputs; o++, to += self->pitch) {
+        for (size_t e = 0; e < block->examples; e++) {
+            lay(self, kernels, &at,
+                dy + ((block->example + e) * outputs + o) * image + row * across->out,
+                to + e * self->image);
+        }
+        const size_t end = block->examples * self->image;
+        memset(to + end, 0, (self->pitch - end) * sizeof *to);
+    }
+}
+
+void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
+                                const fedge_patch_block *block, const float *from,
+                                const float *bias, float *y)
+{
+    const size_t outputs = self->groups * self->outputs, width = self->across.out;
+    for (size_t e = 0; e < block->examples; e++) {
+        for (size_t o = 0; o < outputs; o++) {
+            const size_t image = (block->example + e) * outputs + o;
+            kernels->copy_rows(block->rows, width, from + o * self->pitch + e * self->image,
+                               self->across.size, bias == NULL ? 0.0f : bias[o],
+                               y + (image * self->down.out + block->row) * width, width);
+        }
+    }
+}
+
+void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                 const fedge_patch_block *block, size_t phase_down,
+                                 size_t phase_across, const float *from, float *dx)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const size_t channels = self->groups * self->channels;
+    size_t top, bottom, left, right;
+    const size_t row = inside(down->skip + block->row, block->gradient_rows, down->stride,
+                              phase_down, down->pad, down->in, &top, &bottom);
+    const size_t column = inside(across->skip, across->end - across->skip, across->stride,
+                                 phase_across, across->pad, across->in, &left, &right);
+    from += top * across->size + left;
+    for (size_t i = 0; i < channels * block->examples; i++) {
+        const size_t c = i % channels, e = i / channels;
+        const float *source = from + c * self->pitch + e * self->image;
+        float *to = dx + (((block->example + e) * channels + c) * down->in + row) * across->in;
+        to += column;
+        if (across->stride == 1) {
+            kernels->copy_rows(bottom - top, right - left, source, across->size, 0.0f, to,
+                               down->stride * across->in);
+            continue;
+        }
+        for (size_t r = top; r < bottom; r++) {
+            for (size_t q = 0; q < right - left; q++) {
+                to[q * across->stride] = source[q];
+            }
+            source += across->size;
+            to += down->stride * across->in;
+        }
+    }
+}

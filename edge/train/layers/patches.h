@@ -1,0 +1,101 @@
+/* How a convolution sees images without copying a patch: private to edge/train/layers.
+ *
+ * A padded image is laid out once as rows of equal width, one channel after another. Where the
+ * outputs are counted row by row of that width (the "flat" position f; those behind a row's last
+ * output are not used), every weight reads x at f plus a distance of its own. So all three passes
+ * are matrix products over tables of distances (fedge_gemm):
+ *
+ *     y[o][f]  = Σ_k w[o][k] · X[at(k) + f]                    k: channel, row, column of the
+ * kernel dw[o][k] = Σ_f DY[o][f] · X[at(k) + f] dx[c][f] = Σ_{o, taps} w[o][c][tap] ·
+ * DY[o][at'(tap) + f]
+ *
+ * With a stride s the image is taken apart into s × s phases, images of every s-th row and column,
+ * and the gradient dx is made phase by phase: each tap of the kernel meets one phase only.
+ *
+ * Zeros are shared: what a tap reads to the right of a row lies in the zeros to the left of the
+ * next, and the same holds for rows of the next image. Several examples are laid out side by side
+ * within a channel, as many as stay in the second-level cache; of an image too large for that, a
+ * band of rows at a time.
+ */
+#ifndef FEDGE_EDGE_TRAIN_LAYERS_PATCHES_H
+#define FEDGE_EDGE_TRAIN_LAYERS_PATCHES_H
+
+#include "edge/train/layers/convolution.h"
+
+/* One axis. Input place i lies at index (i + pad) / stride of phase (i + pad) mod stride, output j
+ * at index j + lead of the gradient's image. */
+typedef struct fedge_patch_axis {
+    size_t in, out, taps, stride, pad, dilation;
+    size_t reach;  /* most that a tap is away from its output, in indices */
+    size_t skip;   /* indices before the first that holds some of the input */
+    size_t end;    /* behind the last that does */
+    size_t lead;   /* zeros before the outputs' gradients */
+    size_t phases; /* that taps meet, counted from 0 */
+    size_t size;   /* indices laid out: the width of a row, the rows of an image */
+} fedge_patch_axis;
+
+typedef struct fedge_patches {
+    fedge_patch_axis down, across;
+    size_t channels, outputs; /* of a group of the convolution */
+    size_t groups, taps, patch;
+    size_t examples; /* laid out side by side, at most; 1 when bands are made */
+    size_t rows;     /* of outputs, and of indices of the input's gradient, at a time */
+    size_t steps;    /* that all bands have together */
+    size_t lanes;    /* of the kernels */
+    size_t image;    /* floats of one example's channel */
+    size_t pitch;    /* floats of a channel (of one phase) with all examples */
+} fedge_patches;
+
+/* What is laid out at a time. */
+typedef struct fedge_patch_block {
+    size_t example, examples; /* first, how many */
+    size_t row;               /* the first, of outputs */
+    size_t rows;              /* of outputs that exist: may be 0 in the last band */
+    size_t gradient_rows;     /* of the input's gradient, likewise */
+} fedge_patch_block;
+
+fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes);
+
+/* The blocks one after another: false behind the last. Begin with a block of zeros. */
+bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_block *block);
+
+/* Floats that a layout of the input, and of the outputs or their gradients, takes. */
+size_t fedge_patches_input_size(const fedge_patches *self);
+size_t fedge_patches_output_size(const fedge_patches *self);
+
+/* Flat positions from the first output of a block to its last. */
+size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block);
+
+/* Vectors that cover the outputs of a block, or its places of the input's gradient, each once
+ * (fedge_gemm's starts); returns how many, an even number. */
+size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
+                                   uint32_t *starts);
+size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
+                                     uint32_t *starts);
+size_t fedge_patches_max_starts(const fedge_patches *self);
+
+/* at(k), (patch). */
+void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets);
+
+/* For the gradient of one phase: where each (output, tap) reads the layout of dy, and where its
+ * weight lies from w[0][channel][0]. Returns how many; at most outputs · taps. */
+size_t fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
+                                      size_t phase_across, uint32_t *offsets, uint32_t *weights);
+
+/* x: the whole batch's, (batch, channels, h, w), all groups. */
+void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *kernels,
+                             const fedge_patch_block *block, const float *x, float *to);
+void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                const fedge_patch_block *block, const float *dy, float *to);
+
+/* y ← from + bias: the block's outputs; bias: NULL for none. */
+void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
+                                const fedge_patch_block *block, const float *from,
+                                const float *bias, float *y);
+
+/* One phase of the block's part of dx, all groups. */
+void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                 const fedge_patch_block *block, size_t phase_down,
+                                 size_t phase_across, const float *from, float *dx);
+
+#endif
