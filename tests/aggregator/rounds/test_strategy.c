@@ -113,7 +113,7 @@ static void scaffold_moves_the_control_variate_too(void **state)
     int64_t sum[5], control[5];
     for (int i = 0; i < 5; i++) {
         sum[i] = (int64_t)(i + 1) << (i < 4 ? 28 : 26);
-        control[i] = -(int64_t)(i + 1) << 28;
+        control[i] = -((int64_t)(i + 1) << 28);
     }
     fedge_strategy_sum round = {.round = 1,
                                 .num_updates = 2,
