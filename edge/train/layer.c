@@ -3,8 +3,21 @@
 #include <math.h>
 #include <string.h>
 
+/* With FEDGE_CHOSEN_LAYERS (FEDGE_LAYERS in CMake) a layer is there when FEDGE_WITH_<class> is 1:
+ * then PLACEHOLDER_1 puts an argument before the layer's own, which makes that the second. */
+#if defined(FEDGE_CHOSEN_LAYERS)
+#define PLACEHOLDER_1 0,
+#define SECOND(first, second, ...) second
+#define CHOOSE_SECOND(arguments) SECOND(arguments, NULL, 0)
+#define CHOOSE_VALUE(value, layer) CHOOSE_SECOND(PLACEHOLDER_##value layer)
+#define CHOOSE(value, layer) CHOOSE_VALUE(value, layer)
+#else
+#define CHOOSE(value, layer) layer
+#endif
+
 static const fedge_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
-#define LAYER_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = &fedge_layer_##lower,
+#define LAYER_ENTRY(upper, lower, class)                                                           \
+    [FEDGE_LAYER_##upper] = CHOOSE(FEDGE_WITH_##class, &fedge_layer_##lower),
     FEDGE_LAYER_MAP(LAYER_ENTRY)
 #undef LAYER_ENTRY
 };
@@ -35,7 +48,7 @@ uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
 {
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
     memset(list, 0, FEDGE_MAX_LAYER_TENSORS * sizeof *list);
-    return ops->tensors == NULL ? 0 : ops->tensors(layer, list);
+    return ops == NULL || ops->tensors == NULL ? 0 : ops->tensors(layer, list);
 }
 
 size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor)

@@ -150,14 +150,25 @@ static fedge_status fail_in_layer(const fedge_model_spec *spec, uint32_t index, 
                               type == NULL ? "?" : type, fedge_layer_label(spec, index, label));
 }
 
+static fedge_status fail_unknown(fedge_layer_type type, fedge_error *err)
+{
+    const char *name = fedge_layer_type_name(type);
+    return name == NULL ? fedge_fail(err, FEDGE_UNSUPPORTED, "unknown layer type %d", (int)type)
+                        : fedge_fail(err, FEDGE_UNSUPPORTED,
+                                     "this build has no %s: add it to FEDGE_LAYERS", name);
+}
+
 fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
                                  uint16_t sources[FEDGE_MAX_LAYER_INPUTS], uint32_t *num_sources,
                                  fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
-    const uint32_t least = ops == NULL || ops->min_inputs == 0 ? 1 : ops->min_inputs;
-    const uint32_t most = ops == NULL || ops->max_inputs == 0 ? 1 : ops->max_inputs;
+    if (ops == NULL) {
+        return fail_in_layer(spec, index, fail_unknown(layer->type, err), err);
+    }
+    const uint32_t least = ops->min_inputs == 0 ? 1 : ops->min_inputs;
+    const uint32_t most = ops->max_inputs == 0 ? 1 : ops->max_inputs;
     *num_sources = layer->num_inputs == 0 ? 1 : layer->num_inputs;
     sources[0] = (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
     if (*num_sources < least || *num_sources > most) {
@@ -189,9 +200,7 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
                           (unsigned)index, FEDGE_MAX_LAYER_NAME - 1);
     }
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
-    fedge_status status =
-        ops == NULL ? fedge_fail(err, FEDGE_UNSUPPORTED, "unknown layer type %d", (int)layer->type)
-                    : FEDGE_OK;
+    fedge_status status = ops == NULL ? fail_unknown(layer->type, err) : FEDGE_OK;
     if (status == FEDGE_OK && (unsigned)layer->train >= FEDGE_TRAIN_MODE_COUNT) {
         status =
             fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
