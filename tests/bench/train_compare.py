@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("models", nargs="*")
     args = parser.parse_args()
-    args.turns, args.seconds = (5, 0.2) if args.quick else (7, 0.75)
+    args.turns, args.seconds = (5, 0.2) if args.quick else (5, 0.5)
     args.core = max(os.sched_getaffinity(0))
     found = {os.path.basename(path)[:-5] for path in glob.glob(os.path.join(ZOO, "*.json"))}
     cases = QUICK if args.quick else [(name, batch) for name in sorted(found) for batch in BATCHES]
