@@ -42,8 +42,8 @@
 #undef MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED
 #undef MBEDTLS_SSL_EARLY_DATA
 
-/* Algorithms that no certificate of fedge names: all keys are P-256, all signatures ECDSA with SHA-256
- * (secure/identity/tls.c). */
+/* Algorithms that no certificate of fedge names: all keys are P-256, all signatures ECDSA with
+ * SHA-256 (secure/identity/tls.c). */
 #undef MBEDTLS_RSA_C
 #undef MBEDTLS_PKCS1_V15
 #undef MBEDTLS_PKCS1_V21
