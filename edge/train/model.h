@@ -257,14 +257,21 @@ typedef enum fedge_optimizer_type {
 } fedge_optimizer_type;
 
 /* How parameters step. Names and formulas are torch.optim's:
- *   SGD: g ← g + weight_decay · w;  v ← momentum · v + g (v = g at the first step);  w ← w − lr · v
- *        with Nesterov w ← w − lr · (g + momentum · v)
- * Adam and AdamW: see edge/train/optimizers/adam.c.
- * Before that the gradient of the batch's mean loss goes through, in this order,
- *   g ← g + proximal_mu · (w − w at the last fedge_model_reset_optimizer)   FedProx (Li et al.
- * 2020) g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), over all that is trained      clip_grad_norm_ g ←
- * g + correction                                  SCAFFOLD's c − c_i (Karimireddy et al. 2020) each
- * only when it is asked for. */
+ *
+ *   SGD:       g ← g + weight_decay · w;  v ← momentum · v + g (v = g at the first step);
+ *              w ← w − lr · v, with nesterov w ← w − lr · (g + momentum · v)
+ *   Adam(W):   see edge/train/optimizers/adam.c
+ *
+ * Before that the gradient of the batch's mean loss goes through three terms, in this order, each
+ * only when it is asked for:
+ *
+ *   FedProx:   g ← g + proximal_mu · (w − w at the last fedge_model_reset_optimizer)
+ *              (Li et al. 2020)
+ *
+ *   clipping:  g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), the norm over all that is trained
+ *              (torch.nn.utils.clip_grad_norm_)
+ *
+ *   SCAFFOLD:  g ← g + correction, which is c − c_i (Karimireddy et al. 2020) */
 typedef struct fedge_optimizer {
     float learning_rate, momentum, weight_decay;
     fedge_optimizer_type type; /* 0: SGD */

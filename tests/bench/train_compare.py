@@ -13,7 +13,8 @@ ZOO = os.path.join(ROOT, "examples", "zoo")
 BATCHES = (10, 32)
 # One model of each kind, at the batch size where most is known of it.
 QUICK = [("2nn", 10), ("mcmahan-cnn", 10), ("resnet-8-groupnorm", 32), ("char-lstm", 10)]
-BF16 = ("2nn", "mcmahan-cnn")  # rows of their own
+FUSED = ("2nn", "mcmahan-cnn", "lenet-5")  # rows of their own for other ways to train them
+WAYS = ("dense", "bf16")
 
 
 class Half:
@@ -62,8 +63,8 @@ def compare(args, table, name, batch, peak):
     job = os.path.join(ZOO, name + ".json")
     fedge = [args.fedge, job, str(batch)]
     halves = [Half(args.core, fedge)]
-    if name in BF16 and not args.quick:
-        halves.append(Half(args.core, fedge + ["bf16"]))
+    ways = WAYS if name in FUSED and not args.quick else ()
+    halves += [Half(args.core, fedge + [way]) for way in ways]
     ours = len(halves)
     for python in args.python:
         halves.append(Half(args.core, [python, "-B", "tests/bench/train_pytorch.py", job, str(batch)]))
@@ -82,8 +83,8 @@ def compare(args, table, name, batch, peak):
     if ours == len(halves):
         table.row(case, speeds[0], "samples/s")
         table.row(case + ": peak memory", memory[0], "bytes")
-    if ours > 1:
-        table.row(case + ", bf16", speeds[1], "samples/s", "fp32", speeds[0], speeds[1] / speeds[0])
+    for way, speed in zip(ways, speeds[1:]):
+        table.row(f"{case}, {way}", speed, "samples/s", "fp32", speeds[0], speed / speeds[0])
     table.row(case + ": the model's block", int(block), "bytes")
     rate = speeds[0] * float(flops)
     table.row(case + ": matrix products", rate / 1e9, "GFLOP/s", "the core's peak", peak / 1e9, rate / peak)

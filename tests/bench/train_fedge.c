@@ -1,10 +1,10 @@
-/* fedge's half of train.sh: train_fedge JOB BATCH [PRECISION [KERNELS]]
+/* fedge's half of train.sh: train_fedge JOB BATCH [WAY [KERNELS]]
  *
  * Makes the job's model and prints "KERNELS FLOP_PER_EXAMPLE MODEL_BYTES". Then, for each line
  * "SECONDS" on stdin, trains as the job says on random examples for that long and prints
  * "EXAMPLES_PER_S PEAK_BYTES"; seconds are of CPU time, which other programs on the core do not
- * stretch. PRECISION: "fp32" (the default) or "bf16". KERNELS: "scalar", "avx2"
- * or "best" (the default).
+ * stretch. WAY: "fp32" (the default), "dense" (layer by layer, where no gradient is skipped because
+ * it is 0) or "bf16". KERNELS: "scalar", "avx2" or "best" (the default).
  *
  * train_fedge peak SECONDS prints "FLOP_PER_S READ_BYTES_PER_S", the core's own limits. */
 #include <stdio.h>
@@ -58,15 +58,14 @@ static unsigned long long peak_bytes(void)
     return kilobytes * 1024;
 }
 
-static fedge_status make_model(bench *self, const char *kernels, const char *precision,
-                               fedge_error *err)
+static fedge_status make_model(bench *self, const char *kernels, const char *way, fedge_error *err)
 {
     const fedge_plan *plan = &self->job->plan;
     fedge_model_options options = fedge_plan_model_options(plan);
     options.max_batch = self->batch;
     options.disabled_cpu_features = disabled_features(kernels);
-    options.precision =
-        strcmp(precision, "bf16") == 0 ? FEDGE_PRECISION_BF16 : FEDGE_PRECISION_FP32;
+    options.general = strcmp(way, "dense") == 0;
+    options.precision = strcmp(way, "bf16") == 0 ? FEDGE_PRECISION_BF16 : FEDGE_PRECISION_FP32;
     fedge_status status = fedge_model_size(&plan->model, &options, &self->memory, err);
     if (status != FEDGE_OK) {
         return status;
@@ -136,14 +135,14 @@ static fedge_status measure(bench *self, double seconds, fedge_error *err)
     return FEDGE_OK;
 }
 
-static int run(const char *path, uint32_t batch, const char *precision, const char *kernels)
+static int run(const char *path, uint32_t batch, const char *way, const char *kernels)
 {
     bench self = {.batch = batch};
     fedge_error err = {0};
     double seconds;
     fedge_status status = fedge_job_load(path, &self.job, &err);
     if (status == FEDGE_OK) {
-        status = make_model(&self, kernels, precision, &err);
+        status = make_model(&self, kernels, way, &err);
     }
     if (status == FEDGE_OK) {
         status = make_examples(&self, &err);
@@ -170,7 +169,7 @@ int main(int argc, char **argv)
 {
     const double number = argc > 2 ? strtod(argv[2], NULL) : 0;
     if (number <= 0 || number > FEDGE_MAX_BATCH) {
-        fprintf(stderr, "usage: train_fedge JOB BATCH [fp32|bf16 [scalar|avx2|best]]\n"
+        fprintf(stderr, "usage: train_fedge JOB BATCH [fp32|dense|bf16 [scalar|avx2|best]]\n"
                         "       train_fedge peak SECONDS\n");
         return 2;
     }
