@@ -150,7 +150,7 @@ void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upl
     } else if (upload->incarnation != engine->global.run.incarnation) {
         refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_INCARNATION,
                     "the result belongs to another incarnation of this run");
-    } else if (!task && was_accepted(engine, upload->task_id)) {
+    } else if ((!task || index >= engine->num_slots) && was_accepted(engine, upload->task_id)) {
         acknowledge(engine, conn, upload->task_id, true);
     } else if (!task || index >= engine->num_slots) {
         refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK,

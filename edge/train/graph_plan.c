@@ -455,12 +455,19 @@ static void find_uses(const fedge_graph_plan *plan, uint32_t root, uint32_t *for
 static void narrow_parts(fedge_graph_plan *plan)
 {
     const uint32_t loss = plan->spec->num_layers;
+    uint32_t exact = 0; /* layers before this one may make indices */
+    for (uint32_t i = 0; i < loss; i++) {
+        const uint16_t source = plan->layers[i].sources[0];
+        if ((ops_of(plan, i)->flags & FEDGE_EXACT_X) && source != FEDGE_INPUT_MODEL) {
+            exact = source + 1u;
+        }
+    }
     for (uint32_t i = 0; i < loss; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
         fedge_interval *output = &layer->parts[FEDGE_PART_OUTPUT];
         uint32_t forward, backward;
         layer->narrow = layer->widen = 0;
-        if (plan->options->activations == FEDGE_STORAGE_FP32 || output->size == 0 ||
+        if (plan->options->activations == FEDGE_STORAGE_FP32 || i < exact || output->size == 0 ||
             output->end <= loss || i == plan->layers[loss - 1].output_of) {
             continue;
         }

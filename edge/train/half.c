@@ -1,5 +1,7 @@
 #include "edge/train/half.h"
 
+#include <stdbool.h>
+
 uint16_t fedge_f16_from_float(float x)
 {
     const uint32_t bits = fedge_float_bits(x);
@@ -40,7 +42,9 @@ void fedge_half_narrow(fedge_storage storage, const float *from, size_t n, uint1
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        to[i] = fedge_f16_from_float(from[i]);
+        const float x = from[i];
+        const bool large = (x > 65504.0f || x < -65504.0f) && x - x == 0.0f;
+        to[i] = fedge_f16_from_float(!large ? x : x > 0.0f ? 65504.0f : -65504.0f);
     }
 }
 

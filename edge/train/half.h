@@ -1,7 +1,8 @@
 /* Numbers of 16 bits: bf16 (8 bits of exponent, 8 of precision) and IEEE fp16 (5 and 11); private
  * to edge/train.
  *
- * Narrowing rounds to nearest, ties to even; what is too large becomes an infinity; NaN stays NaN.
+ * Narrowing rounds to nearest, ties to even; infinities and NaN stay. What is too large
+ * becomes an infinity, but fedge_half_narrow keeps finite numbers finite: ±65504 in fp16.
  * Widening is exact.
  */
 #ifndef FEDGE_EDGE_TRAIN_HALF_H

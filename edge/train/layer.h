@@ -154,6 +154,7 @@ typedef struct fedge_layer_sizes {
 #define FEDGE_USES_Y 0x2u
 #define FEDGE_Y_ON_X 0x4u   /* forward may be asked to write y over x[0] (same size) */
 #define FEDGE_DX_ON_DY 0x8u /* backward may be asked to write dx[0] over dy (same size) */
+#define FEDGE_EXACT_X 0x10u /* x is whole numbers: nothing before it may be rounded to 16 bits */
 
 typedef struct fedge_layer_ops {
     const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
@@ -192,11 +193,10 @@ uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
                              fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS]);
 size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor);
 
-/* Is [tensor] of [layer] trained, or some of its rows? */
 /* Is [tensor] kept in int8 by a model with [options]? Rows beyond FEDGE_INT8_MAX_LENGTH are not. */
 bool fedge_layer_in_int8(const fedge_model_options *options, const fedge_layer_tensor *tensor);
 
-/* Is [tensor] of [layer] trained? */
+/* Is [tensor] of [layer] trained, or some of its rows? */
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor);
 
 /* Which rows of [tensor] are trained: [*begin, *end) of its first dimension. Both 0 when none is.

@@ -333,6 +333,43 @@ void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
     model->client_index = client_index;
 }
 
+/* Refuses numbers that are not finite. values: (examples, each). */
+static fedge_status check_finite(const char *what, const float *values, uint32_t examples,
+                                 size_t each, fedge_error *err)
+{
+    const size_t n = examples * each;
+    float sum = 0.0f; /* NaN once a value is not finite */
+    for (size_t i = 0; i < n; i++) {
+        sum += values[i] * 0.0f;
+    }
+    for (size_t i = 0; !(sum == 0.0f) && i < n; i++) {
+        if (!isfinite(values[i])) {
+            return fedge_fail(err, FEDGE_NOT_FINITE,
+                              "%s %u of example %u in the batch is %g: the model's data must be "
+                              "finite",
+                              what, (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status check_labels(const fedge_model *model, const fedge_batch *batch,
+                                 fedge_error *err)
+{
+    const bool binary = model->outputs == 1 && model->loss_type == FEDGE_LOSS_BCE_WITH_LOGITS;
+    const bool one_hot = model->loss->needs_labels || model->outputs > 1;
+    const uint32_t classes = binary ? 2 : model->outputs;
+    for (uint32_t i = 0; batch->labels != NULL && (one_hot || binary) && i < batch->size; i++) {
+        if (batch->labels[i] < 0 || (uint32_t)batch->labels[i] >= classes) {
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "%s: label %d of example %u in the batch is not in 0 to %u",
+                              fedge_loss_type_name(model->loss_type), (int)batch->labels[i],
+                              (unsigned)i, (unsigned)classes - 1);
+        }
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status check_batch(const fedge_model *model, const fedge_batch *batch,
                                 fedge_error *err)
 {
@@ -346,15 +383,14 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
                           fedge_loss_type_name(model->loss_type),
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
-    const bool one_hot = model->loss->needs_labels || model->outputs > 1;
-    for (uint32_t i = 0; batch->labels != NULL && one_hot && i < batch->size; i++) {
-        if (batch->labels[i] < 0 || (uint32_t)batch->labels[i] >= model->outputs) {
-            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                              "label %d of example %u in the batch is not in 0 to %u",
-                              (int)batch->labels[i], (unsigned)i, (unsigned)model->outputs - 1);
-        }
+    fedge_status status = check_labels(model, batch, err);
+    if (status == FEDGE_OK) {
+        status = check_finite("value", batch->x, batch->size, model->example_size, err);
     }
-    return FEDGE_OK;
+    if (status == FEDGE_OK && batch->targets != NULL) {
+        status = check_finite("target", batch->targets, batch->size, model->outputs, err);
+    }
+    return status;
 }
 
 static const char *missing(const fedge_model *model, const fedge_optimizer *optimizer)

@@ -303,7 +303,7 @@ const char *fedge_precision_name(fedge_precision precision);
 typedef enum fedge_storage {
     FEDGE_STORAGE_FP32,
     FEDGE_STORAGE_BF16, /* 8 bits of precision, fp32's range */
-    FEDGE_STORAGE_FP16, /* 11 bits of precision, up to 65504: above that infinity */
+    FEDGE_STORAGE_FP16, /* 11 bits of precision, up to 65504: what is larger becomes that */
     FEDGE_STORAGE_COUNT
 } fedge_storage;
 
@@ -453,8 +453,9 @@ typedef struct fedge_batch {
 
 /* One step on a batch, by a model made for training with what [optimizer] needs reserved.
  * *loss_sum: sum over the batch of the example's loss before the step; *correct: how many were
- * classified right. FEDGE_OUT_OF_RANGE (label, with its position), FEDGE_NOT_FINITE (loss), before
- * the parameters change; BatchNorm's statistics may have. */
+ * classified right. FEDGE_OUT_OF_RANGE (label, with its position) and FEDGE_NOT_FINITE (a value or
+ * target, with its position) before anything is computed; FEDGE_NOT_FINITE (loss) before the
+ * parameters change, but BatchNorm's statistics may have. */
 FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
                                               const fedge_optimizer *optimizer, double *loss_sum,
                                               uint32_t *correct, fedge_error *err);

@@ -78,7 +78,7 @@ static const fedge_argument ARGUMENTS[] = {
 };
 
 const fedge_layer_ops fedge_layer_embedding = {.arguments = ARGUMENTS,
-                                               .flags = FEDGE_USES_X,
+                                               .flags = FEDGE_USES_X | FEDGE_EXACT_X,
                                                .infer = infer,
                                                .tensors = tensors,
                                                .check = check,

@@ -22,6 +22,10 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
                           "in_features %u and out_features %u must be at least 1", (unsigned)wants,
                           (unsigned)gives);
     }
+    if (layer->u.linear.r > FEDGE_ARGUMENT_MAX_SIDE) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "r is %u: give at most %d",
+                          (unsigned)layer->u.linear.r, (int)FEDGE_ARGUMENT_MAX_SIDE);
+    }
     const uint32_t has = in->dims[in->rank - 1];
     if (has != wants && in->rank > 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

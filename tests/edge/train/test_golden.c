@@ -121,6 +121,20 @@ static float *copy_of(const golden *self, const fedge_tensor_spec *tensor)
     return values;
 }
 
+static double largest_value(const golden *self, const fedge_tensor_spec *expected,
+                            const fedge_tensor_spec *base)
+{
+    double largest = 0.0;
+    for (size_t i = 0; i < expected->count; i++) {
+        const double from = base == NULL ? 0.0 : (double)value_at(self, base, i);
+        const double size = fabs((double)value_at(self, expected, i) - from);
+        if (size > largest) {
+            largest = size;
+        }
+    }
+    return largest;
+}
+
 /* Each value within [bound] of the largest expected one. base: what is taken from both first, or
  * NULL. */
 static void compare(const golden *self, const char *kernels, const char *kind, const char *name,
@@ -131,11 +145,7 @@ static void compare(const golden *self, const char *kernels, const char *kind, c
         fail_msg("%s: no %s %s", self->name, kind, name);
         return;
     }
-    double largest = 0.0;
-    for (size_t i = 0; i < expected->count; i++) {
-        const double from = base == NULL ? 0.0 : (double)value_at(self, base, i);
-        largest = fmax(largest, fabs((double)value_at(self, expected, i) - from));
-    }
+    const double largest = largest_value(self, expected, base);
     for (size_t i = 0; i < expected->count; i++) {
         const double wanted = (double)value_at(self, expected, i);
         if (!(fabs((double)values[i] - wanted) <= bound * largest + FLOOR)) {

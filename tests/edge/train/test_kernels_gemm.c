@@ -155,9 +155,9 @@ static void check_both(const fedge_kernels *kernels, unsigned features)
 static void test_products(void **state)
 {
     (void)state;
-    const unsigned features = fedge_os_cpu_features();
     check_both(&fedge_kernels_scalar, 0);
 #if defined(__x86_64__)
+    const unsigned features = fedge_os_cpu_features();
     if (features & FEDGE_CPU_AVX2) {
         check_both(&fedge_kernels_avx2, 0);
     }
@@ -165,7 +165,7 @@ static void test_products(void **state)
         check_both(&fedge_kernels_avx512, features);
     }
 #elif defined(__aarch64__)
-    check_both(&fedge_kernels_neon, features);
+    check_both(&fedge_kernels_neon, fedge_os_cpu_features());
 #endif
 }
 

@@ -629,7 +629,7 @@ static void test_bad_steps(void **state)
             FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "made without"));
     }
-    static const float bad[] = {4.0f, -1.0f, 0.5f, NAN, INFINITY};
+    static const float bad[] = {4.0f, -1.0f, 0.5f, 3e38f};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         x[4] = bad[i];
         assert_int_equal(fedge_model_step(self.model, x, labels, 2, &plain, &loss, &correct, &err),
