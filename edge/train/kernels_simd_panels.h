@@ -54,7 +54,11 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
             store(c + LANES, add(load(from + LANES), acc[t][1]));
             continue;
         }
-        store_first(c, add(load_first(from, first), acc[t][0]), first);
+        if (first == LANES) {
+            store(c, add(load(from), acc[t][0]));
+        } else {
+            store_first(c, add(load_first(from, first), acc[t][0]), first);
+        }
         if (second > 0) {
             store_first(c + LANES, add(load_first(from + LANES, second), acc[t][1]), second);
         }

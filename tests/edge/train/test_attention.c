@@ -316,7 +316,7 @@ static void test_refused_encoder(void **state)
     layer->u.transformerencoderlayer.layer_norm_eps = NAN;
     refuse(&spec, "layer_norm_eps nan", "from 0 to 1");
     layer = sequence(&spec, 65536, 16, FEDGE_LAYER_TRANSFORMERENCODERLAYER);
-    layer->u.transformerencoderlayer.dim_feedforward = 16777216;
+    layer->u.transformerencoderlayer.dim_feedforward = 1 << 22; /* 2^27 parameters */
     close_with(&spec, 65536 * 16);
     refuse(&spec, "bytes", "65536");
     layer = sequence(&spec, 5, 6, FEDGE_LAYER_POSITIONALEMBEDDING);

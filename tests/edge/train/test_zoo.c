@@ -143,7 +143,8 @@ static double largest_of(const golden *self, const fedge_tensor_spec *tensor, si
 {
     double largest = 0.0;
     for (size_t i = 0; i < count; i++) {
-        largest = fmax(largest, fabs(value_at(self, tensor, i)));
+        const double size = fabs(value_at(self, tensor, i));
+        largest = size > largest ? size : largest;
     }
     return largest;
 }
