@@ -31,9 +31,14 @@
  * losses and outputs are within 1e-5 of the largest. Gradients of the first layers have been
  * through up to thirty others, and each step starts from the error of the one before: what was
  * added to a tensor is within 2e-4 of its largest value, and each step rounds the weight w itself
- * (AdamW twice: it decays first), which a small change of a large weight shows. */
+ * (AdamW twice: it decays first), which a small change of a large weight shows.
+ *
+ * mobilenet-small puts three million values through ReLU6 in ten steps. In double precision the one
+ * nearest to a kink is 5e-7 from it, less than single precision can tell at that size, so a few may
+ * fall on either side; each has a part of about 10^-4 in the gradients before it. */
 #define OUTPUT_BOUND 1e-5
 #define CHANGE_BOUND 2e-4
+#define CHANGE_BOUND_KINKS 1e-3
 #define WEIGHT_BOUND (2 * STEPS * 6e-8)
 
 /* An emulator takes minutes for what is seconds elsewhere: it gets the best kernels only. */
@@ -170,6 +175,17 @@ static void compare_outputs(const golden *self, const char *kernels, const float
     }
 }
 
+static double change_bound(const golden *self)
+{
+    const fedge_model_spec *model = &self->job->plan.model;
+    for (uint32_t i = 0; i < model->num_layers; i++) {
+        if (model->layers[i].type == FEDGE_LAYER_RELU6) {
+            return CHANGE_BOUND_KINKS;
+        }
+    }
+    return CHANGE_BOUND;
+}
+
 static void compare_change(const golden *self, const char *kernels, const fedge_tensor_spec *tensor,
                            uint32_t stream, const float *values)
 {
@@ -185,14 +201,15 @@ static void compare_change(const golden *self, const char *kernels, const fedge_
         weights += (double)start[i] * (double)start[i];
     }
     const double norm = sqrt(value_at(self, expected, PLACES));
-    const double allowed = CHANGE_BOUND * largest_of(self, expected, PLACES);
+    const double bound = change_bound(self);
+    const double allowed = bound * largest_of(self, expected, PLACES);
     for (size_t k = 0; k < PLACES; k++) {
         const size_t i = (2 * k + 1) * tensor->count / (2 * (size_t)PLACES);
         near(self, kernels, tensor->name, i, (double)values[i] - (double)start[i],
              value_at(self, expected, k), allowed + WEIGHT_BOUND * fabs((double)start[i]));
     }
     /* With an error e of d: |(d + e)² − d²| ≤ 2 ‖d‖ ‖e‖ + ‖e‖², |e · u| ≤ ‖e‖ ‖u‖. */
-    const double off = CHANGE_BOUND * norm + WEIGHT_BOUND * sqrt(weights);
+    const double off = bound * norm + WEIGHT_BOUND * sqrt(weights);
     near(self, kernels, tensor->name, PLACES, squares, norm * norm, (2 * norm + off) * off);
     near(self, kernels, tensor->name, PLACES + 1, sum, value_at(self, expected, PLACES + 1),
          off * sqrt((double)tensor->count / 3.0));
