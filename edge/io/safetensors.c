@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "edge/io/json.h"
+#include "edge/train/half.h"
 
 #define PREFIX_SIZE 8 /* the header's size as u64 */
 #define ALIGNMENT 8   /* of the data within the file */
@@ -366,34 +367,13 @@ static uint64_t load_le(const uint8_t *in, size_t size)
     return bits;
 }
 
-static float from_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* IEEE 754 binary16. */
-static float from_f16(uint32_t half)
-{
-    const uint32_t sign = (half & 0x8000u) << 16;
-    const uint32_t exponent = (half >> 10) & 0x1Fu, mantissa = half & 0x3FFu;
-    if (exponent == 0x1F) /* infinity or NaN */
-        return from_bits(sign | 0x7F800000u | mantissa << 13);
-    if (exponent == 0) { /* zero or subnormal: mantissa · 2^−24, exact in float */
-        const float x = (float)mantissa * 0x1p-24f;
-        return sign ? -x : x;
-    }
-    return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
 static float load_value(const uint8_t *in, fedge_dtype dtype)
 {
     switch (dtype) {
     case FEDGE_F16:
-        return from_f16((uint32_t)load_le(in, 2));
+        return fedge_f16_to_float((uint16_t)load_le(in, 2));
     case FEDGE_BF16:
-        return from_bits((uint32_t)load_le(in, 2) << 16);
+        return fedge_bf16_to_float((uint16_t)load_le(in, 2));
     case FEDGE_F64: {
         const uint64_t bits = load_le(in, 8);
         double x;
@@ -401,7 +381,7 @@ static float load_value(const uint8_t *in, fedge_dtype dtype)
         return (float)x;
     }
     default:
-        return from_bits((uint32_t)load_le(in, 4));
+        return fedge_float_of_bits((uint32_t)load_le(in, 4));
     }
 }
 

@@ -1,5 +1,4 @@
-/* Numbers of 16 bits: bf16 (8 bits of exponent, 8 of precision) and IEEE fp16 (5 and 11); private
- * to edge/train.
+/* Numbers of 16 bits: bf16 (8 bits of exponent, 8 of precision) and IEEE fp16 (5 and 11).
  *
  * Narrowing rounds to nearest, ties to even; infinities and NaN stay. What is too large
  * becomes an infinity, but fedge_half_narrow keeps finite numbers finite: ±65504 in fp16.

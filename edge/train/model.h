@@ -223,9 +223,6 @@ FEDGE_MUST_USE fedge_status fedge_model_schema(const fedge_model_spec *spec, fed
 FEDGE_MUST_USE fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec,
                                                       fedge_schema *schema, fedge_error *err);
 
-/* Values of all of them; 0: the model keeps no statistics. */
-size_t fedge_model_num_buffer_values(const fedge_model_spec *spec);
-
 /* Is parameter [index] of fedge_model_schema trained? What is not need not be sent. */
 bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index);
 

@@ -113,6 +113,24 @@ void fedge_shape_drop(fedge_shape *shape, uint32_t at)
     }
 }
 
+void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2])
+{
+    sides[0] = shape->rank == 2 ? 1 : shape->dims[1];
+    sides[1] = shape->dims[shape->rank - 1];
+}
+
+fedge_shape fedge_shape_of_sides(uint32_t rank, uint32_t channels, const uint32_t sides[2])
+{
+    return rank == 2 ? (fedge_shape){2, {channels, sides[1]}}
+                     : (fedge_shape){3, {channels, sides[0], sides[1]}};
+}
+
+fedge_status fedge_shape_need_sides(const fedge_shape *shape, uint32_t rank, fedge_error *err)
+{
+    return fedge_shape_need(shape, rank,
+                            rank == 2 ? "[channels, length]" : "[channels, height, width]", err);
+}
+
 fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t stride, uint32_t padding,
                                uint32_t dilation, uint32_t size, uint32_t *out, fedge_error *err)
 {

@@ -46,6 +46,15 @@ FEDGE_MUST_USE fedge_status fedge_shape_output(const fedge_shape *shape, size_t 
 FEDGE_MUST_USE fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t rank,
                                              const char *layout, fedge_error *err);
 
+/* For windows of one or two dimensions: the height (1 in a rank of 2) and width behind the channels
+ * of (channels, length) or (channels, height, width), and such a shape again. */
+void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2]);
+fedge_shape fedge_shape_of_sides(uint32_t rank, uint32_t channels, const uint32_t sides[2]);
+
+/* For their layers' infer: the input must have [rank] 2 or 3. */
+FEDGE_MUST_USE fedge_status fedge_shape_need_sides(const fedge_shape *shape, uint32_t rank,
+                                                   fedge_error *err);
+
 /* One dimension of a row-major array, and what lies before and behind it. */
 typedef struct fedge_axis {
     uint32_t at;   /* among the example's dimensions */

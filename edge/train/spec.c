@@ -56,19 +56,6 @@ fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec, fedge_schem
     return status;
 }
 
-size_t fedge_model_num_buffer_values(const fedge_model_spec *spec)
-{
-    size_t sum = 0;
-    for (uint32_t i = 0; i < spec->num_layers; i++) {
-        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
-        for (uint32_t t = 0; t < n; t++) {
-            sum += list[t].buffer ? fedge_layer_tensor_count(&list[t]) : 0;
-        }
-    }
-    return sum;
-}
-
 bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index)
 {
     uint32_t at = 0;

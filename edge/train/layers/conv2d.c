@@ -1,9 +1,10 @@
 /* Conv2d: (batch, in, h, w) → (batch, out, h', w'); see convolution.h. */
-#include "edge/train/layers/int8_forward.h"
+#include "edge/train/layers/convolution.h"
 
 static fedge_convolution describe(const fedge_layer_spec *layer)
 {
-    fedge_convolution conv = {.channels = layer->u.conv2d.in_channels,
+    fedge_convolution conv = {.rank = 3,
+                              .channels = layer->u.conv2d.in_channels,
                               .out_channels = layer->u.conv2d.out_channels,
                               .groups = layer->u.conv2d.groups == 0 ? 1 : layer->u.conv2d.groups,
                               .bias = layer->u.conv2d.bias};
@@ -16,60 +17,31 @@ static fedge_convolution describe(const fedge_layer_spec *layer)
     return conv;
 }
 
-static fedge_convolution describe_run(const fedge_layer_run *run)
-{
-    fedge_convolution conv = describe(run->spec);
-    for (int i = 0; i < 2; i++) {
-        conv.in[i] = run->in[0].dims[1 + i];
-        conv.out[i] = run->out.dims[1 + i];
-    }
-    return conv;
-}
-
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    fedge_convolution conv = describe(layer);
-    fedge_status status = fedge_shape_need(in, 3, "[channels, height, width]", err);
-    if (status == FEDGE_OK) {
-        conv.in[0] = in->dims[1];
-        conv.in[1] = in->dims[2];
-        status = fedge_convolution_infer(&conv, in->dims[0], err);
-    }
-    *out = (fedge_shape){3, {conv.out_channels, conv.out[0], conv.out[1]}};
-    return status;
+    return fedge_convolution_infer(describe(layer), in, out, err);
 }
 
 static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 {
-    const fedge_convolution conv = describe(layer);
-    return fedge_convolution_tensors(&conv, 4, list);
+    return fedge_convolution_tensors(describe(layer), list);
 }
 
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
-    const fedge_convolution conv = describe_run(run);
-    fedge_convolution_sizes(run, &conv, need);
-    if (run->in_int8) {
-        need->forward = fedge_int8_convolution_scratch(&conv);
-    }
+    fedge_convolution_sizes(run, describe(run->spec), need);
 }
 
 static void forward(const fedge_layer_run *run)
 {
-    const fedge_convolution conv = describe_run(run);
-    if (run->in_int8) {
-        fedge_int8_convolution(run, &conv, conv.bias ? run->values[1] : NULL);
-    } else {
-        fedge_convolution_forward(run, &conv);
-    }
+    fedge_convolution_forward(run, describe(run->spec));
 }
 
 static void backward(const fedge_layer_run *run)
 {
-    const fedge_convolution conv = describe_run(run);
-    fedge_convolution_backward(run, &conv);
+    fedge_convolution_backward(run, describe(run->spec));
 }
 
 #define AT(member) offsetof(fedge_layer_spec, u.conv2d.member)

@@ -2,14 +2,14 @@
 
 #include <string.h>
 
+#include "edge/train/layers/int8_forward.h"
 #include "edge/train/layers/patches.h"
 
 #define DIRECT_PIXELS 128u /* fewer: sums over pixels are too short for one image at a time */
 
 enum { WEIGHT, BIAS };
 
-fedge_status fedge_convolution_infer(fedge_convolution *conv, uint32_t has_channels,
-                                     fedge_error *err)
+static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_error *err)
 {
     static const char *const AXES[2] = {"height", "width"};
     if (conv->channels == 0 || conv->out_channels == 0) {
@@ -42,34 +42,52 @@ fedge_status fedge_convolution_infer(fedge_convolution *conv, uint32_t has_chann
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "padded input");
 }
 
+fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *in,
+                                     fedge_shape *out, fedge_error *err)
+{
+    fedge_status status = fedge_shape_need_sides(in, conv.rank, err);
+    if (status == FEDGE_OK) {
+        fedge_shape_sides(in, conv.in);
+        status = slide(&conv, in->dims[0], err);
+    }
+    *out = fedge_shape_of_sides(conv.rank, conv.out_channels, conv.out);
+    return status;
+}
+
+/* The arguments with the sizes of this run. */
+static fedge_convolution in_run(const fedge_layer_run *run, fedge_convolution conv)
+{
+    fedge_shape_sides(&run->in[0], conv.in);
+    fedge_shape_sides(&run->out, conv.out);
+    return conv;
+}
+
 /* Weights of one output channel. */
 static size_t patch_size(const fedge_convolution *conv)
 {
     return (size_t)(conv->channels / conv->groups) * conv->kernel[0] * conv->kernel[1];
 }
 
-uint32_t fedge_convolution_tensors(const fedge_convolution *conv, uint32_t rank,
-                                   fedge_layer_tensor *list)
+uint32_t fedge_convolution_tensors(fedge_convolution conv, fedge_layer_tensor *list)
 {
-    const float bound = fedge_init_bound(patch_size(conv));
-    list[WEIGHT] =
-        (fedge_layer_tensor){.name = "weight",
-                             .factor = conv->groups == 1 || conv->groups != conv->channels,
-                             .rank = rank,
-                             .shape = {conv->out_channels, conv->channels / conv->groups,
-                                       conv->kernel[0], conv->kernel[1]},
-                             .init = FEDGE_INIT_UNIFORM,
-                             .scale = bound};
-    if (rank == 3) {
-        list[WEIGHT].shape[2] = conv->kernel[1];
+    const float bound = fedge_init_bound(patch_size(&conv));
+    list[WEIGHT] = (fedge_layer_tensor){
+        .name = "weight",
+        .factor = conv.groups == 1 || conv.groups != conv.channels,
+        .rank = conv.rank + 1,
+        .shape = {conv.out_channels, conv.channels / conv.groups, conv.kernel[0], conv.kernel[1]},
+        .init = FEDGE_INIT_UNIFORM,
+        .scale = bound};
+    if (conv.rank == 2) {
+        list[WEIGHT].shape[2] = conv.kernel[1];
         list[WEIGHT].shape[3] = 0;
     }
     list[BIAS] = (fedge_layer_tensor){.name = "bias",
                                       .rank = 1,
-                                      .shape = {conv->out_channels},
+                                      .shape = {conv.out_channels},
                                       .init = FEDGE_INIT_UNIFORM,
                                       .scale = bound};
-    return conv->bias ? 2 : 1;
+    return conv.bias ? 2 : 1;
 }
 
 /* Are patches the image itself, and images wide enough for the products to need no layout? */
@@ -110,15 +128,18 @@ static workplace lay_out(const fedge_patches *patches, bool backward, void *scra
     return at;
 }
 
-void fedge_convolution_sizes(const fedge_layer_run *run, const fedge_convolution *conv,
+void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution arguments,
                              fedge_layer_sizes *sizes)
 {
-    if (is_direct(conv)) {
-        return;
+    const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
+    if (!is_direct(conv)) {
+        const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
+        sizes->forward = lay_out(&patches, false, NULL).bytes;
+        sizes->backward = lay_out(&patches, true, NULL).bytes;
     }
-    const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
-    sizes->forward = lay_out(&patches, false, NULL).bytes;
-    sizes->backward = lay_out(&patches, true, NULL).bytes;
+    if (run->in_int8) {
+        sizes->forward = fedge_int8_convolution_scratch(conv);
+    }
 }
 
 /* ---- pointwise, where images are ---- */
@@ -334,17 +355,21 @@ static void backward_laid(const fedge_layer_run *run, const fedge_convolution *c
 
 /* ---- both passes ---- */
 
-void fedge_convolution_forward(const fedge_layer_run *run, const fedge_convolution *conv)
+void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution arguments)
 {
-    if (is_direct(conv)) {
+    const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
+    if (run->in_int8) {
+        fedge_int8_convolution(run, conv, conv->bias ? run->values[BIAS] : NULL);
+    } else if (is_direct(conv)) {
         forward_direct(run, conv);
     } else {
         forward_laid(run, conv);
     }
 }
 
-void fedge_convolution_backward(const fedge_layer_run *run, const fedge_convolution *conv)
+void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution arguments)
 {
+    const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
     const size_t out = (size_t)conv->out[0] * conv->out[1];
     const size_t images = (size_t)run->batch * conv->out_channels;
     for (size_t i = 0; run->gradients[BIAS] != NULL && i < images; i++) {

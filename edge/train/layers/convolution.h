@@ -13,23 +13,25 @@
 #include "edge/train/layer.h"
 
 typedef struct fedge_convolution {
+    uint32_t rank; /* of the shapes: 2 or 3 */
     uint32_t channels, out_channels, groups;
     uint32_t kernel[2], stride[2], padding[2], dilation[2];
     uint32_t in[2], out[2];
     bool bias;
 } fedge_convolution;
 
-/* Checks the arguments against the input's channels and sets conv->out. */
-FEDGE_MUST_USE fedge_status fedge_convolution_infer(fedge_convolution *conv, uint32_t has_channels,
-                                                    fedge_error *err);
+/* All take the arguments, without in and out. Checks them against the shape that is convolved and
+ * gives what comes of it. */
+FEDGE_MUST_USE fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *in,
+                                                    fedge_shape *out, fedge_error *err);
 
-/* Weight of [rank] 3 (one-dimensional) or 4, and bias. */
-uint32_t fedge_convolution_tensors(const fedge_convolution *conv, uint32_t rank,
-                                   fedge_layer_tensor *list);
+/* Weight, of one dimension more than the shapes, and bias. */
+uint32_t fedge_convolution_tensors(fedge_convolution conv, fedge_layer_tensor *list);
 
-void fedge_convolution_sizes(const fedge_layer_run *run, const fedge_convolution *conv,
+/* In int8 too, where the run is. */
+void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution conv,
                              fedge_layer_sizes *sizes);
-void fedge_convolution_forward(const fedge_layer_run *run, const fedge_convolution *conv);
-void fedge_convolution_backward(const fedge_layer_run *run, const fedge_convolution *conv);
+void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution conv);
+void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution conv);
 
 #endif

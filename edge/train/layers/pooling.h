@@ -6,39 +6,27 @@
 #include "edge/train/layer.h"
 
 typedef struct fedge_pooling {
+    uint32_t rank; /* of the shapes: 2 or 3 */
     uint32_t kernel[2], stride[2], padding[2];
     uint32_t in[2], out[2];
 } fedge_pooling;
 
-/* The part of the window of one output that lies inside the image: rows [top, bottom), columns
- * [left, right) of the image, and how many places of the window come before it. */
-typedef struct fedge_pooling_window {
-    size_t top, bottom, left, right;
-    size_t skip_rows, skip_columns;
-} fedge_pooling_window;
-
-/* From arguments where a stride of 0 stands for the kernel's size. */
+/* From arguments where a stride of 0 stands for the kernel's size, without in and out. */
 fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2],
                                const uint32_t padding[2]);
+fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding);
 
-/* The same for one dimension over in: (channels, length). */
-fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding,
-                               const fedge_shape *in);
-
-/* Checks the arguments against pool->in and sets pool->out. */
-FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling *pool, fedge_error *err);
-
-fedge_pooling_window fedge_pooling_place(const fedge_pooling *pool, size_t row, size_t column);
+/* Checks the arguments against the shape that is pooled and gives what comes of it. */
+FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in,
+                                                fedge_shape *out, fedge_error *err);
 
 /* Max: saved is one byte per output, the place of the first maximum in its window. A NaN wins. */
 void fedge_max_pooling_sizes(const fedge_layer_run *run, fedge_layer_sizes *sizes);
-void fedge_max_pooling_forward(const fedge_layer_run *run, const fedge_pooling *pool);
-void fedge_max_pooling_backward(const fedge_layer_run *run, const fedge_pooling *pool);
+void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling pool);
+void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling pool);
 
 /* Average: the sum over the window divided by its size, padding counted with [count_pad]. */
-void fedge_average_pooling_forward(const fedge_layer_run *run, const fedge_pooling *pool,
-                                   bool count_pad);
-void fedge_average_pooling_backward(const fedge_layer_run *run, const fedge_pooling *pool,
-                                    bool count_pad);
+void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling pool, bool count_pad);
+void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling pool, bool count_pad);
 
 #endif
