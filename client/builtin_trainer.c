@@ -173,15 +173,8 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     fedge_trainer_result result;
     if (!t->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
-    const fedge_training_spec *training = &t->plan->training;
-    fedge_trainer_config config = {.seed = t->plan->seed,
-                                   .round = task->round,
-                                   .client_index = task->client_index,
-                                   .local_epochs = training->local_epochs,
-                                   .local_steps = training->local_steps,
-                                   .batch_size = training->batch_size,
-                                   .optimizer = training->optimizer};
-    config.optimizer.learning_rate = (float)task->learning_rate;
+    const fedge_trainer_config config =
+        fedge_plan_trainer_config(t->plan, task->round, task->client_index, task->learning_rate);
     fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;

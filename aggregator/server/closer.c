@@ -39,7 +39,8 @@ static uint64_t room_to_leave(const fedge_closer *closer)
     const fedge_global *global = closer->global;
     const fedge_section *delta = &global->plan->sent.sections[0];
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
-    uint64_t strategy = global->strategy->control ? delta->schema.num_elements * sizeof(float) : 0;
+    uint64_t strategy =
+        global->center.strategy->control ? delta->schema.num_elements * sizeof(float) : 0;
     return global->job->min_free_disk + 2 * (model + strategy + FEDGE_CHECKPOINT_MAX_STATE);
 }
 

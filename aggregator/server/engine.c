@@ -78,9 +78,9 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
     fedge_status status =
         fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err);
     if (status == FEDGE_OK) {
-        status = fedge_ingest_new(&engine->ingest, engine->global.plan, engine->global.devices,
-                                  engine->global.num_devices, engine->mailbox,
-                                  engine->config.num_workers, err);
+        status = fedge_ingest_new(&engine->ingest, engine->global.plan,
+                                  engine->global.center.devices, engine->global.center.num_devices,
+                                  engine->mailbox, engine->config.num_workers, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_closer_new(&engine->closer, &engine->global, engine->ingest, engine->mailbox,

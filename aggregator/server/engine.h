@@ -97,4 +97,10 @@ typedef struct fedge_engine_status {
 } fedge_engine_status;
 void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status);
 
+/* The run as one line of JSON, without its end: rounds, accuracy, loss, bytes_up, bytes_down,
+ * seconds, model_sha256, run_dir. What is not known is null. *text is malloc'ed. FEDGE_NO_MEMORY.
+ */
+FEDGE_MUST_USE fedge_status fedge_engine_status_json(const fedge_engine_status *status,
+                                                     double seconds, char **text, fedge_error *err);
+
 #endif

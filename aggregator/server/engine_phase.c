@@ -61,7 +61,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .num_bounds = plan->sent.schema.num_tensors};
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
-    fedge_sections_bounds(plan, engine->global.values, phase->bounds_log2);
+    fedge_sections_bounds(plan, engine->global.center.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
@@ -191,9 +191,7 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
                        .model_size = engine->model->size,
                        .control_size = engine->global.control_size,
                        .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
-                       .learning_rate = fedge_schedule_rate(&plan->training.schedule,
-                                                            (double)plan->training.learning_rate,
-                                                            action->round)};
+                       .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task.model, engine->model->hash, sizeof(task.model));
     if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
         task.num_bounds = engine->phase.num_bounds;

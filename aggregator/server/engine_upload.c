@@ -72,7 +72,7 @@ static void take_evaluation(fedge_engine *engine, fedge_conn *conn, fedge_engine
     }
     slot->loss = loss;
     slot->accuracy = accuracy;
-    slot->examples = fedge_global_weight(engine->config.job, upload);
+    slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
     if (fedge_rounds_report(engine->rounds, upload->task_id, now_ms, &err) == FEDGE_OK) {
         engine->updates_accepted++;
     }
@@ -107,7 +107,7 @@ static void begin_upload(fedge_engine *engine, fedge_conn *conn, uint32_t index,
         slot->started_ms = now_ms;
     }
     slot->incoming->upload = *upload;
-    slot->incoming->weight = fedge_global_sum_weight(engine->config.job, upload);
+    slot->incoming->weight = fedge_update_weight(engine->config.job, upload->num_examples);
     slot->incoming->meta_size = meta_size;
     memcpy(slot->incoming->meta, meta, meta_size);
     fedge_position position = {.task_id = upload->task_id, .offset = slot->next};

@@ -4,23 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/statistics.h"
 #include "aggregator/server/ingest.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
 #include "edge/io/safetensors.h"
 #include "secure/identity/identity.h"
-
-uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload)
-{
-    uint64_t weight = upload->num_examples ? upload->num_examples : 1;
-    return weight < job->rounds.max_weight ? (uint32_t)weight : job->rounds.max_weight;
-}
-
-uint32_t fedge_global_sum_weight(const fedge_job *job, const fedge_upload *upload)
-{
-    return job->plan.scaffold ? 1 : fedge_global_weight(job, upload);
-}
 
 double fedge_upload_metric(const fedge_upload *upload, const char *name)
 {
@@ -107,7 +95,7 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     (void)slot;
     (void)err;
     metrics *to = user;
-    double weight = (double)fedge_global_weight(global->job, upload);
+    double weight = (double)fedge_report_weight(global->job, upload->num_examples);
     to->summary->reported++;
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
@@ -138,56 +126,12 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
 
 /* ---- rounds.jsonl ---------------------------------------------------------------------------- */
 
-static fedge_status put_number(fedge_buffer *line, const char *key, double value, fedge_error *err)
-{
-    return isfinite(value) ? fedge_buffer_printf(line, err, ",\"%s\":%.9g", key, value)
-                           : fedge_buffer_printf(line, err, ",\"%s\":null", key);
-}
-
-static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *summary,
-                                fedge_error *err)
-{
-    const struct {
-        const char *key;
-        double value;
-    } train[] = {{"loss", summary->loss},
-                 {"accuracy", summary->accuracy},
-                 {"train_loss", summary->train_loss},
-                 {"train_accuracy", summary->train_accuracy},
-                 {"bytes_up", (double)summary->bytes_up},
-                 {"bytes_down", (double)summary->bytes_down},
-                 {"clamped", (double)summary->clamped},
-                 {"seconds", summary->seconds},
-                 {"seconds_train", summary->seconds_train},
-                 {"seconds_encode", summary->seconds_encode},
-                 {"seconds_upload", summary->seconds_upload},
-                 {"seconds_validate", summary->seconds_validate},
-                 {"seconds_journal", summary->seconds_journal},
-                 {"seconds_sum", summary->seconds_sum},
-                 {"seconds_step", summary->seconds_step},
-                 {"seconds_evaluate", summary->seconds_evaluate}};
-    size_t count = sizeof(train) / sizeof(train[0]);
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < count && status == FEDGE_OK; i++) {
-        status = put_number(line, train[i].key, train[i].value, err);
-    }
-    return status;
-}
-
 static fedge_status append_line(fedge_global *global, const fedge_round_summary *summary,
                                 fedge_error *err)
 {
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
-    fedge_status status = fedge_buffer_printf(
-        &line, err, "\"attempt\":%u,\"asked\":%u,\"clients\":%u,\"examples\":%llu",
-        summary->attempt, summary->asked, summary->reported, (unsigned long long)summary->examples);
-    if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN) {
-        status = fedge_buffer_printf(&line, err, ",\"model_sha256\":\"%s\"", summary->model);
-    }
-    if (status == FEDGE_OK) {
-        status = put_numbers(&line, summary, err);
-    }
+    fedge_status status = fedge_round_summary_write(summary, &line, err);
     if (status == FEDGE_OK) {
         status = fedge_round_log_append(&global->round_log, summary->round, summary->kind,
                                         (const char *)line.data, err);
@@ -204,48 +148,17 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
 
 /* ---- moving the model ------------------------------------------------------------------------ */
 
-/* Puts the strategy's control file behind the model's, global->model_size bytes. */
-static fedge_status append_control(fedge_global *global, fedge_error *err)
-{
-    if (!global->strategy->control) {
-        return FEDGE_OK;
-    }
-    const fedge_schema *schema = &global->plan->sent.sections[0].schema;
-    fedge_status status = fedge_safetensors_size(schema, &global->control_size, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    uint8_t *longer = realloc(global->model, global->model_size + global->control_size);
-    if (!longer) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control file of %zu bytes",
-                          global->control_size);
-    }
-    global->model = longer;
-    return fedge_safetensors_write(schema, global->strategy->control(global->strategy_state),
-                                   longer + global->model_size, global->control_size, err);
-}
-
 /* The model file of the present values, replacing the one that is held. */
 static fedge_status write_model(fedge_global *global, fedge_error *err)
 {
-    size_t size = 0;
-    fedge_status status = fedge_safetensors_size(&global->plan->schema, &size, err);
-    if (status != FEDGE_OK) {
-        return status;
+    uint8_t *file = NULL;
+    fedge_status status = fedge_global_model_write(&global->center, &file, &global->model_size,
+                                                   &global->control_size, err);
+    if (status == FEDGE_OK) {
+        free(global->model);
+        global->model = file;
     }
-    uint8_t *bytes = malloc(size);
-    if (!bytes) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
-    }
-    status = fedge_safetensors_write(&global->plan->schema, global->values, bytes, size, err);
-    if (status != FEDGE_OK) {
-        free(bytes);
-        return status;
-    }
-    free(global->model);
-    global->model = bytes;
-    global->model_size = size;
-    return append_control(global, err);
+    return status;
 }
 
 static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
@@ -257,7 +170,7 @@ static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
     }
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
-    status = global->strategy->save(global->strategy_state, &strategy, err);
+    status = global->center.strategy->save(global->center.strategy_state, &strategy, err);
     if (status == FEDGE_OK) {
         status = fedge_checkpoint_save(dir, &global->checkpoint, global->model, global->model_size,
                                        strategy.data, strategy.size, err);
@@ -265,60 +178,6 @@ static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {
         status = fedge_retention_apply(&global->run, global->job->keep_checkpoints, err);
-    }
-    return status;
-}
-
-static fedge_status reset_devices(fedge_global *global, fedge_error *err)
-{
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < global->num_devices && status == FEDGE_OK; i++) {
-        status = fedge_device_reset(&global->devices[i], err);
-    }
-    return status;
-}
-
-/* The strategy's step on what is trained; the rest of the model stays as it is. */
-static fedge_status step_trained(fedge_global *global, const fedge_strategy_sum *sum,
-                                 fedge_error *err)
-{
-    const fedge_sent *sent = &global->plan->sent;
-    const fedge_section *delta = &sent->sections[0];
-    if (!global->trained) {
-        return global->strategy->step(global->strategy_state, sum, global->values, err);
-    }
-    fedge_section_gather(sent, delta, global->values, global->trained);
-    fedge_status status = global->strategy->step(global->strategy_state, sum, global->trained, err);
-    if (status == FEDGE_OK) {
-        fedge_section_scatter(sent, delta, global->trained, global->values);
-    }
-    return status;
-}
-
-/* Joins the devices' sums and moves the values. */
-static fedge_status step_values(fedge_global *global, const fedge_journal_phase *phase,
-                                fedge_error *err)
-{
-    fedge_device_totals totals = {0};
-    fedge_status status = fedge_devices_sum(global->devices, global->num_devices, global->sums,
-                                            global->plan->sent.schema.num_elements, &totals, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    fedge_strategy_sum sum = {.round = phase->round,
-                              .num_updates = totals.num_updates,
-                              .total_weight = totals.total_weight,
-                              .sum = global->sums,
-                              .bounds_log2 = phase->bounds_log2};
-    const fedge_section *control = fedge_sections_find(&global->plan->sent, FEDGE_SECTION_CONTROL);
-    if (control) {
-        sum.control = global->sums + control->schema.tensors[0].offset;
-        sum.control_bounds_log2 = phase->bounds_log2 + control->first;
-    }
-    status = step_trained(global, &sum, err);
-    if (status == FEDGE_OK) {
-        fedge_statistics_step(global->plan, global->sums, phase->bounds_log2, totals.total_weight,
-                              global->values);
     }
     return status;
 }
@@ -332,7 +191,8 @@ static fedge_status step_and_evaluate(fedge_global *global, const fedge_journal_
                                       fedge_round_summary *summary, fedge_error *err)
 {
     uint64_t start = fedge_os_monotonic_ns();
-    fedge_status status = step_values(global, phase, err);
+    fedge_status status =
+        fedge_global_model_step(&global->center, phase->round, phase->bounds_log2, err);
     if (status == FEDGE_OK) {
         status = write_model(global, err);
     }
@@ -341,7 +201,7 @@ static fedge_status step_and_evaluate(fedge_global *global, const fedge_journal_
     summary->loss = NAN;
     summary->accuracy = NAN;
     if (status == FEDGE_OK && global->evaluator) {
-        status = fedge_evaluator_run(global->evaluator, global->values, &summary->loss,
+        status = fedge_evaluator_run(global->evaluator, global->center.values, &summary->loss,
                                      &summary->accuracy, err);
     }
     summary->seconds_evaluate = seconds_since(start);
@@ -376,7 +236,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     }
     summary->seconds_checkpoint = seconds_since(start);
     if (status == FEDGE_OK) {
-        status = reset_devices(global, err);
+        status = fedge_global_model_reset(&global->center, err);
     }
     return status;
 }
@@ -384,7 +244,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
 fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal, fedge_error *err)
 {
     fedge_status status = fedge_journal_fail(journal, err);
-    return status == FEDGE_OK ? reset_devices(global, err) : status;
+    return status == FEDGE_OK ? fedge_global_model_reset(&global->center, err) : status;
 }
 
 uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
@@ -398,42 +258,18 @@ uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_error *err)
-{
-    const fedge_plan *plan = &job->plan;
-    if (!job->initial_model[0]) {
-        if (plan->external) {
-            memset(values, 0, plan->schema.num_elements * sizeof(*values));
-            return FEDGE_OK;
-        }
-        fedge_model_init_buffers(&plan->model, values + plan->num_parameters);
-        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, values, err);
-    }
-    uint8_t *bytes = NULL;
-    size_t size = 0;
-    fedge_status status =
-        fedge_os_read_file(job->initial_model, FEDGE_CHECKPOINT_MAX_MODEL, &bytes, &size, err);
-    if (status == FEDGE_OK) {
-        status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
-    }
-    free(bytes);
-    return status == FEDGE_OK
-               ? status
-               : fedge_error_prefix(err, status, "initial-model %s", job->initial_model);
-}
-
 /* Round 0: the model before any training. */
 static fedge_status begin_run(fedge_global *global, fedge_error *err)
 {
-    fedge_status status = fedge_initial_values(global->job, global->values, err);
+    fedge_status status = fedge_global_model_begin(&global->center, err);
     if (status == FEDGE_OK) {
         status = write_model(global, err);
     }
     if (status == FEDGE_OK) {
         global->checkpoint = (fedge_checkpoint){.next_task_id = 1};
         memcpy(global->checkpoint.run_id, global->run.run_id, sizeof(global->run.run_id));
-        memcpy(global->checkpoint.strategy, global->strategy->name,
-               strlen(global->strategy->name) + 1);
+        memcpy(global->checkpoint.strategy, global->center.strategy->name,
+               strlen(global->center.strategy->name) + 1);
         global->checkpoint.incarnation = global->run.incarnation;
         status = save_checkpoint(global, err);
     }
@@ -444,37 +280,31 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
 static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data *data,
                                     fedge_error *err)
 {
-    if (strcmp(data->checkpoint.strategy, global->strategy->name) != 0) {
+    if (strcmp(data->checkpoint.strategy, global->center.strategy->name) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "the run's checkpoint is of strategy %s and the job asks for %s; start "
                           "with --new-run",
-                          data->checkpoint.strategy, global->strategy->name);
+                          data->checkpoint.strategy, global->center.strategy->name);
     }
-    fedge_status status = fedge_safetensors_read(data->model, data->model_size,
-                                                 &global->plan->schema, global->values, err);
-    if (status == FEDGE_OK) {
-        status = global->strategy->load(global->strategy_state, data->strategy_state,
-                                        data->strategy_state_size, err);
-    }
+    fedge_status status =
+        fedge_global_model_load(&global->center, data->model, data->model_size,
+                                data->strategy_state, data->strategy_state_size, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
     }
     global->checkpoint = data->checkpoint;
     global->checkpoint.incarnation = global->run.incarnation;
-    free(global->model);
-    global->model = data->model;
-    global->model_size = data->model_size;
-    data->model = NULL;
-    return append_control(global, err);
+    return write_model(global, err);
 }
 
 static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     (void)user;
-    return fedge_ingest_replay(global->plan, &global->devices[slot % global->num_devices], journal,
+    return fedge_ingest_replay(global->plan,
+                               &global->center.devices[slot % global->center.num_devices], journal,
                                slot, upload, fedge_journal_get_phase(journal)->bounds_log2,
-                               fedge_global_sum_weight(global->job, upload), err);
+                               fedge_update_weight(global->job, upload->num_examples), err);
 }
 
 static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)
@@ -530,43 +360,10 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
     return FEDGE_OK;
 }
 
-static fedge_status take_memory(fedge_global *global, fedge_error *err)
-{
-    const fedge_plan *plan = global->plan;
-    const fedge_section *delta = &plan->sent.sections[0];
-    size_t sent = plan->sent.schema.num_elements;
-    bool whole = fedge_section_is_whole(plan, delta);
-    global->values = calloc(plan->schema.num_elements, sizeof(*global->values));
-    global->trained = whole ? NULL : calloc(delta->schema.num_elements, sizeof(*global->trained));
-    global->sums = malloc(sent * sizeof(*global->sums));
-    if (!global->values || !global->sums || (!whole && !global->trained)) {
-        return fedge_fail(err, FEDGE_NO_MEMORY,
-                          "no memory for a model of %zu parameters, %zu of them trained",
-                          plan->schema.num_elements, delta->schema.num_elements);
-    }
-    fedge_status status = fedge_device_open(&fedge_device_cpu, 0, sent, &global->devices[0], err);
-    if (status == FEDGE_OK) {
-        global->num_devices = 1;
-    }
-    return status;
-}
-
 static fedge_status set_up(fedge_global *global, const char *job_text, size_t job_size,
                            const char *state_dir, bool new_run, fedge_error *err)
 {
-    fedge_strategy_config config = {
-        .struct_size = sizeof(config),
-        .schema = &global->plan->sent.sections[0].schema,
-        .server_learning_rate = global->job->server_learning_rate,
-        .num_clients = global->job->num_clients,
-    };
-    fedge_status status = fedge_strategy_find(global->job->strategy, &global->strategy, err);
-    if (status == FEDGE_OK) {
-        status = global->strategy->init(&config, &global->strategy_state, err);
-    }
-    if (status == FEDGE_OK) {
-        status = take_memory(global, err);
-    }
+    fedge_status status = fedge_global_model_init(&global->center, global->job, 1, err);
     if (status == FEDGE_OK) {
         status = fedge_state_open(state_dir, &global->state, err);
     }
@@ -611,15 +408,7 @@ void fedge_global_close(fedge_global *global)
         fedge_round_log_close(&global->round_log);
     }
     fedge_state_close(&global->state);
-    for (uint32_t i = 0; i < global->num_devices; i++) {
-        fedge_device_close(&global->devices[i]);
-    }
-    if (global->strategy) {
-        global->strategy->free(global->strategy_state);
-    }
-    free(global->values);
-    free(global->trained);
-    free(global->sums);
+    fedge_global_model_fini(&global->center);
     free(global->model);
     *global = (fedge_global){.state.lock = -1};
 }

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/reduce/device.h"
-#include "aggregator/rounds/strategy.h"
-#include "aggregator/server/evaluator.h"
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/global_model.h"
+#include "aggregator/rounds/round_summary.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
 #include "aggregator/store/recovery.h"
@@ -22,39 +22,13 @@
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-#define FEDGE_GLOBAL_MAX_DEVICES 16
-
-/* A phase that has ended, as rounds.jsonl, /metrics and the progress line tell it. Plain data; what
- * is not known is NaN. */
-typedef struct fedge_round_summary {
-    uint32_t round, attempt;
-    fedge_task_kind kind;
-    uint32_t asked, reported;          /* clients */
-    uint64_t examples;                 /* of the clients that reported */
-    double loss, accuracy;             /* TRAIN: on the test set; EVALUATE: on the clients */
-    double train_loss, train_accuracy; /* TRAIN: means over examples, while training */
-    uint64_t bytes_up, bytes_down;     /* of all websocket messages during the phase */
-    uint64_t clamped;                  /* values cut to the bound by clients */
-    double seconds;                    /* of the phase, from its opening */
-    double seconds_train, seconds_encode, seconds_upload;  /* means over clients */
-    double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
-    double seconds_step, seconds_evaluate, seconds_checkpoint;
-    char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
-} fedge_round_summary;
-
 typedef struct fedge_global {
     const fedge_job *job;
     const fedge_plan *plan; /* &job->plan */
     const fedge_log *log;
     fedge_state state;
     fedge_run run;
-    fedge_device devices[FEDGE_GLOBAL_MAX_DEVICES];
-    uint32_t num_devices;
-    const fedge_strategy_ops *strategy;
-    void *strategy_state;
-    float *values;              /* the model: schema->num_elements */
-    float *trained;             /* the strategy's part of them; NULL: it is all of them */
-    int64_t *sums;              /* where devices' sums are joined: sent.schema.num_elements */
+    fedge_global_model center;
     fedge_evaluator *evaluator; /* not its own; NULL: no test set */
     fedge_round_log round_log;
     fedge_checkpoint checkpoint; /* the last one */
@@ -92,17 +66,6 @@ FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journa
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);
-
-/* The model before any training: the job's initial-model, or the initialisers (zeros for an
- * external model). values: schema->num_elements. Errors name the file. */
-FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *values,
-                                                 fedge_error *err);
-
-/* The weight of a report: its examples, at most the job's max-weight, at least 1. */
-uint32_t fedge_global_weight(const fedge_job *job, const fedge_upload *upload);
-
-/* The weight of an update in the sums: the same, but 1 for SCAFFOLD, whose means are plain. */
-uint32_t fedge_global_sum_weight(const fedge_job *job, const fedge_upload *upload);
 
 /* The metric named [name] of an upload, or NaN. */
 double fedge_upload_metric(const fedge_upload *upload, const char *name);

@@ -4,13 +4,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/progress.h"
 #include "aggregator/server/engine.h"
-#include "aggregator/server/evaluator.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
-#include "aggregator/server/progress.h"
 #include "aggregator/server/service.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/os.h"
@@ -53,7 +53,7 @@ static void on_tick(void *user)
     if (self->progress.terminal && self->engine) {
         fedge_engine_status status;
         fedge_engine_get_status(self->engine, &status);
-        fedge_progress_draw(&self->progress, &status);
+        fedge_progress_draw(&self->progress, status.rounds_closed, status.state);
     }
 }
 
@@ -209,7 +209,7 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
         return FEDGE_OK;
     }
     char *text = NULL;
-    fedge_status made = fedge_progress_json(status, seconds, &text, err);
+    fedge_status made = fedge_engine_status_json(status, seconds, &text, err);
     if (made == FEDGE_OK && self->options.json) {
         printf("%s\n", text);
     }

@@ -296,6 +296,27 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                  .precision = plan->training.precision};
 }
 
+fedge_trainer_config fedge_plan_trainer_config(const fedge_plan *plan, uint32_t round,
+                                               uint32_t client_index, double learning_rate)
+{
+    const fedge_training_spec *training = &plan->training;
+    fedge_trainer_config config = {.seed = plan->seed,
+                                   .round = round,
+                                   .client_index = client_index,
+                                   .local_epochs = training->local_epochs,
+                                   .local_steps = training->local_steps,
+                                   .batch_size = training->batch_size,
+                                   .optimizer = training->optimizer};
+    config.optimizer.learning_rate = (float)learning_rate;
+    return config;
+}
+
+double fedge_plan_learning_rate(const fedge_plan *plan, uint32_t round)
+{
+    return fedge_schedule_rate(&plan->training.schedule, (double)plan->training.learning_rate,
+                               round);
+}
+
 bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *options)
 {
     const uint32_t batch = plan->training.batch_size;

@@ -21,6 +21,7 @@
 #include "edge/io/sections.h"
 #include "edge/train/model.h"
 #include "edge/train/schedule.h"
+#include "edge/train/trainer.h"
 
 #define FEDGE_JOB_MAX_SIZE ((size_t)1 << 20)  /* bytes of a job file */
 #define FEDGE_PLAN_MAX_SIZE ((size_t)1 << 20) /* bytes of a plan */
@@ -141,6 +142,13 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan);
 
 /* The model that evaluates, when it is not the one that trains; false otherwise. */
 bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *options);
+
+/* What the trainer is told for a task of this plan (not for external models). */
+fedge_trainer_config fedge_plan_trainer_config(const fedge_plan *plan, uint32_t round,
+                                               uint32_t client_index, double learning_rate);
+
+/* The learning rate of a round. */
+double fedge_plan_learning_rate(const fedge_plan *plan, uint32_t round);
 
 /* What plans may ask for in "must" and this release can do ("codec:int8", "layer:Conv2d", …), one
  * by one from index 0; NULL behind the last. A client's HELLO lists them. */

@@ -677,9 +677,30 @@ static void a_download_ends_with_its_model(void **state)
     assert_non_null(reader->conn);
 }
 
+static void status_is_json(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_engine_status status = {.rounds_closed = 10,
+                                  .accuracy = 0.875,
+                                  .loss = NAN,
+                                  .bytes_up = 3979632,
+                                  .bytes_down = (uint64_t)1 << 40,
+                                  .model_hash = "ab12",
+                                  .run_dir = "a \"quoted\"\\ folder"};
+    char *json = NULL;
+    assert_int_equal(fedge_engine_status_json(&status, 12.25, &json, &err), FEDGE_OK);
+    assert_string_equal(json,
+                        "{\"rounds\":10,\"accuracy\":0.875,\"loss\":null,\"bytes_up\":3979632,"
+                        "\"bytes_down\":1099511627776,\"seconds\":12.25,"
+                        "\"model_sha256\":\"ab12\",\"run_dir\":\"a \\\"quoted\\\"\\\\ folder\"}");
+    free(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(status_is_json),
         cmocka_unit_test_teardown(the_model_depends_on_the_updates_alone, tear_down),
         cmocka_unit_test_teardown(a_device_fetches_the_model_and_the_plan, tear_down),
         cmocka_unit_test_teardown(a_finished_run_stays_finished, tear_down),

@@ -1,13 +1,12 @@
 /* What a person sees of a run on standard output: a line per round, and a bar on a terminal. */
-#ifndef FEDGE_AGGREGATOR_SERVER_PROGRESS_H
-#define FEDGE_AGGREGATOR_SERVER_PROGRESS_H
+#ifndef FEDGE_AGGREGATOR_ROUNDS_PROGRESS_H
+#define FEDGE_AGGREGATOR_ROUNDS_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#include "aggregator/server/engine.h"
-#include "aggregator/server/global.h"
+#include "aggregator/rounds/round_summary.h"
 
 /* Plain data; starts as zeros but for the first three. */
 typedef struct fedge_progress {
@@ -22,17 +21,11 @@ typedef struct fedge_progress {
 /* A line for a phase that has ended. */
 void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary);
 
-/* Redraws the bar when something has changed. */
-void fedge_progress_draw(fedge_progress *progress, const fedge_engine_status *status);
+/* Redraws the bar, with [state] beside it, when something has changed. */
+void fedge_progress_draw(fedge_progress *progress, uint32_t rounds_closed, const char *state);
 
 /* Removes the bar, so that other lines may be printed. */
 void fedge_progress_clear(fedge_progress *progress);
-
-/* The run as one line of JSON, without its end: rounds, accuracy, loss, bytes_up, bytes_down,
- * seconds, model_sha256, run_dir. What is not known is null. *text is malloc'ed. FEDGE_NO_MEMORY.
- */
-FEDGE_MUST_USE fedge_status fedge_progress_json(const fedge_engine_status *status, double seconds,
-                                                char **text, fedge_error *err);
 
 /* "1.4 MB": three significant digits, decimal units. Returns [text]. */
 #define FEDGE_BYTES_TEXT 16

@@ -1,4 +1,4 @@
-#include "aggregator/server/evaluator.h"
+#include "aggregator/rounds/evaluator.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Evaluation on the server's own test set. */
-#ifndef FEDGE_AGGREGATOR_SERVER_EVALUATOR_H
-#define FEDGE_AGGREGATOR_SERVER_EVALUATOR_H
+#ifndef FEDGE_AGGREGATOR_ROUNDS_EVALUATOR_H
+#define FEDGE_AGGREGATOR_ROUNDS_EVALUATOR_H
 
 #include "edge/core/status.h"
 #include "edge/io/plan.h"

@@ -2,12 +2,11 @@
 
 #include "tests/edge/core/cmocka_all.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/server/progress.h"
+#include "aggregator/rounds/progress.h"
 
 static char *text;
 static size_t size;
@@ -55,23 +54,22 @@ static void rounds_are_lines(void **state)
 static void bar_only_on_a_terminal(void **state)
 {
     (void)state;
-    fedge_engine_status status = {.rounds_closed = 5, .state = "round 6, training"};
     fedge_progress progress = start(false);
-    fedge_progress_draw(&progress, &status);
+    fedge_progress_draw(&progress, 5, "round 6, training");
     fflush(progress.out);
     assert_int_equal(size, 0);
     end(&progress);
 
     progress = start(true);
-    fedge_progress_draw(&progress, &status);
+    fedge_progress_draw(&progress, 5, "round 6, training");
     assert_non_null(strstr(text, "[##########..........] 5/10  round 6, training"));
     size_t drawn = size;
-    fedge_progress_draw(&progress, &status); /* nothing new */
+    fedge_progress_draw(&progress, 5, "round 6, training"); /* nothing new */
     assert_int_equal(size, drawn);
     fedge_progress_round(&progress, &round_3); /* in place of the bar */
     assert_memory_equal(text + drawn, "\r\033[K", 4);
     drawn = size;
-    fedge_progress_draw(&progress, &status);
+    fedge_progress_draw(&progress, 5, "round 6, training");
     assert_true(size > drawn);
     drawn = size;
     fedge_progress_clear(&progress);
@@ -80,26 +78,6 @@ static void bar_only_on_a_terminal(void **state)
     fedge_progress_clear(&progress);
     assert_int_equal(size, drawn);
     end(&progress);
-}
-
-static void summary_is_json(void **state)
-{
-    (void)state;
-    fedge_error err;
-    fedge_engine_status status = {.rounds_closed = 10,
-                                  .accuracy = 0.875,
-                                  .loss = NAN,
-                                  .bytes_up = 3979632,
-                                  .bytes_down = (uint64_t)1 << 40,
-                                  .model_hash = "ab12",
-                                  .run_dir = "a \"quoted\"\\ folder"};
-    char *json = NULL;
-    assert_int_equal(fedge_progress_json(&status, 12.25, &json, &err), FEDGE_OK);
-    assert_string_equal(json,
-                        "{\"rounds\":10,\"accuracy\":0.875,\"loss\":null,\"bytes_up\":3979632,"
-                        "\"bytes_down\":1099511627776,\"seconds\":12.25,"
-                        "\"model_sha256\":\"ab12\",\"run_dir\":\"a \\\"quoted\\\"\\\\ folder\"}");
-    free(json);
 }
 
 static void bytes_have_three_digits(void **state)
@@ -123,7 +101,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_are_lines),
         cmocka_unit_test(bar_only_on_a_terminal),
-        cmocka_unit_test(summary_is_json),
         cmocka_unit_test(bytes_have_three_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

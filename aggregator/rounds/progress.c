@@ -1,6 +1,5 @@
-#include "aggregator/server/progress.h"
+#include "aggregator/rounds/progress.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
@@ -72,42 +71,22 @@ void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *s
     fflush(out);
 }
 
-void fedge_progress_draw(fedge_progress *progress, const fedge_engine_status *status)
+void fedge_progress_draw(fedge_progress *progress, uint32_t rounds_closed, const char *state)
 {
     if (!progress->terminal || progress->num_rounds == 0) {
         return;
     }
     char blocks[BAR_WIDTH + 1], bar[sizeof(progress->bar)];
-    uint32_t closed =
-        status->rounds_closed < progress->num_rounds ? status->rounds_closed : progress->num_rounds;
+    uint32_t closed = rounds_closed < progress->num_rounds ? rounds_closed : progress->num_rounds;
     size_t filled = (size_t)BAR_WIDTH * closed / progress->num_rounds;
     memset(blocks, '#', filled);
     memset(blocks + filled, '.', BAR_WIDTH - filled);
     blocks[BAR_WIDTH] = '\0';
-    snprintf(bar, sizeof(bar), "[%s] %u/%u  %.80s", blocks, closed, progress->num_rounds,
-             status->state);
+    snprintf(bar, sizeof(bar), "[%s] %u/%u  %.80s", blocks, closed, progress->num_rounds, state);
     if (strcmp(bar, progress->bar) != 0) {
         memcpy(progress->bar, bar, sizeof(bar));
         fprintf(progress->out, "\r\033[K" NO_WRAP "%s" WRAP, bar);
         fflush(progress->out);
         progress->barred = true;
     }
-}
-
-fedge_status fedge_progress_json(const fedge_engine_status *status, double seconds, char **text,
-                                 fedge_error *err)
-{
-    cJSON *json = cJSON_CreateObject();
-    /* What is not finite becomes null. */
-    bool made = cJSON_AddNumberToObject(json, "rounds", status->rounds_closed) &&
-                cJSON_AddNumberToObject(json, "accuracy", status->accuracy) &&
-                cJSON_AddNumberToObject(json, "loss", status->loss) &&
-                cJSON_AddNumberToObject(json, "bytes_up", (double)status->bytes_up) &&
-                cJSON_AddNumberToObject(json, "bytes_down", (double)status->bytes_down) &&
-                cJSON_AddNumberToObject(json, "seconds", seconds) &&
-                cJSON_AddStringToObject(json, "model_sha256", status->model_hash) &&
-                cJSON_AddStringToObject(json, "run_dir", status->run_dir);
-    *text = made ? cJSON_PrintUnformatted(json) : NULL;
-    cJSON_Delete(json);
-    return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");
 }

@@ -1,0 +1,208 @@
+#include "aggregator/rounds/global_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/statistics.h"
+#include "edge/core/os.h"
+#include "edge/io/safetensors.h"
+#include "edge/train/model.h"
+
+#define MAX_INITIAL_MODEL                                                                          \
+    ((size_t)9 << 30) /* bytes of a file to start from: FEDGE_MAX_ELEMENTS floats */
+
+uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
+{
+    uint64_t weight = num_examples ? num_examples : 1;
+    return weight < job->rounds.max_weight ? (uint32_t)weight : job->rounds.max_weight;
+}
+
+uint32_t fedge_update_weight(const fedge_job *job, uint64_t num_examples)
+{
+    return job->plan.scaffold ? 1 : fedge_report_weight(job, num_examples);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static fedge_status take_memory(fedge_global_model *model, uint32_t num_devices, fedge_error *err)
+{
+    const fedge_plan *plan = model->plan;
+    const fedge_section *delta = &plan->sent.sections[0];
+    size_t sent = plan->sent.schema.num_elements;
+    bool whole = fedge_section_is_whole(plan, delta);
+    model->values = calloc(plan->schema.num_elements, sizeof(*model->values));
+    model->trained = whole ? NULL : calloc(delta->schema.num_elements, sizeof(*model->trained));
+    model->sums = malloc(sent * sizeof(*model->sums));
+    if (!model->values || !model->sums || (!whole && !model->trained)) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory for a model of %zu parameters, %zu of them trained",
+                          plan->schema.num_elements, delta->schema.num_elements);
+    }
+    fedge_status status = FEDGE_OK;
+    while (status == FEDGE_OK && model->num_devices < num_devices) {
+        status = fedge_device_open(&fedge_device_cpu, model->num_devices, sent,
+                                   &model->devices[model->num_devices], err);
+        model->num_devices += status == FEDGE_OK;
+    }
+    return status;
+}
+
+fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
+                                     uint32_t num_devices, fedge_error *err)
+{
+    *model = (fedge_global_model){.job = job, .plan = &job->plan};
+    if (num_devices == 0 || num_devices > FEDGE_GLOBAL_MAX_DEVICES) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u devices to sum on: 1 to %d", num_devices,
+                          FEDGE_GLOBAL_MAX_DEVICES);
+    }
+    fedge_strategy_config config = {
+        .struct_size = sizeof(config),
+        .schema = &job->plan.sent.sections[0].schema,
+        .server_learning_rate = job->server_learning_rate,
+        .num_clients = job->num_clients,
+    };
+    fedge_status status = fedge_strategy_find(job->strategy, &model->strategy, err);
+    if (status == FEDGE_OK) {
+        status = model->strategy->init(&config, &model->strategy_state, err);
+    }
+    return status == FEDGE_OK ? take_memory(model, num_devices, err) : status;
+}
+
+void fedge_global_model_fini(fedge_global_model *model)
+{
+    for (uint32_t i = 0; i < model->num_devices; i++) {
+        fedge_device_close(&model->devices[i]);
+    }
+    if (model->strategy) {
+        model->strategy->free(model->strategy_state);
+    }
+    free(model->values);
+    free(model->trained);
+    free(model->sums);
+    *model = (fedge_global_model){0};
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_error *err)
+{
+    const fedge_plan *plan = &job->plan;
+    if (!job->initial_model[0]) {
+        if (plan->external) {
+            memset(values, 0, plan->schema.num_elements * sizeof(*values));
+            return FEDGE_OK;
+        }
+        fedge_model_init_buffers(&plan->model, values + plan->num_parameters);
+        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, values, err);
+    }
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    fedge_status status =
+        fedge_os_read_file(job->initial_model, MAX_INITIAL_MODEL, &bytes, &size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
+    }
+    free(bytes);
+    return status == FEDGE_OK
+               ? status
+               : fedge_error_prefix(err, status, "initial-model %s", job->initial_model);
+}
+
+fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *err)
+{
+    return fedge_initial_values(model->job, model->values, err);
+}
+
+fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file, size_t size,
+                                     const uint8_t *state, size_t state_size, fedge_error *err)
+{
+    fedge_status status =
+        fedge_safetensors_read(file, size, &model->plan->schema, model->values, err);
+    return status == FEDGE_OK ? model->strategy->load(model->strategy_state, state, state_size, err)
+                              : status;
+}
+
+fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t **file, size_t *size,
+                                      size_t *control_size, fedge_error *err)
+{
+    const fedge_schema *trained = &model->plan->sent.sections[0].schema;
+    *control_size = 0;
+    fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
+    if (status == FEDGE_OK && model->strategy->control) {
+        status = fedge_safetensors_size(trained, control_size, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    uint8_t *bytes = malloc(*size + *control_size);
+    if (!bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
+                          *size + *control_size);
+    }
+    status = fedge_safetensors_write(&model->plan->schema, model->values, bytes, *size, err);
+    if (status == FEDGE_OK && model->strategy->control) {
+        status = fedge_safetensors_write(trained, model->strategy->control(model->strategy_state),
+                                         bytes + *size, *control_size, err);
+    }
+    if (status != FEDGE_OK) {
+        free(bytes);
+        return status;
+    }
+    *file = bytes;
+    return FEDGE_OK;
+}
+
+/* ---- a round's end --------------------------------------------------------------------------- */
+
+/* The strategy's step on what is trained; the rest of the model stays as it is. */
+static fedge_status step_trained(fedge_global_model *model, const fedge_strategy_sum *sum,
+                                 fedge_error *err)
+{
+    const fedge_sent *sent = &model->plan->sent;
+    const fedge_section *delta = &sent->sections[0];
+    if (!model->trained) {
+        return model->strategy->step(model->strategy_state, sum, model->values, err);
+    }
+    fedge_section_gather(sent, delta, model->values, model->trained);
+    fedge_status status = model->strategy->step(model->strategy_state, sum, model->trained, err);
+    if (status == FEDGE_OK) {
+        fedge_section_scatter(sent, delta, model->trained, model->values);
+    }
+    return status;
+}
+
+fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
+                                     const int8_t *bounds_log2, fedge_error *err)
+{
+    fedge_device_totals totals = {0};
+    fedge_status status = fedge_devices_sum(model->devices, model->num_devices, model->sums,
+                                            model->plan->sent.schema.num_elements, &totals, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_strategy_sum sum = {.round = round,
+                              .num_updates = totals.num_updates,
+                              .total_weight = totals.total_weight,
+                              .sum = model->sums,
+                              .bounds_log2 = bounds_log2};
+    const fedge_section *control = fedge_sections_find(&model->plan->sent, FEDGE_SECTION_CONTROL);
+    if (control) {
+        sum.control = model->sums + control->schema.tensors[0].offset;
+        sum.control_bounds_log2 = bounds_log2 + control->first;
+    }
+    status = step_trained(model, &sum, err);
+    if (status == FEDGE_OK) {
+        fedge_statistics_step(model->plan, model->sums, bounds_log2, totals.total_weight,
+                              model->values);
+    }
+    return status;
+}
+
+fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < model->num_devices && status == FEDGE_OK; i++) {
+        status = fedge_device_reset(&model->devices[i], err);
+    }
+    return status;
+}

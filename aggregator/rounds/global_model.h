@@ -1,0 +1,74 @@
+/* The global model: its values, the places that sum its updates, and the strategy that moves it.
+ *
+ *     fedge_global_model_init → _begin (or _load) → { updates to devices → _step → _reset } … →
+ * _fini
+ *
+ * No files, no clock: the server keeps journals and checkpoints around it, the simulator does not,
+ * and both take the same step. Used by one thread at a time, but for what the devices allow.
+ */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_GLOBAL_MODEL_H
+#define FEDGE_AGGREGATOR_ROUNDS_GLOBAL_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/reduce/device.h"
+#include "aggregator/rounds/strategy.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_GLOBAL_MAX_DEVICES 256
+
+/* Plain data; all of it is the model's own but the job. */
+typedef struct fedge_global_model {
+    const fedge_job *job;
+    const fedge_plan *plan; /* &job->plan */
+    fedge_device devices[FEDGE_GLOBAL_MAX_DEVICES];
+    uint32_t num_devices;
+    const fedge_strategy_ops *strategy;
+    void *strategy_state;
+    float *values;  /* parameters, then statistics: plan->schema.num_elements */
+    float *trained; /* the strategy's part of them; NULL: it is all of them */
+    int64_t *sums;  /* where devices' sums are joined: plan->sent.schema.num_elements */
+} fedge_global_model;
+
+/* Takes the memory for [job], which outlives the model, with [num_devices] (1 to
+ * FEDGE_GLOBAL_MAX_DEVICES) devices that are empty. The values are not set. */
+FEDGE_MUST_USE fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
+                                                    uint32_t num_devices, fedge_error *err);
+void fedge_global_model_fini(fedge_global_model *model); /* also after a failed init */
+
+/* The values before any training. */
+FEDGE_MUST_USE fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *err);
+/* The values of a model file, and the state that strategy->save made beside them. */
+FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file,
+                                                    size_t size, const uint8_t *state,
+                                                    size_t state_size, fedge_error *err);
+
+/* Moves the values by the sums of the devices, which keep them: the strategy's step on what is
+ * trained, the weighted mean for statistics. [bounds_log2]: of the tensors that were sent in this
+ * round (fedge_sections_bounds). */
+FEDGE_MUST_USE fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
+                                                    const int8_t *bounds_log2, fedge_error *err);
+/* Empties the devices. */
+FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
+
+/* The model file (safetensors) of the present values, and behind it the strategy's control file of
+ * [*control_size] bytes, 0 when the strategy has none. *file is malloc'ed, *size + *control_size
+ * long. */
+FEDGE_MUST_USE fedge_status fedge_global_model_write(const fedge_global_model *model,
+                                                     uint8_t **file, size_t *size,
+                                                     size_t *control_size, fedge_error *err);
+
+/* The model before any training: the job's initial-model, or the initialisers (zeros for an
+ * external model). values: schema->num_elements. Errors name the file. */
+FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *values,
+                                                 fedge_error *err);
+
+/* The weight of a report on so many examples: at most the job's max-weight, at least 1. */
+uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples);
+
+/* The weight of an update in the sums: the same, but 1 for SCAFFOLD, whose means are plain. */
+uint32_t fedge_update_weight(const fedge_job *job, uint64_t num_examples);
+
+#endif

@@ -1,0 +1,51 @@
+#include "aggregator/rounds/round_summary.h"
+
+#include <math.h>
+
+static fedge_status put_number(fedge_buffer *line, const char *key, double value, fedge_error *err)
+{
+    return isfinite(value) ? fedge_buffer_printf(line, err, ",\"%s\":%.9g", key, value)
+                           : fedge_buffer_printf(line, err, ",\"%s\":null", key);
+}
+
+static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *summary,
+                                fedge_error *err)
+{
+    const struct {
+        const char *key;
+        double value;
+    } train[] = {{"loss", summary->loss},
+                 {"accuracy", summary->accuracy},
+                 {"train_loss", summary->train_loss},
+                 {"train_accuracy", summary->train_accuracy},
+                 {"bytes_up", (double)summary->bytes_up},
+                 {"bytes_down", (double)summary->bytes_down},
+                 {"clamped", (double)summary->clamped},
+                 {"seconds", summary->seconds},
+                 {"seconds_train", summary->seconds_train},
+                 {"seconds_encode", summary->seconds_encode},
+                 {"seconds_upload", summary->seconds_upload},
+                 {"seconds_validate", summary->seconds_validate},
+                 {"seconds_journal", summary->seconds_journal},
+                 {"seconds_sum", summary->seconds_sum},
+                 {"seconds_step", summary->seconds_step},
+                 {"seconds_evaluate", summary->seconds_evaluate}};
+    size_t count = sizeof(train) / sizeof(train[0]);
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < count && status == FEDGE_OK; i++) {
+        status = put_number(line, train[i].key, train[i].value, err);
+    }
+    return status;
+}
+
+fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge_buffer *line,
+                                       fedge_error *err)
+{
+    fedge_status status = fedge_buffer_printf(
+        line, err, "\"attempt\":%u,\"asked\":%u,\"clients\":%u,\"examples\":%llu", summary->attempt,
+        summary->asked, summary->reported, (unsigned long long)summary->examples);
+    if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN) {
+        status = fedge_buffer_printf(line, err, ",\"model_sha256\":\"%s\"", summary->model);
+    }
+    return status == FEDGE_OK ? put_numbers(line, summary, err) : status;
+}

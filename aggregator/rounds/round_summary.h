@@ -1,0 +1,34 @@
+/* A phase that has ended, in numbers. */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_ROUND_SUMMARY_H
+#define FEDGE_AGGREGATOR_ROUNDS_ROUND_SUMMARY_H
+
+#include <stdint.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/status.h"
+#include "edge/io/protocol.h"
+
+/* A phase that has ended, as rounds.jsonl, /metrics and the progress line tell it. Plain data; what
+ * is not known is NaN. */
+typedef struct fedge_round_summary {
+    uint32_t round, attempt;
+    fedge_task_kind kind;
+    uint32_t asked, reported;          /* clients */
+    uint64_t examples;                 /* of the clients that reported */
+    double loss, accuracy;             /* TRAIN: on the test set; EVALUATE: on the clients */
+    double train_loss, train_accuracy; /* TRAIN: means over examples, while training */
+    uint64_t bytes_up, bytes_down;     /* of all websocket messages during the phase */
+    uint64_t clamped;                  /* values cut to the bound by clients */
+    double seconds;                    /* of the phase, from its opening */
+    double seconds_train, seconds_encode, seconds_upload;  /* means over clients */
+    double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
+    double seconds_step, seconds_evaluate, seconds_checkpoint;
+    char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
+} fedge_round_summary;
+
+/* Appends it as rounds.jsonl has it, the inside of a JSON object behind "round" and "phase": what
+ * is not known is null. */
+FEDGE_MUST_USE fedge_status fedge_round_summary_write(const fedge_round_summary *summary,
+                                                      fedge_buffer *line, fedge_error *err);
+
+#endif
