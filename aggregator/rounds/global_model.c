@@ -93,7 +93,8 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
             return FEDGE_OK;
         }
         fedge_model_init_buffers(&plan->model, values + plan->num_parameters);
-        return fedge_model_init_values(&plan->model, &plan->schema, plan->seed, values, err);
+        fedge_model_init_values(&plan->model, plan->seed, values);
+        return FEDGE_OK;
     }
     uint8_t *bytes = NULL;
     size_t size = 0;

@@ -105,6 +105,7 @@ typedef struct fedge_panels {
     float *c;
     size_t c_row;
 } fedge_panels;
+
 /* Where column k of a, row k of b, column j of b and column j of c begin. */
 static inline size_t fedge_gemm_a_column(const fedge_gemm *args, size_t k)
 {
@@ -188,7 +189,7 @@ typedef struct fedge_kernels {
     /* One pass over the weights: dx = dy W (when dx is not NULL), then W and its velocity v
      * (NULL without momentum) take an SGD step with gradient dyᵀ x. No gradient is stored. */
     void (*linear_backward)(const fedge_linear_shape *shape, const float *x, const float *dy,
-                            float *w, float *v, const fedge_sgd *sgd, float *dx);
+                            float *w, float *v, const fedge_optimizer *sgd, float *dx);
 
     /* [pack]: gemm_pack floats of working memory, aligned to 64 bytes. */
     void (*gemm)(const fedge_gemm *args, float *pack);
@@ -217,6 +218,7 @@ typedef struct fedge_kernels {
     /* dx = dy where it was kept, scaled likewise; else 0. dx may be dy. */
     void (*drop_apply)(float p, size_t n, const uint8_t *kept, const float *dy, float *dx);
 
+    /* c += a · b, or start + a · b, as fedge_panels says. */
     void (*panels)(const fedge_panels *args);
     /* y ← x + [bias]: [rows] rows of [width] floats. */
     void (*copy_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float bias,

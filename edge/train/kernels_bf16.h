@@ -3,9 +3,11 @@
  * Every operand is rounded to bf16, to nearest even, and products are added in fp32 in this order,
  * the same on every CPU:
  *
- *     blocks of FEDGE_BF16_DEPTH of k, each from 0:   acc += a[k + 1] · b[k + 1];  acc += a[k] ·
- * b[k] for k = 0, 2, 4, … then c = acc of the first block (with accumulate c + acc), c = c + acc of
- * the others
+ *     in each block of FEDGE_BF16_DEPTH of k, from acc = 0, for k = 0, 2, 4, …:
+ *         acc += a[k + 1] · b[k + 1]
+ *         acc += a[k] · b[k]
+ *     c = acc of the first block (with accumulate: c + acc)
+ *     c = c + acc of each other block
  *
  * which is what vdpbf16ps computes. A product of two bf16 numbers has 16 bits and is exact in fp32,
  * so rounding happens in the operands (2^-8 of each at most) and in the sums alone: of n products

@@ -284,7 +284,7 @@ static void linear_step_one(const fedge_linear_shape *shape, const float *x, con
 }
 
 static void linear_backward(const fedge_linear_shape *shape, const float *x, const float *dy,
-                            float *w, float *v, const fedge_sgd *sgd, float *dx)
+                            float *w, float *v, const fedge_optimizer *sgd, float *dx)
 {
     const size_t in = shape->in, out = shape->out;
     for (size_t b = 0; dx != NULL && b < shape->batch; b++) {

@@ -140,7 +140,7 @@ typedef struct step_args {
     float *w, *v; /* (outputs, …) */
     size_t w_stride, columns;
     size_t ahead; /* floats to the same columns of the next block, fetched meanwhile; 0: none */
-    const fedge_sgd *sgd;
+    const fedge_optimizer *sgd;
 } step_args;
 
 INLINE void step_tile(const int outputs, const int vectors, const bool partial,
@@ -266,7 +266,7 @@ static size_t strip_width(size_t k, size_t end, int *kind)
 }
 
 static void linear_backward(const fedge_linear_shape *shape, const float *x, const float *dy,
-                            float *w, float *v, const fedge_sgd *sgd, float *dx)
+                            float *w, float *v, const fedge_optimizer *sgd, float *dx)
 {
     const size_t in = shape->in, out = shape->out, batch = shape->batch;
     const size_t fit = BLOCK_FLOATS / out / (2 * LANES) * (2 * LANES);

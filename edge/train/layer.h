@@ -94,8 +94,7 @@ typedef enum fedge_init {
 typedef struct fedge_layer_tensor {
     const char *name; /* behind the layer's: "weight", "running_mean" */
     bool buffer;      /* a statistic: no gradient, a section of its own */
-    bool frozen;      /* never trained, whatever the layer's train mode; of a
- buffer: never changed */
+    bool frozen;      /* never trained, whatever the layer's train mode; a buffer: never changed */
     bool factor;      /* of matrix products, a row for each output: may come in int8, run->int8 */
     uint32_t rank, shape[4];
     fedge_init init;
@@ -126,7 +125,7 @@ typedef struct fedge_layer_run {
     /* backward, when not NULL: the first tensor has no gradient, backward takes its step of plain
      * SGD itself (sizes.steps). weight: values[0]; velocity: of the same size, NULL without
      * momentum. */
-    const fedge_sgd *sgd;
+    const fedge_optimizer *sgd;
     float *weight, *velocity;
     bool in_int8;           /* evaluation with the factor in int8; its place in values is NULL */
     fedge_int8_weight int8; /* then: the factor */

@@ -231,12 +231,13 @@ bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index);
 uint32_t fedge_model_num_classes(const fedge_model_spec *spec);
 size_t fedge_model_input_count(const fedge_model_spec *spec);
 
-/* PyTorch's default initialisers: weights and biases of Linear and Conv2d uniform in
- * ±1/sqrt(fan_in) (kaiming_uniform with a = √5 gives the same bound). Streams
- * (seed, FEDGE_PURPOSE_INIT, tensor index). [values]: schema->num_elements floats. */
-FEDGE_MUST_USE fedge_status fedge_model_init_values(const fedge_model_spec *spec,
-                                                    const fedge_schema *schema, uint64_t seed,
-                                                    float *values, fedge_error *err);
+/* The first values of the parameters, by PyTorch's default initialisers: uniform in ±1/sqrt(fan_in)
+ * for Linear and Conv (kaiming_uniform with a = √5 gives the same bound), in ±1/sqrt(hidden_size)
+ * for LSTM and GRU, in ±sqrt(6 / (fan_in + fan_out)) for what goes into attention (Xavier); N(0, 1)
+ * for an Embedding, N(0, 0.02²) for positions; 1 and 0 for norms. Streams
+ * (seed, FEDGE_PURPOSE_INIT, tensor index). The spec must have passed fedge_model_schema or
+ * fedge_model_size. values: (num_values) in schema order, e.g. fedge_model_values. */
+void fedge_model_init_values(const fedge_model_spec *spec, uint64_t seed, float *values);
 
 /* The first values of the buffers. values: (num_elements of fedge_model_buffer_schema).
  * fedge_model_new does this to its own. */
@@ -278,8 +279,6 @@ typedef struct fedge_optimizer {
     float clip_norm;         /* 0: no clipping */
     float proximal_mu;       /* 0: no proximal term */
 } fedge_optimizer;
-
-typedef fedge_optimizer fedge_sgd;
 
 const char *fedge_optimizer_type_name(fedge_optimizer_type type);
 
@@ -349,7 +348,8 @@ typedef struct fedge_model_memory {
     size_t parameters;  /* the values, and the buffers (statistics) */
     size_t gradients;   /* fused: of activations (two buffers in turn) and of one convolution's
                            weights; a Linear's weights step as their gradient is made, without a
-                           buffer. Else: of all parameters, with clip */
+                           buffer. Else: of all parameters, with clip or micro-batches; without, 0:
+                           one layer's at a time lie in the room of activations */
     size_t velocity;    /* the optimizer's states, FedProx's copy, SCAFFOLD's correction */
     size_t activations; /* fused: outputs kept for the backward pass, the places of the maxima.
                            Else: all that layers make, its room used again as soon as it can be */

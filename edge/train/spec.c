@@ -111,30 +111,20 @@ static void init_tensor(const fedge_layer_tensor *tensor, fedge_rng *rng, float 
     }
 }
 
-fedge_status fedge_model_init_values(const fedge_model_spec *spec, const fedge_schema *schema,
-                                     uint64_t seed, float *values, fedge_error *err)
+void fedge_model_init_values(const fedge_model_spec *spec, uint64_t seed, float *values)
 {
     uint32_t tensor = 0;
     for (uint32_t i = 0; i < spec->num_layers; i++) {
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
         const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
         for (uint32_t t = 0; t < n; t++) {
-            if (list[t].buffer) {
-                continue;
+            if (!list[t].buffer) {
+                fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_INIT, tensor++, 0, 0);
+                init_tensor(&list[t], &rng, values);
+                values += fedge_layer_tensor_count(&list[t]);
             }
-            if (tensor >= schema->num_tensors ||
-                schema->tensors[tensor].count != fedge_layer_tensor_count(&list[t])) {
-                return fedge_fail(err, FEDGE_MISMATCH,
-                                  "the schema has %u tensors, fewer than the model or of other "
-                                  "sizes: it is not this model's",
-                                  (unsigned)schema->num_tensors);
-            }
-            fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_INIT, tensor, 0, 0);
-            init_tensor(&list[t], &rng, values + schema->tensors[tensor].offset);
-            tensor++;
         }
     }
-    return FEDGE_OK;
 }
 
 void fedge_model_init_buffers(const fedge_model_spec *spec, float *values)

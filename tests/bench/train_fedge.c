@@ -79,8 +79,7 @@ static fedge_status make_model(bench *self, const char *kernels, const char *way
     if (status != FEDGE_OK) {
         return status;
     }
-    status = fedge_model_init_values(&plan->model, &plan->schema, SEED,
-                                     fedge_model_values(self->model), err);
+    fedge_model_init_values(&plan->model, SEED, fedge_model_values(self->model));
     fedge_model_reset_optimizer(self->model);
     return status;
 }

@@ -40,11 +40,7 @@ static const fedge_model_spec spec = {
 /* As small as the boards allow; with pointers of 64 bits the records are larger. */
 static _Alignas(64) unsigned char block[BLOCK_BYTES + (sizeof(void *) > 4 ? 4096 : 0)];
 
-/* The image of a step; before the first, the names and shapes of the parameters. */
-static union {
-    float x[IMAGE_PIXELS];
-    fedge_tensor_spec tensors[6];
-} work;
+static float x[IMAGE_PIXELS]; /* the image of a step */
 
 /* Functions of their own, so that what one keeps on the stack is gone when the next one runs. */
 #define APART __attribute__((noinline)) static
@@ -53,31 +49,26 @@ APART fedge_status open_model(fedge_model **model, fedge_error *err)
 {
     const fedge_model_options options = {
         .max_batch = 1, .training = true, .disabled_cpu_features = ~0u};
-    fedge_schema schema;
-    fedge_schema_init(&schema, work.tensors, sizeof work.tensors / sizeof *work.tensors);
-    fedge_status status = fedge_model_schema(&spec, &schema, err);
+    const fedge_status status = fedge_model_new(model, &spec, &options, block, sizeof block, err);
     if (status == FEDGE_OK) {
-        status = fedge_model_new(model, &spec, &options, block, sizeof block, err);
+        fedge_model_init_values(&spec, 1, fedge_model_values(*model));
     }
-    return status == FEDGE_OK
-               ? fedge_model_init_values(&spec, &schema, 1, fedge_model_values(*model), err)
-               : status;
+    return status;
 }
 
 /* One step on one image; adds its instructions to *total and keeps the most in *most. */
 APART fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, uint32_t *most,
                         fedge_error *err)
 {
-    const fedge_sgd sgd = {.learning_rate = 0.01f};
+    const fedge_optimizer sgd = {.learning_rate = 0.01f};
     const int32_t label = image_labels[index];
     for (uint32_t i = 0; i < IMAGE_PIXELS; i++) {
-        work.x[i] = (float)images[index][i] / 255.0f;
+        x[i] = (float)images[index][i] / 255.0f;
     }
     double loss = 0.0;
     uint32_t correct = 0;
     const uint32_t before = board_instructions();
-    const fedge_status status =
-        fedge_model_step(model, work.x, &label, 1, &sgd, &loss, &correct, err);
+    const fedge_status status = fedge_model_step(model, x, &label, 1, &sgd, &loss, &correct, err);
     const uint32_t spent = board_instructions() - before;
     *total += spent;
     *most = spent > *most ? spent : *most;

@@ -203,7 +203,7 @@ static void pack_backward(const fedge_layer_context *context, const fedge_stage 
 }
 
 static void update(const fedge_layer_context *context, const fedge_stage *stage,
-                   const fedge_sgd *sgd)
+                   const fedge_optimizer *sgd)
 {
     const size_t stride = stage->slide->shape.segment_stride,
                  patch = stride * stage->slide->shape.num_segments;
@@ -226,7 +226,7 @@ static void update(const fedge_layer_context *context, const fedge_stage *stage,
 }
 
 void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage *stage,
-                           const float *x, float *dy, const fedge_sgd *sgd, float *dx)
+                           const float *x, float *dy, const fedge_optimizer *sgd, float *dx)
 {
     const fedge_scratch *scratch = &context->scratch;
     const size_t channels = stage->out.channels;

@@ -16,7 +16,7 @@ void fedge_linear_forward(const fedge_layer_context *context, const fedge_stage 
 }
 
 void fedge_linear_backward(const fedge_layer_context *context, const fedge_stage *stage,
-                           const float *x, float *dy, const fedge_sgd *sgd, float *dx)
+                           const float *x, float *dy, const fedge_optimizer *sgd, float *dx)
 {
     const fedge_linear_shape shape = shape_of(context, stage);
     fedge_relu_backward(context, stage, dy, 0, context->batch);

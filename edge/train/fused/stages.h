@@ -27,12 +27,12 @@ typedef struct fedge_layer_context {
 void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage *stage,
                           const float *x);
 void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage *stage,
-                           const float *x, float *dy, const fedge_sgd *sgd, float *dx);
+                           const float *x, float *dy, const fedge_optimizer *sgd, float *dx);
 
 void fedge_linear_forward(const fedge_layer_context *context, const fedge_stage *stage,
                           const float *x);
 void fedge_linear_backward(const fedge_layer_context *context, const fedge_stage *stage,
-                           const float *x, float *dy, const fedge_sgd *sgd, float *dx);
+                           const float *x, float *dy, const fedge_optimizer *sgd, float *dx);
 
 void fedge_maxpool2d_forward(const fedge_layer_context *context, const fedge_stage *stage,
                              const float *x);

@@ -1,6 +1,6 @@
 /* BatchNorm2d: each channel by its mean and variance over the batch, height and width. x: (batch,
  * c, h, w). In evaluation, or when frozen, by the running statistics: running ← (1 − momentum) ·
- * running + momentum · batch's, the variance with n / (n − 1) num_batches_tracked, which only a
+ * running + momentum · batch's, the variance times n / (n − 1). num_batches_tracked, which only a
  * momentum of None would read, is not kept. */
 #include <math.h>
 

@@ -8,7 +8,7 @@
 
 /* One parameter: g += weight_decay · w;  v = momentum · v + g;  w −= lr · v.
  * Without a velocity (momentum 0) v is g. */
-static inline void fedge_sgd_apply(const fedge_sgd *sgd, float g, float *w, float *v)
+static inline void fedge_sgd_apply(const fedge_optimizer *sgd, float g, float *w, float *v)
 {
     g += sgd->weight_decay * *w;
     if (v != NULL) {
@@ -19,6 +19,6 @@ static inline void fedge_sgd_apply(const fedge_sgd *sgd, float g, float *w, floa
 }
 
 /* The same over [n] contiguous parameters. v: (n) or NULL. */
-void fedge_sgd_update(const fedge_sgd *sgd, size_t n, const float *g, float *w, float *v);
+void fedge_sgd_update(const fedge_optimizer *sgd, size_t n, const float *g, float *w, float *v);
 
 #endif

@@ -21,7 +21,7 @@ void model_gradient(test_model *self, const float *x, const int32_t *labels, uin
                     double *gradient, double *loss_sum)
 {
     fedge_error err = {0};
-    const fedge_sgd sgd = {.learning_rate = RATE};
+    const fedge_optimizer sgd = {.learning_rate = RATE};
     const size_t n = fedge_model_num_values(self->model);
     float *values = fedge_model_values(self->model);
     float *before = malloc(n * sizeof *before);

@@ -163,10 +163,10 @@ void model_open(test_model *self, const fedge_model_spec *spec, const fedge_mode
     float *values = malloc((self->schema.num_elements + 1) * sizeof *values);
     assert_non_null(values);
     if (fedge_model_new(&self->model, spec, options, self->block + shift, self->memory.total,
-                        &err) != FEDGE_OK ||
-        fedge_model_init_values(spec, &self->schema, seed, values, &err) != FEDGE_OK) {
+                        &err) != FEDGE_OK) {
         fail_msg("%s", err.message);
     }
+    fedge_model_init_values(spec, seed, values);
     fedge_model_load(self->model, values);
     free(values);
     self->memory.total += shift;

@@ -186,7 +186,7 @@ static void test_smaller_batch(void **state)
     fill_batch(&rng, x, (size_t)SIZE * STEPS * DIM, labels, SIZE, 3);
     for (int i = 0; i < 2; i++) {
         const fedge_model_options options = {.max_batch = i == 0 ? SIZE : 8, .training = true};
-        const fedge_sgd sgd = {.learning_rate = 0.25f};
+        const fedge_optimizer sgd = {.learning_rate = 0.25f};
         fedge_error err = {0};
         uint32_t correct;
         model_open(&models[i], &spec, &options, SEED, 0);

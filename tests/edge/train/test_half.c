@@ -375,7 +375,7 @@ static void test_indices_stay_exact(void **state)
     const int32_t label = 1;
     const fedge_model_options options = {
         .max_batch = 1, .training = true, .activations = FEDGE_STORAGE_BF16};
-    const fedge_sgd sgd = {.learning_rate = 1.0f};
+    const fedge_optimizer sgd = {.learning_rate = 1.0f};
     fedge_model_spec spec;
     test_model model;
     fedge_error err = {0};

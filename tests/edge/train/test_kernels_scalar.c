@@ -90,8 +90,8 @@ static void test_backward(void **state)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 2, 0, 0);
     for (int round = 0; round < 200; round++) {
         const fedge_linear_shape shape = random_layer(&rng);
-        const fedge_sgd sgd = {.learning_rate = 0.125f,
-                               .weight_decay = round % 3 == 0 ? 0.25f : 0.0f};
+        const fedge_optimizer sgd = {.learning_rate = 0.125f,
+                                     .weight_decay = round % 3 == 0 ? 0.25f : 0.0f};
         memcpy(stepped, w, sizeof w);
         fedge_kernels_scalar.linear_backward(&shape, x, dy, stepped, NULL, &sgd, dx);
         check_input_gradient(&shape);

@@ -90,7 +90,7 @@ static void test_blocks(void **state)
         int32_t *labels = malloc(batch * sizeof *labels);
         assert_true(x != NULL && labels != NULL);
         fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(&spec));
-        const fedge_sgd sgd = {.learning_rate = 0.01f, .momentum = options.momentum};
+        const fedge_optimizer sgd = {.learning_rate = 0.01f, .momentum = options.momentum};
         double loss[3];
         uint32_t correct[3];
         assert_int_equal(
@@ -124,7 +124,8 @@ static void test_sgd(void **state)
     spec_linear(&spec, IN, OUT);
     for (unsigned level = 0; level < num_levels; level++) {
         fedge_error err = {0};
-        const fedge_sgd sgd = {.learning_rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+        const fedge_optimizer sgd = {
+            .learning_rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
         const fedge_model_options options = {.max_batch = BATCH,
                                              .training = true,
                                              .momentum = 0.9f,
@@ -187,8 +188,8 @@ static void test_sgd_of_convolutions(void **state)
     fedge_model_spec spec;
     small_cnn(&spec);
     enum { BATCH = 3 };
-    const fedge_sgd full = {.learning_rate = 0.25f, .momentum = 0.5f, .weight_decay = 0.125f};
-    const fedge_sgd plain = {.learning_rate = 0.25f};
+    const fedge_optimizer full = {.learning_rate = 0.25f, .momentum = 0.5f, .weight_decay = 0.125f};
+    const fedge_optimizer plain = {.learning_rate = 0.25f};
     const fedge_model_options options = {.max_batch = BATCH, .training = true, .momentum = 0.5f};
     test_model self, probe;
     model_open(&self, &spec, &options, SEED, 0);
@@ -246,8 +247,8 @@ static void test_bad_steps(void **state)
         float *before = malloc(bytes);
         assert_non_null(before);
         memcpy(before, fedge_model_values(self.model), bytes);
-        const fedge_sgd sgd = {.learning_rate = 0.1f},
-                        momentum = {.learning_rate = 0.1f, .momentum = 0.9f};
+        const fedge_optimizer sgd = {.learning_rate = 0.1f},
+                              momentum = {.learning_rate = 0.1f, .momentum = 0.9f};
         double loss;
         uint32_t correct;
         fedge_model *m = self.model;
@@ -351,7 +352,7 @@ static void test_equal_bits(void **state)
                                              .disabled_cpu_features =
                                                  levels[(unsigned)round / 2 % num_levels]};
         test_model self[2];
-        const fedge_sgd sgd = {.learning_rate = 0.05f};
+        const fedge_optimizer sgd = {.learning_rate = 0.05f};
         double loss[2];
         uint32_t correct[2];
         const fedge_rng start = rng;
