@@ -36,6 +36,7 @@ _Static_assert(FEDGE_CODEC_COUNT == 2, "a figure for each codec");
 
 typedef struct table {
     const fedge_plan *plan;
+    uint32_t part; /* examples that pass at a time */
     fedge_layer_memory *layers;
     figure figures[NUM_FIGURES];
 } table;
@@ -102,11 +103,8 @@ static void print_line(const table *t, uint32_t i)
 
 static void print_text(const table *t)
 {
-    const fedge_training_spec *training = &t->plan->training;
-    const uint32_t part =
-        training->micro_batch_size ? training->micro_batch_size : training->batch_size;
     printf("%s: bytes for batches of %u, %u at a time\n\n", t->plan->name,
-           (unsigned)training->batch_size, (unsigned)part);
+           (unsigned)t->plan->training.batch_size, (unsigned)t->part);
     printf(LINE_FORMAT, "layer", "type", "output", "parameters", "values", "output", "saved",
            "gradient", "scratch");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
@@ -143,7 +141,7 @@ static fedge_status print_json(const table *t, fedge_error *err)
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "name", t->plan->name);
     cJSON_AddNumberToObject(root, "batch-size", t->plan->training.batch_size);
-    cJSON_AddNumberToObject(root, "micro-batch-size", t->plan->training.micro_batch_size);
+    cJSON_AddNumberToObject(root, "micro-batch-size", t->part);
     cJSON *layers = cJSON_AddArrayToObject(root, "layers");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
         cJSON_AddItemToArray(layers, layer_object(t, i));
@@ -163,7 +161,7 @@ static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
     const fedge_model_options options = fedge_plan_model_options(plan);
     fedge_model_options evaluates;
     fedge_model_memory memory, evaluation = {0};
-    table t = {.plan = plan};
+    table t = {.plan = plan, .part = options.micro_batch ? options.micro_batch : options.max_batch};
     if (plan->external)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the model is external: only its own trainer knows what it needs");

@@ -282,18 +282,21 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
 fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
 {
     const fedge_optimizer *optimizer = &plan->training.optimizer;
-    return (fedge_model_options){.max_batch = plan->training.batch_size,
-                                 .micro_batch = plan->training.micro_batch_size,
-                                 .training = true,
-                                 .momentum = optimizer->momentum,
-                                 .optimizer = optimizer->type,
-                                 .nesterov = optimizer->nesterov,
-                                 .clip = optimizer->clip_norm > 0,
-                                 .proximal = optimizer->proximal_mu > 0,
-                                 .activations = plan->training.activations,
-                                 .correction = plan->scaffold,
-                                 .weights = plan->training.weights,
-                                 .precision = plan->training.precision};
+    fedge_model_options options = {.max_batch = plan->training.batch_size,
+                                   .micro_batch = plan->training.micro_batch_size,
+                                   .training = true,
+                                   .momentum = optimizer->momentum,
+                                   .optimizer = optimizer->type,
+                                   .nesterov = optimizer->nesterov,
+                                   .clip = optimizer->clip_norm > 0,
+                                   .proximal = optimizer->proximal_mu > 0,
+                                   .activations = plan->training.activations,
+                                   .correction = plan->scaffold,
+                                   .weights = plan->training.weights,
+                                   .precision = plan->training.precision};
+    if (options.micro_batch == 0 && !plan->external)
+        options.micro_batch = fedge_model_micro_batch(&plan->model, &options);
+    return options;
 }
 
 fedge_trainer_config fedge_plan_trainer_config(const fedge_plan *plan, uint32_t round,

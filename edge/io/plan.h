@@ -55,7 +55,8 @@ typedef struct fedge_training_spec {
     uint32_t local_epochs; /* used when local_steps is 0 */
     uint32_t local_steps;
     uint32_t batch_size;
-    uint32_t micro_batch_size; /* examples that pass through the layers at a time; 0: all */
+    uint32_t micro_batch_size; /* examples that pass through the layers at a time; 0: as many as
+                                  fedge_model_micro_batch says */
     float learning_rate;       /* of the first round; a task tells the present one */
     fedge_optimizer optimizer; /* all but its learning rate */
     fedge_schedule schedule;   /* of the learning rate, over the rounds */
@@ -137,7 +138,8 @@ FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedg
                                              fedge_error *err);
 void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
 
-/* How a client makes the plan's model to train it (not for external models). */
+/* How a client makes the plan's model to train it (not for external models). micro_batch is the
+ * plan's or fedge_model_micro_batch's, the same on every machine. */
 fedge_model_options fedge_plan_model_options(const fedge_plan *plan);
 
 /* The model that evaluates, when it is not the one that trains; false otherwise. */

@@ -134,7 +134,7 @@ static const fedge_layer_ops *ops_of(const fedge_graph_plan *plan, uint32_t inde
     return fedge_layer_ops_of(plan->spec->layers[index].type);
 }
 
-static fedge_layer_sizes sizes_of(const fedge_graph_plan *plan, uint32_t index)
+fedge_layer_sizes fedge_graph_sizes(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_ops *ops = ops_of(plan, index);
     fedge_layer_run run;
@@ -193,9 +193,10 @@ static void choose_steps(fedge_graph_plan *plan)
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
         const fedge_layer_spec *layer = &plan->spec->layers[i];
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-        plan->layers[i].steps =
-            plan->layers[i].backward && sizes_of(plan, i).steps && layer->num_train_channels == 0 &&
-            fedge_layer_tensors(layer, list) > 0 && fedge_layer_trains(layer, &list[0]);
+        plan->layers[i].steps = plan->layers[i].backward && fedge_graph_sizes(plan, i).steps &&
+                                layer->num_train_channels == 0 &&
+                                fedge_layer_tensors(layer, list) > 0 &&
+                                fedge_layer_trains(layer, &list[0]);
     }
 }
 
@@ -224,8 +225,8 @@ static bool choose_masks(fedge_graph_plan *plan)
     bool any = false;
     for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
-        layer->masked = layer->backward && sizes_of(plan, i).mask > 0 && !plan->options->unshared &&
-                        !is_shared(plan, i);
+        layer->masked = layer->backward && fedge_graph_sizes(plan, i).mask > 0 &&
+                        !plan->options->unshared && !is_shared(plan, i);
         any = any || layer->masked;
     }
     return any;
@@ -299,7 +300,7 @@ static void choose_again(fedge_graph_plan *plan)
             continue;
         }
         if ((uses(plan, i) & FEDGE_USES_Y) != 0 ||
-            (layer->backward && !layer->masked && sizes_of(plan, i).saved > 0)) {
+            (layer->backward && !layer->masked && fedge_graph_sizes(plan, i).saved > 0)) {
             first = 2 * loss - i;
         }
         for (uint32_t r = i + 1; r < loss; r++) {
@@ -320,8 +321,8 @@ static uint64_t again_bytes(const fedge_graph_plan *plan, uint32_t time)
     uint64_t most = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
         if (plan->layers[i].again == time) {
-            const uint64_t forward =
-                fedge_graph_aligned(sizes_of(plan, i).forward) + fedge_graph_widened(plan, i);
+            const uint64_t forward = fedge_graph_aligned(fedge_graph_sizes(plan, i).forward) +
+                                     fedge_graph_widened(plan, i);
             most = forward > most ? forward : most;
         }
     }
@@ -363,7 +364,7 @@ static void set_parts(fedge_graph_plan *plan)
         const uint32_t back = 2 * loss - i;
         const uint64_t out = (uint64_t)fedge_shape_count(&layer->out) *
                              fedge_micro_batch(plan->options) * sizeof(float);
-        const fedge_layer_sizes sizes = sizes_of(plan, i);
+        const fedge_layer_sizes sizes = fedge_graph_sizes(plan, i);
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
         const uint64_t widened = fedge_graph_widened(plan, i);
         set_part(layer, FEDGE_PART_FORWARD, fedge_graph_aligned(sizes.forward) + widened, i, i);

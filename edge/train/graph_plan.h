@@ -70,6 +70,9 @@ FEDGE_MUST_USE fedge_status fedge_graph_plan_make(fedge_graph_plan *plan,
 /* Layer [index]'s run as far as the plan knows it: spec, kernels, batch, shapes. */
 void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_layer_run *run);
 
+/* What layer [index] wants for a (micro-)batch. */
+fedge_layer_sizes fedge_graph_sizes(const fedge_graph_plan *plan, uint32_t index);
+
 /* Bytes rounded up to the alignment. */
 uint64_t fedge_graph_aligned(uint64_t bytes);
 

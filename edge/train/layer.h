@@ -144,9 +144,16 @@ typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
     uint64_t mask; /* > 0: with so many bytes saved, backward could do without x and y. The planner
                       decides, and says so in run->masked */
-    bool steps; /* backward can take the first tensor's step itself (run->sgd), without a gradient
-                   of it in memory */
+    bool steps;   /* backward can take the first tensor's step itself (run->sgd), without a gradient
+                     of it in memory */
+    bool couples; /* training: what becomes of an example depends on the others of its batch */
+    uint32_t fewest; /* examples at a time with which it is as fast as with many, where that is more
+                        than FEDGE_FEWEST_EXAMPLES; 0: it is not */
 } fedge_layer_sizes;
+
+/* Examples at a time from which on layers are fast that work on many rows of each: the pixels of an
+ * image, the steps of a sequence. */
+#define FEDGE_FEWEST_EXAMPLES 4
 
 /* What backward reads besides dy and saved. */
 #define FEDGE_USES_X 0x1u

@@ -309,12 +309,11 @@ const char *fedge_storage_name(fedge_storage storage);
 /* How a model will be used. */
 typedef struct fedge_model_options {
     uint32_t max_batch;   /* largest batch of one step or evaluation, ≥ 1 */
-    uint32_t micro_batch; /* > 0 and < max_batch: a batch passes through the layers so many
-                             examples at a time, in the memory of so many, and its
-                             gradients are summed before the one step, in the memory of
-                             one per parameter. Equal but for rounding; BatchNorm measures
-                             each part by itself, Dropout draws part by part. Layer by
-                             layer */
+    uint32_t micro_batch; /* > 0 and < max_batch (fedge_model_micro_batch chooses): a batch passes
+                             through the layers so many examples at a time, in the memory of so
+                             many, and its gradients are summed before the one step, in the memory
+                             of one per parameter. Equal but for rounding; BatchNorm measures each
+                             part by itself, Dropout draws part by part. Layer by layer */
     bool training;        /* false: forward only, and far fewer bytes */
     float momentum;       /* ≠ 0 reserves a velocity per parameter */
     fedge_optimizer_type optimizer; /* the states that it keeps */
@@ -380,6 +379,16 @@ typedef struct fedge_layer_memory {
 FEDGE_MUST_USE fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
                                                      const fedge_model_options *options,
                                                      fedge_layer_memory *layers, fedge_error *err);
+
+/* The micro_batch with which [options], for training, take the least memory at no cost in speed, on
+ * any machine; 0: the whole batch. [options]'s own is not read. It depends on the two alone, not on
+ * the CPU or its kernels. Parts are of 4 examples, of 8 where a layer is recurrent, doubled until
+ * what the layers make of a part is twice as large as the gradients that all parts are summed in,
+ * for each part goes over these and the weights once more. 0 where the fused stages run the batch,
+ * with a BatchNorm2d that is not frozen, for batches of less than two parts, and when the block
+ * would not be smaller by an eighth. Also when [spec] is not valid, which fedge_model_size tells.
+ */
+uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model_options *options);
 
 typedef struct fedge_model fedge_model;
 

@@ -60,9 +60,9 @@ static unsigned long long peak_bytes(void)
 
 static fedge_status make_model(bench *self, const char *kernels, const char *way, fedge_error *err)
 {
-    const fedge_plan *plan = &self->job->plan;
+    fedge_plan *plan = &self->job->plan;
+    plan->training.batch_size = self->batch;
     fedge_model_options options = fedge_plan_model_options(plan);
-    options.max_batch = self->batch;
     options.disabled_cpu_features = disabled_features(kernels);
     options.general = strcmp(way, "dense") == 0;
     options.precision = strcmp(way, "bf16") == 0 ? FEDGE_PRECISION_BF16 : FEDGE_PRECISION_FP32;

@@ -65,6 +65,7 @@ static bool uses_batch(const fedge_layer_run *run)
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     need->saved = (uint64_t)run->in[0].dims[0] * 2 * sizeof(float); /* mean and 1/sqrt of each */
+    need->couples = !run->spec->u.batchnorm2d.frozen;
 }
 
 static fedge_status check(const fedge_layer_run *run, fedge_error *err)

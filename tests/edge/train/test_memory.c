@@ -209,6 +209,131 @@ static void test_micro_evaluation(void **state)
     model_close(&b);
 }
 
+/* ---- micro-batches that nobody asked for ---- */
+
+static void images_spec(fedge_model_spec *spec, fedge_layer_type norm)
+{
+    spec_input(spec, 3, 3, 16, 16);
+    spec_conv(spec, 3, 12, 3, 1, 1);
+    fedge_layer_spec *layer = spec_add(spec, norm);
+    if (norm == FEDGE_LAYER_GROUPNORM) {
+        layer->u.groupnorm.num_groups = 4;
+        layer->u.groupnorm.num_channels = 12;
+        layer->u.groupnorm.eps = 1e-5f;
+    } else if (norm == FEDGE_LAYER_BATCHNORM2D) {
+        layer->u.batchnorm2d.num_features = 12;
+        layer->u.batchnorm2d.eps = 1e-5f;
+        layer->u.batchnorm2d.track_running_stats = true;
+    }
+    spec_conv(spec, 12, 8, 3, 2, 1);
+    spec_flatten(spec);
+    spec_linear(spec, 512, 3);
+}
+
+static void steps_spec(fedge_model_spec *spec)
+{
+    spec_input(spec, 2, 40, 6, 0);
+    fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_GRU);
+    layer->u.recurrent.input_size = 6;
+    layer->u.recurrent.hidden_size = 16;
+    layer->u.recurrent.num_layers = 1;
+    layer->u.recurrent.bias = layer->u.recurrent.batch_first = true;
+    spec_flatten(spec);
+    spec_linear(spec, 640, 3);
+}
+
+/* What is chosen, the same whatever the kernels, and never more memory than the whole batch's. */
+static uint32_t chosen(const fedge_model_spec *spec, const fedge_model_options *options)
+{
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    const uint32_t part = fedge_model_micro_batch(spec, options);
+    for (unsigned i = 0; part > 0 && i < num_levels; i++) {
+        fedge_model_options parts = *options;
+        fedge_model_memory all, some;
+        parts.disabled_cpu_features = levels[i];
+        parts.micro_batch = options->max_batch;
+        assert_int_equal(fedge_model_micro_batch(spec, &parts), part);
+        assert_int_equal(fedge_model_size(spec, &parts, &all, NULL), FEDGE_OK);
+        parts.micro_batch = part;
+        assert_int_equal(fedge_model_size(spec, &parts, &some, NULL), FEDGE_OK);
+        assert_true(some.total < all.total);
+    }
+    return part;
+}
+
+static void test_chosen_parts(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    fedge_model_options options = {.max_batch = 32, .training = true, .momentum = 0.9f};
+    images_spec(&spec, FEDGE_LAYER_GROUPNORM);
+    assert_int_equal(chosen(&spec, &options), 4);
+    options.training = false;
+    assert_int_equal(chosen(&spec, &options), 0);
+    options.training = true;
+    options.max_batch = 8;
+    assert_int_equal(chosen(&spec, &options), 4);
+    options.max_batch = 7; /* less than two parts */
+    assert_int_equal(chosen(&spec, &options), 0);
+    options.max_batch = 32;
+    spec.layers[4].u.linear.in_features = 0;
+    assert_int_equal(chosen(&spec, &options), 0); /* not a model */
+    images_spec(&spec, FEDGE_LAYER_BATCHNORM2D);
+    assert_int_equal(chosen(&spec, &options), 0); /* its statistics are the batch's */
+    spec.layers[1].u.batchnorm2d.frozen = true;
+    assert_int_equal(chosen(&spec, &options), 4);
+    images_spec(&spec, FEDGE_LAYER_RELU);
+    assert_int_equal(chosen(&spec, &options), 0); /* fused */
+    options.optimizer = FEDGE_OPTIMIZER_ADAM;
+    assert_int_equal(chosen(&spec, &options), 4); /* layer by layer */
+    steps_spec(&spec);
+    assert_int_equal(chosen(&spec, &options), 8);
+    options.max_batch = 15;
+    assert_int_equal(chosen(&spec, &options), 0);
+}
+
+/* The gradients of all that is summed must be small against the work of a part: large weights make
+ * larger parts, and none where the gradients would take what the parts save. */
+static void test_chosen_for_large_weights(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    fedge_model_options options = {
+        .max_batch = 1024, .training = true, .optimizer = FEDGE_OPTIMIZER_ADAM};
+    spec_input(&spec, 1, 300, 0, 0);
+    spec_linear(&spec, 300, 100);
+    (void)spec_add(&spec, FEDGE_LAYER_TANH);
+    spec_linear(&spec, 100, 10);
+    const uint32_t part = chosen(&spec, &options);
+    assert_in_range(part, 64, 512);
+    options.max_batch = part;
+    assert_int_equal(chosen(&spec, &options), 0);
+}
+
+/* A step in the parts that are chosen is the whole batch's. */
+static void test_chosen_step(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    const fedge_optimizer optimizer = {.learning_rate = 0.02f, .momentum = 0.9f, .clip_norm = 0.5f};
+    const fedge_model_options whole = {
+        .max_batch = 19, .training = true, .momentum = 0.9f, .clip = true};
+    for (int i = 0; i < 2; i++) {
+        fedge_model_options parts = whole;
+        fedge_model_memory all, some;
+        if (i == 0) {
+            images_spec(&spec, FEDGE_LAYER_GROUPNORM);
+        } else {
+            steps_spec(&spec);
+        }
+        parts.micro_batch = fedge_model_micro_batch(&spec, &whole);
+        assert_int_equal(parts.micro_batch, i == 0 ? 4 : 8);
+        assert_same(&spec, &whole, &parts, 19, &optimizer, &all, &some);
+        assert_true(some.total < all.total);
+    }
+}
+
 /* A norm with running statistics, an activation and Dropout made again: the same bits, and the
  * arrays are not kept; with masks, in micro-batches, and in a residual net too. */
 static void recompute_spec(fedge_model_spec *spec, bool recompute)
@@ -296,9 +421,14 @@ static void test_recompute_statistics(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks),         cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_micro_evaluation),
-        cmocka_unit_test(test_recompute),     cmocka_unit_test(test_recompute_statistics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_micro_batches),
+                                       cmocka_unit_test(test_micro_evaluation),
+                                       cmocka_unit_test(test_chosen_parts),
+                                       cmocka_unit_test(test_chosen_for_large_weights),
+                                       cmocka_unit_test(test_chosen_step),
+                                       cmocka_unit_test(test_recompute),
+                                       cmocka_unit_test(test_recompute_statistics)};
     return cmocka_run_group_tests_name("train memory", tests, NULL, NULL);
 }

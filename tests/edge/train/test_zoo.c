@@ -259,6 +259,29 @@ static void check_model(const golden *self, unsigned disabled, bool general)
 
 /* ---- tests ---- */
 
+/* Parts that a batch passes in when the job does not say; 0: whole. */
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t at_10, at_32;
+    } CASES[] = {{"2nn", 0, 0},         {"mcmahan-cnn", 0, 0},
+                 {"lenet-5", 0, 0},     {"resnet-8-groupnorm", 4, 4},
+                 {"char-lstm", 0, 8},   {"mobilenet-small", 4, 4},
+                 {"gru-sensors", 0, 8}, {"transformer-small", 4, 4}};
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        fedge_job *job = load_job(CASES[i].name);
+        job->plan.training.batch_size = 10;
+        assert_int_equal(fedge_plan_model_options(&job->plan).micro_batch, CASES[i].at_10);
+        job->plan.training.batch_size = 32;
+        assert_int_equal(fedge_plan_model_options(&job->plan).micro_batch, CASES[i].at_32);
+        job->plan.training.micro_batch_size = 32;
+        assert_int_equal(fedge_plan_model_options(&job->plan).micro_batch, 32);
+        fedge_job_free(job);
+    }
+}
+
 /* Calls [check] for each line "NAME BATCH" of the list of cases. */
 static void for_each_case(void (*check)(const char *name, uint32_t batch))
 {
@@ -341,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_steps),
+        cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_readme_states_the_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,54 @@
+/* How many examples of a batch pass through the layers at a time, when the user does not say. */
+#include "edge/core/os.h"
+#include "edge/train/engine.h"
+#include "edge/train/graph_plan.h"
+
+#define LEAST_SAVING 8 /* one part in so many of the block, or sums keep their usual order */
+#define LEAST_WORK 2   /* so many bytes of activations for each of gradients */
+
+/* The fewest examples at a time that all layers are fast with; 0: the batch cannot be cut. */
+static uint32_t fewest_examples(const fedge_model_spec *spec, const fedge_model_options *options)
+{
+    const fedge_kernels *kernels =
+        fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
+    fedge_graph_plan plan;
+    uint32_t fewest = FEDGE_FEWEST_EXAMPLES;
+    if (fedge_graph_plan_make(&plan, spec, options, kernels, NULL) != FEDGE_OK) {
+        return 0;
+    }
+    for (uint32_t i = 0; fewest > 0 && i < spec->num_layers; i++) {
+        const fedge_layer_sizes sizes = fedge_graph_sizes(&plan, i);
+        fewest = sizes.couples ? 0 : sizes.fewest > fewest ? sizes.fewest : fewest;
+    }
+    return fewest;
+}
+
+/* Bytes that do not depend on the size of a pointer. */
+static size_t data_of(const fedge_model_memory *memory)
+{
+    return memory->total - memory->scratch;
+}
+
+uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model_options *options)
+{
+    fedge_model_options parts = *options;
+    fedge_model_memory whole, cut;
+    parts.micro_batch = 0;
+    parts.disabled_cpu_features = ~0u; /* every machine counts the same bytes */
+    if (!options->training || fedge_model_size(spec, &parts, &whole, NULL) != FEDGE_OK ||
+        fedge_fused_fits(spec, &parts)) {
+        return 0;
+    }
+    uint32_t part = fewest_examples(spec, &parts);
+    for (; part > 0 && part <= options->max_batch / 2; part *= 2) {
+        parts.micro_batch = part;
+        if (fedge_model_size(spec, &parts, &cut, NULL) != FEDGE_OK ||
+            data_of(&cut) > data_of(&whole) - data_of(&whole) / LEAST_SAVING) {
+            return 0; /* larger parts take more */
+        }
+        if (cut.activations / LEAST_WORK >= cut.gradients) {
+            return part;
+        }
+    }
+    return 0;
+}
