@@ -93,6 +93,16 @@ typedef struct fedge_norm_rows {
     bool again;     /* forward from the moments that were kept */
 } fedge_norm_rows;
 
+/* A depthwise convolution of one padded channel x, in which rows of outputs meet rows of taps: the
+ * output of row r and place q, and tap (i, j), meet x[r · step + i · pitch + columns[j] + q]. Up to
+ * lanes − 1 floats behind the last of a row are read too, and count for nothing if finite. */
+typedef struct fedge_depthwise {
+    size_t rows, width; /* of outputs, which are dense */
+    size_t kernel[2];   /* taps down and across */
+    size_t step, pitch;
+    const uint32_t *columns; /* (kernel[1]) */
+} fedge_depthwise;
+
 /* c += a · b with a b (k, n) that is read often, kept in panels of the table's packed_columns
  * columns: each (k, packed_columns), the last one filled up with zeros. Else as fedge_gemm; a_row
  * or a_column is 1. In fp32 in every table. */
@@ -224,6 +234,13 @@ typedef struct fedge_kernels {
     void (*copy_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float bias,
                       float *y, size_t y_stride);
 
+    /* y = bias + Σ w · x over the taps, or with [add] y += Σ; dw += Σ dy · x over the outputs. y,
+     * dy: (rows, width), w, dw: (kernel[0], kernel[1]). */
+    void (*depthwise)(const fedge_depthwise *shape, const float *x, const float *w, float bias,
+                      bool add, float *y);
+    void (*depthwise_slopes)(const fedge_depthwise *shape, const float *x, const float *dy,
+                             float *dw);
+
     /* LSTM, gates i, f, g, o. Forward from their sums s:
      *   i, f, o = σ(s)   g = tanh(s)   c = f · c_before + i · g   h = o · tanh(c)
      * Backward from values to the gradients of the sums. GRU, gates n, r, z, q:
@@ -269,7 +286,13 @@ typedef struct fedge_kernels {
     void (*normalize)(const float *x, size_t n, float center, float scale, float shift, float *y);
     void (*normalize_backward)(const float *x, const float *dy, size_t n,
                                const fedge_norm_slope *slope, float *dx);
-    void (*add)(const float *x, size_t n, float *y);           /* y += x */
+    void (*add)(const float *x, size_t n, float *y); /* y += x */
+    /* Of each row, even[i] = x[2i] and odd[i] = x[2i + 1]; y[2i] = x[i] and y[2i + 1] = 0. i <
+     * width; x is apart from what is written. */
+    void (*split_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float *even,
+                       float *odd, size_t y_stride);
+    void (*spread_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float *y,
+                        size_t y_stride);
     void (*relu6_forward)(const float *x, size_t n, float *y); /* NaN stays */
     /* dx = 0 < y < 6 ? dy : 0 */
     void (*relu6_backward)(const float *y, const float *dy, size_t n, float *dx);

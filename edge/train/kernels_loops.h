@@ -37,6 +37,28 @@ static void add_to(const float *x, size_t n, float *y)
     }
 }
 
+static void split_rows(size_t rows, size_t width, const float *restrict x, size_t x_stride,
+                       float *restrict even, float *restrict odd, size_t y_stride)
+{
+    for (size_t r = 0; r < rows; r++, x += x_stride, even += y_stride, odd += y_stride) {
+        for (size_t i = 0; i < width; i++) {
+            even[i] = x[2 * i];
+            odd[i] = x[2 * i + 1];
+        }
+    }
+}
+
+static void spread_rows(size_t rows, size_t width, const float *restrict x, size_t x_stride,
+                        float *restrict y, size_t y_stride)
+{
+    for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
+        for (size_t i = 0; i < width; i++) {
+            y[2 * i] = x[i];
+            y[2 * i + 1] = 0.0f;
+        }
+    }
+}
+
 static void relu6_forward(const float *x, size_t n, float *y)
 {
     IN_PLACE
@@ -71,4 +93,5 @@ static void adam(const fedge_adam_step *step, size_t n, const float *g, float *r
 
 #define LOOP_KERNELS                                                                               \
     .normalize = normalize, .normalize_backward = normalize_backward, .add = add_to,               \
-    .relu6_forward = relu6_forward, .relu6_backward = relu6_backward, .adam = adam
+    .split_rows = split_rows, .spread_rows = spread_rows, .relu6_forward = relu6_forward,          \
+    .relu6_backward = relu6_backward, .adam = adam

@@ -453,6 +453,7 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
 }
 
 #include "edge/train/kernels_scalar_cells.h"
+#include "edge/train/kernels_scalar_depthwise.h"
 
 const fedge_kernels fedge_kernels_scalar = {
     .name = "scalar",
@@ -479,6 +480,8 @@ const fedge_kernels fedge_kernels_scalar = {
     .relu_bits = relu_bits,
     .relu_from_bits = relu_from_bits,
     .panels = panels,
+    .depthwise = depthwise,
+    .depthwise_slopes = depthwise_slopes,
     .lstm_forward = lstm_forward,
     .lstm_backward = lstm_backward,
     .gru_forward = gru_forward,

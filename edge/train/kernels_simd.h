@@ -551,6 +551,8 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
 
 #include "edge/train/kernels_simd_panels.h"
 
+#include "edge/train/kernels_simd_depthwise.h"
+
 #include "edge/train/kernels_simd_cells.h"
 
 const fedge_kernels KERNELS_SYMBOL = {
@@ -578,6 +580,8 @@ const fedge_kernels KERNELS_SYMBOL = {
     .relu_bits = relu_bits,
     .relu_from_bits = relu_from_bits,
     .panels = panels,
+    .depthwise = depthwise,
+    .depthwise_slopes = depthwise_slopes,
     .lstm_forward = lstm_forward,
     .lstm_backward = lstm_backward,
     .gru_forward = gru_forward,

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "edge/train/layers/depthwise.h"
 #include "edge/train/layers/int8_forward.h"
 #include "edge/train/layers/patches.h"
 
@@ -132,7 +133,9 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
                              fedge_layer_sizes *sizes)
 {
     const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
-    if (!is_direct(conv)) {
+    if (fedge_depthwise_fits(conv)) {
+        fedge_depthwise_sizes(run, conv, sizes);
+    } else if (!is_direct(conv)) {
         const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
         sizes->forward = lay_out(&patches, false, NULL).bytes;
         sizes->backward = lay_out(&patches, true, NULL).bytes;
@@ -360,6 +363,8 @@ void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution arg
     const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
     if (run->in_int8) {
         fedge_int8_convolution(run, conv, conv->bias ? run->values[BIAS] : NULL);
+    } else if (fedge_depthwise_fits(conv)) {
+        fedge_depthwise_forward(run, conv);
     } else if (is_direct(conv)) {
         forward_direct(run, conv);
     } else {
@@ -377,7 +382,9 @@ void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution ar
         run->kernels->moments(run->dy + i * out, out, 0.0f, sums);
         run->gradients[BIAS][i % conv->out_channels] += (float)sums[0];
     }
-    if (is_direct(conv)) {
+    if (fedge_depthwise_fits(conv)) {
+        fedge_depthwise_backward(run, conv);
+    } else if (is_direct(conv)) {
         backward_direct(run, conv);
     } else {
         backward_laid(run, conv);
