@@ -52,9 +52,10 @@ typedef struct fedge_linear_shape {
     uint32_t batch, in, out;
 } fedge_linear_shape;
 
-/* A matrix product: c = a · b, or c += a · b. a: (m, k), b: (k, n), c: (m, n); element (i, j) of a
- * lies at a[i · a_row + j · a_column], so either operand may be transposed. An operand may also be
- * a view whose columns or rows begin where a table says (a convolution's patches). */
+/* A matrix product: c = a · b, c = start + a · b or c += a · b. a: (m, k), b: (k, n), c: (m, n);
+ * element (i, j) of a lies at a[i · a_row + j · a_column], so either operand may be transposed. An
+ * operand may also be a view whose columns or rows begin where a table says (a convolution's
+ * patches). */
 typedef struct fedge_gemm {
     size_t m, n, k;
     const float *a;
@@ -70,6 +71,7 @@ typedef struct fedge_gemm {
     float *c;
     size_t c_row;
     bool accumulate;
+    const float *start; /* (n), added to every row; NULL: 0. Not with accumulate */
 } fedge_gemm;
 
 /* Rows of scores to shares and back: row r at s + r · stride, of which it sees the first
@@ -233,6 +235,9 @@ typedef struct fedge_kernels {
     /* y ← x + [bias]: [rows] rows of [width] floats. */
     void (*copy_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float bias,
                       float *y, size_t y_stride);
+    /* y (columns, rows) = xᵀ. x: (rows, columns). */
+    void (*transpose)(size_t rows, size_t columns, const float *x, size_t x_stride, float *y,
+                      size_t y_stride);
 
     /* y = bias + Σ w · x over the taps, or with [add] y += Σ; dw += Σ dy · x over the outputs. y,
      * dy: (rows, width), w, dw: (kernel[0], kernel[1]). */

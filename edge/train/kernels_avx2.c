@@ -97,29 +97,6 @@ static inline void store_places(uint8_t *p, vec_int places)
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
 }
 
-typedef struct wide {
-    __m256d low, high;
-} wide;
-
-static inline wide wide_zero(void)
-{
-    return (wide){_mm256_setzero_pd(), _mm256_setzero_pd()};
-}
-
-static inline wide wide_add(wide sum, vec v)
-{
-    sum.low = _mm256_add_pd(sum.low, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
-    sum.high = _mm256_add_pd(sum.high, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
-    return sum;
-}
-
-static inline double wide_sum(wide sum)
-{
-    const __m256d four = _mm256_add_pd(sum.low, sum.high);
-    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-}
-
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
@@ -127,6 +104,26 @@ static inline __attribute__((always_inline)) void add_sums(float *y, int n, cons
     const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
     const __m128i mask = _mm256_castsi256_si128(first_lanes((size_t)n));
     _mm_maskstore_ps(y, mask, _mm_add_ps(_mm_maskload_ps(y, mask), sums));
+}
+
+/* Lanes 4 l to 4 l + 3 from p + 4 l · stride. */
+static inline vec load_quads(const float *p, size_t stride)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)),
+                                _mm_loadu_ps(p + 4 * stride), 1);
+}
+
+/* v[i] lane 4 l + j to v[j] lane 4 l + i, i and j < 4. */
+static inline __attribute__((always_inline)) void turn_quads(vec v[4])
+{
+    const __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1]));
+    const __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));
+    const __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3]));
+    const __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(v[2], v[3]));
+    v[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+    v[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+    v[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+    v[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
 }
 
 /* Of the lower halves of 64-bit lanes. */

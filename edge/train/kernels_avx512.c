@@ -81,27 +81,6 @@ static inline __m256 halves(vec v)
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
-typedef struct wide {
-    __m512d low, high;
-} wide;
-
-static inline wide wide_zero(void)
-{
-    return (wide){_mm512_setzero_pd(), _mm512_setzero_pd()};
-}
-
-static inline wide wide_add(wide sum, vec v)
-{
-    sum.low = _mm512_add_pd(sum.low, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
-    sum.high = _mm512_add_pd(sum.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
-    return sum;
-}
-
-static inline double wide_sum(wide sum)
-{
-    return _mm512_reduce_add_pd(_mm512_add_pd(sum.low, sum.high));
-}
-
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
@@ -111,6 +90,28 @@ static inline __attribute__((always_inline)) void add_sums(float *y, int n, cons
     const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
     const __mmask8 mask = (__mmask8)((1u << n) - 1u);
     _mm_mask_storeu_ps(y, mask, _mm_add_ps(_mm_maskz_loadu_ps(mask, y), sums));
+}
+
+/* Lanes 4 l to 4 l + 3 from p + 4 l · stride. */
+static inline vec load_quads(const float *p, size_t stride)
+{
+    const vec one = _mm512_castps128_ps512(_mm_loadu_ps(p));
+    const vec two = _mm512_insertf32x4(one, _mm_loadu_ps(p + 4 * stride), 1);
+    const vec three = _mm512_insertf32x4(two, _mm_loadu_ps(p + 8 * stride), 2);
+    return _mm512_insertf32x4(three, _mm_loadu_ps(p + 12 * stride), 3);
+}
+
+/* v[i] lane 4 l + j to v[j] lane 4 l + i, i and j < 4. */
+static inline __attribute__((always_inline)) void turn_quads(vec v[4])
+{
+    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1]));
+    const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
+    const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3]));
+    const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
+    v[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    v[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    v[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
 }
 
 /* Of the lower halves of 64-bit lanes. */

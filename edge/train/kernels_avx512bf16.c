@@ -268,9 +268,11 @@ void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack)
 {
     uint32_t *const packed_b = (uint32_t *)(void *)pack;
     uint32_t *const packed_a = packed_b + FEDGE_BF16_DEPTH * COLUMNS / 2;
-    for (size_t i = 0; args->k == 0 && !args->accumulate && i < args->m; i++) {
+    const bool begins = args->k == 0 || args->start != NULL;
+    for (size_t i = 0; begins && !args->accumulate && i < args->m; i++) {
         for (size_t j = 0; j < args->n; j++) {
-            args->c[i * args->c_row + fedge_gemm_c_column(args, j)] = 0.0f;
+            args->c[i * args->c_row + fedge_gemm_c_column(args, j)] =
+                args->start == NULL ? 0.0f : args->start[j];
         }
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {
@@ -293,7 +295,7 @@ void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack)
                                                           fedge_gemm_c_column(args, j)
                                                     : 0,
                                       .columns = columns,
-                                      .add = args->accumulate || k > 0},
+                                      .add = args->accumulate || begins || k > 0},
                           rows);
             }
         }

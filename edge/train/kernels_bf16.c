@@ -54,9 +54,11 @@ static void row_of_products(const panel *at, size_t row)
 
 void fedge_bf16_gemm_portable(const fedge_gemm *args, float *pack)
 {
-    for (size_t i = 0; args->k == 0 && !args->accumulate && i < args->m; i++) {
+    const bool begins = args->k == 0 || args->start != NULL;
+    for (size_t i = 0; begins && !args->accumulate && i < args->m; i++) {
         for (size_t j = 0; j < args->n; j++) {
-            args->c[i * args->c_row + fedge_gemm_c_column(args, j)] = 0.0f;
+            args->c[i * args->c_row + fedge_gemm_c_column(args, j)] =
+                args->start == NULL ? 0.0f : args->start[j];
         }
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {
@@ -69,7 +71,7 @@ void fedge_bf16_gemm_portable(const fedge_gemm *args, float *pack)
                               .j = j,
                               .columns = left < FEDGE_BF16_COLUMNS ? left : FEDGE_BF16_COLUMNS,
                               .b = pack,
-                              .add = args->accumulate || k > 0};
+                              .add = args->accumulate || begins || k > 0};
             pack_panel(&at, pack);
             for (size_t i = 0; i < args->m; i++) {
                 row_of_products(&at, i);

@@ -107,23 +107,27 @@ static inline void store_places(uint8_t *p, vec_int places)
     vst1_lane_u32((uint32_t *)(void *)p, vreinterpret_u32_u8(bytes), 0);
 }
 
-typedef float64x2_t wide;
-
-#define wide_zero() vdupq_n_f64(0.0)
-#define wide_sum(w) vaddvq_f64(w)
-
-static inline wide wide_add(wide sum, vec v)
-{
-    const float64x2_t pairs = vaddq_f64(vcvt_f64_f32(vget_low_f32(v)), vcvt_high_f64_f32(v));
-    return vaddq_f64(sum, pairs);
-}
-
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
     for (int i = 0; i < n; i++) {
         y[i] += vaddvq_f32(v[i]);
     }
+}
+
+#define load_quads(p, stride) ((void)(stride), vld1q_f32(p))
+
+/* v[i] lane j to v[j] lane i. */
+static inline __attribute__((always_inline)) void turn_quads(vec v[4])
+{
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(v[0], v[1]));
+    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(v[0], v[1]));
+    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(v[2], v[3]));
+    const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(v[2], v[3]));
+    v[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    v[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    v[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    v[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
 /* Of the lower halves of 64-bit lanes. */

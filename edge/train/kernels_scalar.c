@@ -313,7 +313,7 @@ static void gemm(const fedge_gemm *args, float *pack)
         float *c = args->c + i * args->c_row;
         const float *a = args->a + i * args->a_row;
         for (size_t j = 0; !args->accumulate && j < args->n; j++) {
-            c[fedge_gemm_c_column(args, j)] = 0.0f;
+            c[fedge_gemm_c_column(args, j)] = args->start == NULL ? 0.0f : args->start[j];
         }
         for (size_t k = 0; rows && k < args->k; k++) {
             const float factor = a[fedge_gemm_a_column(args, k)];
@@ -354,6 +354,16 @@ static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride
     for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
         for (size_t i = 0; i < width; i++) {
             y[i] = x[i] + bias;
+        }
+    }
+}
+
+static void transpose(size_t rows, size_t columns, const float *x, size_t x_stride, float *y,
+                      size_t y_stride)
+{
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < columns; i++) {
+            y[i * y_stride + r] = x[r * x_stride + i];
         }
     }
 }
@@ -475,6 +485,7 @@ const fedge_kernels fedge_kernels_scalar = {
     .drop_draw = drop_draw,
     .drop_apply = drop_apply,
     .copy_rows = copy_rows,
+    .transpose = transpose,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .relu_bits = relu_bits,

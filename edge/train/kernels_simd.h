@@ -21,9 +21,10 @@
  *   keep_positive(y, d)                        d where y > 0, else 0
  *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN
  *   store_places(p, places)                    LANES bytes
- *   wide, wide_zero(), wide_add(w, v)          sums of vectors in double; wide_sum(w): of all lanes
  *   product_of_words(a, b)                     of the lower halves of 64-bit lanes
  *   add_sums(y, n, v)                          y[i] += sum of the lanes of v[i], i < n ≤ 4
+ *   load_quads(p, stride)                      lanes 4 l to 4 l + 3 from p + 4 l · stride
+ *   turn_quads(v)                              v[i] lane 4 l + j to v[j] lane 4 l + i, i, j < 4
  *
  * Every inner function is force-inlined with constant sizes, so that accumulators stay in
  * registers.
@@ -479,6 +480,43 @@ static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride
     }
 }
 
+/* LANES rows of x turned to (columns, LANES). */
+INLINE void turn_rows(size_t columns, const float *x, size_t x_stride, float *y, size_t y_stride)
+{
+    size_t i = 0;
+    for (; i + 4 <= columns; i += 4) {
+        vec v[4];
+        UNROLL
+        for (size_t r = 0; r < 4; r++) {
+            v[r] = load_quads(x + r * x_stride + i, x_stride);
+        }
+        turn_quads(v);
+        UNROLL
+        for (size_t c = 0; c < 4; c++) {
+            store(y + (i + c) * y_stride, v[c]);
+        }
+    }
+    for (; i < columns; i++) {
+        for (size_t r = 0; r < LANES; r++) {
+            y[i * y_stride + r] = x[r * x_stride + i];
+        }
+    }
+}
+
+static void transpose(size_t rows, size_t columns, const float *x, size_t x_stride, float *y,
+                      size_t y_stride)
+{
+    size_t r = 0;
+    for (; r + LANES <= rows; r += LANES) {
+        turn_rows(columns, x + r * x_stride, x_stride, y + r, y_stride);
+    }
+    for (; r < rows; r++) {
+        for (size_t i = 0; i < columns; i++) {
+            y[i * y_stride + r] = x[r * x_stride + i];
+        }
+    }
+}
+
 static void relu_forward(float *x, size_t n)
 {
     size_t i = 0;
@@ -575,6 +613,7 @@ const fedge_kernels KERNELS_SYMBOL = {
     .drop_draw = drop_draw,
     .drop_apply = drop_apply,
     .copy_rows = copy_rows,
+    .transpose = transpose,
     .relu_forward = relu_forward,
     .relu_backward = relu_backward,
     .relu_bits = relu_bits,

@@ -6,7 +6,7 @@
  * runs along memory in both operands, lanes run along the sum and nothing is copied.
  */
 #define GEMM_COLUMNS ((size_t)(2 * LANES))
-#define GEMM_DEPTH ((size_t)192)
+#define GEMM_DEPTH ((size_t)256)
 #define GEMM_COPIES ((size_t)(4 * GEMM_ROWS)) /* rows of a from which on a copy of b pays */
 #define GEMM_LONG ((size_t)(6 * LANES))       /* a sum from which on lanes may run along it */
 
@@ -19,8 +19,9 @@ typedef struct gemm_tile {
     size_t depth;
     float *c;
     size_t c_row, c_next;
-    size_t columns; /* 1 to GEMM_COLUMNS */
-    bool add;       /* to what c holds */
+    size_t columns;     /* 1 to GEMM_COLUMNS */
+    bool add;           /* to what c holds */
+    const float *start; /* (GEMM_COLUMNS): the sum's first value per column */
 } gemm_tile;
 
 INLINE void gemm_store(float *c, vec sum, size_t n, bool add_to)
@@ -37,8 +38,8 @@ INLINE void gemm_rows(const int rows, const gemm_tile *args)
     vec acc[GEMM_ROWS][2];
     UNROLL
     for (int t = 0; t < rows; t++) {
-        acc[t][0] = splat(0.0f);
-        acc[t][1] = splat(0.0f);
+        acc[t][0] = load(args->start);
+        acc[t][1] = load(args->start + LANES);
     }
     const size_t row = args->a_row, next = args->b_next;
     const size_t *a_at = args->a_at, *b_at = args->b_at, *end = a_at + args->depth;
@@ -111,7 +112,13 @@ static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const ge
                             : second > 0    ? load_first(from + LANES, second)
                                             : splat(0.0f));
     }
-    for (size_t t = 0; !straight && t < GEMM_COLUMNS; t++) {
+    size_t t = 0;
+    for (; !straight && args->b_row == 1 && args->b_offsets == NULL && t + LANES <= tile->columns;
+         t += LANES) {
+        turn_rows(tile->depth, args->b + (j + t) * args->b_column + k, args->b_column, pack + t,
+                  GEMM_COLUMNS);
+    }
+    for (; !straight && t < GEMM_COLUMNS; t++) {
         const size_t column = t < tile->columns ? fedge_gemm_b_column(args, j + t) : 0;
         const float *from = args->b + column + k * args->b_row;
         for (size_t i = 0; i < tile->depth; i++) {
@@ -158,9 +165,15 @@ static void gemm(const fedge_gemm *args, float *pack)
 {
     const bool straight = args->b_column == 1;
     const bool dots = !straight && args->b_row == 1 && args->a_column == 1 &&
-                      args->a_offsets == NULL && args->k >= GEMM_LONG;
+                      args->a_offsets == NULL && args->k >= GEMM_LONG &&
+                      (args->m < GEMM_COPIES || args->b_offsets != NULL);
     for (size_t i = 0; (args->k == 0 || dots) && !args->accumulate && i < args->m; i++) {
-        memset(args->c + i * args->c_row, 0, args->n * sizeof *args->c);
+        float *c = args->c + i * args->c_row;
+        if (args->start != NULL) {
+            memcpy(c, args->start, args->n * sizeof *c);
+        } else {
+            memset(c, 0, args->n * sizeof *c);
+        }
     }
     if (dots) {
         gemm_dots(args);
@@ -168,6 +181,7 @@ static void gemm(const fedge_gemm *args, float *pack)
     }
     const bool copies =
         !straight || (args->m >= GEMM_COPIES && args->b_offsets == NULL && args->starts == NULL);
+    float start[GEMM_COLUMNS] = {0};
     size_t a_at[GEMM_DEPTH], b_at[GEMM_DEPTH], packed_at[GEMM_DEPTH];
     for (size_t i = 0; i < GEMM_DEPTH; i++) {
         packed_at[i] = i * GEMM_COLUMNS;
@@ -190,7 +204,12 @@ static void gemm(const fedge_gemm *args, float *pack)
                 .c_next = starts == NULL ? LANES : starts[1] - starts[0],
                 .columns = args->n - j < GEMM_COLUMNS ? args->n - j : GEMM_COLUMNS,
                 .add = args->accumulate || k > 0,
+                .start = start,
             };
+            if (args->start != NULL) {
+                memset(start, 0, sizeof start);
+                memcpy(start, args->start + j, (k == 0 ? tile.columns : 0) * sizeof *start);
+            }
             if (copies || tile.columns < GEMM_COLUMNS) {
                 gemm_pack(args, &tile, k, j, pack);
                 tile.b = pack;

@@ -136,106 +136,171 @@ static void small_gemm(const fedge_gemm *args)
 
 /* ---- softmax ---- */
 
-INLINE float largest_of(const float *s, size_t n)
+#define ROWS_TOGETHER 4 /* rows whose lanes are reduced at once */
+
+/* The largest of [n] values by lanes; those behind the last lane hold nothing that is larger. */
+INLINE vec largest_by_lanes(const float *s, size_t n)
 {
-    float lanes[LANES], most = s[0];
+    static const float NOTHING[2 * LANES] = {
+        [LANES] = -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+#if LANES > 4
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+#endif
+#if LANES > 8
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+        -INFINITY,
+#endif
+    };
     if (n < LANES) {
-        for (size_t j = 1; j < n; j++) {
-            most = s[j] > most ? s[j] : most;
-        }
-        return most;
+        return add(load_first(s, n), load(NOTHING + LANES - n));
     }
     vec best = load(s + n - LANES); /* the tail, which may overlap the rest */
     for (size_t j = 0; j + LANES <= n; j += LANES) {
         best = max_propagating(best, load(s + j));
     }
-    store(lanes, best);
-    for (size_t half = LANES / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) {
-            lanes[l] = lanes[l] > lanes[l + half] ? lanes[l] : lanes[l + half];
+    return best;
+}
+
+/* most[i] = the largest lane of v[i]. */
+INLINE void largest_lanes(float most[ROWS_TOGETHER], vec v[ROWS_TOGETHER])
+{
+    float quads[LANES];
+    turn_quads(v);
+    store(quads, max_propagating(max_propagating(v[0], v[1]), max_propagating(v[2], v[3])));
+    for (size_t i = 0; i < ROWS_TOGETHER; i++) {
+        most[i] = quads[i];
+        for (size_t l = ROWS_TOGETHER; l < LANES; l += ROWS_TOGETHER) {
+            most[i] = most[i] > quads[i + l] ? most[i] : quads[i + l];
         }
     }
-    return lanes[0];
 }
 
-INLINE float sum_of_lanes(vec v)
-{
-    const vec four[4] = {v, v, v, v};
-    float sum = 0.0f;
-    add_sums(&sum, 1, four);
-    return sum;
-}
-
-/* s = e^(scale · s + shift) over [n] values; their sum. */
-INLINE float exponentials(float *s, size_t n, float scale, float shift)
+/* s = e^(scale · s + shift) · factor over [n] values, 0 from there to [width]; their sum by lanes.
+ */
+INLINE vec exponentials(float *s, size_t n, size_t width, float scale, float shift, float factor)
 {
     vec sum = splat(0.0f);
     size_t j = 0;
     for (; j + LANES <= n; j += LANES) {
         const vec e = exp_of(mul_add(load(s + j), splat(scale), splat(shift)));
-        store(s + j, e);
+        store(s + j, mul(e, splat(factor)));
         sum = add(sum, e);
     }
     if (j < n) {
-        store_first(s + j, exp_of(mul_add(load_first(s + j, n - j), splat(scale), splat(shift))),
-                    n - j);
-        sum = add(sum, load_first(s + j, n - j));
+        const size_t left = n - j;
+        const vec e = exp_of(mul_add(load_first(s + j, left), splat(scale), splat(shift)));
+        store_first(s + j, mul(e, splat(factor)), left);
+        sum = add(sum, load_first(s + j, left));
     }
-    return sum_of_lanes(sum);
+    for (j = n; j < width; j += LANES) {
+        store_some(s + j, splat(0.0f), width - j < LANES, width - j);
+    }
+    return sum;
 }
 
-/* s = s · factor over the first [n] values, 0 from there to [width]. */
-INLINE void scale_row(float *s, size_t n, size_t width, float factor)
+INLINE void scale_row(float *s, size_t n, float factor)
 {
     size_t j = 0;
     for (; j + LANES <= n; j += LANES) {
         store(s + j, mul(load(s + j), splat(factor)));
     }
-    for (; j < width; j += LANES) {
-        const size_t left = width - j;
-        const vec some = j < n ? mul(load_first(s + j, n - j), splat(factor)) : splat(0.0f);
-        store_some(s + j, some, left < LANES, left);
+    if (j < n) {
+        store_first(s + j, mul(load_first(s + j, n - j), splat(factor)), n - j);
+    }
+}
+
+INLINE size_t softmax_seen(const fedge_softmax *args, size_t row)
+{
+    return args->seen == 0 ? args->width : args->seen + row;
+}
+
+/* Up to ROWS_TOGETHER rows from [first] on, so that one's sums need not wait for another's. */
+INLINE void softmax_rows(const fedge_softmax *args, size_t first, size_t rows)
+{
+    float most[ROWS_TOGETHER], sums[ROWS_TOGETHER] = {0};
+    float *const s = args->s + first * args->stride, *const kept = args->kept + 2 * first;
+    vec v[ROWS_TOGETHER];
+    for (size_t r = 0; r < ROWS_TOGETHER; r++) {
+        const size_t row = r < rows ? r : 0;
+        v[r] = largest_by_lanes(s + row * args->stride, softmax_seen(args, first + row));
+    }
+    largest_lanes(most, v);
+    for (size_t r = 0; r < ROWS_TOGETHER; r++) {
+        if (r < rows) {
+            kept[2 * r] = -args->scale * most[r];
+            v[r] = exponentials(s + r * args->stride, softmax_seen(args, first + r), args->width,
+                                args->scale, kept[2 * r], 1.0f);
+        }
+    }
+    add_sums(sums, ROWS_TOGETHER, v);
+    for (size_t r = 0; r < rows; r++) {
+        kept[2 * r + 1] = 1.0f / sums[r];
+        scale_row(s + r * args->stride, softmax_seen(args, first + r), kept[2 * r + 1]);
     }
 }
 
 static void softmax(const fedge_softmax *args)
 {
-    for (size_t r = 0; r < args->rows; r++) {
-        float *s = args->s + r * args->stride, *kept = args->kept + 2 * r;
-        const size_t n = args->seen == 0 ? args->width : args->seen + r;
-        if (!args->again) {
-            kept[0] = -args->scale * largest_of(s, n);
-        }
-        const float sum = exponentials(s, n, args->scale, kept[0]);
-        if (!args->again) {
-            kept[1] = 1.0f / sum;
-        }
-        scale_row(s, n, args->width, kept[1]);
+    for (size_t r = 0; args->again && r < args->rows; r++) {
+        const float *kept = args->kept + 2 * r;
+        exponentials(args->s + r * args->stride, softmax_seen(args, r), args->width, args->scale,
+                     kept[0], kept[1]);
+    }
+    for (size_t r = 0; !args->again && r < args->rows; r += ROWS_TOGETHER) {
+        const size_t left = args->rows - r;
+        softmax_rows(args, r, left < ROWS_TOGETHER ? left : ROWS_TOGETHER);
+    }
+}
+
+/* Σ p · dp by lanes. */
+INLINE vec products_by_lanes(const float *p, const float *dp, size_t n)
+{
+    vec sum = splat(0.0f);
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) {
+        sum = mul_add(load(p + j), load(dp + j), sum);
+    }
+    return j < n ? mul_add(load_first(p + j, n - j), load_first(dp + j, n - j), sum) : sum;
+}
+
+/* p = scale · p · (dp + minus) */
+INLINE void softmax_slope(float *p, const float *dp, size_t n, float scale, float minus)
+{
+    for (size_t j = 0; j < n; j += LANES) {
+        const bool some = n - j < LANES;
+        const vec factor = mul(load_some(p + j, some, n - j), splat(scale));
+        store_some(p + j, mul(factor, add(load_some(dp + j, some, n - j), splat(minus))), some,
+                   n - j);
     }
 }
 
 static void softmax_backward(const fedge_softmax *args, const float *dp)
 {
-    for (size_t r = 0; r < args->rows; r++, dp += args->stride) {
-        float *p = args->s + r * args->stride;
-        vec sum = splat(0.0f);
-        size_t j = 0;
-        for (; j + LANES <= args->width; j += LANES) {
-            sum = mul_add(load(p + j), load(dp + j), sum);
+    for (size_t r = 0; r < args->rows; r += ROWS_TOGETHER) {
+        const size_t left = args->rows - r, rows = left < ROWS_TOGETHER ? left : ROWS_TOGETHER;
+        float *const p = args->s + r * args->stride, sums[ROWS_TOGETHER] = {0};
+        const float *const d = dp + r * args->stride;
+        vec v[ROWS_TOGETHER];
+        for (size_t i = 0; i < ROWS_TOGETHER; i++) {
+            const size_t at = (i < rows ? i : 0) * args->stride;
+            v[i] = products_by_lanes(p + at, d + at, args->width);
         }
-        const size_t left = args->width - j;
-        if (left > 0) {
-            sum = mul_add(load_first(p + j, left), load_first(dp + j, left), sum);
-        }
-        const vec minus = splat(-sum_of_lanes(sum)), scale = splat(args->scale);
-        for (j = 0; j + LANES <= args->width; j += LANES) {
-            store(p + j, mul(mul(load(p + j), scale), add(load(dp + j), minus)));
-        }
-        if (left > 0) {
-            store_first(
-                p + j,
-                mul(mul(load_first(p + j, left), scale), add(load_first(dp + j, left), minus)),
-                left);
+        add_sums(sums, ROWS_TOGETHER, v);
+        for (size_t i = 0; i < rows; i++) {
+            softmax_slope(p + i * args->stride, d + i * args->stride, args->width, args->scale,
+                          -sums[i]);
         }
     }
 }
@@ -247,47 +312,190 @@ INLINE vec load_or(const float *p, size_t at, size_t n, float other)
     return p == NULL ? splat(other) : load_some(p + at, n < LANES, n);
 }
 
-/* Sum of (x − center), or of its square, over [n] values, in double. */
-INLINE double sum_around(const float *x, size_t n, float center, bool square)
+/* Of each row, with d = x − center: Σ d and Σ d². Up to SUM_RUN values are summed in float. */
+INLINE void norm_sums(const int rows, const float *x, size_t n, const float *center, double *sum,
+                      double *squares)
 {
-    const vec minus = splat(-center);
-    wide sum = wide_zero();
-    double rest = 0.0;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const vec d = add(load(x + i), minus);
-        sum = wide_add(sum, square ? mul(d, d) : d);
+    for (int r = 0; r < rows; r++) {
+        sum[r] = squares[r] = 0.0;
     }
-    for (; i < n; i++) {
-        const float d = x[i] - center;
-        rest += (double)(square ? d * d : d);
+    for (size_t first = 0, end; first < n; first = end) {
+        end = n - first < SUM_RUN ? n : first + SUM_RUN;
+        float sums[ROWS_TOGETHER] = {0}, more[ROWS_TOGETHER] = {0};
+        vec v[ROWS_TOGETHER], w[ROWS_TOGETHER];
+        UNROLL
+        for (int r = 0; r < ROWS_TOGETHER; r++) {
+            v[r] = w[r] = splat(0.0f);
+        }
+        size_t i = first;
+        for (; i + LANES <= end; i += LANES) {
+            UNROLL
+            for (int r = 0; r < rows; r++) {
+                const vec d = add(load(x + (size_t)r * n + i), splat(-center[r]));
+                v[r] = add(v[r], d);
+                w[r] = mul_add(d, d, w[r]);
+            }
+        }
+        add_sums(sums, ROWS_TOGETHER, v);
+        add_sums(more, ROWS_TOGETHER, w);
+        for (int r = 0; r < rows; r++) {
+            sum[r] += (double)sums[r];
+            squares[r] += (double)more[r];
+            for (size_t k = i; k < end; k++) {
+                const float d = x[(size_t)r * n + k] - center[r];
+                sum[r] += (double)d;
+                squares[r] += (double)(d * d);
+            }
+        }
     }
-    return wide_sum(sum) + rest;
+}
+
+INLINE void norm_moments(const int rows, const fedge_norm_rows *args, const float *x, float *mean,
+                         float *inverse)
+{
+    const double n = (double)args->width;
+    float center[ROWS_TOGETHER] = {0};
+    double sum[ROWS_TOGETHER], squares[ROWS_TOGETHER];
+    norm_sums(rows, x, args->width, center, sum, squares);
+    for (int r = 0; r < rows; r++) {
+        center[r] = (float)(sum[r] / n);
+    }
+    norm_sums(rows, x, args->width, center, sum, squares);
+    for (int r = 0; r < rows; r++) {
+        const double rest = sum[r] / n; /* what rounding took from the mean */
+        const double variance = squares[r] / n - rest * rest;
+        mean[r] = (float)((double)center[r] + rest);
+        inverse[r] = (float)(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + (double)args->eps));
+    }
+}
+
+INLINE void norm_some_rows(const int rows, const fedge_norm_rows *args, size_t row, const float *x,
+                           float *y)
+{
+    const size_t n = args->width;
+    float mean[ROWS_TOGETHER] = {0}, inverse[ROWS_TOGETHER] = {0}, *moments = args->moments;
+    x += row * n;
+    y += row * n;
+    if (!args->again) {
+        norm_moments(rows, args, x, mean, inverse);
+    }
+    for (int r = 0; r < rows && moments != NULL; r++) {
+        float *at = moments + 2 * (row + (size_t)r);
+        mean[r] = at[0] = args->again ? at[0] : mean[r];
+        inverse[r] = at[1] = args->again ? at[1] : inverse[r];
+    }
+    for (size_t i = 0; i < n; i += LANES) {
+        const size_t left = n - i;
+        const vec weight = load_or(args->weight, i, left, 1.0f);
+        const vec shift = load_or(args->bias, i, left, 0.0f);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const size_t at = (size_t)r * n + i;
+            const vec d = add(load_some(x + at, left < LANES, left), splat(-mean[r]));
+            store_some(y + at, mul_add(d, mul(weight, splat(inverse[r])), shift), left < LANES,
+                       left);
+        }
+    }
 }
 
 static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
 {
+    size_t r = 0;
+    for (; r + ROWS_TOGETHER <= args->rows; r += ROWS_TOGETHER) {
+        norm_some_rows(ROWS_TOGETHER, args, r, x, y);
+    }
+    for (; r < args->rows; r++) {
+        norm_some_rows(1, args, r, x, y);
+    }
+}
+
+/* What the slope of one row needs, over its values: Σ g, Σ g · d and Σ d (what rounding took from
+ * the mean, n times), with g = dy · weight and d = x − mean. */
+typedef struct norm_products {
+    double slope, product, rest;
+} norm_products;
+
+/* Adds to the gradients of weight and bias, and sums up each row. */
+INLINE void norm_gradients(const int rows, const fedge_norm_rows *args, const float *moments,
+                           const float *x, const float *dy, norm_products *sums)
+{
     const size_t n = args->width;
-    for (size_t r = 0; r < args->rows; r++, x += n, y += n) {
-        float mean, inverse;
-        if (args->again) {
-            mean = args->moments[2 * r];
-            inverse = args->moments[2 * r + 1];
-        } else {
-            mean = (float)(sum_around(x, n, 0.0f, false) / (double)n);
-            const double variance = sum_around(x, n, mean, true) / (double)n;
-            inverse = (float)(1.0 / sqrt(variance + (double)args->eps));
+    float *dw = args->weight_gradient, *db = args->bias_gradient;
+    for (size_t first = 0, end; first < n; first = end) {
+        end = n - first < SUM_RUN ? n : first + SUM_RUN;
+        vec v[3][ROWS_TOGETHER];
+        float totals[3][ROWS_TOGETHER] = {{0}};
+        UNROLL
+        for (int r = 0; r < ROWS_TOGETHER; r++) {
+            v[0][r] = v[1][r] = v[2][r] = splat(0.0f);
         }
-        for (size_t i = 0; i < n; i += LANES) {
+        for (size_t i = first; i < end; i += LANES) {
             const size_t left = n - i;
-            const vec scale = mul(load_or(args->weight, i, left, 1.0f), splat(inverse));
-            const vec shift = load_or(args->bias, i, left, 0.0f);
-            const vec d = add(load_some(x + i, left < LANES, left), splat(-mean));
-            store_some(y + i, mul_add(d, scale, shift), left < LANES, left);
+            const bool some = left < LANES;
+            const vec weight = load_or(args->weight, i, left, 1.0f);
+            vec to_weight = splat(0.0f), to_bias = splat(0.0f);
+            UNROLL
+            for (int r = 0; r < rows; r++) {
+                const size_t at = (size_t)r * n + i;
+                const vec slope = load_some(dy + at, some, left); /* 0 behind the last */
+                const vec near = add(load_some(x + at, some, left), splat(-moments[2 * r]));
+                const vec d = some ? keep_bits((1u << left) - 1, near) : near;
+                const vec g = mul(slope, weight);
+                v[0][r] = add(v[0][r], g);
+                v[1][r] = mul_add(g, d, v[1][r]);
+                v[2][r] = add(v[2][r], d);
+                to_weight = mul_add(slope, mul(d, splat(moments[2 * r + 1])), to_weight);
+                to_bias = add(to_bias, slope);
+            }
+            if (dw != NULL) {
+                store_some(dw + i, add(load_some(dw + i, some, left), to_weight), some, left);
+            }
+            if (db != NULL) {
+                store_some(db + i, add(load_some(db + i, some, left), to_bias), some, left);
+            }
         }
-        if (args->moments != NULL) {
-            args->moments[2 * r] = mean;
-            args->moments[2 * r + 1] = inverse;
+        for (int k = 0; k < 3; k++) {
+            add_sums(totals[k], ROWS_TOGETHER, v[k]);
+        }
+        for (int r = 0; r < rows; r++) {
+            sums[r].slope += (double)totals[0][r];
+            sums[r].product += (double)totals[1][r];
+            sums[r].rest += (double)totals[2][r];
+        }
+    }
+}
+
+INLINE void norm_some_rows_backward(const int rows, const fedge_norm_rows *args, size_t row,
+                                    const float *x, const float *dy, float *dx)
+{
+    const size_t n = args->width;
+    const float *moments = args->moments + 2 * row;
+    norm_products sums[ROWS_TOGETHER] = {{0}};
+    x += row * n;
+    dy += row * n;
+    norm_gradients(rows, args, moments, x, dy, sums);
+    if (dx == NULL) {
+        return;
+    }
+    dx += row * n;
+    float slant[ROWS_TOGETHER], minus[ROWS_TOGETHER];
+    for (int r = 0; r < rows; r++) {
+        const double scale = (double)moments[2 * r + 1];
+        const double tilt = -sums[r].product / (double)n * scale * scale * scale;
+        slant[r] = (float)tilt;
+        minus[r] = (float)(-(sums[r].slope * scale + sums[r].rest * tilt) / (double)n);
+    }
+    for (size_t i = 0; i < n; i += LANES) {
+        const size_t left = n - i;
+        const bool some = left < LANES;
+        const vec weight = load_or(args->weight, i, left, 1.0f);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const size_t at = (size_t)r * n + i;
+            const vec g =
+                mul(load_some(dy + at, some, left), mul(weight, splat(moments[2 * r + 1])));
+            const vec d = add(load_some(x + at, some, left), splat(-moments[2 * r]));
+            store_some(dx + at, mul_add(d, splat(slant[r]), add(g, splat(minus[r]))), some, left);
         }
     }
 }
@@ -295,47 +503,11 @@ static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
 static void norm_rows_backward(const fedge_norm_rows *args, const float *x, const float *dy,
                                float *dx)
 {
-    const size_t n = args->width;
-    float *dw = args->weight_gradient, *db = args->bias_gradient;
-    for (size_t r = 0; r < args->rows; r++, x += n, dy += n) {
-        const float mean = args->moments[2 * r], inverse = args->moments[2 * r + 1];
-        wide sum = wide_zero(), product = wide_zero();
-        wide rest = wide_zero();
-        for (size_t i = 0; i < n; i += LANES) {
-            const size_t left = n - i;
-            const bool some = left < LANES;
-            const vec slope = load_some(dy + i, some, left); /* 0 behind the last */
-            const vec d = add(load_some(x + i, some, left), splat(-mean));
-            const vec g = mul(slope, load_or(args->weight, i, left, 1.0f));
-            sum = wide_add(sum, g);
-            rest = wide_add(rest, d);
-            product = wide_add(product, mul(g, d));
-            if (dw != NULL) {
-                store_some(dw + i,
-                           mul_add(slope, mul(d, splat(inverse)), load_some(dw + i, some, left)),
-                           some, left);
-            }
-            if (db != NULL) {
-                store_some(db + i, add(slope, load_some(db + i, some, left)), some, left);
-            }
-        }
-        if (dx == NULL) {
-            continue;
-        }
-        const double scale = (double)inverse, behind = (double)((LANES - n % LANES) % LANES);
-        const double tilt = -wide_sum(product) / (double)n * scale * scale * scale;
-        /* What rounding took from the mean, n times; lanes behind the last hold −mean. */
-        const double off = wide_sum(rest) + behind * (double)mean;
-        const vec slant = splat((float)tilt);
-        const vec minus = splat((float)(-(wide_sum(sum) * scale + off * tilt) / (double)n));
-        for (size_t i = 0; i < n; i += LANES) {
-            const size_t left = n - i;
-            const bool some = left < LANES;
-            const vec g = mul(load_some(dy + i, some, left),
-                              mul(load_or(args->weight, i, left, 1.0f), splat(inverse)));
-            const vec d = add(load_some(x + i, some, left), splat(-mean));
-            store_some(dx + i, mul_add(d, slant, add(g, minus)), some, left);
-        }
-        dx += n;
+    size_t r = 0;
+    for (; r + ROWS_TOGETHER <= args->rows; r += ROWS_TOGETHER) {
+        norm_some_rows_backward(ROWS_TOGETHER, args, r, x, dy, dx);
+    }
+    for (; r < args->rows; r++) {
+        norm_some_rows_backward(1, args, r, x, dy, dx);
     }
 }

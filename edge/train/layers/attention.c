@@ -11,6 +11,12 @@ uint32_t fedge_attention_chunk(uint64_t steps, uint32_t batch)
     return whole < batch ? (uint32_t)whole : batch;
 }
 
+size_t fedge_attention_next(size_t chunk, size_t left)
+{
+    const size_t chunks = (left + chunk - 1) / chunk;
+    return (left + chunks - 1) / chunks;
+}
+
 fedge_status fedge_attention_check(const fedge_shape *in, uint32_t embed_dim, uint32_t heads,
                                    const char *width, const char *count, fedge_error *err)
 {
@@ -126,11 +132,7 @@ static size_t seen_by(const fedge_attention *self, size_t row)
 static void turn(const head *one, const float *from, float *to)
 {
     const size_t steps = one->self->steps;
-    for (size_t i = 0; i < steps; i++, from += one->stride) {
-        for (size_t d = 0; d < one->dim; d++) {
-            to[d * steps + i] = from[d];
-        }
-    }
+    one->self->kernels->transpose(steps, one->dim, from, one->stride, to, steps);
 }
 
 /* c (rows, width) = a (rows, dim) · b (dim, steps): scores, or the gradient of shares. */

@@ -33,6 +33,9 @@ typedef struct fedge_attention {
  * many whole ones as fill 256 rows. */
 uint32_t fedge_attention_chunk(uint64_t steps, uint32_t batch);
 
+/* How many of the [left] examples come next, so that chunks are of even sizes up to [chunk]. */
+size_t fedge_attention_next(size_t chunk, size_t left);
+
 /* Refuses what is not (steps, embed_dim) with embed_dim a multiple of heads. [width], [count]: what
  * the layer calls the two. */
 FEDGE_MUST_USE fedge_status fedge_attention_check(const fedge_shape *in, uint32_t embed_dim,

@@ -126,8 +126,8 @@ static void forward(const fedge_layer_run *run)
     const size_t chunk = fedge_attention_chunk(steps, run->batch);
     uint8_t *base = run->saved;
     float *scratch = run->scratch;
-    for (size_t first = 0; first < run->batch; first += chunk) {
-        const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
+    for (size_t first = 0, n; first < run->batch; first += n) {
+        n = fedge_attention_next(chunk, run->batch - first);
         const parts at = parts_of(run, n);
         const record kept =
             record_at(run, base == NULL ? (void *)(scratch + core_floats(run)) : base, n);
@@ -146,8 +146,8 @@ static void backward(const fedge_layer_run *run)
     uint8_t *base = run->saved;
     float *dqkv = (float *)run->scratch + core_floats(run);
     float *dcontext = dqkv + chunk * example * 3;
-    for (size_t first = 0; first < run->batch; first += chunk) {
-        const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
+    for (size_t first = 0, n; first < run->batch; first += n) {
+        n = fedge_attention_next(chunk, run->batch - first);
         const parts at = parts_of(run, n);
         const record kept = record_at(run, base, n);
         const float *dy = run->dy + first * example;

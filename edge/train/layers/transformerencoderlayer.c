@@ -402,8 +402,8 @@ static void forward(const fedge_layer_run *run)
     const plan largest = plan_of(run, chunk);
     float *unkept = scratch + (size_t)(attention_scratch(&largest) + forward_floats(&largest));
     uint8_t *base = run->saved;
-    for (size_t first = 0; first < run->batch; first += chunk) {
-        const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
+    for (size_t first = 0, n; first < run->batch; first += n) {
+        n = fedge_attention_next(chunk, run->batch - first);
         const plan self = plan_of(run, n);
         const record kept = record_at(&self, base == NULL ? (void *)unkept : base);
         forward_chunk(run, &self, &kept, run->x[0] + first * example, run->y + first * example,
@@ -417,8 +417,8 @@ static void backward(const fedge_layer_run *run)
     const size_t steps = run->in[0].dims[0], example = steps * run->in[0].dims[1];
     const size_t chunk = fedge_attention_chunk(steps, run->batch);
     uint8_t *base = run->saved;
-    for (size_t first = 0; first < run->batch; first += chunk) {
-        const size_t n = run->batch - first < chunk ? run->batch - first : chunk;
+    for (size_t first = 0, n; first < run->batch; first += n) {
+        n = fedge_attention_next(chunk, run->batch - first);
         const plan self = plan_of(run, n);
         const record kept = record_at(&self, base);
         backward_chunk(run, &self, &kept, run->x[0] + first * example, run->dy + first * example,

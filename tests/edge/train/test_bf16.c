@@ -20,6 +20,7 @@
 #define MAX_FLOATS ((size_t)MAX_SIDE * MAX_SIDE)
 
 static float *a, *b, *c, *expected, *pack;
+static float begin[MAX_SIDE];
 
 static int set_up(void **state)
 {
@@ -91,6 +92,7 @@ static fedge_gemm random_product(fedge_rng *rng)
     }
     args.c_row = args.n;
     args.accumulate = fedge_rng_below(rng, 2) != 0;
+    args.start = args.accumulate || fedge_rng_below(rng, 2) != 0 ? NULL : begin;
     return args;
 }
 
@@ -100,6 +102,9 @@ static void fill(fedge_rng *rng)
         a[i] = (float)fedge_rng_normal(rng);
         b[i] = fedge_rng_below(rng, 8) == 0 ? 0.0f : (float)fedge_rng_normal(rng);
         expected[i] = c[i] = (float)fedge_rng_normal(rng);
+    }
+    for (size_t j = 0; j < MAX_SIDE; j++) {
+        begin[j] = (float)fedge_rng_normal(rng);
     }
 }
 
@@ -113,7 +118,9 @@ static void test_portable_is_near_the_definition(void **state)
         fill(&rng);
         fedge_bf16_gemm_portable(&args, pack);
         for (size_t i = 0; i < args.m * args.n; i++) {
-            const double start = args.accumulate ? (double)expected[i] : 0.0;
+            const double start = args.accumulate      ? (double)expected[i]
+                                 : args.start != NULL ? (double)begin[i % args.n]
+                                                      : 0.0;
             double sum = start, absolute = fabs(start), rounded = start;
             for (size_t k = 0; k < args.k; k++) {
                 const float x = a[i / args.n * args.a_row + k * args.a_column];

@@ -15,13 +15,13 @@
 #include "edge/train/kernels.h"
 #include "edge/train/kernels_bf16.h"
 
-#define MAX_ROWS 40
+#define MAX_ROWS 60 /* so many that b is copied */
 #define MAX_COLUMNS 100
-#define MAX_SUM 450                        /* more than two blocks */
+#define MAX_SUM 530                        /* more than two blocks */
 #define ROOM (4 * MAX_SUM * (MAX_SUM + 1)) /* floats of an operand with any strides */
 #define PACK 65536
 
-static float a[ROOM], b[ROOM], c[ROOM], before[ROOM];
+static float a[ROOM], b[ROOM], c[ROOM], before[ROOM], first[MAX_COLUMNS + 16];
 static _Alignas(64) float pack[PACK];
 static uint32_t a_offsets[MAX_SUM], b_offsets[MAX_SUM], starts[2 * MAX_COLUMNS];
 
@@ -71,6 +71,9 @@ static fedge_gemm random_product(fedge_rng *rng, uint32_t lanes)
         a_offsets[i] = fedge_rng_below(rng, MAX_SUM);
         b_offsets[i] = fedge_rng_below(rng, MAX_SUM);
     }
+    if (!args.accumulate && fedge_rng_below(rng, 2) == 0) {
+        args.start = first;
+    }
     if (view) {
         args.b_offsets = b_offsets;
         if (fedge_rng_below(rng, 2) == 0) {
@@ -111,7 +114,10 @@ static void check(const fedge_kernels *kernels, double unit)
         a[i] = 2.0f * fedge_rng_float(&rng) - 1.0f;
         b[i] = 2.0f * fedge_rng_float(&rng) - 1.0f;
     }
-    for (int round = 0; round < 150; round++) {
+    for (size_t j = 0; j < sizeof first / sizeof first[0]; j++) {
+        first[j] = fedge_rng_float(&rng) + 1.0f;
+    }
+    for (int round = 0; round < 200; round++) {
         const fedge_gemm args = random_product(&rng, kernels->lanes);
         const size_t columns =
             args.starts == NULL ? args.n : starts[args.n / args.run - 1] + args.run;
@@ -127,6 +133,10 @@ static void check(const fedge_kernels *kernels, double unit)
                 if (args.accumulate) {
                     expected += (double)before[at - c];
                     size += 1.0;
+                }
+                if (args.start != NULL) {
+                    expected += (double)first[j];
+                    size += (double)first[j];
                 }
                 const double bound = (2.0 * unit + ldexp((double)args.k + 2.0, -23)) * size;
                 if (!(fabs((double)*at - expected) <= bound)) {

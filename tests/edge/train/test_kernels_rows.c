@@ -1,5 +1,5 @@
-/* Small products, the softmax of attention, the norm of rows and dropout, on every kernel table,
- * against double precision: random shapes, of which many end in a part of a vector. */
+/* Small products, transposes, the softmax of attention, the norm of rows and dropout, on every
+ * table, against double precision: random shapes, of which many end in a part of a vector. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,6 +94,21 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
     free(a);
 }
 
+static void check_transpose(const fedge_kernels *kernels, fedge_rng *rng)
+{
+    const size_t rows = size(rng), columns = size(rng);
+    const size_t x_stride = columns + fedge_rng_below(rng, 3);
+    const size_t y_stride = rows + fedge_rng_below(rng, 3);
+    float *x = normals(rng, rows * x_stride, 1.0), *y = room(columns * y_stride);
+    kernels->transpose(rows, columns, x, x_stride, y, y_stride);
+    for (size_t i = 0; i < columns * y_stride; i++) {
+        const size_t r = i % y_stride, c = i / y_stride;
+        assert_true(y[i] == (r < rows ? x[r * x_stride + c] : BEFORE));
+    }
+    free(y);
+    free(x);
+}
+
 /* The exponent is off by at most 3 UNIT times the largest of what makes it; e^x by 2 units in the
  * last place, and the sum of n positive numbers by n UNIT. */
 static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
@@ -109,6 +124,11 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
                           .seen = causal ? width - rows + 1 : 0,
                           .scale = 0.25f + fedge_rng_float(rng),
                           .kept = kept};
+    if (fedge_rng_below(rng, 4) == 0) { /* of which e^x alone is next to nothing */
+        for (size_t i = 0; i < rows * stride; i++) {
+            s[i] -= 300.0f;
+        }
+    }
     memcpy(again, s, rows * stride * sizeof *s);
     memcpy(given, s, rows * stride * sizeof *s);
     kernels->softmax(&args);
@@ -204,11 +224,14 @@ static void exact_norm(const norm_case *self, size_t r, double *y, double *dx, d
 static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
 {
     const size_t rows = size(rng), n = size(rng) + 1;
-    const unsigned has = fedge_rng_below(rng, 4);
+    const unsigned has = fedge_rng_below(rng, 8);
     norm_case self = {.x = normals(rng, rows * n, 1.0), .dy = normals(rng, rows * n, 1.0)};
     float *weight = normals(rng, n, 1.0), *bias = normals(rng, n, 1.0), *y = room(rows * n);
     float *again = room(rows * n), *dx = room(rows * n), *dw = room(n), *db = room(n);
     double *rest = new_doubles(4 * n), *exact_y = rest, *exact_dx = rest + n;
+    for (size_t i = 0; has & 4 && i < rows * n; i++) {
+        self.x[i] += 100.0f; /* a mean far from 0 */
+    }
     self.args = (fedge_norm_rows){.rows = rows,
                                   .width = n,
                                   .eps = 0.01f,
@@ -306,6 +329,12 @@ static void test_small_gemm(void **state)
     on_every_table(check_product);
 }
 
+static void test_transpose(void **state)
+{
+    (void)state;
+    on_every_table(check_transpose);
+}
+
 static void test_softmax(void **state)
 {
     (void)state;
@@ -327,9 +356,8 @@ static void test_dropout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_gemm),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_norm_rows),
+        cmocka_unit_test(test_small_gemm), cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_softmax),    cmocka_unit_test(test_norm_rows),
         cmocka_unit_test(test_dropout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
