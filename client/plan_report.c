@@ -1,36 +1,25 @@
 #include "client/plan_report.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <cjson/cJSON.h>
 
+#include "edge/io/client_memory.h"
 #include "edge/io/plan.h"
 #include "edge/io/update.h"
 #include "edge/train/model.h"
-#include "edge/train/trainer.h"
 
 #define LINE_FORMAT "%-20.20s %-16.16s %-14s %10s %10s %10s %9s %10s %10s\n"
 
 typedef struct figure {
     const char *name, *note;
-    double bytes;
+    uint64_t bytes;
 } figure;
 
-enum {
-    PARAMETERS,
-    GRADIENTS,
-    OPTIMIZER,
-    ACTIVATIONS,
-    SCRATCH,
-    TOTAL,
-    ROUND,
-    UPDATE_NONE,
-    UPDATE_INT8,
-    BATCH,
-    EVALUATION,
-    NUM_FIGURES
-};
+/* Behind the rows of fedge_client_memory, whose sum the first is. */
+enum { TOTAL, MODEL, UPDATE_NONE, UPDATE_INT8, NUM_FIGURES };
 
 _Static_assert(FEDGE_CODEC_COUNT == 2, "a figure for each codec");
 
@@ -38,45 +27,32 @@ typedef struct table {
     const fedge_plan *plan;
     uint32_t part; /* examples that pass at a time */
     fedge_layer_memory *layers;
+    fedge_client_memory memory;
     figure figures[NUM_FIGURES];
 } table;
 
 /* Most bytes of an update whose delta is in this codec; statistics have their own. */
-static double update_size(const fedge_plan *plan, fedge_codec codec)
+static uint64_t update_size(const fedge_plan *plan, fedge_codec codec)
 {
-    size_t size = 0;
+    uint64_t size = 0;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section *section = &plan->sent.sections[i];
         size += fedge_codec_size(section->kind == FEDGE_SECTION_BUFFERS ? section->codec : codec,
                                  &section->schema);
     }
-    return (double)size;
+    return size;
 }
 
-static void fill_figures(table *t, const fedge_model_memory *memory,
-                         const fedge_model_memory *evaluation)
+static void fill_figures(table *t)
 {
-    const fedge_plan *plan = t->plan;
-    const double elements = (double)plan->schema.num_elements;
     const figure figures[NUM_FIGURES] = {
-        [PARAMETERS] = {"parameters", "and statistics", (double)memory->parameters},
-        [GRADIENTS] = {"gradients", "kept beside the activations", (double)memory->gradients},
-        [OPTIMIZER] = {"optimizer", "its states, FedProx's copy, corrections",
-                       (double)memory->velocity},
-        [ACTIVATIONS] = {"activations", "all that layers make, in turn",
-                         (double)memory->activations},
-        [SCRATCH] = {"scratch", "repacked weights, records", (double)memory->scratch},
-        [TOTAL] = {"total", "the model's block", (double)memory->total},
-        [ROUND] = {"delta", "parameters at the start and the end of a round",
-                   2 * elements * sizeof(float)},
+        [TOTAL] = {"total", "all of these: what policy.max-ram is compared with", t->memory.total},
+        [MODEL] = {"model", "of the total, the block it trains in: parameters to scratch",
+                   t->memory.model},
         [UPDATE_NONE] = {"update-none", "an update's bytes at most, codec none",
-                         update_size(plan, FEDGE_CODEC_NONE)},
+                         update_size(t->plan, FEDGE_CODEC_NONE)},
         [UPDATE_INT8] = {"update-int8", "an update's bytes at most, codec int8",
-                         update_size(plan, FEDGE_CODEC_INT8)},
-        [BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
-                   (double)fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size)},
-        [EVALUATION] = {"evaluation", "the block of a model that only evaluates",
-                        (double)evaluation->total}};
+                         update_size(t->plan, FEDGE_CODEC_INT8)}};
     for (int i = 0; i < NUM_FIGURES; i++)
         t->figures[i] = figures[i];
 }
@@ -101,6 +77,11 @@ static void print_line(const table *t, uint32_t i)
            text[4], text[5]);
 }
 
+static void print_figure(const char *name, uint64_t bytes, const char *note)
+{
+    printf("%-12s %14" PRIu64 "  %s\n", name, bytes, note);
+}
+
 static void print_text(const table *t)
 {
     printf("%s: bytes for batches of %u, %u at a time\n\n", t->plan->name,
@@ -110,9 +91,10 @@ static void print_text(const table *t)
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
         print_line(t, i);
     printf("\n");
+    for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
+        print_figure(t->memory.rows[i].name, t->memory.rows[i].bytes, t->memory.rows[i].what);
     for (int i = 0; i < NUM_FIGURES; i++)
-        printf("%-12s %14.0f  %s\n%s", t->figures[i].name, t->figures[i].bytes, t->figures[i].note,
-               i == TOTAL ? "\n" : "");
+        print_figure(t->figures[i].name, t->figures[i].bytes, t->figures[i].note);
 }
 
 static cJSON *layer_object(const table *t, uint32_t i)
@@ -145,8 +127,10 @@ static fedge_status print_json(const table *t, fedge_error *err)
     cJSON *layers = cJSON_AddArrayToObject(root, "layers");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
         cJSON_AddItemToArray(layers, layer_object(t, i));
+    for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
+        cJSON_AddNumberToObject(root, t->memory.rows[i].name, (double)t->memory.rows[i].bytes);
     for (int i = 0; i < NUM_FIGURES; i++)
-        cJSON_AddNumberToObject(root, t->figures[i].name, t->figures[i].bytes);
+        cJSON_AddNumberToObject(root, t->figures[i].name, (double)t->figures[i].bytes);
     char *text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
     if (!text)
@@ -159,8 +143,6 @@ static fedge_status print_json(const table *t, fedge_error *err)
 static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
 {
     const fedge_model_options options = fedge_plan_model_options(plan);
-    fedge_model_options evaluates;
-    fedge_model_memory memory, evaluation = {0};
     table t = {.plan = plan, .part = options.micro_batch ? options.micro_batch : options.max_batch};
     if (plan->external)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -168,13 +150,11 @@ static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
     t.layers = calloc(plan->model.num_layers, sizeof(*t.layers));
     if (!t.layers)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a table");
-    fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
+    fedge_status status = fedge_client_memory_of(plan, &t.memory, err);
     if (!status)
         status = fedge_model_layer_memory(&plan->model, &options, t.layers, err);
-    if (!status && fedge_plan_evaluation_options(plan, &evaluates))
-        status = fedge_model_size(&plan->model, &evaluates, &evaluation, err);
     if (!status) {
-        fill_figures(&t, &memory, &evaluation);
+        fill_figures(&t);
         if (json)
             status = print_json(&t, err);
         else

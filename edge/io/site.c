@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/client_memory.h"
 #include "edge/io/path.h"
 #include "edge/io/site_fields.h"
-#include "edge/io/update.h"
 
 #define AT FEDGE_JSON_AT
 
@@ -167,28 +167,31 @@ static bool allows_job(const fedge_site *site, const char *name)
     return allowed;
 }
 
-/* What the built-in trainer takes: the models with their activations, the base model that the delta
- * is taken from, and the delta's encoded bytes. For an external model: all but the first. */
-static fedge_status memory_needed(const fedge_plan *plan, uint64_t *bytes, fedge_error *err)
+static const fedge_memory_row *largest(const fedge_client_memory *memory,
+                                       const fedge_memory_row *but)
 {
-    fedge_model_memory memory = {0}, evaluation = {0};
-    fedge_model_options options = fedge_plan_model_options(plan);
-    if (!plan->external) {
-        fedge_status st = fedge_model_size(&plan->model, &options, &memory, err);
-        if (st == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
-            st = fedge_model_size(&plan->model, &options, &evaluation, err);
-        if (st != FEDGE_OK)
-            return st;
+    const fedge_memory_row *found = NULL;
+    for (int i = 0; i < FEDGE_MEMORY_PARTS; i++) {
+        const fedge_memory_row *row = &memory->rows[i];
+        if (row != but && (found == NULL || row->bytes > found->bytes))
+            found = row;
     }
-    *bytes = (uint64_t)memory.total + evaluation.total +
-             2 * (uint64_t)plan->schema.num_elements * sizeof(float) +
-             2 * (uint64_t)fedge_update_max_size(plan);
-    if (plan->scaffold) /* client/control.h: c, c_i, twice while it is kept, the update as integers
-                         */
-        *bytes += ((uint64_t)plan->num_parameters + 2 * (uint64_t)plan->sent.schema.num_elements +
-                   3 * (uint64_t)plan->sent.sections[0].schema.num_elements) *
-                  sizeof(float);
-    return FEDGE_OK;
+    return found;
+}
+
+static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
+{
+    fedge_client_memory memory;
+    fedge_status st = fedge_client_memory_of(plan, &memory, err);
+    if (st != FEDGE_OK || site->max_ram_bytes == 0 || memory.total <= site->max_ram_bytes)
+        return st;
+    const fedge_memory_row *first = largest(&memory, NULL), *second = largest(&memory, first);
+    return fedge_fail(err, FEDGE_DENIED,
+                      "the plan needs %" PRIu64
+                      " bytes to train, this site's policy.max-ram is %" PRIu64
+                      "; most of it for %s, %" PRIu64 " (%s), and %s, %" PRIu64 " (%s)",
+                      memory.total, site->max_ram_bytes, first->name, first->bytes, first->remedy,
+                      second->name, second->bytes, second->remedy);
 }
 
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
@@ -207,16 +210,9 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
                           "the plan wants %" PRIu32 " local epochs, this site's "
                           "policy.max-local-epochs is %" PRIu32,
                           plan->training.local_epochs, site->max_local_epochs);
-    uint64_t bytes = 0;
-    fedge_status st = memory_needed(plan, &bytes, err);
+    fedge_status st = check_memory(site, plan, err);
     if (st != FEDGE_OK)
         return st;
-    if (site->max_ram_bytes != 0 && bytes > site->max_ram_bytes)
-        return fedge_fail(err, FEDGE_DENIED,
-                          "the plan needs %" PRIu64
-                          " bytes to train, this site's policy.max-ram is "
-                          "%" PRIu64,
-                          bytes, site->max_ram_bytes);
     if (plan->has_data && fedge_site_find(site, plan->data.name) == NULL)
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "the plan's data set \"%s\" is not in this site's data; name its files "

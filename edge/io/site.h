@@ -34,7 +34,7 @@ typedef struct fedge_site {
     uint32_t num_data;
     fedge_site_data data[FEDGE_SITE_MAX_DATA];
     /* Policy; 0 or empty: no limit beyond the build's own. */
-    uint64_t max_ram_bytes;
+    uint64_t max_ram_bytes; /* of fedge_client_memory's total (edge/io/client_memory.h) */
     uint32_t max_local_epochs;
     unsigned allowed_codecs; /* bit per fedge_codec; 0: all */
     uint32_t num_jobs;

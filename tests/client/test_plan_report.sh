@@ -12,15 +12,18 @@ job=$FEDGE_SOURCE_DIR/examples/quickstart/job.json
 python3 - "$work/table" "$work/json" "$job" <<'PY'
 import json, re, sys
 table, plan, job = open(sys.argv[1]).read(), json.load(open(sys.argv[2])), json.load(open(sys.argv[3]))
-parts = ("parameters", "gradients", "optimizer", "activations", "scratch")
+block = ("parameters", "gradients", "optimizer", "activations", "scratch")
+parts = (*block, "evaluation", "delta", "control", "batch", "transfer")
+assert sum(plan[part] for part in block) == plan["model"], plan
 assert sum(plan[part] for part in parts) == plan["total"], plan
 assert [layer["type"] for layer in plan["layers"]] == [layer["type"] for layer in job["model"]["layers"]]
 count = sum(layer["parameters"] for layer in plan["layers"])
-assert plan["update-none"] == 4 * count and plan["delta"] == 8 * count, plan
+assert plan["update-none"] == 4 * count and 0 < plan["delta"] - 8 * count < 16, plan
+assert plan["transfer"] > 4 * count and plan["control"] == 0, plan
 assert plan["update-int8"] < 1.02 * count + 3 * 16, plan
 # fused stages: outputs and places of maxima are all that is kept
 assert sum(layer["output"] + layer["saved"] for layer in plan["layers"]) == plan["activations"], plan
-for key in (*parts, "total", "delta", "update-none", "update-int8", "batch"):
+for key in (*parts, "total", "model", "update-none", "update-int8"):
     assert int(re.search(rf"^{key} +(\d+)  ", table, re.M).group(1)) == plan[key], key
 PY
 
@@ -29,7 +32,8 @@ sed 's/"batch-size"/"evaluation": "int8", "batch-size"/' "$job" >"$work/int8.jso
 python3 - "$work/json" "$work/int8" <<'PY'
 import json, sys
 trained, int8 = (json.load(open(path)) for path in sys.argv[1:])
-assert trained["evaluation"] == 0 and trained["parameters"] / 4 < int8["evaluation"] < trained["total"], int8
+assert trained["evaluation"] == 0 and trained["parameters"] / 4 < int8["evaluation"] < trained["model"], int8
+assert int8["total"] - trained["total"] == int8["evaluation"], int8
 PY
 
 refused() { # expected code, part of the message, arguments

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/client_memory.h"
 #include "edge/io/site.h"
 
 static const char SITE[] =
@@ -162,7 +163,22 @@ static void the_policy_wins(void **state)
     expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
     plan->update.codec = FEDGE_CODEC_INT8;
     site->max_ram_bytes = 100;
-    expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100");
+    expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
+    fedge_client_memory memory;
+    assert_int_equal(fedge_client_memory_of(plan, &memory, NULL), FEDGE_OK);
+    site->max_ram_bytes = memory.total;
+    expect(site, plan, FEDGE_OK, "");
+    site->max_ram_bytes = memory.total - 1;
+    expect(site, plan, FEDGE_DENIED, "bytes to train");
+    plan->training.batch_size = 20000;
+    expect(site, plan, FEDGE_DENIED, "lower batch-size");
+    plan->training.batch_size = 32;
+    plan->external = true; /* its trainer takes what it likes */
+    site->max_ram_bytes = memory.total - memory.model - memory.rows[FEDGE_MEMORY_BATCH].bytes;
+    expect(site, plan, FEDGE_OK, "");
+    site->max_ram_bytes--;
+    expect(site, plan, FEDGE_DENIED, "most of it for transfer, ");
+    plan->external = false;
     site->max_ram_bytes = 0;
     (void)snprintf(plan->name, sizeof plan->name, "third");
     expect(site, plan, FEDGE_DENIED, "job \"third\" is not among this site's policy.jobs");

@@ -1,0 +1,106 @@
+#include "edge/io/client_memory.h"
+
+#include "edge/io/safetensors.h"
+#include "edge/io/update.h"
+#include "edge/train/trainer.h"
+
+#define OWN_VARIATE_HEADER 8 /* of c_i as it is stored: a task's id */
+
+static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
+    [FEDGE_MEMORY_PARAMETERS] = {"parameters", "and statistics", "take a smaller model", 0},
+    [FEDGE_MEMORY_GRADIENTS] = {"gradients", "kept beside the activations",
+                                "remove clip-norm or take a smaller model", 0},
+    [FEDGE_MEMORY_OPTIMIZER] = {"optimizer", "its states, FedProx's copy, corrections",
+                                "take SGD without momentum, proximal-mu and SCAFFOLD", 0},
+    [FEDGE_MEMORY_ACTIVATIONS] = {"activations", "all that layers make, in turn",
+                                  "lower batch-size or micro-batch-size", 0},
+    [FEDGE_MEMORY_SCRATCH] = {"scratch", "repacked weights, records", "take a smaller model", 0},
+    [FEDGE_MEMORY_EVALUATION] = {"evaluation", "the block of a model that only evaluates",
+                                 "leave evaluation as-trained", 0},
+    [FEDGE_MEMORY_DELTA] = {"delta", "parameters at the start and the end of a round",
+                            "take a smaller model", 0},
+    [FEDGE_MEMORY_CONTROL] = {"control", "SCAFFOLD's control variates", "take FedAvg", 0},
+    [FEDGE_MEMORY_BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
+                            "lower batch-size", 0},
+    [FEDGE_MEMORY_TRANSFER] = {"transfer", "the model as it comes, or the update as it is made",
+                               "take a smaller model", 0},
+};
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The blocks of the built-in trainer, and one batch. */
+static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to, fedge_error *err)
+{
+    fedge_model_memory model, evaluation = {0};
+    fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_status status = fedge_model_size(&plan->model, &options, &model, err);
+    if (!status && fedge_plan_evaluation_options(plan, &options))
+        status = fedge_model_size(&plan->model, &options, &evaluation, err);
+    if (status)
+        return status;
+    to->rows[FEDGE_MEMORY_PARAMETERS].bytes = model.parameters;
+    to->rows[FEDGE_MEMORY_GRADIENTS].bytes = model.gradients;
+    to->rows[FEDGE_MEMORY_OPTIMIZER].bytes = model.velocity;
+    to->rows[FEDGE_MEMORY_ACTIVATIONS].bytes = model.activations;
+    to->rows[FEDGE_MEMORY_SCRATCH].bytes = model.scratch;
+    to->rows[FEDGE_MEMORY_EVALUATION].bytes = evaluation.total;
+    to->rows[FEDGE_MEMORY_BATCH].bytes =
+        fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size);
+    to->model = model.total;
+    return FEDGE_OK;
+}
+
+/* The model's file with a NUL behind it; with SCAFFOLD the server's variate behind that, and the
+ * client's own while it is read. */
+static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *bytes,
+                             fedge_error *err)
+{
+    size_t model = 0, control = 0;
+    fedge_status status = fedge_safetensors_size(&plan->schema, &model, err);
+    if (!status && plan->scaffold)
+        status = fedge_safetensors_size(&plan->sent.sections[0].schema, &control, err);
+    *bytes = (uint64_t)model + control + 1 + (plan->scaffold ? own + 1 : 0);
+    return status;
+}
+
+/* The encoded bytes, and beside them the largest section deflated; with SCAFFOLD later the bytes
+ * inflated and the client's own variate. */
+static uint64_t upload(const fedge_plan *plan, uint64_t own)
+{
+    uint64_t section = 0;
+    for (uint32_t i = 0; plan->update.deflate && i < plan->sent.num_sections; i++) {
+        const fedge_section *at = &plan->sent.sections[i];
+        section = larger(section, fedge_codec_size(at->codec, &at->schema) - 1);
+    }
+    const uint64_t update = fedge_update_max_size(plan);
+    return update + larger(section, plan->scaffold ? update + own : 0);
+}
+
+fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,
+                                    fedge_error *err)
+{
+    const uint64_t values = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
+    const uint64_t trained = plan->sent.sections[0].schema.num_elements;
+    const uint64_t own = OWN_VARIATE_HEADER + trained * sizeof(float);
+    uint64_t down = 0;
+    *memory = (fedge_client_memory){0};
+    for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
+        memory->rows[i] = ROWS[i];
+    fedge_status status = plan->external ? FEDGE_OK : add_trainer(plan, memory, err);
+    if (!status)
+        status = download(plan, own, &down, err);
+    if (status)
+        return status;
+    memory->rows[FEDGE_MEMORY_DELTA].bytes =
+        (values + larger(values, sent)) * sizeof(float) + plan->sent.schema.num_tensors;
+    if (plan->scaffold) /* c, c_i, c − c_i of every parameter, the update as integers */
+        memory->rows[FEDGE_MEMORY_CONTROL].bytes =
+            (2 * trained + plan->num_parameters + sent) * sizeof(float);
+    memory->rows[FEDGE_MEMORY_TRANSFER].bytes = larger(down, upload(plan, own));
+    for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
+        memory->total += memory->rows[i].bytes;
+    return FEDGE_OK;
+}
