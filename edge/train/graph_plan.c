@@ -485,6 +485,8 @@ static void narrow_parts(fedge_graph_plan *plan)
     }
 }
 
+#define UNPLACED UINT32_MAX /* an offset */
+
 static fedge_interval *part_at(fedge_graph_plan *plan, uint32_t index)
 {
     return &plan->layers[index / FEDGE_PARTS].parts[index % FEDGE_PARTS];
@@ -512,13 +514,15 @@ static uint32_t find_place(fedge_graph_plan *plan, const fedge_interval *part,
 static bool place_parts(fedge_graph_plan *plan)
 {
     uint16_t placed[FEDGE_MAX_LAYERS * FEDGE_PARTS];
-    bool done[FEDGE_MAX_LAYERS * FEDGE_PARTS] = {false};
     const uint32_t count = plan->spec->num_layers * FEDGE_PARTS;
     uint64_t arena = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        part_at(plan, i)->offset = UNPLACED;
+    }
     for (uint32_t n = 0;;) {
         uint32_t next = count;
         for (uint32_t i = 0; i < count; i++) {
-            if (!done[i] && part_at(plan, i)->size > 0 &&
+            if (part_at(plan, i)->offset == UNPLACED && part_at(plan, i)->size > 0 &&
                 (next == count || part_at(plan, i)->size > part_at(plan, next)->size)) {
                 next = i;
             }
@@ -528,7 +532,6 @@ static bool place_parts(fedge_graph_plan *plan)
         }
         fedge_interval *part = part_at(plan, next);
         part->offset = find_place(plan, part, placed, n);
-        done[next] = true;
         const uint64_t end = (uint64_t)part->offset + part->size;
         if (end > UINT32_MAX / 2) {
             return false;

@@ -40,10 +40,10 @@ typedef struct fedge_layer_plan {
     uint8_t num_sources;
     uint16_t again;                  /* when its output is made again; 0: never */
     uint16_t narrow, widen;          /* an array that is KEPT: when it becomes so, when no longer */
-    bool masked, steps;              /* see fedge_layer_run, fedge_layer_sizes */
-    bool backward;                   /* something here or before it is trained */
-    bool in_int8;                    /* has its factor in int8 */
-    bool keeps_output;               /* a layer whose output is this array reads it backward */
+    bool masked : 1, steps : 1;      /* see fedge_layer_run, fedge_layer_sizes */
+    bool backward : 1;               /* something here or before it is trained */
+    bool in_int8 : 1;                /* has its factor in int8 */
+    bool keeps_output : 1;           /* a layer whose output is this array reads it backward */
     uint16_t num_readers;            /* layers that read the output, the loss counted */
     uint16_t first_reader;           /* backward: the last layer that gives the output a gradient */
     uint16_t output_of, gradient_of; /* the layer whose array this one's is; itself: its own */

@@ -20,6 +20,10 @@
 #ifndef FEDGE_MAX_LAYERS
 #define FEDGE_MAX_LAYERS 256
 #endif
+/* Bytes of stack that planning takes at most (fedge_model_size, _layer_memory, _micro_batch, _new),
+ * compiled with optimisation: the plan of every layer and the order in which arrays are placed. A
+ * model on the fused stages takes a tenth of it. */
+#define FEDGE_PLANNING_STACK ((size_t)FEDGE_MAX_LAYERS * 160 + 4096)
 #define FEDGE_MAX_LAYER_INPUTS 4
 #define FEDGE_MAX_LAYER_NAME 64
 #define FEDGE_MAX_BATCH 65536

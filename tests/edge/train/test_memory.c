@@ -1,5 +1,7 @@
 /* What the planner saves, and that results do not depend on it. */
+#define _XOPEN_SOURCE 700 /* pthread_attr_setstack */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -419,16 +421,77 @@ static void test_recompute_statistics(void **state)
     }
 }
 
+/* ---- the stack ---- */
+
+#define STACK ((size_t)512 * 1024)
+#define PAINT 0xa5
+
+/* How much of a fresh stack [run] uses, the thread's own start included. */
+static size_t stack_of(void *(*run)(void *), void *user)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    uint8_t *stack = aligned_alloc(4096, STACK);
+    size_t unused = 0;
+    assert_non_null(stack);
+    memset(stack, PAINT, STACK);
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstack(&attributes, stack, STACK), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, run, user), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)pthread_attr_destroy(&attributes);
+    while (unused < STACK && stack[unused] == PAINT) {
+        unused++;
+    }
+    free(stack);
+    return STACK - unused;
+}
+
+static void *do_nothing(void *user)
+{
+    return user;
+}
+
+static void *plan(void *user)
+{
+    const fedge_model_spec *spec = user;
+    fedge_model_options options = {.max_batch = 32, .training = true};
+    static fedge_layer_memory layers[FEDGE_MAX_LAYERS];
+    fedge_model_memory memory;
+    fedge_model *model;
+    options.micro_batch = fedge_model_micro_batch(spec, &options);
+    if (fedge_model_size(spec, &options, &memory, NULL) != FEDGE_OK ||
+        fedge_model_layer_memory(spec, &options, layers, NULL) != FEDGE_OK) {
+        return user;
+    }
+    void *block = aligned_alloc(64, memory.total);
+    const fedge_status status = fedge_model_new(&model, spec, &options, block, memory.total, NULL);
+    free(block);
+    return status == FEDGE_OK ? NULL : user;
+}
+
+static void test_stack(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    images_spec(&spec, FEDGE_LAYER_GROUPNORM);
+    const size_t bare = stack_of(do_nothing, NULL), used = stack_of(plan, &spec) - bare;
+    print_message("planning takes %zu bytes of stack of %zu\n", used, FEDGE_PLANNING_STACK);
+    assert_true(used > FEDGE_MAX_LAYERS * sizeof(uint32_t)); /* it was measured */
+#ifndef FEDGE_LARGE_FRAMES
+    assert_true(used <= FEDGE_PLANNING_STACK);
+    images_spec(&spec, FEDGE_LAYER_RELU);
+    assert_true(stack_of(plan, &spec) - bare <= FEDGE_PLANNING_STACK / 10); /* fused */
+#endif
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
-                                       cmocka_unit_test(test_steps),
-                                       cmocka_unit_test(test_micro_batches),
-                                       cmocka_unit_test(test_micro_evaluation),
-                                       cmocka_unit_test(test_chosen_parts),
-                                       cmocka_unit_test(test_chosen_for_large_weights),
-                                       cmocka_unit_test(test_chosen_step),
-                                       cmocka_unit_test(test_recompute),
-                                       cmocka_unit_test(test_recompute_statistics)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks),         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_micro_evaluation),
+        cmocka_unit_test(test_chosen_parts),  cmocka_unit_test(test_chosen_for_large_weights),
+        cmocka_unit_test(test_chosen_step),   cmocka_unit_test(test_stack),
+        cmocka_unit_test(test_recompute),     cmocka_unit_test(test_recompute_statistics)};
     return cmocka_run_group_tests_name("train memory", tests, NULL, NULL);
 }
