@@ -207,7 +207,8 @@ typedef struct fedge_kernels {
     void (*gemm)(const fedge_gemm *args, float *pack);
     size_t gemm_pack;
 
-    /* The same for operands so small that copying them costs more than it gains; b_column is 1. */
+    /* The same for operands so small that copying them costs more than it gains; b_column is 1, and
+     * a_row or a_column. */
     void (*small_gemm)(const fedge_gemm *args);
 
     /* s = softmax(scale · s). */

@@ -12,7 +12,7 @@
 
 typedef struct gemm_tile {
     const float *a;
-    size_t a_row;
+    size_t a_row, a_column;
     const float *b;
     size_t b_next;             /* floats from the first vector of a row of b to the second */
     const size_t *a_at, *b_at; /* where column k of a and row k of b begin: (depth) each */
@@ -24,6 +24,87 @@ typedef struct gemm_tile {
     const float *start; /* (GEMM_COLUMNS): the sum's first value per column */
 } gemm_tile;
 
+/* How a tile reads: places of both operands from tables; or b copied, and a by rows, or by columns
+ * of which each lies together. */
+enum { GEMM_TABLES, GEMM_BY_ROWS, GEMM_BY_COLUMNS, GEMM_KINDS };
+
+/* acc += one column of a, whose elements are row floats apart, times one row of b. */
+INLINE void gemm_step(const int rows, const float *a, size_t row, vec b0, vec b1,
+                      vec acc[GEMM_ROWS][2])
+{
+    UNROLL
+    for (int t = 0; t < rows; t++) {
+        const vec factor = splat(a[(size_t)t * row]);
+        acc[t][0] = mul_add(factor, b0, acc[t][0]);
+        acc[t][1] = mul_add(factor, b1, acc[t][1]);
+    }
+}
+
+INLINE void gemm_sum_tables(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
+{
+    const size_t row = args->a_row, next = args->b_next;
+    const size_t *a_at = args->a_at, *b_at = args->b_at, *end = a_at + args->depth;
+    for (; a_at < end; a_at++, b_at++) {
+        const float *b = args->b + *b_at, *a0 = args->a + *a_at;
+        const float *const a[3] = {a0, a0 + 4 * row, a0 + 8 * row};
+        const vec b0 = load(b), b1 = load(b + next);
+        UNROLL
+        for (int t = 0; t < rows; t++) {
+            const vec factor = splat(a[t / 4][(size_t)(t % 4) * row]);
+            acc[t][0] = mul_add(factor, b0, acc[t][0]);
+            acc[t][1] = mul_add(factor, b1, acc[t][1]);
+        }
+    }
+}
+
+/* Few sums of addresses, for which units of the products would be taken. */
+INLINE void gemm_sum_rows(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
+{
+    const size_t row = args->a_row;
+    const float *a[4], *b = args->b;
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        a[i] = args->a + (3 * i < (size_t)rows ? 3 * i * row : 0);
+    }
+    size_t k = 0;
+    for (; k + 4 <= args->depth; k += 4) {
+        UNROLL
+        for (size_t u = 0; u < 4; u++) {
+            const vec b0 = load(b + u * GEMM_COLUMNS), b1 = load(b + u * GEMM_COLUMNS + LANES);
+            UNROLL
+            for (int t = 0; t < rows; t++) {
+                const vec factor = splat(a[t / 3][(size_t)(t % 3) * row + u]);
+                acc[t][0] = mul_add(factor, b0, acc[t][0]);
+                acc[t][1] = mul_add(factor, b1, acc[t][1]);
+            }
+        }
+        UNROLL
+        for (size_t i = 0; i < 4; i++) {
+            a[i] += 4;
+        }
+        b += 4 * GEMM_COLUMNS;
+    }
+    for (; k < args->depth; k++, b += GEMM_COLUMNS) {
+        gemm_step(rows, args->a + k, row, load(b), load(b + LANES), acc);
+    }
+}
+
+INLINE void gemm_sum_columns(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
+{
+    const float *a = args->a, *b = args->b;
+    const size_t column = args->a_column;
+    size_t k = 0;
+    for (; k + 2 <= args->depth; k += 2) {
+        gemm_step(rows, a, 1, load(b), load(b + LANES), acc);
+        gemm_step(rows, a + column, 1, load(b + GEMM_COLUMNS), load(b + GEMM_COLUMNS + LANES), acc);
+        a += 2 * column;
+        b += 2 * GEMM_COLUMNS;
+    }
+    if (k < args->depth) {
+        gemm_step(rows, a, 1, load(b), load(b + LANES), acc);
+    }
+}
+
 INLINE void gemm_store(float *c, vec sum, size_t n, bool add_to)
 {
     if (n == LANES) {
@@ -33,7 +114,7 @@ INLINE void gemm_store(float *c, vec sum, size_t n, bool add_to)
     }
 }
 
-INLINE void gemm_rows(const int rows, const gemm_tile *args)
+INLINE void gemm_rows(const int kind, const int rows, const gemm_tile *args)
 {
     vec acc[GEMM_ROWS][2];
     UNROLL
@@ -41,56 +122,85 @@ INLINE void gemm_rows(const int rows, const gemm_tile *args)
         acc[t][0] = load(args->start);
         acc[t][1] = load(args->start + LANES);
     }
-    const size_t row = args->a_row, next = args->b_next;
-    const size_t *a_at = args->a_at, *b_at = args->b_at, *end = a_at + args->depth;
-    for (; a_at < end; a_at++, b_at++) {
-        const float *b = args->b + *b_at;
-        const float *a0 = args->a + *a_at, *a4 = a0 + 4 * row, *a8 = a0 + 8 * row;
-        const vec b0 = load(b), b1 = load(b + next);
-        UNROLL
-        for (int t = 0; t < rows; t++) {
-            const vec a = splat(((t < 4) ? a0 : (t < 8) ? a4 : a8)[(size_t)(t % 4) * row]);
-            acc[t][0] = mul_add(a, b0, acc[t][0]);
-            acc[t][1] = mul_add(a, b1, acc[t][1]);
+    if (kind == GEMM_BY_ROWS) {
+        gemm_sum_rows(rows, args, acc);
+    } else if (kind == GEMM_BY_COLUMNS) {
+        gemm_sum_columns(rows, args, acc);
+    } else {
+        gemm_sum_tables(rows, args, acc);
+    }
+    float *c = args->c;
+    const size_t c_row = args->c_row, c_next = args->c_next;
+    if (args->columns == GEMM_COLUMNS) {
+        if (args->add) {
+            UNROLL
+            for (int t = 0; t < rows; t++) {
+                acc[t][0] = add(load(c + (size_t)t * c_row), acc[t][0]);
+                acc[t][1] = add(load(c + (size_t)t * c_row + c_next), acc[t][1]);
+            }
         }
+        UNROLL
+        for (int t = 0; t < rows; t++, c += c_row) {
+            store(c, acc[t][0]);
+            store(c + c_next, acc[t][1]);
+        }
+        return;
     }
     const size_t first = args->columns < LANES ? args->columns : LANES;
     UNROLL
-    for (int t = 0; t < rows; t++) {
-        float *c = args->c + (size_t)t * args->c_row;
+    for (int t = 0; t < rows; t++, c += c_row) {
         gemm_store(c, acc[t][0], first, args->add);
-        gemm_store(c + args->c_next, acc[t][1], args->columns - first, args->add);
+        gemm_store(c + c_next, acc[t][1], args->columns - first, args->add);
     }
 }
 
-/* clang-format off */
-static void gemm_rows_1(const gemm_tile *args) { gemm_rows(1, args); }
-static void gemm_rows_2(const gemm_tile *args) { gemm_rows(2, args); }
-static void gemm_rows_4(const gemm_tile *args) { gemm_rows(4, args); }
-static void gemm_rows_6(const gemm_tile *args) { gemm_rows(6, args); }
+#define GEMM_FUNCTIONS(rows)                                                                       \
+    static void gemm_rows_##rows(const gemm_tile *args)                                            \
+    {                                                                                              \
+        gemm_rows(GEMM_TABLES, rows, args);                                                        \
+    }                                                                                              \
+    static void gemm_rows_##rows##_by_rows(const gemm_tile *args)                                  \
+    {                                                                                              \
+        gemm_rows(GEMM_BY_ROWS, rows, args);                                                       \
+    }                                                                                              \
+    static void gemm_rows_##rows##_by_columns(const gemm_tile *args)                               \
+    {                                                                                              \
+        gemm_rows(GEMM_BY_COLUMNS, rows, args);                                                    \
+    }
+#define GEMM_ENTRY(rows)                                                                           \
+    {                                                                                              \
+        rows,                                                                                      \
+        {                                                                                          \
+            gemm_rows_##rows, gemm_rows_##rows##_by_rows, gemm_rows_##rows##_by_columns            \
+        }                                                                                          \
+    }
+
+GEMM_FUNCTIONS(1)
+GEMM_FUNCTIONS(2)
+GEMM_FUNCTIONS(4)
+GEMM_FUNCTIONS(6)
 #if GEMM_ROWS > 8
-static void gemm_rows_8(const gemm_tile *args) { gemm_rows(8, args); }
-static void gemm_rows_12(const gemm_tile *args) { gemm_rows(12, args); }
+GEMM_FUNCTIONS(8)
+GEMM_FUNCTIONS(12)
 #endif
-/* clang-format on */
 
 /* The tallest tile first. */
 static const struct {
     size_t rows;
-    void (*run)(const gemm_tile *);
+    void (*run[GEMM_KINDS])(const gemm_tile *);
 } gemm_tiles[] = {
 #if GEMM_ROWS > 8
-    {12, gemm_rows_12}, {8, gemm_rows_8},
+    GEMM_ENTRY(12), GEMM_ENTRY(8),
 #endif
-    {6, gemm_rows_6},   {4, gemm_rows_4}, {2, gemm_rows_2}, {1, gemm_rows_1},
+    GEMM_ENTRY(6),  GEMM_ENTRY(4), GEMM_ENTRY(2), GEMM_ENTRY(1),
 };
 
 /* All rows of a against one panel. */
-static void gemm_panel(gemm_tile tile, size_t m)
+static void gemm_panel(gemm_tile tile, size_t m, int kind)
 {
     for (size_t i = 0; m > 0; i++) {
         for (const size_t rows = gemm_tiles[i].rows; m >= rows; m -= rows) {
-            gemm_tiles[i].run(&tile);
+            gemm_tiles[i].run[kind](&tile);
             tile.a += rows * tile.a_row;
             tile.c += rows * tile.c_row;
         }
@@ -181,6 +291,10 @@ static void gemm(const fedge_gemm *args, float *pack)
     }
     const bool copies =
         !straight || (args->m >= GEMM_COPIES && args->b_offsets == NULL && args->starts == NULL);
+    const int kind = !copies || args->a_offsets != NULL ? GEMM_TABLES
+                     : args->a_column == 1              ? GEMM_BY_ROWS
+                     : args->a_row == 1                 ? GEMM_BY_COLUMNS
+                                                        : GEMM_TABLES;
     float start[GEMM_COLUMNS] = {0};
     size_t a_at[GEMM_DEPTH], b_at[GEMM_DEPTH], packed_at[GEMM_DEPTH];
     for (size_t i = 0; i < GEMM_DEPTH; i++) {
@@ -192,8 +306,9 @@ static void gemm(const fedge_gemm *args, float *pack)
         for (size_t j = 0; j < args->n; j += GEMM_COLUMNS) {
             const uint32_t *starts = args->starts == NULL ? NULL : args->starts + j / LANES;
             gemm_tile tile = {
-                .a = args->a,
+                .a = args->a + (kind == GEMM_TABLES ? 0 : k * args->a_column),
                 .a_row = args->a_row,
+                .a_column = args->a_column,
                 .b = args->b + fedge_gemm_b_column(args, j),
                 .b_next = starts == NULL ? LANES : starts[1] - starts[0],
                 .a_at = a_at,
@@ -216,7 +331,7 @@ static void gemm(const fedge_gemm *args, float *pack)
                 tile.b_at = packed_at;
                 tile.b_next = LANES;
             }
-            gemm_panel(tile, args->m);
+            gemm_panel(tile, args->m, kind);
         }
     }
 }

@@ -15,7 +15,29 @@ typedef struct product_tile {
     bool add;           /* to what c holds */
 } product_tile;
 
-INLINE void product_rows(const int rows, const int vectors, const bool partial,
+/* How a lies: rows or columns that lie together. */
+enum { PRODUCT_BY_ROWS, PRODUCT_BY_COLUMNS, PRODUCT_KINDS };
+
+/* acc += one column of a, of which a[i] is row 3 i, times one row of b. */
+INLINE void product_step(const int rows, const int vectors, const float *const a[4], size_t row,
+                         const float *b, bool partial, size_t last, vec acc[GEMM_ROWS][2])
+{
+    vec right[2];
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
+        right[v] = load_some(b + v * LANES, partial && v == vectors - 1, last);
+    }
+    UNROLL
+    for (int t = 0; t < rows; t++) {
+        const vec factor = splat(a[t / 3][(size_t)(t % 3) * row]);
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            acc[t][v] = mul_add(factor, right[v], acc[t][v]);
+        }
+    }
+}
+
+INLINE void product_rows(const int kind, const int rows, const int vectors, const bool partial,
                          const product_tile *args)
 {
     vec acc[GEMM_ROWS][2];
@@ -24,26 +46,31 @@ INLINE void product_rows(const int rows, const int vectors, const bool partial,
         acc[t][0] = splat(0.0f);
         acc[t][1] = splat(0.0f);
     }
-    const size_t row = args->a_row, last = args->last;
-    const float *a0 = args->a, *a4 = a0 + 4 * row, *a8 = a0 + 8 * row, *b = args->b;
-    for (size_t k = 0; k < args->depth; k++) {
-        vec right[2];
+    const size_t row = kind == PRODUCT_BY_ROWS ? args->a_row : 1;
+    const size_t column = kind == PRODUCT_BY_ROWS ? 1 : args->a_column;
+    const size_t last = args->last, b_row = args->b_row;
+    const size_t steps = kind == PRODUCT_BY_ROWS ? 4 : 1; /* fewer sums of addresses */
+    const float *a[4], *b = args->b;
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        a[i] = args->a + (3 * i < (size_t)rows ? 3 * i * row : 0);
+    }
+    size_t k = 0;
+    for (; k + steps <= args->depth; k += steps) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
-            right[v] = load_some(b + v * LANES, partial && v == vectors - 1, last);
+        for (size_t u = 0; u < steps; u++, b += b_row) {
+            const float *const at[4] = {a[0] + u, a[1] + u, a[2] + u, a[3] + u};
+            product_step(rows, vectors, at, row, b, partial, last, acc);
         }
         UNROLL
-        for (int t = 0; t < rows; t++) {
-            const vec a = splat(((t < 4) ? a0 : (t < 8) ? a4 : a8)[(size_t)(t % 4) * row]);
-            UNROLL
-            for (int v = 0; v < vectors; v++) {
-                acc[t][v] = mul_add(a, right[v], acc[t][v]);
-            }
+        for (size_t i = 0; i < 4; i++) {
+            a[i] += steps * column;
         }
-        a0 += args->a_column;
-        a4 += args->a_column;
-        a8 += args->a_column;
-        b += args->b_row;
+    }
+    for (; k < args->depth; k++, b += b_row) {
+        const float *const at[4] = {args->a + k, args->a + k + 3 * row, args->a + k + 6 * row,
+                                    args->a + k + 9 * row};
+        product_step(rows, vectors, at, row, b, partial, last, acc);
     }
     UNROLL
     for (int t = 0; t < rows; t++) {
@@ -57,46 +84,48 @@ INLINE void product_rows(const int rows, const int vectors, const bool partial,
     }
 }
 
-#define PRODUCT_FUNCTION(rows)                                                                     \
-    static void product_##rows##_1(const product_tile *args)                                       \
+#define PRODUCT_FUNCTION(name, kind, rows, vectors, partial)                                       \
+    static void name(const product_tile *args)                                                     \
     {                                                                                              \
-        product_rows(rows, 1, false, args);                                                        \
-    }                                                                                              \
-    static void product_##rows##_1_some(const product_tile *args)                                  \
+        product_rows(kind, rows, vectors, partial, args);                                          \
+    }
+#define PRODUCT_FUNCTIONS_BY(by, kind, rows)                                                       \
+    PRODUCT_FUNCTION(by##_##rows##_1, kind, rows, 1, false)                                        \
+    PRODUCT_FUNCTION(by##_##rows##_1_some, kind, rows, 1, true)                                    \
+    PRODUCT_FUNCTION(by##_##rows##_2, kind, rows, 2, false)                                        \
+    PRODUCT_FUNCTION(by##_##rows##_2_some, kind, rows, 2, true)
+#define PRODUCT_FUNCTIONS(rows)                                                                    \
+    PRODUCT_FUNCTIONS_BY(product_rows, PRODUCT_BY_ROWS, rows)                                      \
+    PRODUCT_FUNCTIONS_BY(product_columns, PRODUCT_BY_COLUMNS, rows)
+#define PRODUCT_ENTRY_BY(by, rows)                                                                 \
     {                                                                                              \
-        product_rows(rows, 1, true, args);                                                         \
-    }                                                                                              \
-    static void product_##rows##_2(const product_tile *args)                                       \
-    {                                                                                              \
-        product_rows(rows, 2, false, args);                                                        \
-    }                                                                                              \
-    static void product_##rows##_2_some(const product_tile *args)                                  \
-    {                                                                                              \
-        product_rows(rows, 2, true, args);                                                         \
+        {by##_##rows##_1, by##_##rows##_1_some},                                                   \
+        {                                                                                          \
+            by##_##rows##_2, by##_##rows##_2_some                                                  \
+        }                                                                                          \
     }
 #define PRODUCT_ENTRY(rows)                                                                        \
     {                                                                                              \
         rows,                                                                                      \
         {                                                                                          \
-            {product_##rows##_1, product_##rows##_1_some},                                         \
-                {product_##rows##_2, product_##rows##_2_some},                                     \
+            PRODUCT_ENTRY_BY(product_rows, rows), PRODUCT_ENTRY_BY(product_columns, rows)          \
         }                                                                                          \
     }
 
-PRODUCT_FUNCTION(1)
-PRODUCT_FUNCTION(2)
-PRODUCT_FUNCTION(4)
+PRODUCT_FUNCTIONS(1)
+PRODUCT_FUNCTIONS(2)
+PRODUCT_FUNCTIONS(4)
 #if GEMM_ROWS > 8
-PRODUCT_FUNCTION(8)
-PRODUCT_FUNCTION(12)
+PRODUCT_FUNCTIONS(8)
+PRODUCT_FUNCTIONS(12)
 #else
-PRODUCT_FUNCTION(6)
+PRODUCT_FUNCTIONS(6)
 #endif
 
-/* The tallest tile first; by vectors and whether the last is partial. */
+/* The tallest tile first; by kind, vectors and whether the last is partial. */
 static const struct {
     size_t rows;
-    void (*run[2][2])(const product_tile *);
+    void (*run[PRODUCT_KINDS][2][2])(const product_tile *);
 } product_tiles[] = {
 #if GEMM_ROWS > 8
     PRODUCT_ENTRY(12), PRODUCT_ENTRY(8),
@@ -108,6 +137,7 @@ static const struct {
 
 static void small_gemm(const fedge_gemm *args)
 {
+    const int kind = args->a_column == 1 ? PRODUCT_BY_ROWS : PRODUCT_BY_COLUMNS;
     for (size_t j = 0; j < args->n; j += PRODUCT_COLUMNS) {
         const size_t left = args->n - j;
         const size_t columns = left < PRODUCT_COLUMNS ? left : PRODUCT_COLUMNS;
@@ -126,7 +156,7 @@ static void small_gemm(const fedge_gemm *args)
         for (size_t i = 0; m > 0; i++) {
             const size_t rows = product_tiles[i].rows;
             for (; m >= rows; m -= rows) {
-                product_tiles[i].run[vectors - 1][tile.last < LANES](&tile);
+                product_tiles[i].run[kind][vectors - 1][tile.last < LANES](&tile);
                 tile.a += rows * tile.a_row;
                 tile.c += rows * tile.c_row;
             }
