@@ -166,10 +166,28 @@ static fedge_status settle_strategy(const fedge_json *json, fedge_job *job, fedg
     return FEDGE_OK;
 }
 
+/* Plans the memory of the models that clients make, as they will: what cannot be planned or run is
+ * the job's fault, and refused here. */
+static fedge_status check_models(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
+{
+    fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_model_memory memory;
+    fedge_error cause = {0};
+    if (plan->external)
+        return FEDGE_OK;
+    fedge_status st = fedge_model_size(&plan->model, &options, &memory, &cause);
+    if (st == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
+        st = fedge_model_size(&plan->model, &options, &memory, &cause);
+    return st == FEDGE_OK ? FEDGE_OK
+                          : fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
+}
+
 static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     job->plan.scaffold = strcmp(job->strategy, SCAFFOLD) == 0;
     fedge_status st = fedge_plan_settle(json, &job->plan, err);
+    if (st == FEDGE_OK)
+        st = check_models(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = settle_rounds(json, &job->rounds, err);
     if (st == FEDGE_OK)

@@ -29,7 +29,6 @@
 #define FEDGE_MAX_DATA_NAME 64
 #define FEDGE_MAX_CHANNELS 16
 #define FEDGE_MAX_PATH 512
-#define FEDGE_MAX_LEARNING_RATE 1e6
 
 /* Examples as the job names them; each client's own file maps the name to paths.
  * A value v of channel c enters the model as (v / divide_by − mean[c]) / std[c]. */

@@ -582,6 +582,23 @@ static bool lay_out(fedge_graph_plan *plan)
     return place_all(plan);
 }
 
+/* Can layer [index] work on batches of these sizes: of a whole part, and of what is left behind the
+ * last whole part of the largest batch? */
+static fedge_status check_batches(const fedge_graph_plan *plan, uint32_t index, fedge_error *err)
+{
+    const fedge_layer_ops *ops = ops_of(plan, index);
+    fedge_layer_run run;
+    fedge_graph_plan_run(plan, index, &run);
+    run.training = plan->options->training;
+    const uint32_t left = plan->options->max_batch % run.batch;
+    fedge_status status = ops->check == NULL ? FEDGE_OK : ops->check(&run, err);
+    if (status == FEDGE_OK && ops->check != NULL && left > 0) {
+        run.batch = left;
+        status = ops->check(&run, err);
+    }
+    return status == FEDGE_OK ? FEDGE_OK : fedge_layer_fail(plan->spec, index, status, err);
+}
+
 fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spec *spec,
                                    const fedge_model_options *options, const fedge_kernels *kernels,
                                    fedge_error *err)
@@ -597,11 +614,15 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
     }
     for (uint32_t i = 0; status == FEDGE_OK && i + 1 < spec->num_layers; i++) {
         if (plan->layers[i].num_readers == 0) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "layer %u (%s) is read by no other: name it in the inputs of a later "
-                              "layer or leave it out",
-                              (unsigned)i, fedge_layer_type_name(spec->layers[i].type));
+            status =
+                fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                           "it is read by no other layer: name it in the inputs of a later one "
+                           "or leave it out");
+            return fedge_layer_fail(spec, i, status, err);
         }
+    }
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        status = check_batches(plan, i, err);
     }
     if (status != FEDGE_OK) {
         return status;

@@ -40,6 +40,7 @@ typedef struct fedge_argument {
     size_t extra;         /* U32S, F32S: offset of how many */
     double min, max;      /* of numbers, inclusive */
     double fallback;      /* when absent; a choice's number */
+    bool zero_is_default; /* F32: in C 0 stands for the default, though it is below min */
     unsigned num_choices; /* CHOICE */
     const char *(*choice_name)(unsigned choice);
 } fedge_argument;
@@ -73,6 +74,8 @@ typedef struct fedge_argument {
         .name = text, .kind = FEDGE_ARGUMENT_F32, .offset = at, .min = least, .max = most,         \
         .fallback = absent                                                                         \
     }
+/* What is added to a variance, which may be 0. */
+#define FEDGE_EPS_ARGUMENT(text, at) FEDGE_F32_ARGUMENT(text, at, 1e-30, 1, 1e-5)
 #define FEDGE_BOOL_ARGUMENT(text, at, absent)                                                      \
     {                                                                                              \
         .name = text, .kind = FEDGE_ARGUMENT_BOOL, .offset = at, .fallback = absent                \
@@ -81,6 +84,12 @@ typedef struct fedge_argument {
     {                                                                                              \
         .name = NULL                                                                               \
     }
+
+/* Are the real numbers and choices of [record], which [arguments] describes (NULL: none), within
+ * their ranges? FEDGE_INVALID_ARGUMENT with the argument's name and numbers. Jobs are held to the
+ * same ranges as they are read; whole numbers are checked by infer, against shapes. */
+FEDGE_MUST_USE fedge_status fedge_arguments_check(const fedge_argument *arguments,
+                                                  const void *record, fedge_error *err);
 
 /* ---- parameters and buffers ---- */
 
@@ -180,7 +189,8 @@ typedef struct fedge_layer_ops {
     /* run: spec, kernels, batch, shapes only. NULL: no working memory. */
     void (*sizes)(const fedge_layer_run *run, fedge_layer_sizes *sizes);
 
-    /* Refuses data that forward cannot work on (an index out of range). NULL: takes all. */
+    /* Refuses what forward cannot work on: a batch, by its size, and data (an index out of range).
+     * With x[0] NULL the size alone is asked for, when a model is planned. NULL: takes all. */
     fedge_status (*check)(const fedge_layer_run *run, fedge_error *err);
 
     void (*forward)(const fedge_layer_run *run);

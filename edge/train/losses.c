@@ -22,6 +22,17 @@ const char *fedge_loss_type_name(fedge_loss_type type)
     return (unsigned)type < FEDGE_LOSS_COUNT ? NAMES[type] : NULL;
 }
 
+fedge_status fedge_loss_check(const fedge_model_spec *spec, fedge_error *err)
+{
+    const fedge_loss_ops *ops = fedge_loss_ops_of(spec->loss);
+    if (ops == NULL) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
+    }
+    const fedge_status status = fedge_arguments_check(ops->arguments, spec, err);
+    return status == FEDGE_OK ? FEDGE_OK
+                              : fedge_error_prefix(err, status, "the loss (%s)", NAMES[spec->loss]);
+}
+
 float fedge_loss_target(const fedge_loss_run *run, size_t b, uint32_t output)
 {
     if (run->targets != NULL) {

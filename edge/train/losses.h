@@ -32,6 +32,10 @@ typedef struct fedge_loss_ops {
 FEDGE_LOSS_MAP(FEDGE_LOSS_DECLARE)
 #undef FEDGE_LOSS_DECLARE
 
+/* Is [spec]'s loss known, and its argument within range? FEDGE_UNSUPPORTED, or
+ * FEDGE_INVALID_ARGUMENT with the loss's name and the numbers. */
+FEDGE_MUST_USE fedge_status fedge_loss_check(const fedge_model_spec *spec, fedge_error *err);
+
 /* NULL for an unknown type. */
 const fedge_loss_ops *fedge_loss_ops_of(fedge_loss_type type);
 

@@ -74,10 +74,7 @@ static fedge_status check_options(const fedge_model_spec *spec, const fedge_mode
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "precision int8 is for evaluation: make the model without training");
     }
-    if (fedge_loss_ops_of(spec->loss) == NULL) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
-    }
-    return FEDGE_OK;
+    return fedge_loss_check(spec, err);
 }
 
 uint32_t fedge_micro_batch(const fedge_model_options *options)
@@ -497,7 +494,10 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model was made without %s: set it in fedge_model_options", what);
     }
-    fedge_status status = check_batch(model, batch, err);
+    fedge_status status = fedge_optimizer_check(optimizer, err);
+    if (status == FEDGE_OK) {
+        status = check_batch(model, batch, err);
+    }
     if (status != FEDGE_OK) {
         return status;
     }

@@ -82,7 +82,8 @@ typedef enum fedge_train_mode {
 
 #define FEDGE_INPUT_MODEL 0xffffu /* as a layer's input: the model's own input */
 
-/* One layer as a job describes it. Plain data; only the member of [u] that [type] names is read. */
+/* One layer as a job describes it. Plain data; only the member of [u] that [type] names is read.
+ * Arguments have the ranges that docs/job.schema.json gives them, in C too. */
 typedef struct fedge_layer_spec {
     fedge_layer_type type;
     fedge_train_mode train;
@@ -284,6 +285,10 @@ typedef struct fedge_optimizer {
     float proximal_mu;       /* 0: no proximal term */
 } fedge_optimizer;
 
+#define FEDGE_MAX_LEARNING_RATE 1e6
+#define FEDGE_MAX_CLIP_NORM 1e30
+#define FEDGE_MAX_PROXIMAL_MU 1e6
+
 const char *fedge_optimizer_type_name(fedge_optimizer_type type);
 
 /* The numbers that matrix products are made of. Sums are fp32 in any case, and so is all else. */
@@ -463,7 +468,8 @@ typedef struct fedge_batch {
 
 /* One step on a batch, by a model made for training with what [optimizer] needs reserved.
  * *loss_sum: sum over the batch of the example's loss before the step; *correct: how many were
- * classified right. FEDGE_OUT_OF_RANGE (label, with its position) and FEDGE_NOT_FINITE (a value or
+ * classified right. FEDGE_INVALID_ARGUMENT (a number of the optimizer that jobs do not take either,
+ * with its name), FEDGE_OUT_OF_RANGE (label, with its position) and FEDGE_NOT_FINITE (a value or
  * target, with its position) before anything is computed; FEDGE_NOT_FINITE (loss) before the
  * parameters change, but BatchNorm's statistics may have. */
 FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,

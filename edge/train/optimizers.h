@@ -31,6 +31,11 @@ FEDGE_OPTIMIZER_MAP(FEDGE_OPTIMIZER_DECLARE)
 /* NULL for an unknown type. */
 const fedge_optimizer_ops *fedge_optimizer_ops_of(fedge_optimizer_type type);
 
+/* Are all its numbers within their ranges? FEDGE_INVALID_ARGUMENT with the optimizer's name and the
+ * numbers. */
+FEDGE_MUST_USE fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer,
+                                                  fedge_error *err);
+
 /* States that a model made with these options keeps. */
 uint32_t fedge_optimizer_states(const fedge_model_options *options);
 

@@ -159,8 +159,8 @@ fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t strid
     return FEDGE_OK;
 }
 
-static fedge_status fail_in_layer(const fedge_model_spec *spec, uint32_t index, fedge_status status,
-                                  fedge_error *err)
+fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedge_status status,
+                              fedge_error *err)
 {
     const char *type = fedge_layer_type_name(spec->layers[index].type);
     char label[FEDGE_MAX_LAYER_NAME];
@@ -183,27 +183,27 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
     if (ops == NULL) {
-        return fail_in_layer(spec, index, fail_unknown(layer->type, err), err);
+        return fedge_layer_fail(spec, index, fail_unknown(layer->type, err), err);
     }
     const uint32_t least = ops->min_inputs == 0 ? 1 : ops->min_inputs;
     const uint32_t most = ops->max_inputs == 0 ? 1 : ops->max_inputs;
     *num_sources = layer->num_inputs == 0 ? 1 : layer->num_inputs;
     sources[0] = (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
     if (*num_sources < least || *num_sources > most) {
-        return fail_in_layer(spec, index,
-                             fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                                        "it has %u inputs but needs %u to %u",
-                                        (unsigned)*num_sources, (unsigned)least, (unsigned)most),
-                             err);
+        return fedge_layer_fail(spec, index,
+                                fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                           "it has %u inputs but needs %u to %u",
+                                           (unsigned)*num_sources, (unsigned)least, (unsigned)most),
+                                err);
     }
     for (uint32_t i = 0; i < layer->num_inputs; i++) {
         sources[i] = layer->inputs[i];
         if (sources[i] >= index && sources[i] != FEDGE_INPUT_MODEL) {
-            return fail_in_layer(spec, index,
-                                 fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                                            "input %u is layer %u, which is not before it",
-                                            (unsigned)i, (unsigned)sources[i]),
-                                 err);
+            return fedge_layer_fail(spec, index,
+                                    fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                               "input %u is layer %u, which is not before it",
+                                               (unsigned)i, (unsigned)sources[i]),
+                                    err);
         }
     }
     return FEDGE_OK;
@@ -227,12 +227,15 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
         status = ops->infer(layer, in, num_inputs, out, err);
     }
     if (status == FEDGE_OK) {
+        status = fedge_arguments_check(ops->arguments, layer, err);
+    }
+    if (status == FEDGE_OK) {
         status = fedge_layer_check_channels(layer, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_shape_check(out, err);
     }
-    return status == FEDGE_OK ? FEDGE_OK : fail_in_layer(spec, index, status, err);
+    return status == FEDGE_OK ? FEDGE_OK : fedge_layer_fail(spec, index, status, err);
 }
 
 fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index, fedge_shape *shape,

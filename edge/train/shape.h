@@ -24,8 +24,12 @@ FEDGE_MUST_USE fedge_status fedge_layer_sources(const fedge_model_spec *spec, ui
                                                 uint16_t sources[FEDGE_MAX_LAYER_INPUTS],
                                                 uint32_t *num_sources, fedge_error *err);
 
-/* What layer [index] makes of the shapes [in] of its sources. Messages begin with the layer's
- * place, type and name: 'layer 2 (Linear "fc")'. */
+/* Puts the layer's place, type and name before the message: 'layer 2 (Linear "fc"): …'. Returns
+ * [status]. */
+fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedge_status status,
+                              fedge_error *err);
+
+/* What layer [index] makes of the shapes [in] of its sources; checks its arguments. */
 FEDGE_MUST_USE fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index,
                                               const fedge_shape *in, uint32_t num_inputs,
                                               fedge_shape *out, fedge_error *err);

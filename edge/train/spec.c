@@ -36,10 +36,10 @@ fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *sche
                                 fedge_error *err)
 {
     fedge_shape output;
-    if (fedge_loss_ops_of(spec->loss) == NULL) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
+    fedge_status status = fedge_loss_check(spec, err);
+    if (status == FEDGE_OK) {
+        status = fedge_shape_model(spec, &output, err);
     }
-    fedge_status status = fedge_shape_model(spec, &output, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
         status = add_tensors(spec, i, false, schema, err);
     }

@@ -70,10 +70,13 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 
 static fedge_status check(const fedge_layer_run *run, fedge_error *err)
 {
-    const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
-    if (run->training && uses_batch(run) && run->batch * spatial == 1) {
+    const uint32_t *dims = run->in[0].dims;
+    if (run->training && uses_batch(run) && run->batch * dims[1] * dims[2] == 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "one value per channel has no variance: give a batch of 2 or more");
+                          "%u example of %u × %u has one value for each of the %u channels, and no "
+                          "variance: no batch, and no last part of a batch, may have so few",
+                          (unsigned)run->batch, (unsigned)dims[1], (unsigned)dims[2],
+                          (unsigned)dims[0]);
     }
     return FEDGE_OK;
 }
@@ -189,7 +192,7 @@ static void backward(const fedge_layer_run *run)
 
 static const fedge_argument ARGUMENTS[] = {
     FEDGE_COUNT_ARGUMENT("num_features", AT(num_features)),
-    FEDGE_F32_ARGUMENT("eps", AT(eps), 0, 1, 1e-5),
+    FEDGE_EPS_ARGUMENT("eps", AT(eps)),
     FEDGE_F32_ARGUMENT("momentum", AT(momentum), 0, 1, 0.1),
     FEDGE_BOOL_ARGUMENT("affine", AT(affine), 1),
     FEDGE_BOOL_ARGUMENT("track_running_stats", AT(track_running_stats), 1),

@@ -4,16 +4,6 @@
 
 #include "edge/train/layers/elementwise.h"
 
-static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
-                          fedge_shape *out, fedge_error *err)
-{
-    if (!(layer->u.dropout.p >= 0.0f && layer->u.dropout.p <= 1.0f)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "p is %g but must be from 0 to 1",
-                          (double)layer->u.dropout.p);
-    }
-    return fedge_elementwise_infer(layer, in, num_inputs, out, err);
-}
-
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     need->saved = ((uint64_t)fedge_shape_count(&run->out) * run->batch + 7) / 8;
@@ -42,7 +32,7 @@ static const fedge_argument ARGUMENTS[] = {
 
 const fedge_layer_ops fedge_layer_dropout = {.arguments = ARGUMENTS,
                                              .flags = FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
-                                             .infer = infer,
+                                             .infer = fedge_elementwise_infer,
                                              .sizes = sizes,
                                              .forward = forward,
                                              .backward = backward};

@@ -38,7 +38,7 @@ static size_t count_of(const fedge_layer_run *run)
 static fedge_status check(const fedge_layer_run *run, fedge_error *err)
 {
     const uint32_t rows = run->spec->u.embedding.num_embeddings;
-    for (size_t i = 0; i < count_of(run); i++) {
+    for (size_t i = 0; run->x[0] != NULL && i < count_of(run); i++) {
         const float x = run->x[0][i];
         if (!(x >= 0.0f && x < (float)rows) || (float)(uint32_t)x != x) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,

@@ -60,7 +60,7 @@ static void backward(const fedge_layer_run *run)
 static const fedge_argument ARGUMENTS[] = {
     FEDGE_COUNT_ARGUMENT("num_groups", AT(num_groups)),
     FEDGE_COUNT_ARGUMENT("num_channels", AT(num_channels)),
-    FEDGE_F32_ARGUMENT("eps", AT(eps), 0, 1, 1e-5),
+    FEDGE_EPS_ARGUMENT("eps", AT(eps)),
     FEDGE_BOOL_ARGUMENT("affine", AT(affine), 1),
     FEDGE_NO_ARGUMENT,
 };

@@ -68,7 +68,7 @@ static const fedge_argument ARGUMENTS[] = {
      .extra = AT(rank),
      .min = 1,
      .max = FEDGE_ARGUMENT_MAX_COUNT},
-    FEDGE_F32_ARGUMENT("eps", AT(eps), 0, 1, 1e-5),
+    FEDGE_EPS_ARGUMENT("eps", AT(eps)),
     FEDGE_BOOL_ARGUMENT("elementwise_affine", AT(elementwise_affine), 1),
     FEDGE_BOOL_ARGUMENT("bias", AT(bias), 1),
     FEDGE_NO_ARGUMENT,

@@ -68,7 +68,13 @@ static double run_huber(const fedge_loss_run *at, uint32_t *correct)
 }
 
 static const fedge_argument HUBER[] = {
-    FEDGE_F32_ARGUMENT("delta", offsetof(fedge_model_spec, loss_delta), 1e-30, 1e30, 1),
+    {.name = "delta",
+     .kind = FEDGE_ARGUMENT_F32,
+     .offset = offsetof(fedge_model_spec, loss_delta),
+     .min = 1e-30,
+     .max = 1e30,
+     .fallback = 1,
+     .zero_is_default = true},
     FEDGE_NO_ARGUMENT,
 };
 

@@ -41,6 +41,11 @@ static void update_adamw(const fedge_optimizer *optimizer, const fedge_kernels *
 
 #define AT(member) offsetof(fedge_optimizer, member)
 #define MAX_BETA 0.99999988 /* the largest float below 1 */
+#define EPSILON                                                                                    \
+    {                                                                                              \
+        .name = "eps", .kind = FEDGE_ARGUMENT_F32, .offset = AT(epsilon), .min = 1e-37, .max = 1,  \
+        .fallback = 1e-8, .zero_is_default = true                                                  \
+    }
 
 static const fedge_argument ADAM[] = {
     {.name = "betas",
@@ -48,7 +53,7 @@ static const fedge_argument ADAM[] = {
      .offset = AT(betas),
      .extra = AT(num_betas),
      .max = MAX_BETA},
-    FEDGE_F32_ARGUMENT("eps", AT(epsilon), 1e-37, 1, 1e-8),
+    EPSILON,
     FEDGE_F32_ARGUMENT("weight_decay", AT(weight_decay), 0, 1e6, 0),
     FEDGE_NO_ARGUMENT,
 };
@@ -59,7 +64,7 @@ static const fedge_argument ADAMW[] = {
      .offset = AT(betas),
      .extra = AT(num_betas),
      .max = MAX_BETA},
-    FEDGE_F32_ARGUMENT("eps", AT(epsilon), 1e-37, 1, 1e-8),
+    EPSILON,
     FEDGE_F32_ARGUMENT("weight_decay", AT(weight_decay), 0, 1e6, 0.01),
     FEDGE_NO_ARGUMENT,
 };

@@ -62,6 +62,15 @@ ends 0 '"status":"ok"' "${check[@]}" job.json --json
 ends 3 "missing.json" "${check[@]}" missing.json
 sed 's/"seed"/"sede"/' job.json >typo.json
 ends 3 "typo.json:1: " "${check[@]}" typo.json
+sed 's/{"type": "Linear"/{"type": "Sigmoid"}, {"type": "Linear", "inputs": ["input"]/' job.json >unread.json
+ends 3 'unread.json:2: model.layers: layer 0 (Sigmoid "0"): it is read by no other layer' "${check[@]}" unread.json
+norm='{"type": "BatchNorm2d", "num_features": 4}, {"type": "Flatten"}'
+sed "s/\[4\]/[4, 1, 1]/; s/{\"type\": \"Linear\"/$norm, &/" job.json >lone.json
+ends 3 'lone.json:2: model.layers: layer 0 (BatchNorm2d "0"): 1 example of 1 × 1' "${check[@]}" lone.json
+sed 's/"labels": 2/"labels": 1000000/; s/"batch-size": 1/"batch-size": 65536/
+    s/"out_features": 2}/"out_features": 1000000}, {"type": "Sigmoid"}/' job.json >vast.json
+ends 3 "vast.json:2: model.layers: the model needs more bytes than can be planned, for batches of 65536" \
+    "${check[@]}" vast.json
 head -c 100 job.json >cut.json
 ends 3 "cut.json:" "${check[@]}" cut.json
 sed 's|"rounds"|"test-set": {"values": "none.gz", "labels": "none.gz"}, "rounds"|' job.json >test-set.json

@@ -308,13 +308,13 @@ static void test_refused_encoder(void **state)
     refuse(&spec, "dim_feedforward 16777217", "16777216");
     layer->u.transformerencoderlayer.dim_feedforward = 4;
     layer->u.transformerencoderlayer.activation = 2;
-    refuse(&spec, "activation 2", "gelu");
+    refuse(&spec, "activation is 2", "gelu");
     layer->u.transformerencoderlayer.activation = 0;
     layer->u.transformerencoderlayer.dropout = -0.5f;
-    refuse(&spec, "dropout -0.5", "from 0 to 1");
+    refuse(&spec, "dropout is -0.5", "give 0 to 1");
     layer->u.transformerencoderlayer.dropout = 0.0f;
     layer->u.transformerencoderlayer.layer_norm_eps = NAN;
-    refuse(&spec, "layer_norm_eps nan", "from 0 to 1");
+    refuse(&spec, "layer_norm_eps is nan", "give 1e-30 to 1");
     layer = sequence(&spec, 65536, 16, FEDGE_LAYER_TRANSFORMERENCODERLAYER);
     layer->u.transformerencoderlayer.dim_feedforward = 1 << 22; /* 2^27 parameters */
     close_with(&spec, 65536 * 16);

@@ -588,7 +588,7 @@ static void test_bad_graphs(void **state)
     spec.num_layers = 1;
     spec_linear(&spec, 4, 3)->num_inputs = 1;
     spec.layers[1].inputs[0] = FEDGE_INPUT_MODEL;
-    refuse(&spec, "layer 0 (Linear)", "read by no other");
+    refuse(&spec, "layer 0 (Linear \"0\")", "read by no other");
     spec_input(&spec, 1, 4, 0, 0);
     spec_linear(&spec, 4, 3)->train = FEDGE_TRAIN_NONE;
     refuse(&spec, "nothing to train", "freeze");
@@ -644,12 +644,22 @@ static void test_bad_steps(void **state)
     spec_input(&spec, 3, 2, 1, 1);
     layer = spec_add(&spec, FEDGE_LAYER_BATCHNORM2D);
     layer->u.batchnorm2d.num_features = 2;
+    layer->u.batchnorm2d.eps = 1e-5f;
     close_with(&spec, 2);
     model_open(&self, &spec, &options, SEED, 0);
     assert_int_equal(fedge_model_step(self.model, x, labels, 1, &plain, &loss, &correct, &err),
                      FEDGE_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "layer 0 (BatchNorm2d): one value"));
+    assert_non_null(strstr(err.message, "layer 0 (BatchNorm2d): 1 example of 1 × 1"));
     model_close(&self);
+    fedge_model_memory memory;
+    fedge_model_options lone = {.max_batch = 1, .training = true};
+    assert_int_equal(fedge_model_size(&spec, &lone, &memory, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "layer 0 (BatchNorm2d \"0\"): 1 example of 1 × 1"));
+    lone.training = false;
+    assert_int_equal(fedge_model_size(&spec, &lone, &memory, &err), FEDGE_OK);
+    const fedge_model_options parts = {.max_batch = 7, .micro_batch = 3, .training = true};
+    assert_int_equal(fedge_model_size(&spec, &parts, &memory, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "last part of a batch"));
 }
 
 int main(void)
