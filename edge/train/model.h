@@ -354,7 +354,8 @@ typedef struct fedge_model_options {
 /* Where the bytes go: the table that a user sees before a run. All in bytes. */
 typedef struct fedge_model_memory {
     size_t parameters;  /* the values, and the buffers (statistics) */
-    size_t gradients;   /* fused: of activations (two buffers in turn) and of one convolution's
+    size_t gradients;   /* fused: of activations (two buffers in turn, but what a convolution or
+                           Flatten read makes room for its gradient) and of one convolution's
                            weights; a Linear's weights step as their gradient is made, without a
                            buffer. Else: of all parameters, with clip or micro-batches; without, 0:
                            one layer's at a time lie in the room of activations */

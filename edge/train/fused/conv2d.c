@@ -236,7 +236,6 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
     memset(scratch->bias_gradient, 0, channels * sizeof *scratch->bias_gradient);
     if (dx != NULL) {
         pack_backward(context, stage);
-        memset(dx, 0, context->batch * stage->in.size * sizeof *dx);
     }
     for (size_t b = 0; b < context->batch; b++) {
         const float *from = example(context, stage, x, b);
@@ -249,11 +248,17 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
                 &stage->slide->shape, from, scratch->entries + o * capacity,
                 scratch->entry_counts[o], scratch->weight_gradient + o * patch);
         }
-        for (size_t o = 0; dx != NULL && o < channels; o++) {
+        if (dx == NULL) {
+            continue;
+        }
+        float *to = fedge_gradient_place(context, stage, dx, b);
+        memset(to, 0, stage->in.size * sizeof *to);
+        for (size_t o = 0; o < channels; o++) {
             context->kernels->conv_input_grad(&stage->slide->shape, scratch->packed + o * patch,
                                               scratch->entries + o * capacity,
-                                              scratch->entry_counts[o], dx + b * stage->in.size);
+                                              scratch->entry_counts[o], to);
         }
+        fedge_put_in_place(context, stage, dx, b);
     }
     update(context, stage, sgd);
 }

@@ -44,16 +44,18 @@ void fedge_flatten_backward(const fedge_layer_context *context, const fedge_stag
 {
     const fedge_grid *in = &stage->in;
     fedge_relu_backward(context, stage, dy, 0, context->batch);
-    if (in->padded_channels > in->channels) {
-        memset(dx, 0, context->batch * in->size * sizeof *dx);
-    }
     for (size_t b = 0; b < context->batch; b++) {
+        float *place = fedge_gradient_place(context, stage, dx, b);
+        if (in->padded_channels > in->channels) {
+            memset(place, 0, in->size * sizeof *dx);
+        }
         for (size_t c = 0; c < in->channels; c++) {
-            float *to = dx + b * in->size + c;
+            float *to = place + c;
             for (size_t p = 0; p < (size_t)in->height * in->width; p++) {
                 to[p * in->padded_channels] = *dy++;
             }
         }
+        fedge_put_in_place(context, stage, dx, b);
     }
 }
 

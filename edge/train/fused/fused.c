@@ -60,6 +60,20 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     return true;
 }
 
+static void raise(size_t *most, size_t need)
+{
+    *most = need > *most ? need : *most;
+}
+
+/* Does the gradient of the stage's input take the input's place? Nobody reads the input after it
+ * there. It costs room for one example, which a batch of one would not get back. A Linear reads its
+ * input to the last. */
+static bool passes_in_place(const fedge_stage *stage, const fedge_model_options *options)
+{
+    return options->training && options->max_batch > 1 && stage->pass_gradient &&
+           (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
+}
+
 fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
 {
     fedge_fused_needs *out = &layout->fused;
@@ -67,6 +81,7 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
     *out = (fedge_fused_needs){0};
     fedge_stage_walk plan;
     fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
+    size_t last = 0;
     bool more = status == FEDGE_OK;
     if (more) {
         layout->model->example_size = fedge_shape_count(&plan.shape);
@@ -77,12 +92,19 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
         if (!more) {
             break;
         }
-        size_t *buffer = &out->buffers[out->num_stages % 2];
-        if (!training || stage.num_parameters > 0 || stage.pass_gradient) {
-            *buffer = stage.out.size > *buffer ? stage.out.size : *buffer;
+        size_t *buffers = out->buffers;
+        const uint32_t i = out->num_stages++;
+        stage.in_place = passes_in_place(&stage, layout->options);
+        if (!training) {
+            raise(&buffers[i % 2], stage.out.size);
+        } else if (stage.pass_gradient && !stage.in_place) {
+            raise(&buffers[(i + 1) % 2], stage.in.size);
         }
+        last = stage.out.size;
         fedge_plan_scratch(&stage, training, &out->scratch);
-        out->num_stages++;
+    }
+    if (training && out->num_stages > 0) {
+        raise(&out->buffers[(out->num_stages - 1) % 2], last);
     }
     layout->model->outputs = plan.grid.channels;
     layout->model->num_values = layout->model->num_floats = plan.num_parameters;
@@ -205,6 +227,8 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
         bool more;
         status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {
+            stage->in_place = passes_in_place(stage, options);
+            stage->from_relu = i > 0 && from->block != NULL && self->stages[i - 1].relu;
             carve_stage(from, stage, options, shared[i % 2], memory);
             if (from->block != NULL) {
                 carve_parameters(stage, &values, &velocity);
@@ -252,13 +276,20 @@ fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t ba
     return FEDGE_OK;
 }
 
+/* Where the gradient of stage [i]'s output lies. */
+static float *gradient_of(const fedge_fused *self, uint32_t i)
+{
+    return i + 1 < self->num_stages && self->stages[i + 1].in_place ? self->stages[i].activation
+                                                                    : self->gradients[i % 2];
+}
+
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer)
 {
     const fedge_fused *self = model->fused;
     for (uint32_t i = self->num_stages; i-- > 0;) {
         const fedge_stage *stage = &self->stages[i];
-        float *dy = self->gradients[i % 2];
-        float *dx = stage->pass_gradient ? self->gradients[(i + 1) % 2] : NULL;
+        float *dy = gradient_of(self, i);
+        float *dx = stage->pass_gradient ? gradient_of(self, i - 1) : NULL;
         const float *in = i == 0 ? x : self->stages[i - 1].activation;
         switch (stage->kind) {
         case FEDGE_STAGE_CONV2D:

@@ -294,6 +294,9 @@ static void raise(size_t *most, size_t need)
 
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts)
 {
+    if (stage->in_place) {
+        raise(&counts->input, stage->in.size);
+    }
     if (stage->kind != FEDGE_STAGE_CONV2D) {
         return;
     }

@@ -53,6 +53,8 @@ typedef struct fedge_stage {
     bool planar;        /* Conv2d that reads the caller's (c, h, w) through a padded copy */
     bool pooled;        /* Conv2d with pool behind it */
     bool bias;
+    bool in_place;  /* the input's gradient takes the input's place, example by example */
+    bool from_relu; /* then: the input was rectified, and so is its gradient */
     fedge_grid in, out;
     size_t num_parameters; /* weights and biases, consecutive in the values */
     size_t num_weights;
@@ -68,10 +70,10 @@ typedef struct fedge_stage {
 
 /* Working memory that stages use one after another. Counts while planning, then pointers. */
 typedef struct fedge_scratch_counts {
-    size_t packed;                         /* floats: weights in the kernels' order */
-    size_t bias;                           /* floats: biases padded to lanes */
-    size_t band;                           /* floats: convolution rows waiting to be pooled */
-    size_t input;                          /* floats: one padded planar example */
+    size_t packed; /* floats: weights in the kernels' order */
+    size_t bias;   /* floats: biases padded to lanes */
+    size_t band;   /* floats: convolution rows waiting to be pooled */
+    size_t input;  /* floats: one padded planar example; or the gradient of one in place */
     size_t weight_gradient, bias_gradient; /* floats */
     size_t entries, entry_counts;          /* fedge_grad_entry; uint32_t */
 } fedge_scratch_counts;

@@ -3,7 +3,7 @@
  * Forward: x is the stage's input, (batch, in.size), or the caller's memory for the first stage;
  * the result goes to stage->activation. Backward: dy, (batch, out.size), is the gradient of the
  * output and is overwritten; dx, (batch, in.size), receives the input's (NULL when nobody needs
- * it); then the stage's parameters take their SGD step.
+ * it; x itself with stage->in_place); then the stage's parameters take their SGD step.
  */
 #ifndef FEDGE_EDGE_TRAIN_FUSED_STAGES_H
 #define FEDGE_EDGE_TRAIN_FUSED_STAGES_H
@@ -48,11 +48,21 @@ void fedge_flatten_backward(const fedge_layer_context *context, const fedge_stag
 void fedge_import_forward(const fedge_layer_context *context, const fedge_stage *stage,
                           const float *x);
 
-/* The in-place ReLU of any stage, on [batch] examples from example [first]. */
+/* The in-place ReLU of any stage, on [batch] examples from example [first]. Backward nothing when
+ * dy lies in the place of the output: the next stage has rectified it. */
 void fedge_relu_forward(const fedge_layer_context *context, const fedge_stage *stage, size_t first,
                         size_t batch);
 void fedge_relu_backward(const fedge_layer_context *context, const fedge_stage *stage, float *dy,
                          size_t first, size_t batch);
+
+/* Where the gradient of input [b] is made: in dx, or in scratch for fedge_put_in_place. */
+float *fedge_gradient_place(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
+                            size_t b);
+
+/* With stage->in_place: the gradient, made in full, to the place of input [b] of dx; rectified by
+ * that, where it was. Else nothing: it is there. */
+void fedge_put_in_place(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
+                        size_t b);
 
 /* One pooled row [row] of an image. rows: the image's rows from the first that the window touches,
  * (…, pool.in[1], padded channels); y: (pool.out[1], padded channels), argmax alike. */

@@ -211,6 +211,32 @@ static void test_micro_evaluation(void **state)
     model_close(&b);
 }
 
+/* On the fused stages what a convolution or Flatten read gives its place to its gradient: another
+ * example needs room for the gradients of a Linear's input and of the outputs only. */
+static void test_fused_gradients(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    const fedge_optimizer optimizer = {.learning_rate = 0.05f};
+    fedge_model_options fused = {.max_batch = 9, .training = true};
+    fedge_model_options general = fused;
+    fedge_model_memory few, many, layers;
+    general.general = true;
+    spec_input(&spec, 3, 1, 16, 16);
+    spec_conv(&spec, 1, 8, 3, 1, 1);
+    spec_relu(&spec);
+    spec_conv(&spec, 8, 8, 5, 1, 2); /* reads what was rectified, with a border */
+    spec_conv(&spec, 8, 5, 3, 2, 1); /* and what was not */
+    spec_relu(&spec);
+    spec_flatten(&spec);
+    spec_linear(&spec, 320, 3);
+    assert_same(&spec, &fused, &general, 9, &optimizer, &many, &layers);
+    fused.max_batch = 8;
+    assert_int_equal(fedge_model_size(&spec, &fused, &few, NULL), FEDGE_OK);
+    assert_true(many.gradients > few.gradients);
+    assert_true(many.gradients - few.gradients <= (320 + 3) * sizeof(float) + 64);
+}
+
 /* ---- micro-batches that nobody asked for ---- */
 
 static void images_spec(fedge_model_spec *spec, fedge_layer_type norm)
@@ -487,11 +513,16 @@ static void test_stack(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks),         cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_micro_evaluation),
-        cmocka_unit_test(test_chosen_parts),  cmocka_unit_test(test_chosen_for_large_weights),
-        cmocka_unit_test(test_chosen_step),   cmocka_unit_test(test_stack),
-        cmocka_unit_test(test_recompute),     cmocka_unit_test(test_recompute_statistics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_micro_batches),
+                                       cmocka_unit_test(test_micro_evaluation),
+                                       cmocka_unit_test(test_fused_gradients),
+                                       cmocka_unit_test(test_chosen_parts),
+                                       cmocka_unit_test(test_chosen_for_large_weights),
+                                       cmocka_unit_test(test_chosen_step),
+                                       cmocka_unit_test(test_stack),
+                                       cmocka_unit_test(test_recompute),
+                                       cmocka_unit_test(test_recompute_statistics)};
     return cmocka_run_group_tests_name("train memory", tests, NULL, NULL);
 }
