@@ -20,6 +20,7 @@ typedef struct node {
     size_t own_bytes;
     size_t first_value; /* of the layer's parameters in the model's values */
     bool backward, steps;
+    bool joined;         /* the layer before does its work */
     uint16_t again_time; /* when it is run again; 0: never */
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     float *again;      /* its second output */
@@ -152,6 +153,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->ops = fedge_layer_ops_of(self->spec.type);
     self->backward = layer->backward;
     self->steps = layer->steps;
+    self->joined = layer->joined;
     fedge_graph_plan_run(plan, index, &self->run);
     if (self->ops->sizes != NULL) {
         self->ops->sizes(&self->run, &sizes);
@@ -373,7 +375,9 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
             return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
                                       fedge_layer_type_name(at->spec.type));
         }
-        at->ops->forward(&run);
+        if (!at->joined) {
+            at->ops->forward(&run);
+        }
         if (train) {
             narrow(self, i);
         }
@@ -497,7 +501,7 @@ static void run_again(const fedge_model *model, uint32_t time)
     const fedge_graph *self = model->graph;
     for (uint32_t i = 0; self->makes_again && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
-        if (at->again_time == time) {
+        if (at->again_time == time && !at->joined) {
             fedge_layer_run run = at->run;
             fedge_rng rng = *at->stream;
             use_again(self, at, &run);
@@ -528,7 +532,9 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         run.sgd = at->steps ? optimizer : NULL;
         use_again(self, at, &run);
         widen_values(model, at, at->wide[WIDE_BACKWARD], &run);
-        at->ops->backward(&run);
+        if (!at->joined) {
+            at->ops->backward(&run);
+        }
         add_apart(at);
         if (model->gradients == NULL) {
             (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);

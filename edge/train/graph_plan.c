@@ -37,6 +37,9 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
                              .masked = layer->masked,
                              .in_int8 = layer->in_int8,
                              .out = layer->out};
+    if (layer->rectifies) {
+        run->ceiling = fedge_layer_ops_of(plan->spec->layers[layer->first_reader].type)->ceiling;
+    }
     for (uint32_t i = 0; i < layer->num_sources; i++) {
         const uint16_t source = layer->sources[i];
         run->in[i] = source == FEDGE_INPUT_MODEL ? plan->input : plan->layers[source].out;
@@ -150,7 +153,7 @@ fedge_layer_sizes fedge_graph_sizes(const fedge_graph_plan *plan, uint32_t index
 static unsigned uses(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
-    return !layer->backward || layer->masked
+    return !layer->backward || layer->masked || layer->joined
                ? 0
                : ops_of(plan, index)->flags & (FEDGE_USES_X | FEDGE_USES_Y);
 }
@@ -180,6 +183,23 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
         return false;
     }
     return plan->layers[layer->sources[0]].num_readers == 1;
+}
+
+/* Rectifiers that the layer before does. Not where that keeps its input rounded to 16 bits, from
+ * which others would seem to be rectified. */
+static void choose_joined(fedge_graph_plan *plan)
+{
+    const bool may = !plan->options->unshared && plan->options->activations == FEDGE_STORAGE_FP32;
+    for (uint32_t i = 0; may && i < plan->spec->num_layers; i++) {
+        fedge_layer_plan *layer = &plan->layers[i];
+        const float ceiling = ops_of(plan, i)->ceiling;
+        const uint16_t source = layer->sources[0];
+        if (ceiling > 0.0f && source != FEDGE_INPUT_MODEL &&
+            plan->layers[source].num_readers == 1 && fedge_graph_sizes(plan, source).rectifies &&
+            plan->spec->layers[i].recompute == plan->spec->layers[source].recompute) {
+            plan->layers[source].rectifies = layer->joined = true;
+        }
+    }
 }
 
 /* Layers that take the step of their first tensor themselves. */
@@ -225,7 +245,7 @@ static bool choose_masks(fedge_graph_plan *plan)
     bool any = false;
     for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
-        layer->masked = layer->backward && fedge_graph_sizes(plan, i).mask > 0 &&
+        layer->masked = layer->backward && !layer->joined && fedge_graph_sizes(plan, i).mask > 0 &&
                         !plan->options->unshared && !is_shared(plan, i);
         any = any || layer->masked;
     }
@@ -628,6 +648,7 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
         return status;
     }
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
+    choose_joined(plan);
     choose_steps(plan);
     if (!lay_out(plan)) {
         return fedge_fail(err, FEDGE_TOO_BIG,

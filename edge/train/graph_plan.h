@@ -5,7 +5,8 @@
  * layer may work in place, its output (or its input's gradient) is the same array as its input (its
  * output's gradient). What a layer with "recompute" makes ends with its last reader forward, and is
  * made again, with a second life, at the first time backward that needs it, before the layer whose
- * time it is goes backward. Likewise with options.activations of 16 bits: an array that the
+ * time it is goes backward. A rectifier behind a layer that can do its work (a norm) is joined to
+ * it, and not run. Likewise with options.activations of 16 bits: an array that the
  * backward pass reads is narrowed at its last use forward, kept so, and widened to a second life at
  * its first use backward.
  */
@@ -42,6 +43,8 @@ typedef struct fedge_layer_plan {
     uint16_t narrow, widen;          /* an array that is KEPT: when it becomes so, when no longer */
     bool masked : 1, steps : 1;      /* see fedge_layer_run, fedge_layer_sizes */
     bool backward : 1;               /* something here or before it is trained */
+    bool rectifies : 1;              /* does the work of its only reader, */
+    bool joined : 1;                 /* which is this one, a rectifier */
     bool in_int8 : 1;                /* has its factor in int8 */
     bool keeps_output : 1;           /* a layer whose output is this array reads it backward */
     uint16_t num_readers;            /* layers that read the output, the loss counted */

@@ -141,9 +141,15 @@ static inline size_t fedge_gemm_b_column(const fedge_gemm *args, size_t j)
                                      : j * args->b_column;
 }
 
-/* dx[i] = dy[i] · dy + (x[i] − center) · x + one. */
+/* z = (x − center) · scale + shift, and y = z or with a ceiling > 0 y = min(max(z, 0), ceiling): a
+ * norm and the rectifier behind it. A gradient of y is then one of z where 0 < z < ceiling. */
+typedef struct fedge_normal {
+    float center, scale, shift, ceiling;
+} fedge_normal;
+
+/* dx[i] = dz[i] · dz + (x[i] − center) · x + one. */
 typedef struct fedge_norm_slope {
-    float dy, x, one, center;
+    float dz, x, one;
 } fedge_norm_slope;
 
 /* A step of Adam; see edge/train/optimizers/adam.c. */
@@ -280,18 +286,19 @@ typedef struct fedge_kernels {
      * comes what is not finite. */
     void (*gelu)(const float *x, float *y, size_t n);
     void (*gelu_backward)(const float *x, const float *dy, float *dx, float *y, size_t n);
-    /* Sums of x − center and its square; of dy and dy · (x − center). Up to 64 · lanes values are
+    /* Sums of x − center and its square; of dz and dz · (x − center). Up to 64 · lanes values are
      * summed in float, then in double. */
     void (*moments)(const float *x, size_t n, float center, double sums[2]);
-    void (*products)(const float *x, const float *dy, size_t n, float center, double sums[2]);
+    void (*products)(const float *x, const float *dy, size_t n, const fedge_normal *normal,
+                     double sums[2]);
 
     /* What follows gives equal bits on every table (kernels_loops.h). Where something is written
      * it may lie on what is read, place upon place. */
 
-    /* y = (x − center) · scale + shift */
-    void (*normalize)(const float *x, size_t n, float center, float scale, float shift, float *y);
+    void (*normalize)(const float *x, size_t n, const fedge_normal *normal, float *y);
     void (*normalize_backward)(const float *x, const float *dy, size_t n,
-                               const fedge_norm_slope *slope, float *dx);
+                               const fedge_normal *normal, const fedge_norm_slope *slope,
+                               float *dx);
     void (*add)(const float *x, size_t n, float *y); /* y += x */
     /* Of each row, even[i] = x[2i] and odd[i] = x[2i + 1]; y[2i] = x[i] and y[2i + 1] = 0. i <
      * width; x is apart from what is written. */

@@ -11,8 +11,19 @@
 #define IN_PLACE _Pragma("GCC ivdep")
 #endif
 
-static void normalize(const float *x, size_t n, float center, float scale, float shift, float *y)
+static void normalize(const float *x, size_t n, const fedge_normal *normal, float *y)
 {
+    const float center = normal->center, scale = normal->scale, shift = normal->shift;
+    const float ceiling = normal->ceiling;
+    if (ceiling > 0.0f) {
+        IN_PLACE
+        for (size_t i = 0; i < n; i++) {
+            const float z = (x[i] - center) * scale + shift;
+            const float positive = z < 0.0f ? 0.0f : z; /* NaN stays */
+            y[i] = positive > ceiling ? ceiling : positive;
+        }
+        return;
+    }
     IN_PLACE
     for (size_t i = 0; i < n; i++) {
         y[i] = (x[i] - center) * scale + shift;
@@ -20,9 +31,19 @@ static void normalize(const float *x, size_t n, float center, float scale, float
 }
 
 static void normalize_backward(const float *x, const float *dy, size_t n,
-                               const fedge_norm_slope *slope, float *dx)
+                               const fedge_normal *normal, const fedge_norm_slope *slope, float *dx)
 {
-    const float center = slope->center, a = slope->dy, b = slope->x, c = slope->one;
+    const float center = normal->center, scale = normal->scale, shift = normal->shift;
+    const float ceiling = normal->ceiling, a = slope->dz, b = slope->x, c = slope->one;
+    if (ceiling > 0.0f) {
+        IN_PLACE
+        for (size_t i = 0; i < n; i++) {
+            const float d = x[i] - center, z = d * scale + shift;
+            const float above = z > 0.0f ? dy[i] : 0.0f, dz = z < ceiling ? above : 0.0f;
+            dx[i] = dz * a + d * b + c;
+        }
+        return;
+    }
     IN_PLACE
     for (size_t i = 0; i < n; i++) {
         dx[i] = dy[i] * a + (x[i] - center) * b + c;

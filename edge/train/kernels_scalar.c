@@ -333,19 +333,27 @@ static void gemm(const fedge_gemm *args, float *pack)
     }
 }
 
-static void products(const float *x, const float *dy, size_t n, float center, double sums[2])
+static void moments(const float *x, size_t n, float center, double sums[2])
 {
     sums[0] = sums[1] = 0.0;
     for (size_t i = 0; i < n; i++) {
-        const double d = (double)x[i] - (double)center, g = dy == NULL ? d : (double)dy[i];
-        sums[0] += g;
-        sums[1] += g * d;
+        const double d = (double)x[i] - (double)center;
+        sums[0] += d;
+        sums[1] += d * d;
     }
 }
 
-static void moments(const float *x, size_t n, float center, double sums[2])
+static void products(const float *x, const float *dy, size_t n, const fedge_normal *normal,
+                     double sums[2])
 {
-    products(x, NULL, n, center, sums);
+    sums[0] = sums[1] = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        const float z = (x[i] - normal->center) * normal->scale + normal->shift;
+        if (!(normal->ceiling > 0.0f) || (z > 0.0f && z < normal->ceiling)) {
+            sums[0] += (double)dy[i];
+            sums[1] += (double)dy[i] * ((double)x[i] - (double)normal->center);
+        }
+    }
 }
 
 static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride, float bias,

@@ -412,34 +412,55 @@ static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y,
     }
 }
 
-/* Sums over [n] ≤ SUM_RUN values: of dy and of dy · (x − center), or without dy of x − center and
- * of its square. */
+/* Sums over [n] ≤ SUM_RUN values. */
 #define SUM_RUN ((size_t)(64 * LANES))
+#define SUM_WAYS 4 /* vectors at a time, each with sums of its own */
 
-INLINE void sum_run(const float *x, const float *dy, size_t n, float center, double sums[2])
+/* What is summed: d = x − center and d · d; dy and dy · d; the same of dy where 0 < z < ceiling. */
+typedef enum sum_kind { SUM_MOMENTS, SUM_PRODUCTS, SUM_RECTIFIED } sum_kind;
+
+INLINE void sum_step(const sum_kind kind, vec x, vec dy, const fedge_normal *normal, vec sum[2])
 {
-    const vec minus = splat(-center);
-    vec sum[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)}; /* two of each */
+    const vec d = add(x, splat(-normal->center));
+    vec g = kind == SUM_MOMENTS ? d : dy;
+    if (kind == SUM_RECTIFIED) {
+        const vec z = add(mul(d, splat(normal->scale)), splat(normal->shift));
+        const vec below = add(splat(normal->ceiling), mul(z, splat(-1.0f)));
+        g = keep_positive(z, keep_positive(below, g));
+    }
+    sum[0] = add(sum[0], g);
+    sum[1] = mul_add(g, d, sum[1]);
+}
+
+INLINE void sum_run(const sum_kind kind, const float *x, const float *dy, size_t n,
+                    const fedge_normal *normal, double sums[2])
+{
+    vec sum[SUM_WAYS][2];
     float totals[4] = {0};
+    UNROLL
+    for (int v = 0; v < SUM_WAYS; v++) {
+        sum[v][0] = sum[v][1] = splat(0.0f);
+    }
     size_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    for (; i + SUM_WAYS * LANES <= n; i += SUM_WAYS * LANES) {
         UNROLL
-        for (int v = 0; v < 2; v++) {
-            const vec d = add(load(x + i + v * LANES), minus);
-            const vec g = dy == NULL ? d : load(dy + i + v * LANES);
-            sum[2 * v] = add(sum[2 * v], g);
-            sum[2 * v + 1] = mul_add(g, d, sum[2 * v + 1]);
+        for (int v = 0; v < SUM_WAYS; v++) {
+            const size_t at = i + (size_t)v * LANES;
+            sum_step(kind, load(x + at), kind == SUM_MOMENTS ? splat(0.0f) : load(dy + at), normal,
+                     sum[v]);
         }
     }
-    if (i + LANES <= n) {
-        const vec d = add(load(x + i), minus), g = dy == NULL ? d : load(dy + i);
-        sum[0] = add(sum[0], g);
-        sum[1] = mul_add(g, d, sum[1]);
-        i += LANES;
+    for (; i + LANES <= n; i += LANES) {
+        sum_step(kind, load(x + i), kind == SUM_MOMENTS ? splat(0.0f) : load(dy + i), normal,
+                 sum[0]);
     }
-    add_sums(totals, 4, sum);
+    const vec four[4] = {add(sum[0][0], sum[1][0]), add(sum[0][1], sum[1][1]),
+                         add(sum[2][0], sum[3][0]), add(sum[2][1], sum[3][1])};
+    add_sums(totals, 4, four);
     for (; i < n; i++) {
-        const float d = x[i] - center, g = dy == NULL ? d : dy[i];
+        const float d = x[i] - normal->center, z = d * normal->scale + normal->shift;
+        const bool counts = kind != SUM_RECTIFIED || (z > 0.0f && z < normal->ceiling);
+        const float g = kind == SUM_MOMENTS ? d : counts ? dy[i] : 0.0f;
         totals[0] += g;
         totals[1] += g * d;
     }
@@ -449,19 +470,25 @@ INLINE void sum_run(const float *x, const float *dy, size_t n, float center, dou
 
 static void moments(const float *x, size_t n, float center, double sums[2])
 {
+    const fedge_normal normal = {.center = center};
     sums[0] = sums[1] = 0.0;
     for (size_t run; n > 0; x += run, n -= run) {
         run = n < SUM_RUN ? n : SUM_RUN;
-        sum_run(x, NULL, run, center, sums);
+        sum_run(SUM_MOMENTS, x, NULL, run, &normal, sums);
     }
 }
 
-static void products(const float *x, const float *dy, size_t n, float center, double sums[2])
+static void products(const float *x, const float *dy, size_t n, const fedge_normal *normal,
+                     double sums[2])
 {
     sums[0] = sums[1] = 0.0;
     for (size_t run; n > 0; x += run, dy += run, n -= run) {
         run = n < SUM_RUN ? n : SUM_RUN;
-        sum_run(x, dy, run, center, sums);
+        if (normal->ceiling > 0.0f) {
+            sum_run(SUM_RECTIFIED, x, dy, run, normal, sums);
+        } else {
+            sum_run(SUM_PRODUCTS, x, dy, run, normal, sums);
+        }
     }
 }
 

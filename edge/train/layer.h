@@ -142,6 +142,8 @@ typedef struct fedge_layer_run {
     float *gradients[FEDGE_MAX_LAYER_TENSORS]; /* to be added to; NULL: not trained */
     float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* of tensors that are buffers; else NULL */
 
+    float ceiling; /* > 0: y = min(max(y, 0), ceiling) besides, and dy is the gradient of that; for
+                      the rectifier behind, which is not run. Only with sizes.rectifies */
     bool masked;   /* saved is sizes.mask bytes, and backward reads neither x nor y */
     void *saved;   /* sizes.saved bytes from this pass's forward; NULL when nothing goes backward */
     void *scratch; /* sizes.forward or sizes.backward bytes, anything in them */
@@ -153,9 +155,11 @@ typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
     uint64_t mask; /* > 0: with so many bytes saved, backward could do without x and y. The planner
                       decides, and says so in run->masked */
-    bool steps;   /* backward can take the first tensor's step itself (run->sgd), without a gradient
-                     of it in memory */
-    bool couples; /* training: what becomes of an example depends on the others of its batch */
+    bool steps; /* backward can take the first tensor's step itself (run->sgd), without a gradient
+                   of it in memory */
+    bool rectifies;  /* forward and backward can do the work of a rectifier behind the layer
+                        (run->ceiling) */
+    bool couples;    /* training: what becomes of an example depends on the others of its batch */
     uint32_t fewest; /* examples at a time with which it is as fast as with many, where that is more
                         than FEDGE_FEWEST_EXAMPLES; 0: it is not */
 } fedge_layer_sizes;
@@ -175,6 +179,9 @@ typedef struct fedge_layer_ops {
     const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
     uint32_t min_inputs, max_inputs; /* 0, 0: exactly one */
     unsigned flags;
+    float ceiling; /* > 0: y = min(max(x, 0), ceiling), which the layer before may do
+                    * (sizes.rectifies)
+                    */
 
     /* out from in: checks every argument and dimension, with a message that has the numbers (the
      * caller puts the layer's name before it). in: num_inputs shapes, each valid. The caller checks

@@ -74,6 +74,7 @@ static void relu6_backward(const fedge_layer_run *run)
 MASKED(relu6, 6.0f, 0.0f)
 
 const fedge_layer_ops fedge_layer_relu6 = {.flags = FROM_Y,
+                                           .ceiling = 6.0f,
                                            .infer = fedge_elementwise_infer,
                                            .sizes = fedge_elementwise_mask_sizes,
                                            .forward = relu6_masked_forward,

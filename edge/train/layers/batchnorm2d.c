@@ -65,6 +65,7 @@ static bool uses_batch(const fedge_layer_run *run)
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     need->saved = (uint64_t)run->in[0].dims[0] * 2 * sizeof(float); /* mean and 1/sqrt of each */
+    need->rectifies = true;
     need->couples = !run->spec->u.batchnorm2d.frozen;
 }
 
@@ -117,11 +118,19 @@ static void track(const fedge_layer_run *run, size_t c, double mean, double vari
                            momentum * variance * count / (count - 1.0));
 }
 
+static fedge_normal normal_of(const fedge_layer_run *run, size_t c, float mean, float inverse)
+{
+    const bool affine = run->spec->u.batchnorm2d.affine;
+    return (fedge_normal){.center = mean,
+                          .scale = inverse * (affine ? run->values[WEIGHT][c] : 1.0f),
+                          .shift = affine ? run->values[BIAS][c] : 0.0f,
+                          .ceiling = run->ceiling};
+}
+
 static void forward(const fedge_layer_run *run)
 {
     const size_t channels = run->in[0].dims[0];
     const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
-    const bool affine = run->spec->u.batchnorm2d.affine;
     const uint32_t first = first_buffer(run->spec);
     float *saved = run->saved;
     for (size_t c = 0; c < channels; c++) {
@@ -136,12 +145,10 @@ static void forward(const fedge_layer_run *run)
             variance = (double)run->buffers[first + 1][c];
         }
         const float inverse = (float)(1.0 / sqrt(variance + (double)run->spec->u.batchnorm2d.eps));
-        const float scale = inverse * (affine ? run->values[WEIGHT][c] : 1.0f);
-        const float shift = affine ? run->values[BIAS][c] : 0.0f;
+        const fedge_normal normal = normal_of(run, c, (float)mean, inverse);
         for (size_t b = 0; b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
-            run->kernels->normalize(run->x[0] + at, spatial, (float)mean, scale, shift,
-                                    run->y + at);
+            run->kernels->normalize(run->x[0] + at, spatial, &normal, run->y + at);
         }
         if (saved != NULL) {
             saved[2 * c] = (float)mean;
@@ -160,12 +167,13 @@ static void backward(const fedge_layer_run *run)
     const float *x = run->x[0], *dy = run->dy, *saved = run->saved;
     const double count = (double)(spatial * run->batch);
     for (size_t c = 0; c < channels; c++) {
-        const float mean = saved[2 * c], inverse = saved[2 * c + 1];
+        const float inverse = saved[2 * c + 1];
+        const fedge_normal normal = normal_of(run, c, saved[2 * c], inverse);
         double sum = 0.0, product = 0.0;
         for (size_t b = 0; b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
             double sums[2];
-            run->kernels->products(x + at, dy + at, spatial, mean, sums);
+            run->kernels->products(x + at, dy + at, spatial, &normal, sums);
             sum += sums[0];
             product += sums[1] * (double)inverse;
         }
@@ -175,15 +183,14 @@ static void backward(const fedge_layer_run *run)
         if (affine && run->gradients[BIAS] != NULL) {
             run->gradients[BIAS][c] += (float)sum;
         }
-        const float scale = inverse * (affine ? run->values[WEIGHT][c] : 1.0f);
-        const double own_scale = own ? -(double)scale / count : 0.0;
-        const fedge_norm_slope slope = {.dy = scale,
+        const double own_scale = own ? -(double)normal.scale / count : 0.0;
+        const fedge_norm_slope slope = {.dz = normal.scale,
                                         .x = (float)(product * own_scale * (double)inverse),
-                                        .one = (float)(sum * own_scale),
-                                        .center = mean};
+                                        .one = (float)(sum * own_scale)};
         for (size_t b = 0; run->dx[0] != NULL && b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
-            run->kernels->normalize_backward(x + at, dy + at, spatial, &slope, run->dx[0] + at);
+            run->kernels->normalize_backward(x + at, dy + at, spatial, &normal, &slope,
+                                             run->dx[0] + at);
         }
     }
 }

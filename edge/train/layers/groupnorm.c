@@ -38,7 +38,9 @@ static fedge_norm describe(const fedge_layer_run *run)
 
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
-    need->saved = (uint64_t)describe(run).rows * 2 * sizeof(float);
+    const fedge_norm norm = describe(run);
+    need->saved = (uint64_t)norm.rows * 2 * sizeof(float);
+    need->rectifies = fedge_norm_rectifies(&norm);
 }
 
 static void forward(const fedge_layer_run *run)

@@ -3,6 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#define SAMPLE ((size_t)64) /* values whose mean is near that of all */
+#define MOST_OFF 4.0 /* square of a distance from the mean, in variances: it loses two bits */
+
 enum { WEIGHT, BIAS };
 
 void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor list[2])
@@ -16,6 +19,7 @@ void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor
 void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm)
 {
     norm->kernels = run->kernels;
+    norm->ceiling = run->ceiling;
     norm->weight = run->values[WEIGHT];
     norm->bias = run->values[BIAS];
     norm->weight_gradient = run->gradients[WEIGHT];
@@ -27,6 +31,11 @@ void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm)
 static bool by_value(const fedge_norm *self)
 {
     return self->groups == 1 && self->spatial == 1;
+}
+
+bool fedge_norm_rectifies(const fedge_norm *self)
+{
+    return !by_value(self);
 }
 
 static fedge_norm_rows rows_of(const fedge_norm *self, bool again)
@@ -42,16 +51,46 @@ static fedge_norm_rows rows_of(const fedge_norm *self, bool again)
                              .again = again};
 }
 
-/* One row from its mean and inverse deviation. */
+/* Channel [c] of a row, from the row's mean and inverse deviation. */
+static fedge_normal normal_of(const fedge_norm *self, size_t row, size_t c, float mean,
+                              float inverse)
+{
+    const size_t at = row % self->groups * self->channels + c;
+    return (fedge_normal){.center = mean,
+                          .scale = inverse * (self->weight == NULL ? 1.0f : self->weight[at]),
+                          .shift = self->bias == NULL ? 0.0f : self->bias[at],
+                          .ceiling = self->ceiling};
+}
+
 static void normalise(const fedge_norm *self, size_t row, float mean, float inverse, const float *x,
                       float *y)
 {
-    const size_t first = row % self->groups * self->channels, spatial = self->spatial;
-    for (size_t c = 0; c < self->channels; c++) {
-        const float scale = inverse * (self->weight == NULL ? 1.0f : self->weight[first + c]);
-        const float shift = self->bias == NULL ? 0.0f : self->bias[first + c];
-        self->kernels->normalize(x + c * spatial, spatial, mean, scale, shift, y + c * spatial);
+    for (size_t c = 0; c < self->channels; c++, x += self->spatial, y += self->spatial) {
+        const fedge_normal normal = normal_of(self, row, c, mean, inverse);
+        self->kernels->normalize(x, self->spatial, &normal, y);
     }
+}
+
+/* Mean and variance of [n] values in one pass, around the mean of the first ones. Where that turns
+ * out to be several deviations away, so that squares of a distance would hide the variance, in a
+ * second pass around the mean. */
+static double measure(const fedge_kernels *kernels, const float *x, size_t n, float *mean)
+{
+    const size_t first = n < SAMPLE ? n : SAMPLE;
+    double sums[2], variance = 0.0, rest = 0.0;
+    kernels->moments(x, first, 0.0f, sums);
+    float center = (float)(sums[0] / (double)first);
+    for (int pass = 0; pass < 2; pass++) {
+        kernels->moments(x, n, center, sums);
+        rest = sums[0] / (double)n;
+        variance = sums[1] / (double)n - rest * rest;
+        if (rest * rest <= MOST_OFF * variance) {
+            break;
+        }
+        center = (float)((double)center + rest);
+    }
+    *mean = (float)((double)center + rest);
+    return variance < 0.0 ? 0.0 : variance;
 }
 
 void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
@@ -63,15 +102,9 @@ void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
         return;
     }
     for (size_t r = 0; r < self->rows; r++, x += n, y += n) {
-        double sums[2];
-        self->kernels->moments(x, n, 0.0f, sums);
-        const float center = (float)(sums[0] / (double)n);
-        self->kernels->moments(x, n, center, sums);
-        const double rest = sums[0] / (double)n; /* what rounding took from the mean */
-        const double variance = sums[1] / (double)n - rest * rest;
-        const float mean = (float)((double)center + rest);
-        const float inverse =
-            (float)(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + (double)self->eps));
+        float mean;
+        const double variance = measure(self->kernels, x, n, &mean);
+        const float inverse = (float)(1.0 / sqrt(variance + (double)self->eps));
         normalise(self, r, mean, inverse, x, y);
         if (self->moments != NULL) {
             self->moments[2 * r] = mean;
@@ -103,9 +136,10 @@ static void backward_row(const fedge_norm *self, size_t row, const float *x, con
     const float mean = self->moments[2 * row], inverse = self->moments[2 * row + 1];
     double sum = 0.0, product = 0.0;
     for (size_t c = 0; c < self->channels; c++) {
+        const fedge_normal normal = normal_of(self, row, c, mean, inverse);
         const double weight = self->weight == NULL ? 1.0 : (double)self->weight[first + c];
         double sums[2];
-        self->kernels->products(x + c * spatial, dy + c * spatial, spatial, mean, sums);
+        self->kernels->products(x + c * spatial, dy + c * spatial, spatial, &normal, sums);
         sums[1] *= (double)inverse;
         if (self->weight_gradient != NULL) {
             self->weight_gradient[first + c] += (float)sums[1];
@@ -117,13 +151,13 @@ static void backward_row(const fedge_norm *self, size_t row, const float *x, con
         product += sums[1] * weight;
     }
     for (size_t c = 0; dx != NULL && c < self->channels; c++) {
+        const fedge_normal normal = normal_of(self, row, c, mean, inverse);
         const fedge_norm_slope slope = {
-            .dy = inverse * (self->weight == NULL ? 1.0f : self->weight[first + c]),
+            .dz = normal.scale,
             .x = (float)(-product / count * (double)inverse * (double)inverse),
-            .one = (float)(-sum / count * (double)inverse),
-            .center = mean};
-        self->kernels->normalize_backward(x + c * spatial, dy + c * spatial, spatial, &slope,
-                                          dx + c * spatial);
+            .one = (float)(-sum / count * (double)inverse)};
+        self->kernels->normalize_backward(x + c * spatial, dy + c * spatial, spatial, &normal,
+                                          &slope, dx + c * spatial);
     }
 }
 

@@ -1,4 +1,5 @@
 /* ReLU: y = max(x, 0); a NaN stays one. Backward needs the signs of y only. */
+#include <math.h>
 #include <string.h>
 
 #include "edge/train/layer.h"
@@ -31,6 +32,7 @@ static void backward(const fedge_layer_run *run)
 
 const fedge_layer_ops fedge_layer_relu = {
     .flags = FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
+    .ceiling = INFINITY,
     .infer = fedge_elementwise_infer,
     .sizes = fedge_elementwise_mask_sizes,
     .forward = forward,
