@@ -1,20 +1,25 @@
 /* The product with a matrix that is read often; the fifth part of kernels_simd.h.
  *
- * Panels lie in the second-level cache and stream past a tile of rows of a, of which PANEL_DEPTH
- * columns have been copied close together: rows of a may be far apart or a may be transposed, and
- * its lines would fall on one another in the first-level cache.
+ * Panels lie in the second-level cache and stream past a tile of rows of a, PANEL_DEPTH columns at
+ * a time, PANEL_ROWS_AHEAD of b called for beforehand. Where lines of a would fall on one
+ * another in the first-level cache, the tile's are copied close together first: when a is
+ * transposed, or its rows are a multiple of PANEL_SET apart. Copied in vain they cost more than the
+ * product gains, since the copy's own lines have left that cache meanwhile.
  */
 #define PANEL_COLUMNS ((size_t)(2 * LANES))
 #define PANEL_DEPTH ((size_t)256)
 #define PANEL_ROW                                                                                  \
-    (PANEL_DEPTH + 16) /* floats from row to row, so that lines spread over the sets */
+    (PANEL_DEPTH + 16)          /* floats from row to row, so that lines spread over the sets */
+#define PANEL_LINE ((size_t)16) /* floats that are called for at once */
+#define PANEL_ROWS_AHEAD ((size_t)16)
+#define PANEL_SET ((size_t)1024) /* floats between what falls on the same places */
 
 typedef struct panel_tile {
     const float *a;
     size_t a_row, a_column;
     const float *b;
-    size_t depth;
-    const float *from; /* what the products are added to; rows from_row apart */
+    size_t depth, ahead; /* floats to what is called for; 0: nothing follows */
+    const float *from;   /* what the products are added to; rows from_row apart */
     size_t from_row;
     float *c;
     size_t c_row, columns; /* 1 to PANEL_COLUMNS */
@@ -30,7 +35,17 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
     }
     const size_t row = args->a_row;
     const float *a0 = args->a, *a4 = a0 + 4 * row, *a8 = a0 + 8 * row, *b = args->b;
+    UNROLL
+    for (int t = 0; t < rows; t++) { /* used last, and by then it is here */
+        __builtin_prefetch(args->c + (size_t)t * args->c_row, 1);
+        __builtin_prefetch(args->c + (size_t)t * args->c_row + args->columns - 1, 1);
+    }
+    const size_t ahead = args->ahead;
     for (size_t k = 0; k < args->depth; k++) {
+        UNROLL
+        for (size_t j = 0; j < PANEL_COLUMNS; j += PANEL_LINE) {
+            __builtin_prefetch(b + ahead + j);
+        }
         const vec b0 = load(b), b1 = load(b + LANES);
         UNROLL
         for (int t = 0; t < rows; t++) {
@@ -118,20 +133,29 @@ static void panels(const fedge_panels *args)
 {
     _Alignas(64) float room[GEMM_ROWS * PANEL_ROW];
     const size_t tiles = (args->m + GEMM_ROWS - 1) / GEMM_ROWS;
+    const bool copies = args->a_column != 1 || args->a_row % PANEL_SET == 0;
     for (size_t k = 0; k < args->k; k += PANEL_DEPTH) {
         panel_tile tile = {.depth = args->k - k < PANEL_DEPTH ? args->k - k : PANEL_DEPTH,
+                           .a_row = args->a_row,
+                           .a_column = args->a_column,
                            .c_row = args->c_row};
         const bool started = k == 0 && args->start != NULL;
         size_t first = 0;
         tile.from_row = started ? 0 : args->c_row;
         for (size_t i = 0; i < tiles; i++) {
             const size_t rows = (args->m + tiles - 1 - i) / tiles; /* they add up to m */
-            panel_copy(args, args->a + first * args->a_row + k * args->a_column, rows, &tile, room);
+            tile.a = args->a + first * args->a_row + k * args->a_column;
+            if (copies) {
+                panel_copy(args, tile.a, rows, &tile, room);
+            }
             for (size_t j = 0; j < args->n; j += PANEL_COLUMNS) {
                 tile.b = args->b + j * args->k + k * PANEL_COLUMNS;
                 tile.c = args->c + first * args->c_row + j;
                 tile.from = started ? args->start + j : tile.c;
                 tile.columns = args->n - j < PANEL_COLUMNS ? args->n - j : PANEL_COLUMNS;
+                tile.ahead = j + PANEL_COLUMNS < args->n && args->k >= PANEL_ROWS_AHEAD
+                                 ? PANEL_ROWS_AHEAD * PANEL_COLUMNS
+                                 : 0;
                 panel_functions[rows - 1](&tile);
             }
             first += rows;
