@@ -59,9 +59,7 @@ void fedge_affine_gradients(const fedge_affine *self, const float *x, const floa
                             self->gemm_pack);
     }
     for (size_t r = 0; self->bias_gradient != NULL && r < rows; r++) {
-        for (size_t o = 0; o < out; o++) {
-            self->bias_gradient[o] += dy[r * out + o];
-        }
+        self->kernels->add(dy + r * out, out, self->bias_gradient);
     }
 }
 

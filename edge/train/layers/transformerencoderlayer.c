@@ -252,13 +252,6 @@ static parts parts_of(const fedge_layer_run *run, const plan *self, const record
 
 /* ---- the passes ---- */
 
-static void add(size_t n, const float *x, float *y)
-{
-    for (size_t i = 0; i < n; i++) {
-        y[i] += x[i];
-    }
-}
-
 /* In place, where this is training with dropout. [kept]: bytes for each example, or NULL. */
 static void drop(const fedge_layer_run *run, const plan *self, size_t width, float *x,
                  uint8_t *kept)
@@ -293,7 +286,7 @@ static void forward_chunk(const fedge_layer_run *run, const plan *self, const re
                             scratch);
     fedge_affine_forward(&at.out, kept->context, kept->middle);
     drop(run, self, self->dim, kept->middle, kept->kept1);
-    add(values, x, kept->middle);
+    run->kernels->add(x, values, kept->middle);
 
     float *active = kept->hidden;
     fedge_norm_forward(&at.norm2, kept->middle, t);
@@ -307,7 +300,7 @@ static void forward_chunk(const fedge_layer_run *run, const plan *self, const re
     drop(run, self, self->hidden, active, kept->kept_hidden);
     fedge_affine_forward(&at.linear2, active, y);
     drop(run, self, self->dim, y, kept->kept2);
-    add(values, kept->middle, y);
+    run->kernels->add(kept->middle, values, y);
 }
 
 /* dh = the gradient before the activation, from the gradient after it. Returns what the activation
@@ -352,7 +345,7 @@ static void backward_feedforward(const fedge_layer_run *run, const plan *self, c
     fedge_affine_gradients(&at->linear1, t, dh);
     fedge_affine_backward(&at->linear1, dh, t);
     fedge_norm_backward(&at->norm2, kept->middle, t, dm);
-    add(self->rows * self->dim, dy, dm);
+    run->kernels->add(dy, self->rows * self->dim, dm);
 }
 
 static void backward_chunk(const fedge_layer_run *run, const plan *self, const record *kept,
@@ -378,7 +371,7 @@ static void backward_chunk(const fedge_layer_run *run, const plan *self, const r
     fedge_affine_backward(&at.in, wide, t);
     fedge_norm_backward(&at.norm1, x, t, dx);
     if (dx != NULL) {
-        add(values, dm, dx);
+        run->kernels->add(dm, values, dx);
     }
 }
 
