@@ -81,7 +81,6 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
     *out = (fedge_fused_needs){0};
     fedge_stage_walk plan;
     fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
-    size_t last = 0;
     bool more = status == FEDGE_OK;
     if (more) {
         layout->model->example_size = fedge_shape_count(&plan.shape);
@@ -100,11 +99,10 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
         } else if (stage.pass_gradient && !stage.in_place) {
             raise(&buffers[(i + 1) % 2], stage.in.size);
         }
-        last = stage.out.size;
         fedge_plan_scratch(&stage, training, &out->scratch);
     }
     if (training && out->num_stages > 0) {
-        raise(&out->buffers[(out->num_stages - 1) % 2], last);
+        raise(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size); /* the last's output */
     }
     layout->model->outputs = plan.grid.channels;
     layout->model->num_values = layout->model->num_floats = plan.num_parameters;
