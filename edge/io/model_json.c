@@ -60,6 +60,23 @@ static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge
     return FEDGE_OK;
 }
 
+/* Jobs name a layer once: names are how "inputs" call them, and positions the names of others. */
+static fedge_status check_name(const fedge_json *json, const cJSON *node,
+                               const fedge_model_spec *model, fedge_error *err)
+{
+    char text[16], other[16];
+    const uint32_t last = model->num_layers;
+    const char *name = label_of(model, last, text);
+    for (uint32_t i = 0; json->options.strict && i < last; i++) {
+        if (strcmp(label_of(model, i, other), name) == 0)
+            return fedge_json_fail(json, node, model->layers[last].name[0] != '\0' ? "name" : NULL,
+                                   err,
+                                   "layers %u and %u are both called \"%s\"; give one another name",
+                                   (unsigned)i, (unsigned)last, name);
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status write_inputs(const fedge_model_spec *model, uint32_t index, cJSON *item,
                                  fedge_error *err)
 {
@@ -104,6 +121,8 @@ static fedge_status read_layers(const fedge_json *json, const cJSON *node, void 
         }
         if (st == FEDGE_OK)
             st = read_inputs(json, child, model, err);
+        if (st == FEDGE_OK)
+            st = check_name(json, child, model, err);
         if (st != FEDGE_OK)
             return st;
         if (layer->type == FEDGE_LAYER_MAXPOOL2D && layer->u.maxpool2d.stride[0] == 0)

@@ -349,6 +349,33 @@ static fedge_status validate_scaffold(const fedge_json *json, const fedge_plan *
     return FEDGE_OK;
 }
 
+/* A job's schedule has no arguments of other types. */
+static fedge_status validate_schedule(const fedge_json *json, const fedge_schedule *schedule,
+                                      fedge_error *err)
+{
+    enum { STEP = 1 << FEDGE_SCHEDULE_STEP, COSINE = 1 << FEDGE_SCHEDULE_COSINE };
+    static const struct {
+        const char *key, *path;
+        unsigned of; /* a bit for each type that has it */
+    } keys[] = {{"step_size", "training.schedule.step_size", STEP},
+                {"gamma", "training.schedule.gamma", STEP | 1 << FEDGE_SCHEDULE_EXPONENTIAL},
+                {"T_max", "training.schedule.T_max", COSINE},
+                {"eta_min", "training.schedule.eta_min", COSINE}};
+    static const char *const TAKES[] = {[FEDGE_SCHEDULE_CONSTANT] = "",
+                                        [FEDGE_SCHEDULE_STEP] = "step_size, gamma and ",
+                                        [FEDGE_SCHEDULE_EXPONENTIAL] = "gamma and ",
+                                        [FEDGE_SCHEDULE_COSINE] = "T_max, eta_min and "};
+    const cJSON *node = fedge_json_get(fedge_json_get(json->root, "training"), "schedule");
+    for (size_t i = 0; node != NULL && i < sizeof keys / sizeof keys[0]; i++) {
+        if (fedge_json_get(node, keys[i].key) != NULL && !(keys[i].of >> schedule->type & 1))
+            return fedge_json_fail_at(json, keys[i].path, err,
+                                      "is not an argument of %s, which takes %swarmup-rounds; "
+                                      "remove it, or change the type",
+                                      schedule_name(schedule->type), TAKES[schedule->type]);
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->external && !plan->has_data)
@@ -363,6 +390,8 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
     fedge_status st = plan->scaffold ? validate_scaffold(json, plan, err) : FEDGE_OK;
+    if (st == FEDGE_OK && json->options.strict)
+        st = validate_schedule(json, &plan->training.schedule, err);
     return st == FEDGE_OK && plan->has_data ? validate_data(json, plan, err) : st;
 }
 

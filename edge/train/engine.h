@@ -81,6 +81,21 @@ void fedge_graph_load(fedge_model *model, const float *values);
 /* Backward, and the optimizer's step. */
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);
 
+/* Whose a value is. */
+typedef struct fedge_place {
+    uint32_t layer;
+    fedge_layer_type type;
+    const char *tensor; /* "weight" */
+    size_t at;          /* in the tensor */
+} fedge_place;
+
+/* Of the parameters' value [index] in schema order, or of the buffers'. */
+fedge_place fedge_fused_place(const fedge_model *model, size_t index);
+fedge_place fedge_graph_place(const fedge_model *model, bool buffer, size_t index);
+
+/* The first of [n] values that is not finite; [n]: all are. */
+size_t fedge_find_not_finite(const float *values, size_t n);
+
 /* Before the first part of a batch: names the step's stream of random numbers, clears the gradients
  * that are kept. */
 void fedge_graph_begin(fedge_model *model);

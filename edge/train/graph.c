@@ -278,6 +278,27 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     return FEDGE_OK;
 }
 
+fedge_place fedge_graph_place(const fedge_model *model, bool buffer, size_t index)
+{
+    fedge_place place = {.tensor = "?", .at = index};
+    for (uint32_t i = 0; i < model->graph->num_nodes; i++) {
+        const fedge_layer_spec *layer = &model->graph->nodes[i].spec;
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(layer, list);
+        for (uint32_t t = 0; t < n; t++) {
+            const size_t count = fedge_layer_tensor_count(&list[t]);
+            if (list[t].buffer == buffer && place.at < count) {
+                place.layer = i;
+                place.type = layer->type;
+                place.tensor = list[t].name;
+                return place;
+            }
+            place.at -= list[t].buffer == buffer ? count : 0;
+        }
+    }
+    return place;
+}
+
 void fedge_graph_begin(fedge_model *model)
 {
     /* 16 bits of the step are in the stream's name, the others change the seed. */

@@ -334,18 +334,11 @@ void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
 static fedge_status check_finite(const char *what, const float *values, uint32_t examples,
                                  size_t each, fedge_error *err)
 {
-    const size_t n = examples * each;
-    float sum = 0.0f; /* NaN once a value is not finite */
-    for (size_t i = 0; i < n; i++) {
-        sum += values[i] * 0.0f;
-    }
-    for (size_t i = 0; !(sum == 0.0f) && i < n; i++) {
-        if (!isfinite(values[i])) {
-            return fedge_fail(err, FEDGE_NOT_FINITE,
-                              "%s %u of example %u in the batch is %g: the model's data must be "
-                              "finite",
-                              what, (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
-        }
+    const size_t n = examples * each, i = fedge_find_not_finite(values, n);
+    if (i < n) {
+        return fedge_fail(err, FEDGE_NOT_FINITE,
+                          "%s %u of example %u in the batch is %g: the model's data must be finite",
+                          what, (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
     }
     return FEDGE_OK;
 }

@@ -481,6 +481,11 @@ FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_ba
 FEDGE_MUST_USE fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch,
                                              double *loss_sum, uint32_t *correct, fedge_error *err);
 
+/* Are all parameters and statistics finite? Steps check the loss, which comes before what they make
+ * of the parameters; fedge_trainer_run ends with this. FEDGE_NOT_FINITE with layer, tensor and
+ * place of the first that is not. A model in int8 has nothing to check. */
+FEDGE_MUST_USE fedge_status fedge_model_check(const fedge_model *model, fedge_error *err);
+
 /* What the model gave in the last fedge_model_test or fedge_model_evaluate: (batch, outputs), until
  * the next step or evaluation. */
 const float *fedge_model_outputs(const fedge_model *model);

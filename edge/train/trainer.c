@@ -183,10 +183,14 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
             }
         }
     }
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "round %u, step %llu", (unsigned)config->round,
+                                  (unsigned long long)result->num_steps + 1);
+    }
+    status = fedge_model_check(model, err);
     return status == FEDGE_OK
                ? FEDGE_OK
-               : fedge_error_prefix(err, status, "round %u, step %llu", (unsigned)config->round,
-                                    (unsigned long long)result->num_steps + 1);
+               : fedge_error_prefix(err, status, "round %u", (unsigned)config->round);
 }
 
 fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *examples,

@@ -51,7 +51,8 @@ size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_exa
 
 /* Trains [model] from its present values. [scratch]: 64-byte aligned, of the size above.
  * FEDGE_INVALID_ARGUMENT without examples; FEDGE_NOT_FINITE when the loss is not finite (training
- * diverged; the message has round and step); what [examples] returns. */
+ * diverged; the message has round and step), or a parameter or statistic at the end
+ * (fedge_model_check: the message has round, layer and tensor); what [examples] returns. */
 FEDGE_MUST_USE fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
                                               const fedge_trainer_config *config, void *scratch,
                                               size_t scratch_size, fedge_cancel_fn cancel,

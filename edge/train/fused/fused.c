@@ -311,3 +311,17 @@ void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimi
         }
     }
 }
+
+fedge_place fedge_fused_place(const fedge_model *model, size_t index)
+{
+    const fedge_stage *stage = model->fused->stages;
+    while (index >= stage->num_parameters) {
+        index -= stage->num_parameters;
+        stage++;
+    }
+    const bool conv = stage->kind == FEDGE_STAGE_CONV2D, bias = index >= stage->num_weights;
+    return (fedge_place){.layer = stage->layer,
+                         .type = conv ? FEDGE_LAYER_CONV2D : FEDGE_LAYER_LINEAR,
+                         .tensor = bias ? "bias" : "weight",
+                         .at = bias ? index - stage->num_weights : index};
+}

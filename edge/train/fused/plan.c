@@ -129,6 +129,7 @@ static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_
     const fedge_layer_spec *layer = peek(plan);
     const uint32_t in[2] = {plan->shape.dims[1], plan->shape.dims[2]};
     stage->kind = FEDGE_STAGE_CONV2D;
+    stage->layer = (uint16_t)plan->layer;
     stage->planar = !plan->started;
     fedge_status status = take_layer(plan, err);
     if (status != FEDGE_OK) {
@@ -159,6 +160,7 @@ static fedge_status take_linear(fedge_stage_walk *plan, fedge_stage *stage, fedg
 {
     const fedge_layer_spec *layer = peek(plan);
     stage->kind = FEDGE_STAGE_LINEAR;
+    stage->layer = (uint16_t)plan->layer;
     fedge_status status = take_layer(plan, err);
     return status == FEDGE_OK
                ? set_parameters(stage, layer->u.linear.out_features, layer->u.linear.in_features,

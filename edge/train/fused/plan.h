@@ -55,6 +55,7 @@ typedef struct fedge_stage {
     bool bias;
     bool in_place;  /* the input's gradient takes the input's place, example by example */
     bool from_relu; /* then: the input was rectified, and so is its gradient */
+    uint16_t layer; /* Conv2d, Linear: the layer's position */
     fedge_grid in, out;
     size_t num_parameters; /* weights and biases, consecutive in the values */
     size_t num_weights;

@@ -237,12 +237,65 @@ static void test_bad_runs(void **state)
     close_fixture(f);
 }
 
+/* One step after which the loss was finite and a tensor is not. */
+static void check_overflow(fedge_model_options options, bool norm, const char *expected)
+{
+    fixture *f = open_fixture();
+    model_close(&f->self);
+    options.max_batch = BATCH;
+    options.training = true;
+    if (norm) { /* a mean is finite, its variance is not */
+        spec_input(&f->spec, 3, FEATURES, 1, 1);
+        fedge_layer_spec *layer = spec_add(&f->spec, FEDGE_LAYER_BATCHNORM2D);
+        layer->u.batchnorm2d.num_features = FEATURES;
+        layer->u.batchnorm2d.eps = 1e-5f;
+        layer->u.batchnorm2d.momentum = 1.0f;
+        layer->u.batchnorm2d.track_running_stats = true;
+        spec_flatten(&f->spec);
+        spec_linear(&f->spec, FEATURES, 2);
+    }
+    model_open(&f->self, &f->spec, &options, 3, 0);
+    for (int i = 0; i < NUM_EXAMPLES; i++) {
+        for (int k = 0; k < FEATURES; k++) {
+            f->data.x[i][k] = norm ? (i % 2 == 0 ? -1e30f : 1e30f) : 1e36f;
+        }
+    }
+    if (!norm) { /* outputs of 0, however large the inputs */
+        float values[FEATURES * 8 + 8 + 16 + 2] = {0};
+        values[FEATURES * 8] = 1.0f;
+        values[FEATURES * 8 + 8] = 1.0f;
+        fedge_model_load(f->self.model, values);
+    }
+    fedge_trainer_config with = config(6, 0, 1);
+    with.optimizer.learning_rate = norm ? 0.1f : 1e6f;
+    assert_int_equal(run(f, with), FEDGE_NOT_FINITE);
+    if (strstr(f->err.message, expected) == NULL) {
+        fail_msg("\"%s\" is not in: %s", expected, f->err.message);
+    }
+    assert_int_equal(f->result.num_steps, 1);
+    close_fixture(f);
+}
+
+static void test_overflow(void **state)
+{
+    (void)state;
+    static const char weight[] = "round 6: layer 0 (Linear): after training, value 0 of its "
+                                 "\"weight\" is ";
+    check_overflow((fedge_model_options){0}, false, weight);
+    check_overflow((fedge_model_options){.general = true}, false, weight);
+    check_overflow((fedge_model_options){.weights = FEDGE_STORAGE_BF16}, false, weight);
+    check_overflow((fedge_model_options){0}, true,
+                   "round 6: layer 0 (BatchNorm2d): after training, value 0 of its "
+                   "\"running_var\" is inf");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epochs),   cmocka_unit_test(test_local_steps),
         cmocka_unit_test(test_learning), cmocka_unit_test(test_same_round_same_bits),
         cmocka_unit_test(test_cancel),   cmocka_unit_test(test_bad_runs),
+        cmocka_unit_test(test_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
