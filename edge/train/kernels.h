@@ -67,7 +67,8 @@ typedef struct fedge_gemm {
                                   i · b_row; else each column, (n), for j · b_column */
     const uint32_t *starts;    /* NULL, or with b_column 1 where each run of columns of b and of c
                                   begins, (n / run), for one behind the other */
-    uint32_t run;              /* with starts: the table's lanes; n is a multiple of 2 · run */
+    const uint32_t *c_starts;  /* NULL, or with starts where each run of c begins, in place of it */
+    uint32_t run;              /* with starts: the table's lanes, of which n is a multiple */
     float *c;
     size_t c_row;
     bool accumulate;
@@ -131,14 +132,16 @@ static inline size_t fedge_gemm_b_row(const fedge_gemm *args, size_t k)
 
 static inline size_t fedge_gemm_c_column(const fedge_gemm *args, size_t j)
 {
-    return args->starts != NULL ? args->starts[j / args->run] + j % args->run : j;
+    const uint32_t *starts = args->c_starts != NULL ? args->c_starts : args->starts;
+    return starts != NULL ? starts[j / args->run] + j % args->run : j;
 }
 
 static inline size_t fedge_gemm_b_column(const fedge_gemm *args, size_t j)
 {
-    return args->b_column == 1       ? fedge_gemm_c_column(args, j)
-           : args->b_offsets != NULL ? args->b_offsets[j]
-                                     : j * args->b_column;
+    if (args->starts != NULL) {
+        return args->starts[j / args->run] + j % args->run;
+    }
+    return args->b_offsets != NULL && args->b_column != 1 ? args->b_offsets[j] : j * args->b_column;
 }
 
 /* z = (x − center) · scale + shift, and y = z or with a ceiling > 0 y = min(max(z, 0), ceiling): a
@@ -306,6 +309,12 @@ typedef struct fedge_kernels {
                        float *odd, size_t y_stride);
     void (*spread_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float *y,
                         size_t y_stride);
+    /* Of each row, y[i] = x[2i], i < width; y[2i] = even[i] and y[2i + 1] = odd[i], as far as
+     * width. x is apart from what is written. */
+    void (*pick_rows)(size_t rows, size_t width, const float *x, size_t x_stride, float *y,
+                      size_t y_stride);
+    void (*weave_rows)(size_t rows, size_t width, const float *even, const float *odd,
+                       size_t x_stride, float *y, size_t y_stride);
     void (*relu6_forward)(const float *x, size_t n, float *y); /* NaN stays */
     /* dx = 0 < y < 6 ? dy : 0 */
     void (*relu6_backward)(const float *y, const float *dy, size_t n, float *dx);

@@ -80,6 +80,31 @@ static void spread_rows(size_t rows, size_t width, const float *restrict x, size
     }
 }
 
+static void pick_rows(size_t rows, size_t width, const float *restrict x, size_t x_stride,
+                      float *restrict y, size_t y_stride)
+{
+    for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
+        for (size_t i = 0; i < width; i++) {
+            y[i] = x[2 * i];
+        }
+    }
+}
+
+static void weave_rows(size_t rows, size_t width, const float *restrict even,
+                       const float *restrict odd, size_t x_stride, float *restrict y,
+                       size_t y_stride)
+{
+    for (size_t r = 0; r < rows; r++, even += x_stride, odd += x_stride, y += y_stride) {
+        for (size_t i = 0; i < width / 2; i++) {
+            y[2 * i] = even[i];
+            y[2 * i + 1] = odd[i];
+        }
+        if (width % 2 == 1) {
+            y[width - 1] = even[width / 2];
+        }
+    }
+}
+
 static void relu6_forward(const float *x, size_t n, float *y)
 {
     IN_PLACE
@@ -114,5 +139,6 @@ static void adam(const fedge_adam_step *step, size_t n, const float *g, float *r
 
 #define LOOP_KERNELS                                                                               \
     .normalize = normalize, .normalize_backward = normalize_backward, .add = add_to,               \
-    .split_rows = split_rows, .spread_rows = spread_rows, .relu6_forward = relu6_forward,          \
-    .relu6_backward = relu6_backward, .adam = adam
+    .split_rows = split_rows, .spread_rows = spread_rows, .pick_rows = pick_rows,                  \
+    .weave_rows = weave_rows, .relu6_forward = relu6_forward, .relu6_backward = relu6_backward,    \
+    .adam = adam

@@ -605,6 +605,8 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
 
 #include "edge/train/kernels_simd_linear.h"
 
+#include "edge/train/kernels_simd_starts.h"
+
 #include "edge/train/kernels_simd_gemm.h"
 
 #include "edge/train/kernels_loops.h"

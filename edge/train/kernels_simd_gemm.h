@@ -273,6 +273,10 @@ static __attribute__((noinline)) void gemm_dots(const fedge_gemm *args)
 
 static void gemm(const fedge_gemm *args, float *pack)
 {
+    if (args->starts != NULL) {
+        gemm_starts(args);
+        return;
+    }
     const bool straight = args->b_column == 1;
     const bool dots = !straight && args->b_row == 1 && args->a_column == 1 &&
                       args->a_offsets == NULL && args->k >= GEMM_LONG &&
@@ -289,8 +293,7 @@ static void gemm(const fedge_gemm *args, float *pack)
         gemm_dots(args);
         return;
     }
-    const bool copies =
-        !straight || (args->m >= GEMM_COPIES && args->b_offsets == NULL && args->starts == NULL);
+    const bool copies = !straight || (args->m >= GEMM_COPIES && args->b_offsets == NULL);
     const int kind = !copies || args->a_offsets != NULL ? GEMM_TABLES
                      : args->a_column == 1              ? GEMM_BY_ROWS
                      : args->a_row == 1                 ? GEMM_BY_COLUMNS
@@ -304,19 +307,18 @@ static void gemm(const fedge_gemm *args, float *pack)
         const size_t depth = args->k - k < GEMM_DEPTH ? args->k - k : GEMM_DEPTH;
         gemm_places(args, k, depth, a_at, b_at);
         for (size_t j = 0; j < args->n; j += GEMM_COLUMNS) {
-            const uint32_t *starts = args->starts == NULL ? NULL : args->starts + j / LANES;
             gemm_tile tile = {
                 .a = args->a + (kind == GEMM_TABLES ? 0 : k * args->a_column),
                 .a_row = args->a_row,
                 .a_column = args->a_column,
                 .b = args->b + fedge_gemm_b_column(args, j),
-                .b_next = starts == NULL ? LANES : starts[1] - starts[0],
+                .b_next = LANES,
                 .a_at = a_at,
                 .b_at = b_at,
                 .depth = depth,
-                .c = args->c + fedge_gemm_c_column(args, j),
+                .c = args->c + j,
                 .c_row = args->c_row,
-                .c_next = starts == NULL ? LANES : starts[1] - starts[0],
+                .c_next = LANES,
                 .columns = args->n - j < GEMM_COLUMNS ? args->n - j : GEMM_COLUMNS,
                 .add = args->accumulate || k > 0,
                 .start = start,
@@ -329,7 +331,6 @@ static void gemm(const fedge_gemm *args, float *pack)
                 gemm_pack(args, &tile, k, j, pack);
                 tile.b = pack;
                 tile.b_at = packed_at;
-                tile.b_next = LANES;
             }
             gemm_panel(tile, args->m, kind);
         }

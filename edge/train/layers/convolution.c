@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "edge/train/layers/convolution_weights.h"
 #include "edge/train/layers/depthwise.h"
 #include "edge/train/layers/int8_forward.h"
 #include "edge/train/layers/patches.h"
@@ -103,28 +104,36 @@ static bool is_direct(const fedge_convolution *conv)
  * of the outputs (their gradient), and tables. */
 typedef struct workplace {
     float *input, *output;
-    uint32_t *offsets, *weights, *starts;
+    uint32_t *offsets;                    /* of a patch */
+    uint32_t *gradient_offsets, *weights; /* of all phases, one after another */
+    uint32_t *starts, *to;
     size_t bytes; /* of all */
 } workplace;
 
-static workplace lay_out(const fedge_patches *patches, bool backward, void *scratch)
+/* [own]: the layout of the input is wanted backward too. */
+static workplace lay_out(const fedge_patches *patches, bool backward, bool own, void *scratch)
 {
-    const size_t input = fedge_patches_input_size(patches);
-    const size_t output = fedge_patches_output_size(patches);
-    const size_t gradient = patches->groups * patches->channels * patches->pitch;
-    const size_t first = backward && gradient > input ? gradient : input;
-    const size_t taps = patches->outputs * patches->taps;
-    const size_t offsets = backward && taps > patches->patch ? taps : patches->patch;
-    const size_t weights = backward ? taps : 0;
+    const size_t laid = backward && !own ? 0 : fedge_patches_input_size(patches);
+    const size_t gradient = !backward || fedge_patches_gradients_whole(patches)
+                                ? 0
+                                : (fedge_patches_weaves(patches) ? 2 : 1) * patches->groups *
+                                      patches->channels * patches->pitch;
+    const size_t input = gradient > laid ? gradient : laid;
+    const size_t output =
+        backward || !fedge_patches_outputs_whole(patches) ? fedge_patches_output_size(patches) : 0;
+    const size_t offsets = backward && !own ? 0 : patches->patch;
+    const size_t taps = backward ? patches->outputs * patches->taps : 0;
     const size_t starts = fedge_patches_max_starts(patches);
-    workplace at = {.bytes = (first + output) * sizeof(float) +
-                             (offsets + weights + starts) * sizeof(uint32_t)};
+    workplace at = {.bytes = (input + output) * sizeof(float) +
+                             (offsets + 2 * taps + 2 * starts) * sizeof(uint32_t)};
     if (scratch != NULL) {
         at.input = scratch;
-        at.output = at.input + first;
+        at.output = at.input + input;
         at.offsets = (uint32_t *)(void *)(at.output + output);
-        at.weights = at.offsets + offsets;
-        at.starts = at.weights + weights;
+        at.gradient_offsets = at.offsets + offsets;
+        at.weights = at.gradient_offsets + taps;
+        at.starts = at.weights + taps;
+        at.to = at.starts + starts;
     }
     return at;
 }
@@ -133,12 +142,17 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
                              fedge_layer_sizes *sizes)
 {
     const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
+    const bool apart = fedge_convolution_weights_fit(conv, run->kernels);
     if (fedge_depthwise_fits(conv)) {
         fedge_depthwise_sizes(run, conv, sizes);
     } else if (!is_direct(conv)) {
         const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
-        sizes->forward = lay_out(&patches, false, NULL).bytes;
-        sizes->backward = lay_out(&patches, true, NULL).bytes;
+        sizes->forward = lay_out(&patches, false, false, NULL).bytes;
+        sizes->backward = lay_out(&patches, true, !apart, NULL).bytes;
+    }
+    if (apart) {
+        const size_t weights = fedge_convolution_weights_scratch(conv, run->batch, run->kernels);
+        sizes->backward = sizes->backward > weights ? sizes->backward : weights;
     }
     if (run->in_int8) {
         sizes->forward = fedge_int8_convolution_scratch(conv);
@@ -191,7 +205,8 @@ static void forward_direct(const fedge_layer_run *run, const fedge_convolution *
     }
 }
 
-static void backward_direct(const fedge_layer_run *run, const fedge_convolution *conv)
+static void backward_direct(const fedge_layer_run *run, const fedge_convolution *conv,
+                            float *gradient)
 {
     const direct s = measure(conv);
     for (size_t i = 0; i < (size_t)run->batch * conv->groups; i++) {
@@ -208,8 +223,8 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
                               .b_column = s.pixels,
                               .c_row = s.channels,
                               .accumulate = true};
-        if (run->gradients[WEIGHT] != NULL) {
-            product.c = run->gradients[WEIGHT] + weights;
+        if (gradient != NULL) {
+            product.c = gradient + weights;
             run->kernels->gemm(&product, run->gemm_pack);
         }
         if (run->dx[0] != NULL) {
@@ -231,16 +246,36 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
 
 /* ---- all others, through layouts ---- */
 
+static void fill_planes(const fedge_patches *patches, const fedge_patch_block *block,
+                        const float *bias, float *y)
+{
+    const size_t outputs = patches->groups * patches->outputs, width = patches->across.out;
+    const size_t plane = patches->down.out * width;
+    for (size_t i = 0; i < block->examples * outputs; i++) {
+        fill(y + i * plane, block->rows * width, bias[i % outputs]);
+    }
+}
+
 static void forward_laid(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
-    const workplace at = lay_out(&patches, false, run->scratch);
+    const workplace at = lay_out(&patches, false, false, run->scratch);
     const size_t phases = patches.down.phases * patches.across.phases;
+    const size_t plane = patches.down.out * patches.across.out;
+    const bool whole = fedge_patches_outputs_whole(&patches);
+    const float *bias = conv->bias ? run->values[BIAS] : NULL;
     fedge_patch_block block = {0};
     fedge_patches_offsets(&patches, at.offsets);
     while (fedge_patches_next(&patches, run->batch, &block)) {
-        const size_t vectors = fedge_patches_output_starts(&patches, &block, at.starts);
-        fedge_patches_lay_input(&patches, run->kernels, &block, run->x[0], at.input);
+        const bool first = block.example == 0 && block.row == 0;
+        const size_t vectors =
+            fedge_patches_output_starts(&patches, &block, at.starts, whole ? at.to : NULL);
+        float *y =
+            run->y + block.example * conv->out_channels * plane + block.row * patches.across.out;
+        fedge_patches_lay_input(&patches, run->kernels, &block, first, run->x[0], at.input);
+        if (whole && bias != NULL) {
+            fill_planes(&patches, &block, bias, y);
+        }
         for (size_t g = 0; g < patches.groups; g++) {
             run->kernels->gemm(
                 &(fedge_gemm){.m = patches.outputs,
@@ -253,23 +288,27 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
                               .b_column = 1,
                               .b_offsets = at.offsets,
                               .starts = at.starts,
+                              .c_starts = whole ? at.to : NULL,
                               .run = run->kernels->lanes,
-                              .c = at.output + g * patches.outputs * patches.pitch,
-                              .c_row = patches.pitch},
+                              .c = whole ? y + g * patches.outputs * plane
+                                         : at.output + g * patches.outputs * patches.pitch,
+                              .c_row = whole ? plane : patches.pitch,
+                              .accumulate = whole && bias != NULL},
                 run->gemm_pack);
         }
-        fedge_patches_take_outputs(&patches, run->kernels, &block, at.output,
-                                   conv->bias ? run->values[BIAS] : NULL, run->y);
+        if (!whole) {
+            fedge_patches_take_outputs(&patches, run->kernels, &block, at.output, bias, run->y);
+        }
     }
 }
 
 static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches *patches,
-                                const fedge_patch_block *block, const workplace *at)
+                                const fedge_patch_block *block, const workplace *at,
+                                float *gradient)
 {
     const size_t phases = patches->down.phases * patches->across.phases;
     const size_t lead = patches->down.lead * patches->across.size + patches->across.lead;
-    fedge_patches_lay_input(patches, run->kernels, block, run->x[0], at->input);
-    fedge_patches_offsets(patches, at->offsets);
+    fedge_patches_lay_input(patches, run->kernels, block, true, run->x[0], at->input);
     for (size_t g = 0; g < patches->groups; g++) {
         run->kernels->gemm(
             &(fedge_gemm){.m = patches->outputs,
@@ -281,42 +320,106 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches 
                           .b = at->input + g * patches->channels * phases * patches->pitch,
                           .b_row = 1,
                           .b_offsets = at->offsets,
-                          .c = run->gradients[WEIGHT] + g * patches->outputs * patches->patch,
+                          .c = gradient + g * patches->outputs * patches->patch,
                           .c_row = patches->patch,
                           .accumulate = true},
             run->gemm_pack);
     }
 }
 
+/* Where the products for the input's gradient go. */
+typedef struct gradient_place {
+    float *c;
+    size_t c_row, group; /* floats from channel to channel, from group to group */
+    const uint32_t *starts;
+} gradient_place;
+
+static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *patches,
+                              const workplace *at, size_t vectors, const uint32_t *taps,
+                              size_t num_taps, const gradient_place *to)
+{
+    for (size_t g = 0; g < patches->groups; g++) {
+        run->kernels->gemm(
+            &(fedge_gemm){.m = patches->channels,
+                          .n = vectors * patches->lanes,
+                          .k = num_taps,
+                          .a = run->values[WEIGHT] + g * patches->outputs * patches->patch,
+                          .a_row = patches->taps,
+                          .a_offsets = taps + (at->weights - at->gradient_offsets),
+                          .b = at->output + g * patches->outputs * patches->pitch,
+                          .b_column = 1,
+                          .b_offsets = taps,
+                          .starts = at->starts,
+                          .c_starts = to->starts,
+                          .run = run->kernels->lanes,
+                          .c = to->c + g * to->group,
+                          .c_row = to->c_row},
+            run->gemm_pack);
+    }
+}
+
+/* Straight to dx, where its rows are whole vectors. */
+static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches *patches,
+                                const fedge_patch_block *block, const workplace *at)
+{
+    const size_t plane = patches->down.in * patches->across.in;
+    const size_t channels = patches->groups * patches->channels;
+    const gradient_place to = {.c = run->dx[0] + block->example * channels * plane +
+                                    block->row * patches->across.in,
+                               .c_row = plane,
+                               .group = patches->channels * plane,
+                               .starts = at->to};
+    const size_t vectors = fedge_patches_gradient_starts(patches, block, at->starts, at->to);
+    multiply_gradient(run, patches, at, vectors, at->gradient_offsets,
+                      patches->outputs * patches->taps, &to);
+}
+
+/* Phase by phase, through a layout. */
 static void make_input_gradient(const fedge_layer_run *run, const fedge_patches *patches,
                                 const fedge_patch_block *block, const workplace *at)
 {
-    const size_t vectors = fedge_patches_gradient_starts(patches, block, at->starts);
-    const size_t phases = patches->down.stride * patches->across.stride;
-    for (size_t phase = 0; phase < phases; phase++) {
-        const size_t down = phase / patches->across.stride, across = phase % patches->across.stride;
-        const size_t sum =
-            fedge_patches_gradient_offsets(patches, down, across, at->offsets, at->weights);
-        for (size_t g = 0; sum > 0 && g < patches->groups; g++) {
-            run->kernels->gemm(
-                &(fedge_gemm){.m = patches->channels,
-                              .n = vectors * patches->lanes,
-                              .k = sum,
-                              .a = run->values[WEIGHT] + g * patches->outputs * patches->patch,
-                              .a_row = patches->taps,
-                              .a_offsets = at->weights,
-                              .b = at->output + g * patches->outputs * patches->pitch,
-                              .b_column = 1,
-                              .b_offsets = at->offsets,
-                              .starts = at->starts,
-                              .run = run->kernels->lanes,
-                              .c = at->input + g * patches->channels * patches->pitch,
-                              .c_row = patches->pitch},
-                run->gemm_pack);
+    if (fedge_patches_gradients_whole(patches)) {
+        make_whole_gradient(run, patches, block, at);
+        return;
+    }
+    const size_t vectors = fedge_patches_gradient_starts(patches, block, at->starts, NULL);
+    const size_t size = patches->groups * patches->channels * patches->pitch;
+    const size_t turns = patches->across.stride;
+    const bool weaves = fedge_patches_weaves(patches);
+    const uint32_t *taps = at->gradient_offsets;
+    for (size_t phase = 0; phase < patches->down.stride * turns; phase++) {
+        const size_t down = phase / turns, across = phase % turns;
+        const size_t sum = fedge_patches_gradient_taps(patches, down, across);
+        if (sum == 0) {
+            continue;
         }
-        if (sum > 0) {
-            fedge_patches_take_gradient(patches, run->kernels, block, down, across, at->input,
+        const gradient_place to = {.c = at->input + (weaves ? across * size : 0),
+                                   .c_row = patches->pitch,
+                                   .group = patches->channels * patches->pitch};
+        multiply_gradient(run, patches, at, vectors, taps, sum, &to);
+        taps += sum;
+        if (!weaves) {
+            fedge_patches_take_gradient(patches, run->kernels, block, down, across, to.c,
                                         run->dx[0]);
+        } else if (across == 1) {
+            const float *const both[2] = {at->input, at->input + size};
+            fedge_patches_take_woven(patches, run->kernels, block, down, both, run->dx[0]);
+        }
+    }
+}
+
+/* The tables of all phases of the input's gradient. */
+static void place_gradients(const fedge_patches *patches, const workplace *at)
+{
+    uint32_t *offsets = at->gradient_offsets, *weights = at->weights;
+    for (size_t down = 0; down < patches->down.stride; down++) {
+        for (size_t across = 0; across < patches->across.stride; across++) {
+            const size_t taps = fedge_patches_gradient_taps(patches, down, across);
+            if (taps > 0) {
+                fedge_patches_gradient_offsets(patches, down, across, offsets, weights);
+            }
+            offsets += taps;
+            weights += taps;
         }
     }
 }
@@ -337,18 +440,28 @@ static bool leaves_gaps(const fedge_convolution *conv)
     return gaps;
 }
 
-static void backward_laid(const fedge_layer_run *run, const fedge_convolution *conv)
+/* [gradient]: of the weights; NULL: not wanted here. */
+static void backward_laid(const fedge_layer_run *run, const fedge_convolution *conv,
+                          float *gradient)
 {
     const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
-    const workplace at = lay_out(&patches, true, run->scratch);
+    const bool own = !fedge_convolution_weights_fit(conv, run->kernels);
+    const workplace at = lay_out(&patches, true, own, run->scratch);
     fedge_patch_block block = {0};
     if (run->dx[0] != NULL && leaves_gaps(conv)) {
         memset(run->dx[0], 0, run->batch * fedge_shape_count(&run->in[0]) * sizeof *run->dx[0]);
     }
+    if (run->dx[0] != NULL) {
+        place_gradients(&patches, &at);
+    }
+    if (gradient != NULL) {
+        fedge_patches_offsets(&patches, at.offsets);
+    }
     while (fedge_patches_next(&patches, run->batch, &block)) {
-        fedge_patches_lay_gradient(&patches, run->kernels, &block, run->dy, at.output);
-        if (run->gradients[WEIGHT] != NULL && block.rows > 0) {
-            add_weight_gradient(run, &patches, &block, &at);
+        const bool first = block.example == 0 && block.row == 0;
+        fedge_patches_lay_gradient(&patches, run->kernels, &block, first, run->dy, at.output);
+        if (gradient != NULL && block.rows > 0) {
+            add_weight_gradient(run, &patches, &block, &at, gradient);
         }
         if (run->dx[0] != NULL && block.gradient_rows > 0) {
             make_input_gradient(run, &patches, &block, &at);
@@ -384,9 +497,19 @@ void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution ar
     }
     if (fedge_depthwise_fits(conv)) {
         fedge_depthwise_backward(run, conv);
-    } else if (is_direct(conv)) {
-        backward_direct(run, conv);
+        return;
+    }
+    float *gradient = run->gradients[WEIGHT];
+    if (gradient != NULL && fedge_convolution_weights_fit(conv, run->kernels)) {
+        fedge_convolution_weights_add(run, conv, gradient);
+        gradient = NULL;
+    }
+    if (gradient == NULL && run->dx[0] == NULL) {
+        return;
+    }
+    if (is_direct(conv)) {
+        backward_direct(run, conv, gradient);
     } else {
-        backward_laid(run, conv);
+        backward_laid(run, conv, gradient);
     }
 }

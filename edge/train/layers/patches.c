@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#define BLOCK_FLOATS ((size_t)131072) /* of a layout: half a megabyte of the second-level cache */
-#define LINE ((size_t)16)             /* floats of a cache line */
+#define BLOCK_FLOATS ((size_t)40960) /* of a layout: 160 KB, a part of the second-level cache */
+#define LINE ((size_t)16)            /* floats of a cache line */
 
 static size_t divide_up(size_t a, size_t b)
 {
@@ -110,41 +110,53 @@ size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block 
                                   (block->rows - 1) * self->across.size + self->across.out;
 }
 
-/* Vectors over [rows] rows of [width] places of every example. */
+/* Vectors over [rows] rows of [width] places of every example. [to]: where they lie without gaps,
+ * examples [stride] floats apart, when rows are whole vectors; NULL: not wanted. */
 static size_t cover(const fedge_patches *self, size_t examples, size_t rows, size_t width,
-                    uint32_t *starts)
+                    uint32_t *starts, size_t stride, uint32_t *to)
 {
     size_t n = 0, next = 0;
     for (size_t i = 0; i < examples * rows; i++) {
         const size_t begin = i / rows * self->image + i % rows * self->across.size;
         next = at_least(next, begin);
         for (; next < begin + width; next += self->lanes) {
+            if (to != NULL) {
+                to[n] = (uint32_t)(i / rows * stride + i % rows * width + next - begin);
+            }
             starts[n++] = (uint32_t)next;
         }
-    }
-    if (n % 2 == 1) {
-        starts[n++] = (uint32_t)next;
     }
     return n;
 }
 
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                   uint32_t *starts)
+                                   uint32_t *starts, uint32_t *to)
 {
-    return cover(self, block->examples, block->rows, self->across.out, starts);
+    return cover(self, block->examples, block->rows, self->across.out, starts,
+                 self->groups * self->outputs * self->down.out * self->across.out, to);
 }
 
 size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                     uint32_t *starts)
+                                     uint32_t *starts, uint32_t *to)
 {
     return cover(self, block->examples, block->gradient_rows, self->across.end - self->across.skip,
-                 starts);
+                 starts, self->groups * self->channels * self->down.in * self->across.in, to);
 }
 
 size_t fedge_patches_max_starts(const fedge_patches *self)
 {
     const size_t width = at_least(self->across.out, self->across.end - self->across.skip);
-    return self->examples * self->rows * divide_up(width, self->lanes) + 1;
+    return self->examples * self->rows * divide_up(width, self->lanes);
+}
+
+bool fedge_patches_outputs_whole(const fedge_patches *self)
+{
+    return self->across.out % self->lanes == 0;
+}
+
+bool fedge_patches_gradients_whole(const fedge_patches *self)
+{
+    return self->down.stride == 1 && self->across.stride == 1 && self->across.in % self->lanes == 0;
 }
 
 void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
@@ -160,24 +172,38 @@ void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
     }
 }
 
-size_t fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
-                                      size_t phase_across, uint32_t *offsets, uint32_t *weights)
+size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_down,
+                                   size_t phase_across)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    size_t rows = 0, columns = 0;
+    for (size_t i = 0; i < down->taps; i++) {
+        rows += i * down->dilation % down->stride == phase_down;
+    }
+    for (size_t i = 0; i < across->taps; i++) {
+        columns += i * across->dilation % across->stride == phase_across;
+    }
+    return self->outputs * rows * columns;
+}
+
+void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
+                                    size_t phase_across, uint32_t *offsets, uint32_t *weights)
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     size_t n = 0;
-    for (size_t i = 0; i < self->outputs * self->taps; i++) {
-        const size_t o = i / self->taps, tap = i % self->taps;
+    for (size_t tap = 0; tap < self->taps; tap++) {
         const size_t row = tap / across->taps * down->dilation;
         const size_t column = tap % across->taps * across->dilation;
         if (row % down->stride != phase_down || column % across->stride != phase_across) {
             continue;
         }
-        offsets[n] = (uint32_t)(o * self->pitch +
-                                (down->lead + down->skip - row / down->stride) * across->size +
-                                across->lead + across->skip - column / across->stride);
-        weights[n++] = (uint32_t)(o * self->patch + tap);
+        const size_t place = (down->lead + down->skip - row / down->stride) * across->size +
+                             across->lead + across->skip - column / across->stride;
+        for (size_t o = 0; o < self->outputs; o++) {
+            offsets[n] = (uint32_t)(o * self->pitch + place);
+            weights[n++] = (uint32_t)(o * self->patch + tap);
+        }
     }
-    return n;
 }
 
 /* The part [first, last) of [n] indices from index [from] on whose places lie in the image, and the
@@ -200,38 +226,38 @@ typedef struct frame {
     size_t row_stride, column_stride; /* of what is copied */
 } frame;
 
-static void zero(float *to, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        to[i] = 0.0f;
-    }
-}
-
 static void lay(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
                 const float *from, float *to)
 {
-    const size_t width = self->across.size;
-    memset(to, 0, at->top * width * sizeof *to);
-    memset(to + at->bottom * width, 0, (self->down.size - at->bottom) * width * sizeof *to);
-    float *row = to + at->top * width;
+    const size_t width = self->across.size, columns = at->right - at->left;
+    if (self->rows < self->steps) {
+        memset(to, 0, at->top * width * sizeof *to);
+        memset(to + at->bottom * width, 0, (self->down.size - at->bottom) * width * sizeof *to);
+    }
+    float *row = to + at->top * width + at->left;
     if (at->column_stride == 1) {
-        kernels->copy_rows(at->bottom - at->top, at->right - at->left, from, at->row_stride, 0.0f,
-                           row + at->left, width);
+        kernels->copy_rows(at->bottom - at->top, columns, from, at->row_stride, 0.0f, row, width);
+        return;
+    }
+    if (at->column_stride == 2) {
+        kernels->pick_rows(at->bottom - at->top, columns, from, at->row_stride, row, width);
+        return;
     }
     for (size_t r = at->top; r < at->bottom; r++, row += width, from += at->row_stride) {
-        zero(row, at->left);
-        for (size_t q = at->left; at->column_stride != 1 && q < at->right; q++) {
-            row[q] = from[(q - at->left) * at->column_stride];
+        for (size_t q = 0; q < columns; q++) {
+            row[q] = from[q * at->column_stride];
         }
-        zero(row + at->right, width - at->right);
     }
 }
 
 void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *kernels,
-                             const fedge_patch_block *block, const float *x, float *to)
+                             const fedge_patch_block *block, bool clear, const float *x, float *to)
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t channels = self->groups * self->channels, image = down->in * across->in;
+    if (clear) {
+        memset(to, 0, fedge_patches_input_size(self) * sizeof *to);
+    }
     for (size_t i = 0; i < channels * down->phases * across->phases; i++, to += self->pitch) {
         const size_t channel = i / across->phases / down->phases;
         const size_t phase_down = i / across->phases % down->phases;
@@ -245,13 +271,12 @@ void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *ker
                 x + ((block->example + e) * channels + channel) * image + row * across->in + column,
                 to + e * self->image);
         }
-        const size_t end = block->examples * self->image;
-        memset(to + end, 0, (self->pitch - end) * sizeof *to);
     }
 }
 
 void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, const float *dy, float *to)
+                                const fedge_patch_block *block, bool clear, const float *dy,
+                                float *to)
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t outputs = self->groups * self->outputs, image = down->out * across->out;
@@ -261,14 +286,15 @@ void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *
                 .column_stride = 1};
     const size_t row =
         inside(block->row, down->size, 1, 0, down->lead, down->out, &at.top, &at.bottom);
+    if (clear) {
+        memset(to, 0, fedge_patches_output_size(self) * sizeof *to);
+    }
     for (size_t o = 0; o < outputs; o++, to += self->pitch) {
         for (size_t e = 0; e < block->examples; e++) {
             lay(self, kernels, &at,
                 dy + ((block->example + e) * outputs + o) * image + row * across->out,
                 to + e * self->image);
         }
-        const size_t end = block->examples * self->image;
-        memset(to + end, 0, (self->pitch - end) * sizeof *to);
     }
 }
 
@@ -284,6 +310,30 @@ void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *
                                self->across.size, bias == NULL ? 0.0f : bias[o],
                                y + (image * self->down.out + block->row) * width, width);
         }
+    }
+}
+
+bool fedge_patches_weaves(const fedge_patches *self)
+{
+    return self->across.stride == 2 && self->across.taps > 1 && self->across.dilation % 2 == 1;
+}
+
+void fedge_patches_take_woven(const fedge_patches *self, const fedge_kernels *kernels,
+                              const fedge_patch_block *block, size_t phase_down,
+                              const float *const from[2], float *dx)
+{
+    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const size_t channels = self->groups * self->channels, odd = across->pad % 2;
+    size_t top, bottom;
+    const size_t row = inside(down->skip + block->row, block->gradient_rows, down->stride,
+                              phase_down, down->pad, down->in, &top, &bottom);
+    for (size_t i = 0; i < channels * block->examples; i++) {
+        const size_t c = i % channels, e = i / channels;
+        const size_t source = c * self->pitch + e * self->image + top * across->size;
+        float *to = dx + (((block->example + e) * channels + c) * down->in + row) * across->in;
+        kernels->weave_rows(bottom - top, across->in, from[odd] + source,
+                            from[1 - odd] + source + odd, across->size, to,
+                            down->stride * across->in);
     }
 }
 

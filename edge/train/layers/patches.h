@@ -67,26 +67,37 @@ size_t fedge_patches_output_size(const fedge_patches *self);
 size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block);
 
 /* Vectors that cover the outputs of a block, or its places of the input's gradient, each once
- * (fedge_gemm's starts); returns how many, an even number. */
+ * (fedge_gemm's starts); returns how many. [to], when not NULL: where they begin in the batch's own
+ * arrays (fedge_gemm's c_starts), from the block's first place in the first channel; only where
+ * rows are whole vectors. */
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                   uint32_t *starts);
+                                   uint32_t *starts, uint32_t *to);
 size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                     uint32_t *starts);
+                                     uint32_t *starts, uint32_t *to);
 size_t fedge_patches_max_starts(const fedge_patches *self);
+
+/* Are rows of the outputs, or of the input's gradient, whole vectors and all of one phase? */
+bool fedge_patches_outputs_whole(const fedge_patches *self);
+bool fedge_patches_gradients_whole(const fedge_patches *self);
 
 /* at(k), (patch). */
 void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets);
 
-/* For the gradient of one phase: where each (output, tap) reads the layout of dy, and where its
- * weight lies from w[0][channel][0]. Returns how many; at most outputs · taps. */
-size_t fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
-                                      size_t phase_across, uint32_t *offsets, uint32_t *weights);
+/* For the gradient of one phase: how many (output, tap) pairs it meets, together outputs · taps
+ * over all phases; where each reads the layout of dy, and where its weight lies from
+ * w[0][channel][0]. */
+size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_down,
+                                   size_t phase_across);
+void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
+                                    size_t phase_across, uint32_t *offsets, uint32_t *weights);
 
-/* x: the whole batch's, (batch, channels, h, w), all groups. */
+/* x: the whole batch's, (batch, channels, h, w), all groups. [clear]: there is anything in [to];
+ * false: it holds the block before this one, and has its zeros already. */
 void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *kernels,
-                             const fedge_patch_block *block, const float *x, float *to);
+                             const fedge_patch_block *block, bool clear, const float *x, float *to);
 void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, const float *dy, float *to);
+                                const fedge_patch_block *block, bool clear, const float *dy,
+                                float *to);
 
 /* y ← from + bias: the block's outputs; bias: NULL for none. */
 void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
@@ -97,5 +108,12 @@ void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *
 void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels *kernels,
                                  const fedge_patch_block *block, size_t phase_down,
                                  size_t phase_across, const float *from, float *dx);
+
+/* Does each row of dx hold two phases of columns by turns? Then both are made at [from], of column
+ * phase 0 and 1, and taken together: one phase of the rows of the block's part of dx. */
+bool fedge_patches_weaves(const fedge_patches *self);
+void fedge_patches_take_woven(const fedge_patches *self, const fedge_kernels *kernels,
+                              const fedge_patch_block *block, size_t phase_down,
+                              const float *const from[2], float *dx);
 
 #endif

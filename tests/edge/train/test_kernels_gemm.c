@@ -23,27 +23,35 @@
 
 static float a[ROOM], b[ROOM], c[ROOM], before[ROOM], first[MAX_COLUMNS + 16];
 static _Alignas(64) float pack[PACK];
-static uint32_t a_offsets[MAX_SUM], b_offsets[MAX_SUM], starts[2 * MAX_COLUMNS];
+static uint32_t a_offsets[MAX_SUM], b_offsets[MAX_SUM], starts[2 * MAX_COLUMNS],
+    c_starts[2 * MAX_COLUMNS];
 
 static uint32_t up_to(fedge_rng *rng, uint32_t most)
 {
     return 1 + fedge_rng_below(rng, most);
 }
 
-/* Runs of columns that do not meet in c. */
-static void make_starts(fedge_gemm *args, fedge_rng *rng, uint32_t lanes)
+/* Runs of columns that do not meet in c; in b, where c's begin elsewhere, they may. Returns c's
+ * width. */
+static size_t make_starts(fedge_gemm *args, fedge_rng *rng, uint32_t lanes)
 {
-    const uint32_t runs =
-        2 * up_to(rng, MAX_COLUMNS / 2 / lanes == 0 ? 1 : MAX_COLUMNS / 2 / lanes);
+    const uint32_t runs = up_to(rng, MAX_COLUMNS / lanes);
     uint32_t at = 0;
     for (uint32_t i = 0; i < runs; i++) {
         at += fedge_rng_below(rng, 3);
-        starts[i] = at;
+        starts[i] = c_starts[i] = at;
         at += lanes;
     }
     args->starts = starts;
     args->run = lanes;
     args->n = (size_t)runs * lanes;
+    if (fedge_rng_below(rng, 2) == 0) {
+        for (uint32_t i = 0; i < runs; i++) {
+            starts[i] = fedge_rng_below(rng, MAX_COLUMNS);
+        }
+        args->c_starts = c_starts;
+    }
+    return at;
 }
 
 static fedge_gemm random_product(fedge_rng *rng, uint32_t lanes)
@@ -57,13 +65,13 @@ static fedge_gemm random_product(fedge_rng *rng, uint32_t lanes)
                        .c = c,
                        .accumulate = fedge_rng_below(rng, 2) == 0};
     const size_t slack = fedge_rng_below(rng, 4);
+    size_t width = args.n;
     if (rows && view && fedge_rng_below(rng, 2) == 0) {
-        make_starts(&args, rng, lanes);
+        width = make_starts(&args, rng, lanes);
     }
     const bool transposed = fedge_rng_below(rng, 2) == 0;
     args.a_row = transposed ? 1 : args.k + slack;
     args.a_column = transposed ? args.m + slack : 1;
-    const size_t width = args.starts == NULL ? args.n : starts[args.n / lanes - 1] + lanes;
     args.b_row = rows ? width + slack : 1;
     args.b_column = rows ? 1 : args.k + slack;
     args.c_row = width + slack;
@@ -120,7 +128,7 @@ static void check(const fedge_kernels *kernels, double unit)
     for (int round = 0; round < 200; round++) {
         const fedge_gemm args = random_product(&rng, kernels->lanes);
         const size_t columns =
-            args.starts == NULL ? args.n : starts[args.n / args.run - 1] + args.run;
+            args.starts == NULL ? args.n : c_starts[args.n / args.run - 1] + args.run;
         for (size_t i = 0; i < args.m * args.c_row; i++) {
             before[i] = c[i] = fedge_rng_float(&rng);
         }

@@ -71,6 +71,30 @@ static void test_large_convolution(void **state)
     check_spec(&spec, 2, 5);
 }
 
+/* Rows that are whole vectors of every table, several images: outputs and gradients go straight to
+ * their places, and the sums of weights run over more than one example. */
+static void test_whole_rows(void **state)
+{
+    (void)state;
+    /* out channels, kernel, stride, padding, dilation, groups, values of the output */
+    static const uint32_t cases[][7] = {{5, 3, 1, 1, 1, 1, 5 * 3 * 16},
+                                        {6, 3, 1, 2, 2, 2, 6 * 3 * 16},
+                                        {8, 3, 2, 1, 1, 1, 8 * 2 * 8},
+                                        {8, 1, 1, 0, 1, 1, 8 * 3 * 16}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 3, 2, 3, 16);
+        spec_conv(&spec, 2, 8, 1, 1, 0);
+        fedge_layer_spec *layer =
+            spec_conv(&spec, 8, cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
+        layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = cases[i][4];
+        layer->u.conv2d.groups = cases[i][5];
+        layer->u.conv2d.bias = i % 2 == 0;
+        close_with(&spec, cases[i][6]);
+        check_spec(&spec, 5, 40);
+    }
+}
+
 /* A second pass, which finds the memory as the first has left it, gives the same bits. */
 static void test_second_pass(void **state)
 {
@@ -667,6 +691,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_large_convolution),
+        cmocka_unit_test(test_whole_rows),
         cmocka_unit_test(test_second_pass),
         cmocka_unit_test(test_one_dimension),
         cmocka_unit_test(test_pools),
