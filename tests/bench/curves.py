@@ -14,12 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-import torch
-
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "golden", "train"))
-
-from make_curves import curve, load_data, load_job  # noqa: E402 (the path is set above)
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist/train-{}-ubyte.gz"
 BATCH = 10
@@ -40,6 +36,11 @@ def differences(a, b):
 
 
 def make(program, name, values, labels, steps):
+    import torch  # here, so that --help does without it
+
+    from make_curves import curve, load_data, load_job
+
+    torch.set_num_threads(1)
     job = load_job(name)
     x, y = load_data(job, values, labels)
     print(f"{name}: {len(x)} examples, {steps} steps of {BATCH}", file=sys.stderr)
@@ -101,13 +102,12 @@ def draw(results):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fedge", required=True)
     parser.add_argument("--text", required=True)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--out", default=os.path.join(ROOT, "docs"))
     args = parser.parse_args()
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="fedge-curves-") as folder:
         subprocess.run([sys.executable, os.path.join(ROOT, "examples", "zoo", "text_windows.py"), args.text, folder,
                         "--stride", "7"], check=True, stdout=sys.stderr)

@@ -21,6 +21,7 @@ import sys
 
 import torch
 
+from drawn_dropout import DrawnDropout, stream
 from torch_model import Model, make_layer, make_optimizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -66,6 +67,7 @@ def run(case):
         out["w0/" + name] = value
     for step in range(STEPS):
         optimizer.zero_grad()
+        DrawnDropout.numbers = stream(step)
         loss_of(model, criterion, x, target, training, start).backward()
         if step == 0:
             for name, p in trained.items():
@@ -171,7 +173,7 @@ def transformer():
     ]
 
 
-def cases():
+def window_cases():
     wide = dict(in_channels=4, out_channels=6, kernel_size=3)
     yield conv_case("conv2d", L("Conv2d", **wide, stride=2, padding=1))
     yield conv_case("conv2d-dilated", L("Conv2d", **wide, dilation=2, padding=[2, 1], bias=False))
@@ -189,10 +191,15 @@ def cases():
     yield between("avgpool1d", [3, 11], L("AvgPool1d", kernel_size=4, stride=3, padding=2))
     yield between("adaptiveavgpool2d", [2, 7, 8], L("AdaptiveAvgPool2d", output_size=[3, 5]))
     yield between("adaptiveavgpool2d-1", [4, 5, 3], L("AdaptiveAvgPool2d", output_size=1))
+
+
+def elementwise_and_norm_cases():
     for name in ("ReLU", "ReLU6", "LeakyReLU", "GELU", "Sigmoid", "Tanh", "SiLU"):
         yield between(name.lower(), [11], L(name), batch=7)
     yield between("leakyrelu-steep", [11], L("LeakyReLU", negative_slope=0.5))
     yield between("gelu-tanh", [11], L("GELU", approximate="tanh"))
+    yield case("dropout", [5], [L("Linear", in_features=5, out_features=9), L("Dropout", p=0.5), L("Tanh"),
+                                L("Dropout", p=0.2), L("Linear", in_features=9, out_features=3)], batch=4)
     yield between("batchnorm2d", [3, 4, 5], L("BatchNorm2d", num_features=3))
     yield between("batchnorm2d-options", [3, 4, 5], L("BatchNorm2d", num_features=3, eps=0.01, momentum=0.3, affine=False))
     yield between("batchnorm2d-untracked", [3, 4, 5], L("BatchNorm2d", num_features=3, track_running_stats=False))
@@ -202,6 +209,9 @@ def cases():
     yield between("layernorm", [4, 6], L("LayerNorm", normalized_shape=[6]))
     yield between("layernorm-2d", [4, 6], L("LayerNorm", normalized_shape=[4, 6], eps=0.1, bias=False))
     yield between("layernorm-plain", [3, 4, 5], L("LayerNorm", normalized_shape=[4, 5], elementwise_affine=False))
+
+
+def sequence_cases():
     yield case("embedding", [6], [L("Embedding", num_embeddings=5, embedding_dim=3), L("Flatten"),
                                   L("Linear", in_features=18, out_features=3)], indices=5)
     yield between("select-last", [4, 5], L("Select", dim=1, index=-1))
@@ -227,12 +237,18 @@ def cases():
                                           L(type_, name="rnn", input_size=4, hidden_size=9, num_layers=2),
                                           L("Select", dim=1, index=-1),
                                           L("Linear", in_features=9, out_features=9)], indices=9, batch=4)
+
+
+def graph_cases():
     yield case("residual", [2, 5, 6], residual())
     yield case("sequence-linear", [4, 5], [L("Linear", in_features=5, out_features=3), L("ReLU"),
                                            L("Linear", in_features=3, out_features=2, bias=False), L("Flatten")])
     yield case("lora", [5], [L("Linear", in_features=5, out_features=6), L("ReLU"),
                              L("Linear", in_features=6, out_features=7, r=2, lora_alpha=3.0), L("ReLU"),
                              L("Linear", in_features=7, out_features=3, bias=False, r=1)])
+
+
+def training_cases():
     yield two_layers("loss-bce", loss={"type": "BCEWithLogitsLoss"})
     yield two_layers("loss-bce-one", loss={"type": "BCEWithLogitsLoss"}, outputs=1, batch=6)
     yield two_layers("loss-mse", loss={"type": "MSELoss"})
@@ -252,6 +268,14 @@ def cases():
     yield two_layers("frozen-first", train={0: "none"})
     yield two_layers("frozen-last", train={2: "none"})
     yield two_layers("bias-only", train={0: "bias", 2: "bias"}, optimizer={"type": "Adam"}, learning_rate=0.01)
+
+
+def cases():
+    yield from window_cases()
+    yield from elementwise_and_norm_cases()
+    yield from sequence_cases()
+    yield from graph_cases()
+    yield from training_cases()
 
 
 def main():

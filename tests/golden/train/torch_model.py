@@ -2,6 +2,8 @@
 
 import torch
 
+from drawn_dropout import DrawnDropout
+
 
 class LoraLinear(torch.nn.Linear):
     """loralib.Linear without its dropout and merging."""
@@ -105,6 +107,7 @@ class GRU(torch.nn.GRU):
 
 OWN = {
     "Add": Add,
+    "Dropout": DrawnDropout,
     "Select": Select,
     "Mean": Mean,
     "LSTM": LSTM,
