@@ -61,10 +61,10 @@ INLINE void gemm_sum_tables(const int rows, const gemm_tile *args, vec acc[GEMM_
 INLINE void gemm_sum_rows(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
 {
     const size_t row = args->a_row;
-    const float *a[4], *b = args->b;
+    const float *const first = args->a + args->a_at[0], *a[4], *b = args->b;
     UNROLL
     for (size_t i = 0; i < 4; i++) {
-        a[i] = args->a + (3 * i < (size_t)rows ? 3 * i * row : 0);
+        a[i] = first + (3 * i < (size_t)rows ? 3 * i * row : 0);
     }
     size_t k = 0;
     for (; k + 4 <= args->depth; k += 4) {
@@ -85,13 +85,13 @@ INLINE void gemm_sum_rows(const int rows, const gemm_tile *args, vec acc[GEMM_RO
         b += 4 * GEMM_COLUMNS;
     }
     for (; k < args->depth; k++, b += GEMM_COLUMNS) {
-        gemm_step(rows, args->a + k, row, load(b), load(b + LANES), acc);
+        gemm_step(rows, first + k, row, load(b), load(b + LANES), acc);
     }
 }
 
 INLINE void gemm_sum_columns(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
 {
-    const float *a = args->a, *b = args->b;
+    const float *a = args->a + args->a_at[0], *b = args->b;
     const size_t column = args->a_column;
     size_t k = 0;
     for (; k + 2 <= args->depth; k += 2) {
@@ -154,45 +154,50 @@ INLINE void gemm_rows(const int kind, const int rows, const gemm_tile *args)
     }
 }
 
-#define GEMM_FUNCTIONS(rows)                                                                       \
-    static void gemm_rows_##rows(const gemm_tile *args)                                            \
+#define GEMM_FUNCTION(name, kind, rows)                                                            \
+    static void name(const gemm_tile *args)                                                        \
     {                                                                                              \
-        gemm_rows(GEMM_TABLES, rows, args);                                                        \
-    }                                                                                              \
-    static void gemm_rows_##rows##_by_rows(const gemm_tile *args)                                  \
-    {                                                                                              \
-        gemm_rows(GEMM_BY_ROWS, rows, args);                                                       \
-    }                                                                                              \
-    static void gemm_rows_##rows##_by_columns(const gemm_tile *args)                               \
-    {                                                                                              \
-        gemm_rows(GEMM_BY_COLUMNS, rows, args);                                                    \
+        gemm_rows(kind, rows, args);                                                               \
     }
-#define GEMM_ENTRY(rows)                                                                           \
+#define GEMM_SHORT(rows) GEMM_FUNCTION(gemm_rows_##rows, GEMM_TABLES, rows)
+#define GEMM_TALL(rows)                                                                            \
+    GEMM_SHORT(rows)                                                                               \
+    GEMM_FUNCTION(gemm_rows_##rows##_by_rows, GEMM_BY_ROWS, rows)                                  \
+    GEMM_FUNCTION(gemm_rows_##rows##_by_columns, GEMM_BY_COLUMNS, rows)
+#define GEMM_ENTRY(rows, by_rows, by_columns)                                                      \
     {                                                                                              \
         rows,                                                                                      \
         {                                                                                          \
-            gemm_rows_##rows, gemm_rows_##rows##_by_rows, gemm_rows_##rows##_by_columns            \
+            gemm_rows_##rows, by_rows, by_columns                                                  \
         }                                                                                          \
     }
+#define GEMM_SHORT_ENTRY(rows) GEMM_ENTRY(rows, gemm_rows_##rows, gemm_rows_##rows)
+#define GEMM_TALL_ENTRY(rows)                                                                      \
+    GEMM_ENTRY(rows, gemm_rows_##rows##_by_rows, gemm_rows_##rows##_by_columns)
 
-GEMM_FUNCTIONS(1)
-GEMM_FUNCTIONS(2)
-GEMM_FUNCTIONS(4)
-GEMM_FUNCTIONS(6)
+GEMM_SHORT(1)
+GEMM_SHORT(2)
+GEMM_SHORT(4)
 #if GEMM_ROWS > 8
-GEMM_FUNCTIONS(8)
-GEMM_FUNCTIONS(12)
+GEMM_SHORT(6)
+GEMM_SHORT(8)
+GEMM_TALL(12)
+#else
+GEMM_TALL(6)
 #endif
 
-/* The tallest tile first. */
+/* The tallest tile first, which alone comes often enough to have a function of each kind: from
+ * tables any kind can be read. */
 static const struct {
     size_t rows;
     void (*run[GEMM_KINDS])(const gemm_tile *);
 } gemm_tiles[] = {
 #if GEMM_ROWS > 8
-    GEMM_ENTRY(12), GEMM_ENTRY(8),
+    GEMM_TALL_ENTRY(12), GEMM_SHORT_ENTRY(8), GEMM_SHORT_ENTRY(6),
+#else
+    GEMM_TALL_ENTRY(6),
 #endif
-    GEMM_ENTRY(6),  GEMM_ENTRY(4), GEMM_ENTRY(2), GEMM_ENTRY(1),
+    GEMM_SHORT_ENTRY(4), GEMM_SHORT_ENTRY(2), GEMM_SHORT_ENTRY(1),
 };
 
 /* All rows of a against one panel. */
@@ -308,7 +313,7 @@ static void gemm(const fedge_gemm *args, float *pack)
         gemm_places(args, k, depth, a_at, b_at);
         for (size_t j = 0; j < args->n; j += GEMM_COLUMNS) {
             gemm_tile tile = {
-                .a = args->a + (kind == GEMM_TABLES ? 0 : k * args->a_column),
+                .a = args->a,
                 .a_row = args->a_row,
                 .a_column = args->a_column,
                 .b = args->b + fedge_gemm_b_column(args, j),

@@ -15,8 +15,8 @@ typedef struct product_tile {
     bool add;           /* to what c holds */
 } product_tile;
 
-/* How a lies: rows or columns that lie together. */
-enum { PRODUCT_BY_ROWS, PRODUCT_BY_COLUMNS, PRODUCT_KINDS };
+/* How a lies: rows or columns that lie together; either. */
+enum { PRODUCT_BY_ROWS, PRODUCT_BY_COLUMNS, PRODUCT_KINDS, PRODUCT_BY_ANY = PRODUCT_KINDS };
 
 /* acc += one column of a, of which a[i] is row 3 i, times one row of b. */
 INLINE void product_step(const int rows, const int vectors, const float *const a[4], size_t row,
@@ -46,7 +46,7 @@ INLINE void product_rows(const int kind, const int rows, const int vectors, cons
         acc[t][0] = splat(0.0f);
         acc[t][1] = splat(0.0f);
     }
-    const size_t row = kind == PRODUCT_BY_ROWS ? args->a_row : 1;
+    const size_t row = kind == PRODUCT_BY_COLUMNS ? 1 : args->a_row;
     const size_t column = kind == PRODUCT_BY_ROWS ? 1 : args->a_column;
     const size_t last = args->last, b_row = args->b_row;
     const size_t steps = kind == PRODUCT_BY_ROWS ? 4 : 1; /* fewer sums of addresses */
@@ -89,14 +89,15 @@ INLINE void product_rows(const int kind, const int rows, const int vectors, cons
     {                                                                                              \
         product_rows(kind, rows, vectors, partial, args);                                          \
     }
-#define PRODUCT_FUNCTIONS_BY(by, kind, rows)                                                       \
+#define PRODUCT_FUNCTIONS(by, kind, rows)                                                          \
     PRODUCT_FUNCTION(by##_##rows##_1, kind, rows, 1, false)                                        \
     PRODUCT_FUNCTION(by##_##rows##_1_some, kind, rows, 1, true)                                    \
     PRODUCT_FUNCTION(by##_##rows##_2, kind, rows, 2, false)                                        \
     PRODUCT_FUNCTION(by##_##rows##_2_some, kind, rows, 2, true)
-#define PRODUCT_FUNCTIONS(rows)                                                                    \
-    PRODUCT_FUNCTIONS_BY(product_rows, PRODUCT_BY_ROWS, rows)                                      \
-    PRODUCT_FUNCTIONS_BY(product_columns, PRODUCT_BY_COLUMNS, rows)
+#define PRODUCT_SHORT(rows) PRODUCT_FUNCTIONS(product, PRODUCT_BY_ANY, rows)
+#define PRODUCT_TALL(rows)                                                                         \
+    PRODUCT_FUNCTIONS(product_rows, PRODUCT_BY_ROWS, rows)                                         \
+    PRODUCT_FUNCTIONS(product_columns, PRODUCT_BY_COLUMNS, rows)
 #define PRODUCT_ENTRY_BY(by, rows)                                                                 \
     {                                                                                              \
         {by##_##rows##_1, by##_##rows##_1_some},                                                   \
@@ -104,22 +105,24 @@ INLINE void product_rows(const int kind, const int rows, const int vectors, cons
             by##_##rows##_2, by##_##rows##_2_some                                                  \
         }                                                                                          \
     }
-#define PRODUCT_ENTRY(rows)                                                                        \
+#define PRODUCT_ENTRY(rows, by_rows, by_columns)                                                   \
     {                                                                                              \
         rows,                                                                                      \
         {                                                                                          \
-            PRODUCT_ENTRY_BY(product_rows, rows), PRODUCT_ENTRY_BY(product_columns, rows)          \
+            PRODUCT_ENTRY_BY(by_rows, rows), PRODUCT_ENTRY_BY(by_columns, rows)                    \
         }                                                                                          \
     }
+#define PRODUCT_SHORT_ENTRY(rows) PRODUCT_ENTRY(rows, product, product)
+#define PRODUCT_TALL_ENTRY(rows) PRODUCT_ENTRY(rows, product_rows, product_columns)
 
-PRODUCT_FUNCTIONS(1)
-PRODUCT_FUNCTIONS(2)
-PRODUCT_FUNCTIONS(4)
+PRODUCT_SHORT(1)
+PRODUCT_SHORT(2)
+PRODUCT_SHORT(4)
 #if GEMM_ROWS > 8
-PRODUCT_FUNCTIONS(8)
-PRODUCT_FUNCTIONS(12)
+PRODUCT_SHORT(8)
+PRODUCT_TALL(12)
 #else
-PRODUCT_FUNCTIONS(6)
+PRODUCT_TALL(6)
 #endif
 
 /* The tallest tile first; by kind, vectors and whether the last is partial. */
@@ -128,11 +131,11 @@ static const struct {
     void (*run[PRODUCT_KINDS][2][2])(const product_tile *);
 } product_tiles[] = {
 #if GEMM_ROWS > 8
-    PRODUCT_ENTRY(12), PRODUCT_ENTRY(8),
+    PRODUCT_TALL_ENTRY(12), PRODUCT_SHORT_ENTRY(8),
 #else
-    PRODUCT_ENTRY(6),
+    PRODUCT_TALL_ENTRY(6),
 #endif
-    PRODUCT_ENTRY(4),  PRODUCT_ENTRY(2), PRODUCT_ENTRY(1),
+    PRODUCT_SHORT_ENTRY(4), PRODUCT_SHORT_ENTRY(2), PRODUCT_SHORT_ENTRY(1),
 };
 
 static void small_gemm(const fedge_gemm *args)
