@@ -16,7 +16,7 @@ bin=$FEDGE_SOURCE_DIR/build/cortex-$core/bin
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for image in mcu_mlp mcu_cnn edge-only; do
+for image in mcu_mlp mcu_cnn mcu_adam edge-only; do
     echo "== $image on $machine"
     timeout 120 qemu-system-arm -M "$machine" -nographic -monitor none -serial none -icount shift=0 \
         -semihosting-config enable=on,target=native -kernel "$bin/$image" >"$work/$image" 2>&1 </dev/null ||
