@@ -288,7 +288,9 @@ SLOPE_FUNCTION(3, 3, 1)
 SLOPE_FUNCTION(3, 3, 2)
 SLOPE_FUNCTION(1, 1, 1)
 SLOPE_FUNCTION(1, 3, 1)
+#if GEMM_ROWS > 8
 SLOPE_FUNCTION(1, 5, 1)
+#endif
 
 /* Row by row of taps, some of it at a time. */
 static void slopes_any(const fedge_depthwise *shape, depthwise_strip at, float *dw)
@@ -296,10 +298,15 @@ static void slopes_any(const fedge_depthwise *shape, depthwise_strip at, float *
     for (size_t i = 0; i < shape->kernel[0]; i++, at.x += shape->pitch) {
         for (size_t j = 0, taps; j < shape->kernel[1]; j += taps, dw += taps) {
             const size_t left = shape->kernel[1] - j;
-            taps = left >= 5 ? 5 : left >= 3 ? 3 : 1;
-            (taps == 5   ? slopes_1_5_1
-             : taps == 3 ? slopes_1_3_1
-                         : slopes_1_1_1)(shape, shape->columns + j, at, dw);
+            taps = left >= 3 ? 3 : 1;
+#if GEMM_ROWS > 8
+            if (left >= 5) {
+                taps = 5;
+                slopes_1_5_1(shape, shape->columns + j, at, dw);
+                continue;
+            }
+#endif
+            (taps == 3 ? slopes_1_3_1 : slopes_1_1_1)(shape, shape->columns + j, at, dw);
         }
     }
 }

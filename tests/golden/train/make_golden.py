@@ -160,6 +160,20 @@ def residual():
     ]
 
 
+def depthwise_block():
+    return [
+        L("Conv2d", in_channels=2, out_channels=4, kernel_size=1, bias=False),
+        L("BatchNorm2d", num_features=4),
+        L("ReLU"),
+        L("Conv2d", in_channels=4, out_channels=4, kernel_size=3, stride=2, padding=1, groups=4, bias=False),
+        L("GroupNorm", num_groups=2, num_channels=4),
+        L("ReLU6"),
+        L("AdaptiveAvgPool2d", output_size=1),
+        L("Flatten"),
+        L("Linear", in_features=4, out_features=3),
+    ]
+
+
 def transformer():
     encoder = dict(d_model=6, nhead=2, dim_feedforward=7, dropout=0.0, is_causal=True)
     return [
@@ -183,6 +197,7 @@ def window_cases():
                                                  padding=2, stride=2, dilation=[1, 2]), size=9)
     yield conv_case("conv2d-pointwise", L("Conv2d", in_channels=5, out_channels=3, kernel_size=1))
     yield between("conv1d", [3, 11], L("Conv1d", in_channels=3, out_channels=4, kernel_size=3, stride=2, padding=2))
+    yield case("depthwise-block", [2, 7, 6], depthwise_block())
     yield between("conv1d-groups", [4, 9], L("Conv1d", in_channels=4, out_channels=6, kernel_size=3, dilation=2, groups=2))
     yield between("maxpool2d", [2, 7, 8], L("MaxPool2d", kernel_size=3, stride=2, padding=1))
     yield between("maxpool1d", [3, 11], L("MaxPool1d", kernel_size=3, stride=2, padding=1))
