@@ -295,11 +295,13 @@ static void end_phase(fedge_rounds *rounds)
 
 /* Ends the phase when enough have reported, or all have that can. With too few and nobody left to
  * ask it goes on: a device that joins takes the empty slot, and the deadline keeps a cohort that
- * declines everything from being asked again and again without a pause. */
+ * declines everything from being asked again and again without a pause. An evaluation is not
+ * repeated, so it has nothing to wait for. */
 static void end_if_complete(fedge_rounds *rounds)
 {
+    const bool evaluates = rounds->kind == FEDGE_TASK_EVALUATE;
     bool complete = rounds->num_reported >= rounds->wanted ||
-                    (rounds->num_open == 0 && has_min_reports(rounds));
+                    (rounds->num_open == 0 && (evaluates || has_min_reports(rounds)));
     if (rounds->state == FEDGE_ROUNDS_RUNNING && complete)
         end_phase(rounds);
 }

@@ -308,6 +308,29 @@ static void evaluation_follows_training(void **state)
     fedge_rounds_free(rounds);
 }
 
+static void an_evaluation_that_all_decline_ends(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.fraction_evaluate = 1.0;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    report(rounds, 0, 2);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_closed(rounds, 0);
+    open_phase(rounds, 0);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        no_action(rounds);
+        assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, slot), 0, NULL), FEDGE_OK);
+    }
+    assert_int_equal(take(rounds, FEDGE_ACTION_FAIL).kind, FEDGE_TASK_EVALUATE);
+    fedge_rounds_closed(rounds, 0);
+    assert_int_equal(fedge_rounds_kind(rounds), FEDGE_TASK_TRAIN);
+    assert_int_equal(fedge_rounds_round(rounds), 2);
+    fedge_rounds_free(rounds);
+}
+
 static void draining_ends_after_the_phase(void **state)
 {
     (void)state;
@@ -473,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_phase_without_open_tasks),
         cmocka_unit_test(a_client_that_comes_back_gets_its_task),
         cmocka_unit_test(evaluation_follows_training),
+        cmocka_unit_test(an_evaluation_that_all_decline_ends),
         cmocka_unit_test(draining_ends_after_the_phase),
         cmocka_unit_test(a_restored_phase_goes_on),
         cmocka_unit_test(a_bad_restore_is_refused),
