@@ -162,13 +162,16 @@ bool fedge_patches_gradients_whole(const fedge_patches *self)
 void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
-    for (size_t k = 0; k < self->patch; k++) {
-        const size_t row = k % self->taps / across->taps * down->dilation;
-        const size_t column = k % across->taps * across->dilation;
-        const size_t image = (k / self->taps * down->phases + row % down->stride) * across->phases +
-                             column % across->stride;
-        offsets[k] = (uint32_t)(image * self->pitch + row / down->stride * across->size +
-                                column / across->stride);
+    const size_t phases = down->phases * across->phases;
+    for (size_t tap = 0; tap < self->taps; tap++) {
+        const size_t row = tap / across->taps * down->dilation;
+        const size_t column = tap % across->taps * across->dilation;
+        const size_t phase = row % down->stride * across->phases + column % across->stride;
+        const size_t place =
+            phase * self->pitch + row / down->stride * across->size + column / across->stride;
+        for (size_t c = 0; c < self->channels; c++) {
+            offsets[c * self->taps + tap] = (uint32_t)(c * phases * self->pitch + place);
+        }
     }
 }
 
