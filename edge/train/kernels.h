@@ -117,6 +117,7 @@ typedef struct fedge_panels {
     const float *start; /* (n): c = start + a · b; NULL: c += a · b */
     float *c;
     size_t c_row;
+    const struct fedge_panels *also; /* NULL, or another n, b, start and c for the same a */
 } fedge_panels;
 
 /* Where column k of a, row k of b, column j of b and column j of c begin. */

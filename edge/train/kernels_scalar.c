@@ -395,14 +395,16 @@ static void relu_backward(const float *y, float *dy, size_t n)
 /* A panel is one column. */
 static void panels(const fedge_panels *args)
 {
-    for (size_t i = 0; i < args->m; i++) {
-        for (size_t j = 0; j < args->n; j++) {
-            float sum = 0.0f;
-            for (size_t k = 0; k < args->k; k++) {
-                sum += args->a[i * args->a_row + k * args->a_column] * args->b[j * args->k + k];
+    for (const fedge_panels *to = args; to != NULL; to = to->also) {
+        for (size_t i = 0; i < args->m; i++) {
+            for (size_t j = 0; j < to->n; j++) {
+                float sum = 0.0f;
+                for (size_t k = 0; k < args->k; k++) {
+                    sum += args->a[i * args->a_row + k * args->a_column] * to->b[j * args->k + k];
+                }
+                float *c = &to->c[i * to->c_row + j];
+                *c = (to->start == NULL ? *c : to->start[j]) + sum;
             }
-            float *c = &args->c[i * args->c_row + j];
-            *c = (args->start == NULL ? *c : args->start[j]) + sum;
         }
     }
 }

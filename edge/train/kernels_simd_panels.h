@@ -129,6 +129,25 @@ static void panel_copy(const fedge_panels *args, const float *a, size_t rows, pa
     tile->a_column = along_rows ? 1 : to;
 }
 
+/* The tile's rows, from row [first] of c on, against all panels of [args]; columns of a from [k].
+ */
+static void panel_multiply(const fedge_panels *args, size_t first, size_t rows, size_t k,
+                           panel_tile *tile)
+{
+    const bool started = k == 0 && args->start != NULL;
+    tile->c_row = args->c_row;
+    tile->from_row = started ? 0 : args->c_row;
+    for (size_t j = 0; j < args->n; j += PANEL_COLUMNS) {
+        const bool ahead = j + PANEL_COLUMNS < args->n && args->k >= PANEL_ROWS_AHEAD;
+        tile->b = args->b + j * args->k + k * PANEL_COLUMNS;
+        tile->ahead = ahead ? PANEL_ROWS_AHEAD * PANEL_COLUMNS : 0;
+        tile->c = args->c + first * args->c_row + j;
+        tile->from = started ? args->start + j : tile->c;
+        tile->columns = args->n - j < PANEL_COLUMNS ? args->n - j : PANEL_COLUMNS;
+        panel_functions[rows - 1](tile);
+    }
+}
+
 static void panels(const fedge_panels *args)
 {
     _Alignas(64) float room[GEMM_ROWS * PANEL_ROW];
@@ -137,26 +156,16 @@ static void panels(const fedge_panels *args)
     for (size_t k = 0; k < args->k; k += PANEL_DEPTH) {
         panel_tile tile = {.depth = args->k - k < PANEL_DEPTH ? args->k - k : PANEL_DEPTH,
                            .a_row = args->a_row,
-                           .a_column = args->a_column,
-                           .c_row = args->c_row};
-        const bool started = k == 0 && args->start != NULL;
+                           .a_column = args->a_column};
         size_t first = 0;
-        tile.from_row = started ? 0 : args->c_row;
         for (size_t i = 0; i < tiles; i++) {
             const size_t rows = (args->m + tiles - 1 - i) / tiles; /* they add up to m */
             tile.a = args->a + first * args->a_row + k * args->a_column;
             if (copies) {
                 panel_copy(args, tile.a, rows, &tile, room);
             }
-            for (size_t j = 0; j < args->n; j += PANEL_COLUMNS) {
-                tile.b = args->b + j * args->k + k * PANEL_COLUMNS;
-                tile.c = args->c + first * args->c_row + j;
-                tile.from = started ? args->start + j : tile.c;
-                tile.columns = args->n - j < PANEL_COLUMNS ? args->n - j : PANEL_COLUMNS;
-                tile.ahead = j + PANEL_COLUMNS < args->n && args->k >= PANEL_ROWS_AHEAD
-                                 ? PANEL_ROWS_AHEAD * PANEL_COLUMNS
-                                 : 0;
-                panel_functions[rows - 1](&tile);
+            for (const fedge_panels *to = args; to != NULL; to = to->also) {
+                panel_multiply(to, first, rows, k, &tile);
             }
             first += rows;
         }

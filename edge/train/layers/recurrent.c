@@ -8,7 +8,7 @@
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 
 #define ROWS                                                                                       \
-    ((size_t)256)          /* steps · batch that go through the products together: they and the   \
+    ((size_t)128)          /* steps · batch that go through the products together: they and the   \
                               weights stay in the second-level cache */
 #define FEWEST_EXAMPLES 8  /* rows of a step's products: fewer were measured 3 to 8 % slower */
 #define SET ((size_t)1024) /* floats between what falls on the same places of a cache */
@@ -157,7 +157,8 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
         (in_lines(widest) + 2 * in_lines(batch * hidden) +
          (levels > 1 ? in_lines(rows * hidden) : 0) +
          fedge_factor_size(run->kernels, weights, hidden) + copied_inputs(cell, run, read) +
-         fedge_factor_size(run->kernels, together, widest)) *
+         fedge_factor_size(run->kernels, together, read) +
+         fedge_factor_size(run->kernels, together, hidden)) *
         sizeof(float);
     need->fewest = FEWEST_EXAMPLES;
 }
@@ -362,21 +363,57 @@ static void add_rows(const level *self, const fedge_span *span, size_t at, size_
     }
 }
 
-/* Of a span that has been gone back through: x's gradient, and the gradients of W_ih and b_ih. */
-static void backward_inputs(const level *self, const way_back *back, const fedge_span *span)
+/* The gradients of W_ih, and in [also] where it is not NULL those of W_hh, from the same gates. */
+static void outer_inputs(const level *self, const way_back *back, const fedge_span *span,
+                         const fedge_outer *also)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
-    float *db =
-        self->run->spec->u.recurrent.bias ? self->run->gradients[self->tensors + BIAS_IH] : NULL;
+    for (uint32_t k = 0; k < self->cell->blocks; k += blocks_together(self->cell, k)) {
+        const size_t rows = blocks_together(self->cell, k) * self->hidden;
+        fedge_outer products[FEDGE_OUTER_PRODUCTS];
+        size_t count = 0;
+        if (dw != NULL) {
+            products[count++] = (fedge_outer){.b = self->x,
+                                              .b_at = self->x_at,
+                                              .k = self->in,
+                                              .dw = dw + k * self->hidden * self->in};
+        }
+        if (also != NULL) {
+            products[count++] = *also;
+        }
+        fedge_sequence_outer(self->run, span, rows,
+                             self->gates + self->cell->order[k] * self->hidden, self->gates_at,
+                             products, count, back->room);
+    }
+}
+
+/* The gradients of both weights. An LSTM's have the same gates, which are then read once. */
+static void backward_weights(const level *self, const way_back *back, const fedge_span *span)
+{
+    float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
+    const fedge_outer states = {
+        .b = self->h, .b_at = self->h_at, .k = self->hidden, .late = true, .dw = dw};
+    const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
+                      self->cell->order[0] == self->cell->first;
+    outer_inputs(self, back, span, same && dw != NULL ? &states : NULL);
+    if (!same && dw != NULL) {
+        fedge_sequence_outer(self->run, span, self->cell->blocks * self->hidden,
+                             self->gates + self->cell->first * self->hidden, self->gates_at,
+                             &states, 1, back->room);
+    }
+}
+
+/* Of a span that has been gone back through: x's gradient, and those of the biases. */
+static void backward_inputs(const level *self, const way_back *back, const fedge_span *span)
+{
+    const bool bias = self->run->spec->u.recurrent.bias;
+    float *ih = bias ? self->run->gradients[self->tensors + BIAS_IH] : NULL;
+    float *hh = bias ? self->run->gradients[self->tensors + BIAS_HH] : NULL;
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         const size_t rows = blocks_together(self->cell, k) * self->hidden, at = k * self->hidden;
         const size_t from = self->cell->order[k] * self->hidden;
-        if (dw != NULL) {
-            fedge_sequence_outer(self->run, span, rows, self->gates + from, self->gates_at,
-                                 self->in, self->x, self->x_at, dw + at * self->in, back->room);
-        }
-        if (db != NULL) {
-            add_rows(self, span, from, rows, db + at);
+        if (ih != NULL) {
+            add_rows(self, span, from, rows, ih + at);
         }
         if (back->dx != NULL) {
             fedge_sequence_multiply(self->run, span, self->gates + from, self->gates_at,
@@ -384,23 +421,9 @@ static void backward_inputs(const level *self, const way_back *back, const fedge
                                     back->dx_at);
         }
     }
-}
-
-/* The gradients of W_hh and b_hh; the first step has no state before it. */
-static void backward_states(const level *self, const way_back *back, const fedge_span *span)
-{
-    const size_t rows = self->cell->blocks * self->hidden, at = self->cell->first * self->hidden;
-    const size_t skipped = span->first == 0 ? 1 : 0;
-    const fedge_span before = {span->first + skipped - 1, span->steps - skipped, span->batch};
-    float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
-    float *db =
-        self->run->spec->u.recurrent.bias ? self->run->gradients[self->tensors + BIAS_HH] : NULL;
-    if (db != NULL) {
-        add_rows(self, span, at, rows, db);
-    }
-    if (dw != NULL && before.steps > 0) {
-        fedge_sequence_outer(self->run, &before, rows, self->gates + self->gates_at.step + at,
-                             self->gates_at, self->hidden, self->h, self->h_at, dw, back->room);
+    if (hh != NULL) {
+        add_rows(self, span, self->cell->first * self->hidden, self->cell->blocks * self->hidden,
+                 hh);
     }
 }
 
@@ -413,8 +436,8 @@ static void backward_level(const level *self, const way_back *back)
         if (t % self->chunk == 0) {
             const size_t left = self->steps - t;
             const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
+            backward_weights(self, back, &span);
             backward_inputs(self, back, &span);
-            backward_states(self, back, &span);
         }
     }
 }

@@ -39,6 +39,13 @@ static void copy_columns(const float *w, size_t j, size_t k, size_t n, size_t wi
     }
 }
 
+/* So few columns that a panel would be half empty: products along the sum read a transposed copy.
+ */
+static bool is_narrow(const fedge_kernels *kernels, size_t k, size_t n)
+{
+    return 2 * n <= kernels->packed_columns && k >= 8 * kernels->lanes;
+}
+
 fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, bool transposed,
                                size_t k, size_t n, float *room)
 {
@@ -47,6 +54,13 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
         .b = w, .k = k, .n = n, .b_row = transposed ? 1 : n, .b_column = transposed ? k : 1};
     if (!fedge_factor_copies(kernels)) {
         return in_place;
+    }
+    if (is_narrow(kernels, k, n)) {
+        for (size_t i = 0; !transposed && i < k * n; i++) {
+            room[i % n * k + i / n] = w[i];
+        }
+        return (fedge_factor){
+            .b = transposed ? w : room, .k = k, .n = n, .b_row = 1, .b_column = k};
     }
     for (size_t j = 0; transposed && j < n; j += wide) {
         copy_columns(w, j, k, n, wide, room);
@@ -119,50 +133,74 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span,
     }
 }
 
-/* The same with b's rows where they are. */
-static void outer_in_place(const fedge_layer_run *run, size_t rows, size_t n, const float *a,
-                           size_t a_row, size_t k, const float *b, size_t b_row, float *dw)
+/* Of example [e] of the span: dw += aᵀ · b with b's rows where they are. */
+static void outer_in_place(const fedge_layer_run *run, const fedge_span *span, size_t e, size_t n,
+                           const float *a, fedge_places a_at, const fedge_outer *product)
 {
-    run->kernels->gemm(&(fedge_gemm){.m = n,
-                                     .n = k,
-                                     .k = rows,
-                                     .a = a,
-                                     .a_row = 1,
-                                     .a_column = a_row,
-                                     .b = b,
-                                     .b_row = b_row,
-                                     .b_column = 1,
-                                     .c = dw,
-                                     .c_row = k,
-                                     .accumulate = true},
-                       run->gemm_pack);
+    const size_t first = product->late && span->first == 0 ? 1 : 0; /* nothing before: no share */
+    const size_t b_first = span->first + first - (product->late ? 1 : 0);
+    if (first == span->steps) {
+        return;
+    }
+    run->kernels->gemm(
+        &(fedge_gemm){.m = n,
+                      .n = product->k,
+                      .k = span->steps - first,
+                      .a = a + (span->first + first) * a_at.step + e * a_at.example,
+                      .a_row = 1,
+                      .a_column = a_at.step,
+                      .b = product->b + b_first * product->b_at.step + e * product->b_at.example,
+                      .b_row = product->b_at.step,
+                      .b_column = 1,
+                      .c = product->dw,
+                      .c_row = product->k,
+                      .accumulate = true},
+        run->gemm_pack);
+}
+
+/* b's rows of the span to panels. */
+static void copy_rows(const fedge_layer_run *run, const fedge_span *span,
+                      const fedge_outer *product, float *room)
+{
+    const size_t rows = span->steps * span->batch, wide = run->kernels->packed_columns;
+    const size_t none = product->late && span->first == 0 ? span->batch : 0;
+    for (size_t j = 0; none > 0 && j < product->k; j += wide) {
+        memset(room + j * rows, 0, none * wide * sizeof *room);
+    }
+    for (size_t r = none; r < rows; r++) {
+        const size_t step = span->first + r / span->batch - (product->late ? 1 : 0);
+        copy_row(product->b + step * product->b_at.step + r % span->batch * product->b_at.example,
+                 r, rows, product->k, wide, room);
+    }
 }
 
 void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
-                          const float *a, fedge_places a_at, size_t k, const float *b,
-                          fedge_places b_at, float *dw, float *room)
+                          const float *a, fedge_places a_at, const fedge_outer *products,
+                          size_t count, float *room)
 {
-    const size_t rows = span->steps * span->batch, wide = run->kernels->packed_columns;
-    a += span->first * a_at.step;
-    b += span->first * b_at.step;
-    if (!fedge_factor_copies(run->kernels) || !in_one(span, a_at)) {
-        for (size_t e = 0; e < span->batch; e++) {
-            outer_in_place(run, span->steps, n, a + e * a_at.example, a_at.step, k,
-                           b + e * b_at.example, b_at.step, dw);
+    const bool together = fedge_factor_copies(run->kernels) && in_one(span, a_at);
+    const size_t rows = span->steps * span->batch;
+    fedge_panels parts[FEDGE_OUTER_PRODUCTS];
+    for (size_t i = 0; i < count; i++) {
+        for (size_t e = 0; !together && e < span->batch; e++) {
+            outer_in_place(run, span, e, n, a, a_at, &products[i]);
         }
-        return;
+        if (together) {
+            copy_rows(run, span, &products[i], room);
+        }
+        parts[i] = (fedge_panels){.m = n,
+                                  .n = products[i].k,
+                                  .k = rows,
+                                  .a = a + span->first * a_at.step,
+                                  .a_row = 1,
+                                  .a_column = a_at.example,
+                                  .b = room,
+                                  .c = products[i].dw,
+                                  .c_row = products[i].k,
+                                  .also = i + 1 < count ? &parts[i + 1] : NULL};
+        room += fedge_factor_size(run->kernels, rows, products[i].k);
     }
-    for (size_t r = 0; r < rows; r++) {
-        copy_row(b + r / span->batch * b_at.step + r % span->batch * b_at.example, r, rows, k, wide,
-                 room);
+    if (together && count > 0) {
+        run->kernels->panels(parts);
     }
-    run->kernels->panels(&(fedge_panels){.m = n,
-                                         .n = k,
-                                         .k = rows,
-                                         .a = a,
-                                         .a_row = 1,
-                                         .a_column = a_at.example,
-                                         .b = room,
-                                         .c = dw,
-                                         .c_row = k});
 }

@@ -40,10 +40,22 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span,
                              fedge_places a_at, const fedge_factor *b, const float *start, float *c,
                              fedge_places c_at);
 
-/* dw (n, k) += aᵀ · b over all steps and examples of [span]; a: n wide, b: k wide. [room]: for a
- * copy of b, fedge_factor_size of (steps · batch, k). */
+/* dw (n, k) += aᵀ · b: b is k wide, and where [late] is set of the step before a's, zeros before
+ * the first. */
+typedef struct fedge_outer {
+    const float *b;
+    fedge_places b_at;
+    size_t k;
+    bool late;
+    float *dw;
+} fedge_outer;
+
+#define FEDGE_OUTER_PRODUCTS 2
+
+/* One or two such over all steps and examples of [span]; a: n wide. [room]: for copies of each b,
+ * fedge_factor_size of (steps · batch, k). */
 void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
-                          const float *a, fedge_places a_at, size_t k, const float *b,
-                          fedge_places b_at, float *dw, float *room);
+                          const float *a, fedge_places a_at, const fedge_outer *products,
+                          size_t count, float *room);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -114,10 +115,66 @@ static void test_products(void **state)
     }
 }
 
+/* Two products with the same a give the bits that each gives alone. */
+static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
+{
+    const size_t m = 1 + fedge_rng_below(rng, MOST_M), k = 1 + fedge_rng_below(rng, MOST_K);
+    const bool transposed = fedge_rng_below(rng, 2) == 0;
+    float *a = fill(rng, m * k);
+    fedge_panels parts[2];
+    float *b[2], *c[2], *alone[2], *start = fill(rng, MOST_N);
+    for (size_t i = 0; i < 2; i++) {
+        const size_t n = 1 + fedge_rng_below(rng, MOST_N);
+        float *rows = fill(rng, k * n);
+        b[i] = to_panels(rows, k, n, kernels->packed_columns);
+        c[i] = fill(rng, m * n);
+        alone[i] = malloc(m * n * sizeof *alone[i]);
+        assert_non_null(alone[i]);
+        memcpy(alone[i], c[i], m * n * sizeof *alone[i]);
+        parts[i] = (fedge_panels){.m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .a = a,
+                                  .a_row = transposed ? 1 : k,
+                                  .a_column = transposed ? m : 1,
+                                  .b = b[i],
+                                  .start = fedge_rng_below(rng, 2) == 0 ? start : NULL,
+                                  .c = alone[i],
+                                  .c_row = n};
+        kernels->panels(&parts[i]);
+        parts[i].c = c[i];
+        free(rows);
+    }
+    parts[0].also = &parts[1];
+    kernels->panels(parts);
+    for (size_t i = 0; i < 2; i++) {
+        assert_memory_equal(c[i], alone[i], m * parts[i].n * sizeof *c[i]);
+        free(alone[i]);
+        free(c[i]);
+        free(b[i]);
+    }
+    free(start);
+    free(a);
+}
+
+static void test_two_products(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    for (unsigned level = 0; level < num_levels; level++) {
+        fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 4, level, 0);
+        for (int round = 0; round < 50; round++) {
+            check_also(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_two_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
