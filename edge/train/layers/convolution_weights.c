@@ -4,7 +4,7 @@
 
 #define LEAST_OUTPUTS 4u            /* of a group: fewer leave rows of the product's tiles idle */
 #define BAND_FLOATS ((size_t)20480) /* of channels-last input at a time, as a rule */
-#define SUM_PIXELS ((size_t)192)    /* of several examples in one sum: a product's depth */
+#define SUM_PIXELS ((size_t)256)    /* of several examples in one sum: a product's depth */
 
 /* How a group's input lies, and how much of it at a time. */
 typedef struct band {
