@@ -119,7 +119,7 @@ fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round, fedge_
                             log->file.path, FEDGE_ROUND_LOG_MAX_SIZE);
     if (status == FEDGE_OK)
         status = fedge_os_write_at(&log->file, log->size, line.data, line.size, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK && !log->lazy)
         status = fedge_os_sync(&log->file, err);
     if (status == FEDGE_OK) {
         log->size += line.size;

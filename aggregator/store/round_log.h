@@ -8,6 +8,7 @@
 #ifndef FEDGE_AGGREGATOR_STORE_ROUND_LOG_H
 #define FEDGE_AGGREGATOR_STORE_ROUND_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "edge/core/os.h"
@@ -23,6 +24,7 @@ typedef struct fedge_round_log {
     uint64_t size;             /* bytes of whole lines */
     uint32_t last_round;       /* of the last line; 0 when there is none */
     fedge_task_kind last_kind; /* of the last line */
+    bool lazy; /* lines are not synced one by one: the caller syncs [file] when it needs to */
 } fedge_round_log;
 
 /* Opens or creates the file; cuts a torn last line and every line of a round over [last_closed].
@@ -30,10 +32,10 @@ typedef struct fedge_round_log {
 FEDGE_MUST_USE fedge_status fedge_round_log_open(fedge_round_log *log, const char *path,
                                                  uint32_t last_closed, fedge_error *err);
 
-/* Appends {"round":N,"phase":"…",FIELDS} and syncs. [fields]: the inside of a JSON object without
- * braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE when this phase or
- * a later one is in the file already (which is fine after a crash); FEDGE_TOO_BIG; FEDGE_CORRUPT
- * when [fields] is not JSON. */
+/* Appends {"round":N,"phase":"…",FIELDS} and syncs, unless lazy. [fields]: the inside of a JSON
+ * object without braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE when
+ * this phase or a later one is in the file already (which is fine after a crash); FEDGE_TOO_BIG;
+ * FEDGE_CORRUPT when [fields] is not JSON. */
 FEDGE_MUST_USE fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round,
                                                    fedge_task_kind kind, const char *fields,
                                                    fedge_error *err);

@@ -28,18 +28,15 @@ size_t fedge_update_max_size(const fedge_plan *plan)
 /* Deflates the bytes (raw_size) in their place when the plan wants it and it helps; [info] says
  * how it went. */
 static fedge_status pack_section(const fedge_plan *plan, const fedge_section *section, uint8_t *raw,
-                                 size_t raw_size, fedge_section_info *info, fedge_error *err)
+                                 size_t raw_size, uint8_t *scratch, fedge_section_info *info,
+                                 fedge_error *err)
 {
     size_t size = raw_size;
     if (plan->update.deflate && raw_size > 1) {
-        uint8_t *packed = malloc(raw_size - 1);
-        if (packed == NULL)
-            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate %zu bytes", raw_size);
         fedge_status st =
-            fedge_deflate(raw, raw_size, DEFLATE_LEVEL, packed, raw_size - 1, &size, err);
+            fedge_deflate(raw, raw_size, DEFLATE_LEVEL, scratch, raw_size - 1, &size, err);
         if (st == FEDGE_OK)
-            memcpy(raw, packed, size);
-        free(packed);
+            memcpy(raw, scratch, size);
         if (st != FEDGE_OK && st != FEDGE_TOO_BIG)
             return st;
         size = st == FEDGE_OK ? size : raw_size;
@@ -59,12 +56,12 @@ static void add_clamped(fedge_upload *upload, uint64_t clamped)
     *metric = (fedge_metric){.name = "clamped", .value = (double)clamped};
 }
 
-/* All sections, one behind the other in [bytes], which has room for them as they are before
- * deflate. */
-static fedge_status encode_sections(const fedge_plan *plan, const int8_t *bounds_log2,
-                                    const float *values, fedge_upload *upload, uint8_t *bytes,
-                                    fedge_error *err)
+fedge_status fedge_update_encode_into(const fedge_plan *plan, const int8_t *bounds_log2,
+                                      const float *values, fedge_upload *upload, uint8_t *bytes,
+                                      uint8_t *scratch, size_t size, fedge_error *err)
 {
+    assert(size >= fedge_update_max_size(plan));
+    (void)size;
     uint64_t clamped = 0;
     upload->size = 0;
     upload->num_sections = 0;
@@ -78,7 +75,7 @@ static fedge_status encode_sections(const fedge_plan *plan, const int8_t *bounds
             fedge_codec_encode(section->codec, &section->schema, bounds_log2 + section->first,
                                values, raw, raw_size, &stats, err);
         if (st == FEDGE_OK)
-            st = pack_section(plan, section, raw, raw_size, info, err);
+            st = pack_section(plan, section, raw, raw_size, scratch, info, err);
         if (st != FEDGE_OK)
             return st;
         upload->size += info->size;
@@ -94,10 +91,13 @@ fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_lo
                                  fedge_error *err)
 {
     size_t most = fedge_update_max_size(plan);
-    uint8_t *made = malloc(most > 0 ? most : 1);
-    if (made == NULL)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most);
-    fedge_status st = encode_sections(plan, bounds_log2, values, upload, made, err);
+    const bool deflate = plan->update.deflate;
+    uint8_t *made = malloc(most > 0 ? most : 1), *scratch = deflate ? malloc(most + 1) : NULL;
+    fedge_status st =
+        made == NULL || (deflate && scratch == NULL)
+            ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
+            : fedge_update_encode_into(plan, bounds_log2, values, upload, made, scratch, most, err);
+    free(scratch);
     if (st != FEDGE_OK) {
         free(made);
         return st;

@@ -25,6 +25,14 @@ FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_plan *plan, const in
                                                 const float *values, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 
+/* The same into [bytes], taking no memory. bytes and scratch: [size] ≥ fedge_update_max_size
+ * each; scratch may be NULL without deflate. */
+FEDGE_MUST_USE fedge_status fedge_update_encode_into(const fedge_plan *plan,
+                                                     const int8_t *bounds_log2, const float *values,
+                                                     fedge_upload *upload, uint8_t *bytes,
+                                                     uint8_t *scratch, size_t size,
+                                                     fedge_error *err);
+
 /* Checks what can be checked before a byte arrives: the sections are those that the plan wants,
  * each with its codec, sizes within their bounds and adding up. FEDGE_MISMATCH, FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,

@@ -1,0 +1,385 @@
+#include "aggregator/simulate/crew.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "edge/core/fixed.h"
+#include "edge/core/os.h"
+#include "edge/io/update.h"
+
+#define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
+
+/* What one thread works with. */
+typedef struct worker {
+    fedge_crew *crew;
+    fedge_device *device;
+    pthread_t thread;
+    fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
+    fedge_model *tester;            /* as the server's own evaluation has it */
+    void *block, *evaluator_block, *tester_block, *scratch;
+    size_t scratch_size;
+    float *values;           /* as trained, then what travels of it */
+    int32_t *v;              /* in fixed point */
+    uint8_t *bytes, *packed; /* encoded; NULL when updates are summed as they are */
+    size_t bytes_size;
+    fedge_upload upload;
+    uint64_t total; /* bytes of all of it */
+} worker;
+
+struct fedge_crew {
+    fedge_crew_config config;
+    const fedge_plan *plan;
+    bool plain; /* updates travel as floats: nothing is lost or gained by encoding them */
+    /* The work in hand. */
+    uint32_t round;
+    const int8_t *bounds_log2;
+    fedge_crew_task *tasks;
+    uint32_t num_tasks;
+    atomic_uint_fast32_t next, num_done;
+    pthread_mutex_t mutex;
+    pthread_cond_t called, finished;
+    uint64_t call;    /* counts calls of fedge_crew_run */
+    uint32_t at_work; /* threads that have not finished the present call */
+    uint32_t num_started;
+    bool stopping;
+    worker workers[];
+};
+
+/* ---- one task -------------------------------------------------------------------------------- */
+
+/* As encode and decode of codec "none" would do, without the bytes in between. */
+static fedge_status quantise(worker *self, fedge_crew_task *task, fedge_error *err)
+{
+    const fedge_crew *crew = self->crew;
+    const fedge_schema *schema = &crew->plan->sent.schema;
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *tensor = &schema->tensors[t];
+        uint64_t not_finite = 0;
+        fedge_fixed_quantise(self->values + tensor->offset, tensor->count, crew->bounds_log2[t],
+                             self->v + tensor->offset, &task->clamped, &not_finite);
+        if (not_finite > 0) {
+            return fedge_fail(err, FEDGE_NOT_FINITE,
+                              "tensor %s: %llu changes are not numbers: training diverged; lower "
+                              "the learning rate",
+                              tensor->name, (unsigned long long)not_finite);
+        }
+    }
+    task->bytes_up = fedge_update_max_size(crew->plan);
+    return FEDGE_OK;
+}
+
+static fedge_status encode(worker *self, fedge_crew_task *task, fedge_error *err)
+{
+    const fedge_crew *crew = self->crew;
+    self->upload.num_metrics = 0;
+    fedge_status status =
+        fedge_update_encode_into(crew->plan, crew->bounds_log2, self->values, &self->upload,
+                                 self->bytes, self->packed, self->bytes_size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_update_decode(crew->plan, crew->bounds_log2, &self->upload, self->bytes,
+                                     self->packed, self->bytes_size, self->v, err);
+    }
+    if (status == FEDGE_OK) {
+        task->bytes_up = self->upload.size;
+        task->clamped = self->upload.num_metrics > 0 ? (uint64_t)self->upload.metrics[0].value : 0;
+    }
+    return status;
+}
+
+static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
+{
+    const fedge_crew *crew = self->crew;
+    const fedge_plan *plan = crew->plan;
+    const fedge_view view = fedge_population_train(crew->config.population, task->client);
+    const fedge_examples examples = fedge_view_examples(&view);
+    const fedge_trainer_config config = fedge_plan_trainer_config(
+        plan, crew->round, task->client, fedge_plan_learning_rate(plan, crew->round));
+    const float *start = crew->config.global->values;
+    fedge_model_set_state(self->model, start);
+    fedge_model_reset_optimizer(self->model);
+    fedge_status status =
+        fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
+                          crew->config.cancel, crew->config.user, &task->result, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
+    fedge_model_get_trained(self->model, self->values);
+    fedge_sections_changes(&plan->sent, start, self->values);
+    status = crew->plain ? quantise(self, task, err) : encode(self, task, err);
+    if (status == FEDGE_OK) {
+        status = fedge_device_accumulate(
+            self->device, self->v, fedge_update_weight(crew->config.job, task->result.num_examples),
+            err);
+    }
+    return status;
+}
+
+static fedge_status evaluate(worker *self, fedge_crew_task *task, fedge_error *err)
+{
+    const fedge_crew_config *config = &self->crew->config;
+    const bool own = task->work == FEDGE_CREW_EVALUATE;
+    fedge_view view =
+        own ? fedge_population_held_out(config->population, task->client) : *config->test_set;
+    if (!own) {
+        view.indices += task->first;
+        view.count = task->count;
+    }
+    fedge_model *model = own ? self->evaluator : self->tester;
+    if (view.count == 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "no examples are held out: set 'validation-fraction' in the site file");
+    }
+    const fedge_examples examples = fedge_view_examples(&view);
+    fedge_model_set_state(model, config->global->values);
+    return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), self->scratch,
+                                  self->scratch_size, config->cancel, config->user, &task->result,
+                                  err);
+}
+
+static void work(worker *self)
+{
+    fedge_crew *crew = self->crew;
+    uint_fast32_t at;
+    while ((at = atomic_fetch_add(&crew->next, 1)) < crew->num_tasks) {
+        fedge_crew_task *task = &crew->tasks[at];
+        fedge_error err;
+        const uint64_t start_ns = fedge_os_monotonic_ns();
+        task->status =
+            task->work == FEDGE_CREW_TRAIN ? train(self, task, &err) : evaluate(self, task, &err);
+        task->message[0] = '\0';
+        if (task->status != FEDGE_OK) {
+            memcpy(task->message, err.message, sizeof(task->message));
+        }
+        task->seconds = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+        const uint_fast32_t done = atomic_fetch_add(&crew->num_done, 1) + 1;
+        if (self == crew->workers && crew->config.on_done) {
+            crew->config.on_done(crew->config.user, (uint32_t)done);
+        }
+    }
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static void *work_loop(void *arg)
+{
+    worker *self = arg;
+    fedge_crew *crew = self->crew;
+    uint64_t done = 0;
+    pthread_mutex_lock(&crew->mutex);
+    for (;;) {
+        while (crew->call == done && !crew->stopping) {
+            pthread_cond_wait(&crew->called, &crew->mutex);
+        }
+        if (crew->stopping) {
+            break;
+        }
+        done = crew->call;
+        pthread_mutex_unlock(&crew->mutex);
+        work(self);
+        pthread_mutex_lock(&crew->mutex);
+        if (--crew->at_work == 0) {
+            pthread_cond_signal(&crew->finished);
+        }
+    }
+    pthread_mutex_unlock(&crew->mutex);
+    return NULL;
+}
+
+void fedge_crew_run(fedge_crew *crew, uint32_t round, const int8_t *bounds_log2,
+                    fedge_crew_task *tasks, uint32_t num_tasks)
+{
+    pthread_mutex_lock(&crew->mutex);
+    crew->round = round;
+    crew->bounds_log2 = bounds_log2;
+    crew->tasks = tasks;
+    crew->num_tasks = num_tasks;
+    atomic_store(&crew->next, 0);
+    atomic_store(&crew->num_done, 0);
+    crew->call++;
+    crew->at_work = crew->num_started;
+    pthread_cond_broadcast(&crew->called);
+    pthread_mutex_unlock(&crew->mutex);
+    work(&crew->workers[0]);
+    pthread_mutex_lock(&crew->mutex);
+    while (crew->at_work > 0) {
+        pthread_cond_wait(&crew->finished, &crew->mutex);
+    }
+    pthread_mutex_unlock(&crew->mutex);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void *take(worker *self, size_t size)
+{
+    self->total += size;
+    return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+static fedge_status no_memory(const worker *self, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY,
+                      "no memory for a thread (%llu bytes so far): use fewer --threads, a smaller "
+                      "batch-size or a smaller model",
+                      (unsigned long long)self->total);
+}
+
+static fedge_status make_model(worker *self, const fedge_model_options *options, void **block,
+                               fedge_model **model, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_model_spec *spec = &self->crew->plan->model;
+    fedge_status status = fedge_model_size(spec, options, &memory, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    *block = take(self, memory.total);
+    return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
+                  : no_memory(self, err);
+}
+
+static fedge_status make_models(worker *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->crew->plan;
+    fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_status status = make_model(self, &options, &self->block, &self->model, err);
+    self->evaluator = self->model;
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
+        status = make_model(self, &options, &self->evaluator_block, &self->evaluator, err);
+    }
+    if (status == FEDGE_OK && self->crew->config.test_set) {
+        options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
+        status = make_model(self, &options, &self->tester_block, &self->tester, err);
+    }
+    return status;
+}
+
+static uint32_t most_examples(const fedge_crew_config *config)
+{
+    const uint32_t test = config->test_set ? config->test_set->count : 0;
+    return config->population->most > test ? config->population->most : test;
+}
+
+static fedge_status make_worker(worker *self, fedge_error *err)
+{
+    const fedge_crew *crew = self->crew;
+    const fedge_plan *plan = crew->plan;
+    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
+    fedge_status status = make_models(self, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const uint32_t batch = plan->training.batch_size;
+    self->scratch_size =
+        fedge_trainer_scratch_size(&plan->model, most_examples(&crew->config),
+                                   batch > FEDGE_EVALUATOR_BATCH ? batch : FEDGE_EVALUATOR_BATCH);
+    self->scratch = take(self, self->scratch_size);
+    self->values = take(self, (model > sent ? model : sent) * sizeof(*self->values));
+    self->v = take(self, sent * sizeof(*self->v));
+    if (!crew->plain) {
+        self->bytes_size = fedge_update_max_size(plan);
+        self->bytes = take(self, self->bytes_size);
+        self->packed = take(self, self->bytes_size);
+    }
+    if (!self->scratch || !self->values || !self->v ||
+        (!crew->plain && (!self->bytes || !self->packed))) {
+        return no_memory(self, err);
+    }
+    self->total += sent * sizeof(int64_t); /* its device's */
+    return FEDGE_OK;
+}
+
+/* Are all sections floats that nothing compresses? */
+static bool is_plain(const fedge_plan *plan)
+{
+    bool plain = !plan->update.deflate;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        plain = plain && plan->sent.sections[i].codec == FEDGE_CODEC_NONE;
+    }
+    return plain;
+}
+
+static fedge_status start(fedge_crew *crew, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < crew->config.num_threads && status == FEDGE_OK; i++) {
+        crew->workers[i].crew = crew;
+        crew->workers[i].device = &crew->config.global->devices[i];
+        status = make_worker(&crew->workers[i], err);
+    }
+    /* The first worker is the caller's thread. */
+    for (uint32_t i = 1; i < crew->config.num_threads && status == FEDGE_OK; i++) {
+        int failed = pthread_create(&crew->workers[i].thread, NULL, work_loop, &crew->workers[i]);
+        if (failed) {
+            status =
+                fedge_fail_errno(err, failed, "cannot start thread %u: use fewer --threads", i + 1);
+        } else {
+            crew->num_started++;
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, fedge_error *err)
+{
+    if (config->num_threads == 0 || config->num_threads > config->global->num_devices) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
+                          config->global->num_devices);
+    }
+    fedge_crew *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads", config->num_threads);
+    }
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    fresh->plain = is_plain(fresh->plan);
+    atomic_init(&fresh->next, 0);
+    atomic_init(&fresh->num_done, 0);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    pthread_cond_init(&fresh->called, NULL);
+    pthread_cond_init(&fresh->finished, NULL);
+    fedge_status status = start(fresh, err);
+    if (status != FEDGE_OK) {
+        fedge_crew_free(fresh);
+        return status;
+    }
+    *crew = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_crew_free(fedge_crew *crew)
+{
+    if (!crew) {
+        return;
+    }
+    pthread_mutex_lock(&crew->mutex);
+    crew->stopping = true;
+    pthread_cond_broadcast(&crew->called);
+    pthread_mutex_unlock(&crew->mutex);
+    for (uint32_t i = 1; i <= crew->num_started; i++) {
+        pthread_join(crew->workers[i].thread, NULL);
+    }
+    for (uint32_t i = 0; i < crew->config.num_threads; i++) {
+        worker *self = &crew->workers[i];
+        free(self->block);
+        free(self->evaluator_block);
+        free(self->tester_block);
+        free(self->scratch);
+        free(self->values);
+        free(self->v);
+        free(self->bytes);
+        free(self->packed);
+    }
+    pthread_cond_destroy(&crew->called);
+    pthread_cond_destroy(&crew->finished);
+    pthread_mutex_destroy(&crew->mutex);
+    free(crew);
+}
+
+uint64_t fedge_crew_bytes_per_thread(const fedge_crew *crew)
+{
+    return crew->workers[0].total;
+}

@@ -1,0 +1,68 @@
+/* The crew: threads that do virtual clients' work, one client per thread at a time.
+ *
+ * Each thread has a model, a device for sums and buffers of its own, taken once; a task takes no
+ * memory. The global model and the data are shared and only read. Whichever thread takes a task,
+ * its result is the same, and sums are of integers, so nothing depends on the number of threads.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_CREW_H
+#define FEDGE_AGGREGATOR_SIMULATE_CREW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "aggregator/simulate/population.h"
+#include "edge/core/status.h"
+#include "edge/io/dataset.h"
+#include "edge/train/trainer.h"
+
+#define FEDGE_CREW_MAX_THREADS FEDGE_GLOBAL_MAX_DEVICES
+
+typedef struct fedge_crew fedge_crew;
+
+typedef enum fedge_crew_work {
+    FEDGE_CREW_TRAIN,    /* a client trains, its update is added to the sums */
+    FEDGE_CREW_EVALUATE, /* the global model on a client's held-out examples */
+    FEDGE_CREW_TEST      /* the global model on a run of the server's test set */
+} fedge_crew_work;
+
+/* One piece of work and what came of it. Plain data. */
+typedef struct fedge_crew_task {
+    fedge_crew_work work;
+    uint32_t client;       /* TRAIN, EVALUATE */
+    uint32_t first, count; /* TEST: of the test set's examples */
+    fedge_status status;
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
+    fedge_trainer_result result;
+    uint64_t bytes_up; /* TRAIN: of the update as it would travel */
+    uint64_t clamped;
+    double seconds; /* of the thread */
+} fedge_crew_task;
+
+typedef struct fedge_crew_config {
+    const fedge_job *job;
+    const fedge_population *population;
+    fedge_global_model *global; /* has at least num_threads devices */
+    const fedge_view *test_set; /* NULL: none */
+    uint32_t num_threads;       /* 1 to FEDGE_CREW_MAX_THREADS; the caller's is one of them */
+    fedge_cancel_fn cancel;     /* asked between steps of training; may be NULL */
+    /* On the caller's thread, each time it has finished a task itself: how many are done. May be
+     * NULL. */
+    void (*on_done)(void *user, uint32_t num_done);
+    void *user; /* of both */
+} fedge_crew_config;
+
+/* Takes the memory and starts the threads. What [config] points to outlives the crew. */
+FEDGE_MUST_USE fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew,
+                                           fedge_error *err);
+void fedge_crew_free(fedge_crew *crew); /* NULL is fine */
+
+/* Does all [tasks], which are begun in their order, of round [round] and returns when they are
+ * done; each has its own status. [bounds_log2]: of the tensors that travel in this round. */
+void fedge_crew_run(fedge_crew *crew, uint32_t round, const int8_t *bounds_log2,
+                    fedge_crew_task *tasks, uint32_t num_tasks);
+
+/* Bytes that one thread takes. */
+uint64_t fedge_crew_bytes_per_thread(const fedge_crew *crew);
+
+#endif

@@ -1,0 +1,224 @@
+#include "aggregator/simulate/options.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/crew.h"
+#include "aggregator/simulate/population.h"
+
+#define MAX_SEED (((uint64_t)1 << 53) - 1)
+#define MAX_ROUNDS 1000000u
+
+const char *fedge_simulate_options_help(void)
+{
+    return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
+           "Runs a federated learning job with N virtual clients on this machine. The model is\n"
+           "the one that a deployment with the same job, seed and division of data gives.\n"
+           "\n"
+           "  --job JOB            the job, as fedge-aggregator takes it\n"
+           "  --clients N          virtual clients\n"
+           "  --data FILE          names the training data, as fedge-client's --config does\n"
+           "                       (client.json beside the job)\n"
+           "  --partition SPEC     how the data is divided: iid, dirichlet:0.5, ... (FILE's)\n"
+           "  --partition-seed S   of the division (FILE's)\n"
+           "  --seed S             in place of the job's\n"
+           "  --rounds R           in place of the job's num-server-rounds\n"
+           "  --threads T          virtual clients at work at a time (one per CPU)\n"
+           "  --evaluate-every K   rounds between evaluations on the test set (1)\n"
+           "  --target A[,A...]    accuracies whose first round is reported, e.g. 0.75,0.8\n"
+           "  --out DIR            leave rounds, curves, summary and model in DIR\n"
+           "  --resume             go on with the simulation in DIR\n"
+           "  --quiet              no lines per round\n"
+           "  --json               the summary on stdout in place of lines per round\n"
+           "  --help, --version\n"
+           "\n"
+           "Ctrl-C ends after the clients at work; DIR then has what was done until the last\n"
+           "closed round, and --resume goes on.\n"
+           "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n";
+}
+
+enum {
+    OPT_JOB = 256,
+    OPT_DATA,
+    OPT_OUT,
+    OPT_PARTITION,
+    OPT_TARGET,
+    OPT_SEED,
+    OPT_PARTITION_SEED,
+    OPT_CLIENTS,
+    OPT_ROUNDS,
+    OPT_THREADS,
+    OPT_EVALUATE_EVERY,
+    OPT_RESUME,
+    OPT_QUIET,
+    OPT_JSON,
+    OPT_HELP,
+    OPT_VERSION
+};
+
+static const struct option LONG_OPTIONS[] = {
+    {"job", required_argument, NULL, OPT_JOB},
+    {"data", required_argument, NULL, OPT_DATA},
+    {"out", required_argument, NULL, OPT_OUT},
+    {"partition", required_argument, NULL, OPT_PARTITION},
+    {"target", required_argument, NULL, OPT_TARGET},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"partition-seed", required_argument, NULL, OPT_PARTITION_SEED},
+    {"clients", required_argument, NULL, OPT_CLIENTS},
+    {"rounds", required_argument, NULL, OPT_ROUNDS},
+    {"threads", required_argument, NULL, OPT_THREADS},
+    {"evaluate-every", required_argument, NULL, OPT_EVALUATE_EVERY},
+    {"resume", no_argument, NULL, OPT_RESUME},
+    {"quiet", no_argument, NULL, OPT_QUIET},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {NULL, 0, NULL, 0}};
+
+static fedge_status parse_number(const char *option, const char *text, uint64_t min, uint64_t max,
+                                 uint64_t *number, fedge_error *err)
+{
+    const size_t digits = strspn(text, "0123456789");
+    const uint64_t value = strtoull(text, NULL, 10);
+    if (digits == 0 || digits > 17 || text[digits] != '\0' || value < min || value > max) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--%s must be a number from %llu to %llu, not '%s'", option,
+                          (unsigned long long)min, (unsigned long long)max, text);
+    }
+    *number = value;
+    return FEDGE_OK;
+}
+
+static fedge_status parse_count(const char *option, const char *text, uint32_t max, uint32_t *count,
+                                fedge_error *err)
+{
+    uint64_t number = 0;
+    fedge_status status = parse_number(option, text, 1, max, &number, err);
+    *count = (uint32_t)number;
+    return status;
+}
+
+/* "0.75,0.8": shares in (0, 1]. */
+static fedge_status parse_targets(const char *text, fedge_simulate_options *out, fedge_error *err)
+{
+    const char *at = text;
+    out->num_targets = 0;
+    for (;;) {
+        char *end = NULL;
+        const double value = strtod(at, &end);
+        if (end == at || (*end != ',' && *end != '\0') || !(value > 0.0 && value <= 1.0)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--target must be accuracies over 0 and up to 1 with commas between "
+                              "them, such as 0.75,0.8, not '%s'",
+                              text);
+        }
+        if (out->num_targets == FEDGE_TOTALS_MAX_TARGETS) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--target: more than %d accuracies",
+                              FEDGE_TOTALS_MAX_TARGETS);
+        }
+        out->targets[out->num_targets++] = value;
+        if (*end == '\0') {
+            return FEDGE_OK;
+        }
+        at = end + 1;
+    }
+}
+
+static fedge_status take_number(int option, const char *value, fedge_simulate_options *out,
+                                fedge_error *err)
+{
+    switch (option) {
+    case OPT_SEED:
+        out->has_seed = true;
+        return parse_number("seed", value, 0, MAX_SEED, &out->seed, err);
+    case OPT_PARTITION_SEED:
+        out->has_partition_seed = true;
+        return parse_number("partition-seed", value, 0, MAX_SEED, &out->partition_seed, err);
+    case OPT_CLIENTS:
+        return parse_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS, &out->num_clients, err);
+    case OPT_ROUNDS:
+        return parse_count("rounds", value, MAX_ROUNDS, &out->num_rounds, err);
+    case OPT_THREADS:
+        return parse_count("threads", value, FEDGE_CREW_MAX_THREADS, &out->num_threads, err);
+    default:
+        return parse_count("evaluate-every", value, MAX_ROUNDS, &out->evaluate_every, err);
+    }
+}
+
+static fedge_status take(int option, const char *value, fedge_simulate_options *out,
+                         fedge_error *err)
+{
+    switch (option) {
+    case OPT_JOB:
+        out->job = value;
+        return FEDGE_OK;
+    case OPT_DATA:
+        out->data = value;
+        return FEDGE_OK;
+    case OPT_OUT:
+        out->out = value;
+        return FEDGE_OK;
+    case OPT_PARTITION:
+        out->partition = value;
+        return FEDGE_OK;
+    case OPT_TARGET:
+        return parse_targets(value, out, err);
+    case OPT_RESUME:
+        out->resume = true;
+        return FEDGE_OK;
+    case OPT_QUIET:
+        out->quiet = true;
+        return FEDGE_OK;
+    case OPT_JSON:
+        out->json = true;
+        return FEDGE_OK;
+    case OPT_HELP:
+        out->action = FEDGE_SIMULATE_HELP;
+        return FEDGE_OK;
+    case OPT_VERSION:
+        out->action = FEDGE_SIMULATE_VERSION;
+        return FEDGE_OK;
+    default:
+        return take_number(option, value, out, err);
+    }
+}
+
+static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
+{
+    if (!options->job || options->num_clients == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s is missing (see --help)",
+                          options->job ? "clients" : "job");
+    }
+    if (options->resume && !options->out) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR");
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,
+                                          fedge_error *err)
+{
+    *options = (fedge_simulate_options){.evaluate_every = 1};
+    opterr = 0;
+    optind = 0; /* starts anew, also within tests */
+    int option = 0;
+    fedge_status status = FEDGE_OK;
+    while (status == FEDGE_OK && options->action == FEDGE_SIMULATE_RUN &&
+           (option = getopt_long(argc, argv, ":", LONG_OPTIONS, NULL)) != -1) {
+        if (option == '?' || option == ':') {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see --help)",
+                              option == ':' ? "a value is missing for" : "unknown option",
+                              argv[optind - 1]);
+        }
+        status = take(option, optarg, options, err);
+    }
+    if (status != FEDGE_OK || options->action != FEDGE_SIMULATE_RUN) {
+        return status;
+    }
+    if (optind < argc) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see --help)",
+                          argv[optind]);
+    }
+    return check_complete(options, err);
+}

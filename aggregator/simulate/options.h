@@ -1,0 +1,38 @@
+/* The command line of fedge-simulate. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_OPTIONS_H
+#define FEDGE_AGGREGATOR_SIMULATE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/simulate/totals.h"
+#include "edge/core/status.h"
+
+typedef enum fedge_simulate_action {
+    FEDGE_SIMULATE_RUN,
+    FEDGE_SIMULATE_HELP,
+    FEDGE_SIMULATE_VERSION
+} fedge_simulate_action;
+
+/* Texts are argv's; NULL and 0 when not given. */
+typedef struct fedge_simulate_options {
+    fedge_simulate_action action;
+    const char *job, *data, *out, *partition;
+    bool has_seed, has_partition_seed;
+    uint64_t seed, partition_seed;
+    uint32_t num_clients, num_threads, num_rounds;
+    uint32_t evaluate_every; /* 1 when not given */
+    double targets[FEDGE_TOTALS_MAX_TARGETS];
+    uint32_t num_targets;
+    bool resume, quiet, json;
+} fedge_simulate_options;
+
+/* Reads argv. FEDGE_INVALID_ARGUMENT. */
+FEDGE_MUST_USE fedge_status fedge_simulate_options_parse(int argc, char **argv,
+                                                         fedge_simulate_options *options,
+                                                         fedge_error *err);
+
+/* For --help: fits a screen. */
+const char *fedge_simulate_options_help(void);
+
+#endif

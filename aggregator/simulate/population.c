@@ -1,0 +1,143 @@
+#include "aggregator/simulate/population.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sorts the examples by their owner; within a client they keep the data set's order. */
+static fedge_status collect(fedge_population *population, const uint32_t *owner, uint32_t count,
+                            fedge_error *err)
+{
+    const uint32_t clients = population->num_clients;
+    population->examples = malloc(((size_t)count + 1) * sizeof(*population->examples));
+    population->first = calloc((size_t)clients + 2, sizeof(*population->first));
+    population->held = calloc(clients, sizeof(*population->held));
+    if (!population->examples || !population->first || !population->held) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the parts of %" PRIu32 " clients",
+                          clients);
+    }
+    /* Counts two places ahead, so that filling the lists leaves each start in its own place. */
+    uint32_t *next = population->first + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        next[owner[i] + 1]++;
+    }
+    for (uint32_t c = 1; c <= clients; c++) {
+        next[c] += next[c - 1];
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        population->examples[next[owner[i]]++] = i;
+    }
+    return FEDGE_OK;
+}
+
+/* Puts the held-out examples of a client behind its others. */
+static fedge_status hold_out(fedge_population *population, uint32_t client, double fraction,
+                             uint64_t seed, fedge_error *err)
+{
+    uint32_t *examples = population->examples + population->first[client];
+    const uint32_t count = population->first[client + 1] - population->first[client];
+    fedge_view train = {population->dataset, malloc(count * sizeof(*examples)), count}, held;
+    if (!train.indices) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples", count);
+    }
+    memcpy(train.indices, examples, count * sizeof(*examples));
+    fedge_status status = fedge_view_split(&train, fraction, seed, client, &held, err);
+    if (status == FEDGE_OK) {
+        memcpy(examples, train.indices, train.count * sizeof(*examples));
+        if (held.count > 0) {
+            memcpy(examples + train.count, held.indices, held.count * sizeof(*examples));
+        }
+        population->held[client] = population->first[client] + train.count;
+    }
+    fedge_view_fini(&held);
+    fedge_view_fini(&train);
+    return status;
+}
+
+static fedge_status split(fedge_population *population, double fraction, uint64_t seed,
+                          fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t c = 0; c < population->num_clients && status == FEDGE_OK; c++) {
+        population->held[c] = population->first[c + 1];
+        if (fraction > 0) {
+            status = hold_out(population, c, fraction, seed, err);
+        }
+        const uint32_t train = population->held[c] - population->first[c];
+        const uint32_t held = population->first[c + 1] - population->held[c];
+        population->most = train > population->most ? train : population->most;
+        population->most = held > population->most ? held : population->most;
+    }
+    return status;
+}
+
+static fedge_status divide(fedge_population *population, const fedge_plan *plan,
+                           const fedge_site_data *data, fedge_error *err)
+{
+    const uint32_t count = fedge_dataset_size(population->dataset);
+    uint32_t *owner = malloc(((size_t)count + 1) * sizeof(*owner));
+    if (!owner) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to divide %" PRIu32 " examples", count);
+    }
+    fedge_status status =
+        fedge_partition_assign(&data->partition, fedge_dataset_labels(population->dataset), count,
+                               plan->data.num_labels, population->num_clients, owner, err);
+    if (status == FEDGE_OK) {
+        status = collect(population, owner, count, err);
+    }
+    free(owner);
+    return status == FEDGE_OK ? split(population, data->validation_fraction, plan->seed, err)
+                              : status;
+}
+
+fedge_status fedge_population_new(const fedge_plan *plan, const fedge_site_data *data,
+                                  uint32_t num_clients, fedge_population **population,
+                                  fedge_error *err)
+{
+    if (num_clients == 0 || num_clients > FEDGE_SIMULATE_MAX_CLIENTS) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%" PRIu32 " clients: 1 to %u", num_clients,
+                          FEDGE_SIMULATE_MAX_CLIENTS);
+    }
+    fedge_population *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
+    }
+    fresh->num_clients = num_clients;
+    fedge_status status =
+        fedge_dataset_load(&plan->data, data->values, data->labels, &fresh->dataset, err);
+    if (status == FEDGE_OK) {
+        status = divide(fresh, plan, data, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_population_free(fresh);
+        return status;
+    }
+    *population = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_population_free(fedge_population *population)
+{
+    if (!population) {
+        return;
+    }
+    fedge_dataset_free(population->dataset);
+    free(population->examples);
+    free(population->first);
+    free(population->held);
+    free(population);
+}
+
+fedge_view fedge_population_train(const fedge_population *population, uint32_t client)
+{
+    const uint32_t first = population->first[client];
+    return (fedge_view){population->dataset, population->examples + first,
+                        population->held[client] - first};
+}
+
+fedge_view fedge_population_held_out(const fedge_population *population, uint32_t client)
+{
+    const uint32_t held = population->held[client];
+    return (fedge_view){population->dataset, population->examples + held,
+                        population->first[client + 1] - held};
+}

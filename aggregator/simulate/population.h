@@ -1,0 +1,41 @@
+/* The simulated clients' data: one data set in memory, divided among them.
+ *
+ * A client's examples are those that a deployed client with the same part of the same division
+ * would load, in the same order, so that both train alike.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_POPULATION_H
+#define FEDGE_AGGREGATOR_SIMULATE_POPULATION_H
+
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/dataset.h"
+#include "edge/io/partition.h"
+#include "edge/io/plan.h"
+#include "edge/io/site.h"
+
+#define FEDGE_SIMULATE_MAX_CLIENTS 16777216u
+
+/* Read by any number of threads once it is made. */
+typedef struct fedge_population {
+    fedge_dataset *dataset;
+    uint32_t num_clients;
+    uint32_t *examples; /* those of client 0, then those of client 1, …; held-out ones last */
+    uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
+    uint32_t *held;     /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
+    uint32_t most;      /* examples of the largest training or held-out part */
+} fedge_population;
+
+/* Loads the files of [data] and divides them into [num_clients] parts. Each client holds out
+ * data->validation_fraction of its own examples. Errors as fedge_dataset_load and
+ * fedge_partition_assign. */
+FEDGE_MUST_USE fedge_status fedge_population_new(const fedge_plan *plan,
+                                                 const fedge_site_data *data, uint32_t num_clients,
+                                                 fedge_population **population, fedge_error *err);
+void fedge_population_free(fedge_population *population); /* NULL is fine */
+
+/* Views into the population: not to be freed. */
+fedge_view fedge_population_train(const fedge_population *population, uint32_t client);
+fedge_view fedge_population_held_out(const fedge_population *population, uint32_t client);
+
+#endif

@@ -1,0 +1,341 @@
+#include "aggregator/simulate/results.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/checkpoint.h"
+#include "aggregator/store/json_file.h"
+#include "aggregator/store/plot.h"
+#include "edge/core/os.h"
+
+#define MAX_SETTINGS ((size_t)4096) /* bytes of simulation.json */
+#define NO_RUN "00000000000000000000000000000000"
+
+static fedge_status path_of(const fedge_results *results, const char *name,
+                            char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    int length = snprintf(path, FEDGE_MAX_PATH, "%s/%s", results->dir, name);
+    return length > 0 && length < FEDGE_MAX_PATH
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG, "--out %.60s…: a path over %d bytes; use a shorter",
+                            results->dir, FEDGE_MAX_PATH - 1);
+}
+
+static fedge_status write_file(const fedge_results *results, const char *name, const void *data,
+                               size_t size, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = path_of(results, name, path, err);
+    return status == FEDGE_OK ? fedge_os_write_file(path, data, size, 0644, err) : status;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+static fedge_status settings_text(const fedge_simulation_settings *settings, fedge_buffer *text,
+                                  fedge_error *err)
+{
+    return fedge_buffer_printf(text, err,
+                               "{\"format\":1,\"seed\":%" PRIu64 ",\"clients\":%" PRIu32
+                               ",\"partition\":\"%s\",\"partition_seed\":%" PRIu64
+                               ",\"num_server_rounds\":%" PRIu32 "}\n",
+                               settings->seed, settings->num_clients, settings->partition,
+                               settings->partition_seed, settings->num_rounds);
+}
+
+static fedge_status check_same(const fedge_results *results, const char *name, const void *wanted,
+                               size_t size, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *found = NULL;
+    size_t found_size = 0;
+    fedge_status status = path_of(results, name, path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &found_size, err);
+    }
+    if (status == FEDGE_OK && (found_size != size || memcmp(found, wanted, size) != 0)) {
+        status = fedge_fail(err, FEDGE_MISMATCH,
+                            "%s differs: --resume goes on with the same job and settings only; it "
+                            "has %.200s",
+                            path, strcmp(name, "job.json") == 0 ? "another job" : (char *)found);
+    }
+    free(found);
+    return status;
+}
+
+static fedge_status make_folder(const fedge_results *results, const char *job_text, size_t job_size,
+                                const fedge_buffer *settings, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = path_of(results, "checkpoints", path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_make_dirs(path, err);
+    }
+    if (status == FEDGE_OK) {
+        status = write_file(results, "job.json", job_text, job_size, err);
+    }
+    return status == FEDGE_OK
+               ? write_file(results, "simulation.json", settings->data, settings->size, err)
+               : status;
+}
+
+static fedge_status open_folder(fedge_results *results, bool resume, const char *job_text,
+                                size_t job_size, const fedge_buffer *settings, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = path_of(results, "simulation.json", path, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const bool there = fedge_os_exists(path);
+    if (there && !resume) {
+        return fedge_fail(
+            err, FEDGE_EXISTS,
+            "%s has a simulation already: --resume goes on with it, or choose another "
+            "--out",
+            results->dir);
+    }
+    if (!there && resume) {
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no simulation to resume", results->dir);
+    }
+    if (!there) {
+        return make_folder(results, job_text, job_size, settings, err);
+    }
+    status = check_same(results, "job.json", job_text, job_size, err);
+    return status == FEDGE_OK
+               ? check_same(results, "simulation.json", settings->data, settings->size, err)
+               : status;
+}
+
+fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
+                                const fedge_job *job, const char *job_text, size_t job_size,
+                                const fedge_simulation_settings *settings, const double *targets,
+                                uint32_t num_targets, fedge_error *err)
+{
+    *results = (fedge_results){.job = job, .settings = *settings, .log = {.file = {.fd = -1}}};
+    fedge_totals_init(&results->totals, targets, num_targets);
+    if (!dir) {
+        return resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
+                      : FEDGE_OK;
+    }
+    int length = snprintf(results->dir, sizeof(results->dir), "%s", dir);
+    if (length <= 0 || length >= (int)sizeof(results->dir)) {
+        results->dir[0] = '\0';
+        return fedge_fail(err, FEDGE_TOO_BIG, "--out must have 1 to %zu bytes",
+                          sizeof(results->dir) - 1);
+    }
+    fedge_buffer text;
+    fedge_buffer_init(&text, MAX_SETTINGS);
+    fedge_status status = settings_text(settings, &text, err);
+    if (status == FEDGE_OK) {
+        status = open_folder(results, resume, job_text, job_size, &text, err);
+    }
+    fedge_buffer_fini(&text);
+    return status;
+}
+
+void fedge_results_close(fedge_results *results)
+{
+    if (results->log.file.path[0]) {
+        fedge_round_log_close(&results->log);
+        results->log.file.path[0] = '\0';
+    }
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static double number_of(const cJSON *line, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(line, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+static uint64_t count_of(const cJSON *line, const char *key)
+{
+    const double value = number_of(line, key);
+    return value >= 0.0 && value < 1.8e19 ? (uint64_t)value : 0;
+}
+
+static void add_line(fedge_totals *totals, const cJSON *line)
+{
+    const cJSON *phase = cJSON_GetObjectItemCaseSensitive(line, "phase");
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(line, "model_sha256");
+    const bool train = cJSON_IsString(phase) && strcmp(phase->valuestring, "train") == 0;
+    fedge_round_summary summary = {.round = (uint32_t)count_of(line, "round"),
+                                   .kind = train ? FEDGE_TASK_TRAIN : FEDGE_TASK_EVALUATE,
+                                   .reported = (uint32_t)count_of(line, "clients"),
+                                   .examples = count_of(line, "examples"),
+                                   .bytes_up = count_of(line, "bytes_up"),
+                                   .bytes_down = count_of(line, "bytes_down"),
+                                   .seconds = number_of(line, "seconds"),
+                                   .loss = number_of(line, "loss"),
+                                   .accuracy = number_of(line, "accuracy")};
+    if (cJSON_IsString(model)) {
+        (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
+    }
+    fedge_totals_add(totals, &summary);
+}
+
+/* The totals of the lines that are kept, which fedge_round_log_open has checked. */
+static fedge_status add_lines(fedge_results *results, const char *path, fedge_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_os_read_file(path, FEDGE_RESULTS_MAX_LOG, &text, &size, err);
+    for (size_t at = 0; status == FEDGE_OK && at < size;) {
+        const uint8_t *end = memchr(text + at, '\n', size - at);
+        const size_t length = end ? (size_t)(end - text) - at : size - at;
+        cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
+        add_line(&results->totals, line);
+        cJSON_Delete(line);
+        at += length + 1;
+    }
+    free(text);
+    return status;
+}
+
+static fedge_status load_checkpoint(fedge_results *results, fedge_simulation *simulation,
+                                    fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH], note[256];
+    fedge_checkpoint_data data;
+    fedge_status status = path_of(results, "checkpoints", dir, err);
+    if (status == FEDGE_OK) {
+        status = fedge_checkpoint_load_newest(dir, &data, note, sizeof(note), err);
+    }
+    if (status != FEDGE_OK) {
+        return status == FEDGE_NOT_FOUND ? FEDGE_OK : status; /* killed before the first one */
+    }
+    const fedge_simulation_state state = {data.checkpoint.round, data.checkpoint.next_task_id};
+    status = fedge_simulation_restore(simulation, &state, data.model, data.model_size,
+                                      data.strategy_state, data.strategy_state_size, err);
+    results->checkpoint = data.checkpoint.round;
+    fedge_checkpoint_data_fini(&data);
+    return status;
+}
+
+fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
+                                 fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    results->checkpoint_ms = fedge_os_monotonic_ms();
+    if (!results->dir[0]) {
+        return FEDGE_OK;
+    }
+    fedge_status status = load_checkpoint(results, simulation, err);
+    if (status == FEDGE_OK) {
+        status = path_of(results, "rounds.jsonl", path, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_round_log_open(&results->log, path, results->checkpoint, err);
+        results->log.lazy = true;
+    }
+    return status == FEDGE_OK ? add_lines(results, path, err) : status;
+}
+
+/* ---- as it runs ------------------------------------------------------------------------------ */
+
+static fedge_status save(fedge_results *results, const fedge_simulation *simulation,
+                         const uint8_t *model, size_t size, fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH];
+    const fedge_global_model *global = fedge_simulation_model(simulation);
+    const fedge_simulation_state state = fedge_simulation_get_state(simulation);
+    fedge_checkpoint checkpoint = {.round = state.rounds_closed,
+                                   .run_id = NO_RUN,
+                                   .incarnation = 1,
+                                   .next_task_id = state.next_task_id,
+                                   .bytes_up = results->totals.bytes_up,
+                                   .bytes_down = results->totals.bytes_down,
+                                   .elapsed_ms = (uint64_t)(results->totals.seconds * 1000.0)};
+    memcpy(checkpoint.strategy, global->strategy->name, strlen(global->strategy->name) + 1);
+    fedge_buffer strategy;
+    fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
+    fedge_status status = path_of(results, "checkpoints", dir, err);
+    if (status == FEDGE_OK) {
+        status = global->strategy->save(global->strategy_state, &strategy, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_os_sync(&results->log.file, err);
+    }
+    if (status == FEDGE_OK) {
+        status =
+            fedge_checkpoint_save(dir, &checkpoint, model, size, strategy.data, strategy.size, err);
+    }
+    fedge_buffer_fini(&strategy);
+    if (status == FEDGE_OK && results->checkpoint > 0 &&
+        results->checkpoint != state.rounds_closed) {
+        status = fedge_checkpoint_remove(dir, results->checkpoint, err);
+    }
+    results->checkpoint = state.rounds_closed;
+    results->checkpoint_ms = fedge_os_monotonic_ms();
+    return status;
+}
+
+/* With [export] the model file is left beside the checkpoint too. */
+static fedge_status save_model(fedge_results *results, const fedge_simulation *simulation,
+                               bool export, fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, control_size = 0;
+    fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
+                                                   &control_size, err);
+    if (status == FEDGE_OK) {
+        status = save(results, simulation, file, size, err);
+    }
+    if (status == FEDGE_OK && export) {
+        status = write_file(results, "model.safetensors", file, size, err);
+    }
+    free(file);
+    return status;
+}
+
+fedge_status fedge_results_round(fedge_results *results, const fedge_simulation *simulation,
+                                 const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_totals_add(&results->totals, summary);
+    if (!results->dir[0]) {
+        return FEDGE_OK;
+    }
+    fedge_buffer line;
+    fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
+    fedge_status status = fedge_round_summary_write(summary, &line, err);
+    if (status == FEDGE_OK) {
+        status = fedge_round_log_append(&results->log, summary->round, summary->kind,
+                                        (const char *)line.data, err);
+    }
+    fedge_buffer_fini(&line);
+    const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
+    return status == FEDGE_OK && age_ms >= FEDGE_RESULTS_CHECKPOINT_MS
+               ? save_model(results, simulation, false, err)
+               : status;
+}
+
+fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation *simulation,
+                                  const char *ending, fedge_error *err)
+{
+    char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
+    if (!results->dir[0]) {
+        return FEDGE_OK;
+    }
+    fedge_status status = save_model(results, simulation, true, err);
+    if (status == FEDGE_OK) {
+        status = fedge_totals_json(&results->totals, results->job, &results->settings, ending,
+                                   &text, err);
+    }
+    if (status == FEDGE_OK) {
+        status = write_file(results, "summary.json", text, strlen(text), err);
+    }
+    free(text);
+    if (status == FEDGE_OK) {
+        status = path_of(results, "rounds.jsonl", log, err);
+    }
+    if (status == FEDGE_OK) {
+        status = path_of(results, "rounds.svg", picture, err);
+    }
+    return status == FEDGE_OK ? fedge_plot_rounds(log, picture, results->job->plan.name, err)
+                              : status;
+}

@@ -1,0 +1,67 @@
+/* What a simulation leaves in its folder:
+ *
+ *     OUT/simulation.json     the settings; --resume demands the same
+ *     OUT/job.json            the job's bytes, likewise
+ *     OUT/rounds.jsonl        a line per phase, as the server writes them (round_summary.h)
+ *     OUT/rounds.svg          their curves
+ *     OUT/summary.json        the run in numbers, complete or not (totals.h)
+ *     OUT/model.safetensors   the last model
+ *     OUT/checkpoints/        where --resume goes on
+ *
+ * Lines are written as rounds end and synced with a checkpoint, every FEDGE_RESULTS_CHECKPOINT_MS
+ * and at the end: a crash costs at most that much.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RESULTS_H
+#define FEDGE_AGGREGATOR_SIMULATE_RESULTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/simulation.h"
+#include "aggregator/simulate/totals.h"
+#include "aggregator/store/round_log.h"
+#include "edge/core/status.h"
+
+#define FEDGE_RESULTS_CHECKPOINT_MS 30000
+#define FEDGE_RESULTS_MAX_LOG ((size_t)1 << 30) /* bytes of rounds.jsonl that --resume reads */
+
+typedef struct fedge_results {
+    char dir[FEDGE_MAX_PATH]; /* "": nothing is written */
+    const fedge_job *job;
+    fedge_simulation_settings settings;
+    fedge_totals totals;
+    fedge_round_log log;
+    uint32_t checkpoint;    /* its round */
+    uint64_t checkpoint_ms; /* of the last one, monotonic */
+} fedge_results;
+
+/* Makes the folder, or with [resume] opens one that was begun with the same job and settings.
+ * FEDGE_EXISTS when there is a simulation already, FEDGE_NOT_FOUND when there is none to resume,
+ * FEDGE_MISMATCH says what differs. [dir] NULL: nothing is written. job outlives the results. */
+FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
+                                               const fedge_job *job, const char *job_text,
+                                               size_t job_size,
+                                               const fedge_simulation_settings *settings,
+                                               const double *targets, uint32_t num_targets,
+                                               fedge_error *err);
+void fedge_results_close(fedge_results *results); /* also after a failed open */
+
+/* Brings [simulation] to where the folder's newest checkpoint stands, and the totals with it. Cuts
+ * rounds.jsonl there; needed without --resume too. */
+FEDGE_MUST_USE fedge_status fedge_results_begin(fedge_results *results,
+                                                fedge_simulation *simulation, fedge_error *err);
+
+/* A phase has ended. Checkpoints when the last one is old. */
+FEDGE_MUST_USE fedge_status fedge_results_round(fedge_results *results,
+                                                const fedge_simulation *simulation,
+                                                const fedge_round_summary *summary,
+                                                fedge_error *err);
+
+/* The run is over, or was interrupted: checkpoint, model, picture, summary. */
+FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
+                                                 const fedge_simulation *simulation,
+                                                 const char *ending, fedge_error *err);
+
+#endif

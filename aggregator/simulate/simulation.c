@@ -1,0 +1,506 @@
+#include "aggregator/simulate/simulation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/rounds.h"
+#include "aggregator/rounds/sampler.h"
+#include "edge/core/os.h"
+#include "secure/identity/identity.h"
+
+#define TEST_PORTION 500u /* examples of the test set in one piece of work */
+
+/* A task that was sent and what came of it. */
+typedef struct sent_task {
+    uint64_t task_id;
+    uint32_t slot, size; /* size: examples of its client */
+    bool reported;
+    fedge_crew_task work;
+} sent_task;
+
+struct fedge_simulation {
+    fedge_simulation_config config;
+    const fedge_plan *plan;
+    fedge_global_model global;
+    fedge_view test_set; /* all of it, by index; count 0: none */
+    fedge_crew *crew;
+    fedge_rounds *rounds;
+    uint64_t now_ms;
+    uint32_t rounds_closed;
+    uint64_t next_task_id;
+    uint32_t failures;                  /* of attempts, one after another */
+    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* of the last client that failed */
+    /* The open phase. */
+    int8_t bounds_log2[FEDGE_MAX_TENSORS];
+    sent_task *sent; /* in the order of sending */
+    uint32_t num_sent, num_done, capacity;
+    uint32_t num_reported;
+    fedge_crew_task *wave; /* room for [capacity] */
+    uint64_t phase_started_ns;
+    size_t model_bytes;
+    bool testing; /* the crew is at the test set */
+};
+
+/* ---- numbers of a phase ---------------------------------------------------------------------- */
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+}
+
+static int by_slot(const void *a, const void *b)
+{
+    const sent_task *x = a, *y = b;
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+/* The weighted means of those that were reported, in slot order as the server takes them. */
+static fedge_round_summary summarise(fedge_simulation *self, const fedge_action *action)
+{
+    fedge_round_summary summary = {.round = action->round,
+                                   .attempt = action->attempt,
+                                   .kind = action->kind,
+                                   .loss = NAN,
+                                   .accuracy = NAN,
+                                   .train_loss = NAN,
+                                   .train_accuracy = NAN,
+                                   .seconds_encode = NAN,
+                                   .seconds_upload = NAN,
+                                   .seconds_train = NAN};
+    double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
+    qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
+    (void)fedge_rounds_cohort(self->rounds, &summary.asked);
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const fedge_crew_task *work = &self->sent[i].work;
+        if (!self->sent[i].reported) {
+            continue;
+        }
+        const fedge_trainer_result *result = &work->result;
+        const double seen = result->num_seen ? (double)result->num_seen : 1.0;
+        const double weight = fedge_report_weight(self->config.job, result->num_examples);
+        summary.reported++;
+        summary.examples += result->num_examples;
+        summary.bytes_up += work->bytes_up;
+        summary.bytes_down += self->model_bytes;
+        summary.clamped += work->clamped;
+        loss += result->loss_sum / seen * weight;
+        accuracy += (double)result->correct / seen * weight;
+        weights += weight;
+        seconds += work->seconds;
+    }
+    if (summary.reported > 0) {
+        const bool train = action->kind == FEDGE_TASK_TRAIN;
+        *(train ? &summary.train_loss : &summary.loss) = loss / weights;
+        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
+        summary.seconds_train = train ? seconds / summary.reported : NAN;
+    }
+    return summary;
+}
+
+/* The global model on the server's test set, in portions for all threads. */
+static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
+                               fedge_error *err)
+{
+    const uint32_t count = self->test_set.count;
+    const bool last = summary->round == self->config.job->rounds.num_server_rounds;
+    if (count == 0 || (summary->round % self->config.evaluate_every != 0 && !last)) {
+        return FEDGE_OK;
+    }
+    const uint64_t start_ns = fedge_os_monotonic_ns();
+    const uint32_t portions = (count + TEST_PORTION - 1) / TEST_PORTION;
+    fedge_crew_task *tasks = calloc(portions, sizeof(*tasks));
+    if (!tasks) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
+    }
+    for (uint32_t i = 0; i < portions; i++) {
+        const uint32_t first = i * TEST_PORTION;
+        tasks[i] =
+            (fedge_crew_task){.work = FEDGE_CREW_TEST,
+                              .first = first,
+                              .count = count - first < TEST_PORTION ? count - first : TEST_PORTION};
+    }
+    self->testing = true;
+    fedge_crew_run(self->crew, summary->round, self->bounds_log2, tasks, portions);
+    self->testing = false;
+    double loss = 0.0;
+    uint64_t correct = 0;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < portions && status == FEDGE_OK; i++) {
+        if (tasks[i].status == FEDGE_NOT_FINITE) {
+            loss = NAN; /* the model has diverged: a result, not a failure */
+        } else if (tasks[i].status != FEDGE_OK) {
+            status = fedge_fail(err, tasks[i].status, "%s", tasks[i].message);
+        } else {
+            loss += tasks[i].result.loss_sum;
+            correct += tasks[i].result.correct;
+        }
+    }
+    summary->loss = loss / (double)count;
+    summary->accuracy = isnan(loss) ? 0.0 : (double)correct / (double)count;
+    summary->seconds_evaluate = seconds_since(start_ns);
+    free(tasks);
+    return status;
+}
+
+static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, control_size = 0;
+    const uint64_t start_ns = fedge_os_monotonic_ns();
+    fedge_status status =
+        fedge_global_model_step(&self->global, summary->round, self->bounds_log2, err);
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_reset(&self->global, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_write(&self->global, &file, &size, &control_size, err);
+    }
+    if (status == FEDGE_OK) {
+        fedge_sha256_text(file, size, summary->model);
+        self->model_bytes = size + control_size;
+        self->rounds_closed = summary->round;
+    }
+    free(file);
+    summary->seconds_step = seconds_since(start_ns);
+    return status;
+}
+
+static fedge_status close_phase(fedge_simulation *self, const fedge_action *action,
+                                fedge_error *err)
+{
+    fedge_round_summary summary = summarise(self, action);
+    fedge_status status = FEDGE_OK;
+    if (action->kind == FEDGE_TASK_TRAIN) {
+        status = step(self, &summary, err);
+        if (status == FEDGE_OK) {
+            status = test_model(self, &summary, err);
+        }
+    }
+    summary.seconds = seconds_since(self->phase_started_ns);
+    self->failures = 0;
+    if (status == FEDGE_OK && self->config.on_round) {
+        status = self->config.on_round(self->config.user, &summary, err);
+    }
+    if (status == FEDGE_OK) {
+        fedge_rounds_closed(self->rounds, self->now_ms);
+    }
+    return status;
+}
+
+static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
+{
+    fedge_status status = fedge_global_model_reset(&self->global, err);
+    if (status == FEDGE_OK && ++self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "round %" PRIu32 ": too few of %" PRIu32
+                          " clients reported, %d attempts in a row; the last to fail: %.160s",
+                          action->round, self->num_sent, FEDGE_SIMULATE_MAX_FAILURES, self->why);
+    }
+    fedge_rounds_closed(self->rounds, self->now_ms);
+    return status;
+}
+
+/* ---- the open phase -------------------------------------------------------------------------- */
+
+static void open_phase(fedge_simulation *self)
+{
+    self->num_sent = self->num_done = self->num_reported = 0;
+    self->phase_started_ns = fedge_os_monotonic_ns();
+    fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
+    fedge_rounds_opened(self->rounds, self->now_ms);
+}
+
+static fedge_status send_task(fedge_simulation *self, const fedge_action *action, fedge_error *err)
+{
+    if (self->num_sent == self->capacity) { /* more than a cohort: slots that changed hands */
+        const uint32_t more = self->capacity * 2 + 64;
+        sent_task *sent = realloc(self->sent, more * sizeof(*sent));
+        self->sent = sent ? sent : self->sent;
+        fedge_crew_task *wave = realloc(self->wave, more * sizeof(*wave));
+        self->wave = wave ? wave : self->wave;
+        if (!sent || !wave) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", more);
+        }
+        self->capacity = more;
+    }
+    self->sent[self->num_sent++] = (sent_task){
+        .task_id = action->task_id,
+        .slot = action->slot,
+        .size = fedge_population_train(self->config.population, action->client_index).count,
+        .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_CREW_TRAIN : FEDGE_CREW_EVALUATE,
+                 .client = action->client_index}};
+    return FEDGE_OK;
+}
+
+static void note_failure(fedge_simulation *self, const fedge_crew_task *work)
+{
+    (void)fedge_os_format(self->why, sizeof(self->why), "client %" PRIu32 ": %.200s", work->client,
+                          work->message);
+}
+
+static bool is_cancelled(const fedge_simulation *self)
+{
+    return self->config.cancel && self->config.cancel(self->config.user);
+}
+
+/* Those with the most work come first, so that no thread begins a long one at the end. */
+static int by_size(const void *a, const void *b)
+{
+    const sent_task *x = a, *y = b;
+    return x->size != y->size ? (x->size < y->size ? 1 : -1) : by_slot(a, b);
+}
+
+/* Tells the machine what became of the tasks. */
+static fedge_status report(fedge_simulation *self, sent_task *tasks, uint32_t count,
+                           fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        tasks[i].work = self->wave[i];
+        tasks[i].reported = self->wave[i].status == FEDGE_OK;
+        self->num_reported += tasks[i].reported;
+        if (tasks[i].reported) {
+            status = fedge_rounds_report(self->rounds, tasks[i].task_id, self->now_ms, err);
+        } else {
+            note_failure(self, &self->wave[i]);
+            status = fedge_rounds_lose(self->rounds, tasks[i].task_id, self->now_ms, err);
+        }
+    }
+    return status;
+}
+
+/* Does the work of tasks that were sent: as many as the phase still wants. Clients whose work would
+ * come too late are not asked to do it. */
+static fedge_status work(fedge_simulation *self, fedge_error *err)
+{
+    const uint32_t wanted = fedge_rounds_wanted(self->rounds) - self->num_reported;
+    const uint32_t left = self->num_sent - self->num_done;
+    const uint32_t count = left < wanted ? left : wanted;
+    if (count == 0) { /* nobody is left to ask: time passes until the deadline */
+        self->now_ms = fedge_rounds_deadline_ms(self->rounds);
+        fedge_rounds_tick(self->rounds, self->now_ms);
+        return FEDGE_OK;
+    }
+    sent_task *first = self->sent + self->num_done;
+    qsort(first, count, sizeof(*first), by_size);
+    for (uint32_t i = 0; i < count; i++) {
+        self->wave[i] = first[i].work;
+    }
+    self->num_done += count;
+    fedge_crew_run(self->crew, fedge_rounds_round(self->rounds), self->bounds_log2, self->wave,
+                   count);
+    if (is_cancelled(self)) {
+        return fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
+                          fedge_rounds_round(self->rounds));
+    }
+    return report(self, first, count, err);
+}
+
+static void on_done(void *user, uint32_t num_done)
+{
+    const fedge_simulation *self = user;
+    if (self->config.on_progress && !self->testing) {
+        self->config.on_progress(self->config.user, fedge_rounds_round(self->rounds),
+                                 self->num_reported + num_done, fedge_rounds_wanted(self->rounds));
+    }
+}
+
+static bool cancel(void *user)
+{
+    return is_cancelled(user);
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static fedge_status carry_out(fedge_simulation *self, const fedge_action *action, bool *finished,
+                              fedge_error *err)
+{
+    switch (action->type) {
+    case FEDGE_ACTION_OPEN:
+        open_phase(self);
+        return FEDGE_OK;
+    case FEDGE_ACTION_SEND:
+        self->next_task_id =
+            action->task_id >= self->next_task_id ? action->task_id + 1 : self->next_task_id;
+        return send_task(self, action, err);
+    case FEDGE_ACTION_CLOSE:
+        return close_phase(self, action, err);
+    case FEDGE_ACTION_FAIL:
+        return drop_phase(self, action, err);
+    case FEDGE_ACTION_FINISH:
+        *finished = true;
+        return FEDGE_OK;
+    case FEDGE_ACTION_CANCEL:
+        return FEDGE_OK; /* its client has not begun */
+    }
+    return fedge_fail(err, FEDGE_INTERNAL, "unknown action %d", (int)action->type);
+}
+
+fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t c = 0; c < self->config.population->num_clients && status == FEDGE_OK; c++) {
+        status = fedge_rounds_join(self->rounds, c, self->now_ms, err);
+    }
+    bool finished = false;
+    while (status == FEDGE_OK && !finished) {
+        fedge_action action;
+        if (fedge_rounds_next(self->rounds, &action)) {
+            status = carry_out(self, &action, &finished, err);
+        } else if (fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_RUNNING) {
+            status = work(self, err);
+        } else {
+            char text[128];
+            fedge_rounds_describe(self->rounds, text, sizeof(text));
+            status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
+        }
+    }
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static fedge_status check(const fedge_simulation_config *config, fedge_error *err)
+{
+    const fedge_rounds_spec *spec = &config->job->rounds;
+    const uint32_t clients = config->population->num_clients;
+    const uint32_t needed = fedge_cohort_needed(spec, FEDGE_TASK_TRAIN);
+    if (config->job->plan.external) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the job's model is external: only built-in models are simulated");
+    }
+    if (config->job->plan.scaffold) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "SCAFFOLD is not simulated yet: choose another strategy");
+    }
+    if (needed > clients) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
+                          "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
+                          "--clients",
+                          needed, clients);
+    }
+    if (config->evaluate_every == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
+{
+    if (!self->config.test_set) {
+        return FEDGE_OK;
+    }
+    const uint32_t count = fedge_dataset_size(self->config.test_set);
+    self->test_set = (fedge_view){self->config.test_set, calloc(count, sizeof(uint32_t)), count};
+    if (!self->test_set.indices) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " test examples", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        self->test_set.indices[i] = i;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status set_up(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_simulation_config *config = &self->config;
+    size_t control = 0;
+    uint8_t *file = NULL;
+    fedge_status status = list_test_set(self, err);
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_init(&self->global, config->job, config->num_threads, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_begin(&self->global, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &control, err);
+        self->model_bytes += control;
+        free(file);
+    }
+    if (status == FEDGE_OK) {
+        const fedge_crew_config crew = {.job = config->job,
+                                        .population = config->population,
+                                        .global = &self->global,
+                                        .test_set = config->test_set ? &self->test_set : NULL,
+                                        .num_threads = config->num_threads,
+                                        .cancel = config->cancel ? cancel : NULL,
+                                        .on_done = on_done,
+                                        .user = self};
+        status = fedge_crew_new(&crew, &self->crew, err);
+    }
+    return status == FEDGE_OK
+               ? fedge_rounds_new(&config->job->rounds, config->job->plan.seed, &self->rounds, err)
+               : status;
+}
+
+fedge_status fedge_simulation_new(const fedge_simulation_config *config,
+                                  fedge_simulation **simulation, fedge_error *err)
+{
+    fedge_status status = check(config, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_simulation *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a simulation");
+    }
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    fresh->next_task_id = 1;
+    status = set_up(fresh, err);
+    if (status != FEDGE_OK) {
+        fedge_simulation_free(fresh);
+        return status;
+    }
+    *simulation = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_simulation_free(fedge_simulation *simulation)
+{
+    if (!simulation) {
+        return;
+    }
+    fedge_crew_free(simulation->crew);
+    fedge_rounds_free(simulation->rounds);
+    fedge_global_model_fini(&simulation->global);
+    fedge_view_fini(&simulation->test_set);
+    free(simulation->sent);
+    free(simulation->wave);
+    free(simulation);
+}
+
+fedge_status fedge_simulation_restore(fedge_simulation *simulation,
+                                      const fedge_simulation_state *state, const uint8_t *file,
+                                      size_t file_size, const uint8_t *strategy,
+                                      size_t strategy_size, fedge_error *err)
+{
+    fedge_status status =
+        fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
+                                      state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
+    }
+    simulation->rounds_closed = state->rounds_closed;
+    simulation->next_task_id = state->next_task_id;
+    return status;
+}
+
+fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation)
+{
+    return (fedge_simulation_state){simulation->rounds_closed, simulation->next_task_id};
+}
+
+const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)
+{
+    return &simulation->global;
+}
+
+uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
+{
+    return fedge_crew_bytes_per_thread(simulation->crew);
+}

@@ -1,0 +1,66 @@
+/* A simulated run: the round state machine of the server over virtual clients.
+ *
+ * Rounds, cohorts, training, codec, sums and strategy are those of deployment, so a simulated run
+ * gives the model that a deployed one with the same job, seed and cohorts gives, bit for bit on the
+ * same CPU kernels. What is simulated is that nobody waits for a network.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_SIMULATION_H
+#define FEDGE_AGGREGATOR_SIMULATE_SIMULATION_H
+
+#include <stdint.h>
+
+#include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/crew.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_SIMULATE_MAX_FAILURES 10 /* attempts of one round that fail before the run does */
+
+typedef struct fedge_simulation fedge_simulation;
+
+typedef struct fedge_simulation_config {
+    const fedge_job *job;
+    const fedge_population *population;
+    const fedge_dataset *test_set; /* NULL: the model is not evaluated after rounds */
+    uint32_t num_threads;
+    uint32_t
+        evaluate_every; /* ≥ 1: rounds between evaluations on the test set; the last one always */
+    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
+     * ends the run. */
+    fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);
+    /* Now and then while clients work: [done] of [asked] of the phase. May be NULL. */
+    void (*on_progress)(void *user, uint32_t round, uint32_t done, uint32_t asked);
+    void *user; /* of all three */
+} fedge_simulation_config;
+
+/* What a run has to know to go on. Plain data. */
+typedef struct fedge_simulation_state {
+    uint32_t rounds_closed;
+    uint64_t next_task_id; /* ≥ 1 */
+} fedge_simulation_state;
+
+/* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model,
+ * SCAFFOLD. FEDGE_INVALID_ARGUMENT: the job wants more clients than there are. */
+FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
+                                                 fedge_simulation **simulation, fedge_error *err);
+void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
+
+/* Goes on from [state] with the model in [file] and the strategy's saved state; before
+ * fedge_simulation_run. */
+FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
+                                                     const fedge_simulation_state *state,
+                                                     const uint8_t *file, size_t file_size,
+                                                     const uint8_t *strategy, size_t strategy_size,
+                                                     fedge_error *err);
+
+/* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
+ * and the model is that of the last closed one. */
+FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
+
+/* Where it stands. */
+fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);
+const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation);
+uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
+
+#endif

@@ -1,0 +1,125 @@
+#include "aggregator/simulate/totals.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <string.h>
+
+void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num_targets)
+{
+    *totals = (fedge_totals){.loss = NAN,
+                             .accuracy = NAN,
+                             .best = NAN,
+                             .client_loss = NAN,
+                             .client_accuracy = NAN,
+                             .num_targets = num_targets};
+    for (uint32_t i = 0; i < num_targets; i++) {
+        totals->targets[i] = targets[i];
+        totals->reached[i] = NAN;
+    }
+}
+
+/* Where the line from the highest accuracy so far to a higher one crosses the target. */
+static void reach_targets(fedge_totals *totals, uint32_t round, double accuracy)
+{
+    const double from = isnan(totals->best) ? 0.0 : totals->best;
+    for (uint32_t i = 0; i < totals->num_targets; i++) {
+        if (isnan(totals->reached[i]) && accuracy >= totals->targets[i]) {
+            const double share = (totals->targets[i] - from) / (accuracy - from);
+            totals->reached[i] =
+                (double)totals->evaluated + share * ((double)round - (double)totals->evaluated);
+        }
+    }
+}
+
+static void add_accuracy(fedge_totals *totals, const fedge_round_summary *summary)
+{
+    reach_targets(totals, summary->round, summary->accuracy);
+    totals->loss = summary->loss;
+    totals->accuracy = summary->accuracy;
+    totals->best = isnan(totals->best) ? summary->accuracy : fmax(totals->best, summary->accuracy);
+    totals->last[totals->num_accuracies++ % FEDGE_TOTALS_LAST] = summary->accuracy;
+    totals->evaluated = summary->round;
+}
+
+void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
+{
+    totals->bytes_up += summary->bytes_up;
+    totals->bytes_down += summary->bytes_down;
+    totals->seconds += summary->seconds;
+    if (summary->kind == FEDGE_TASK_EVALUATE) {
+        totals->client_loss = summary->loss;
+        totals->client_accuracy = summary->accuracy;
+        return;
+    }
+    totals->rounds = summary->round;
+    totals->clients += summary->reported;
+    totals->examples += summary->examples;
+    memcpy(totals->model, summary->model, sizeof(totals->model));
+    if (isfinite(summary->accuracy)) {
+        add_accuracy(totals, summary);
+    }
+}
+
+double fedge_totals_last_mean(const fedge_totals *totals)
+{
+    const uint32_t count =
+        totals->num_accuracies < FEDGE_TOTALS_LAST ? totals->num_accuracies : FEDGE_TOTALS_LAST;
+    double sum = 0.0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum += totals->last[i];
+    }
+    return count > 0 ? sum / count : NAN;
+}
+
+static bool add_targets(cJSON *json, const fedge_totals *totals)
+{
+    cJSON *list = cJSON_AddArrayToObject(json, "targets");
+    bool made = list != NULL;
+    for (uint32_t i = 0; i < totals->num_targets && made; i++) {
+        cJSON *target = cJSON_CreateObject();
+        made = cJSON_AddItemToArray(list, target) &&
+               cJSON_AddNumberToObject(target, "accuracy", totals->targets[i]) &&
+               cJSON_AddNumberToObject(target, "rounds", totals->reached[i]);
+    }
+    return made;
+}
+
+fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
+                               const fedge_simulation_settings *settings, const char *ending,
+                               char **text, fedge_error *err)
+{
+    cJSON *json = cJSON_CreateObject();
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"seed", (double)settings->seed},
+                   {"clients", settings->num_clients},
+                   {"partition_seed", (double)settings->partition_seed},
+                   {"num_server_rounds", settings->num_rounds},
+                   {"parameters", (double)job->plan.num_parameters},
+                   {"rounds", totals->rounds},
+                   {"accuracy", totals->accuracy},
+                   {"loss", totals->loss},
+                   {"accuracy_last_10", fedge_totals_last_mean(totals)},
+                   {"accuracy_best", totals->best},
+                   {"client_accuracy", totals->client_accuracy},
+                   {"client_loss", totals->client_loss},
+                   {"clients_trained", (double)totals->clients},
+                   {"examples_trained", (double)totals->examples},
+                   {"bytes_up", (double)totals->bytes_up},
+                   {"bytes_down", (double)totals->bytes_down},
+                   {"seconds", totals->seconds},
+                   {"clients_per_second", (double)totals->clients / totals->seconds}};
+    /* What is not finite becomes null. */
+    bool made = cJSON_AddStringToObject(json, "job", job->plan.name) &&
+                cJSON_AddStringToObject(json, "ending", ending) &&
+                cJSON_AddStringToObject(json, "partition", settings->partition);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
+        made = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value) != NULL;
+    }
+    made = made && add_targets(json, totals) &&
+           cJSON_AddStringToObject(json, "model_sha256", totals->model);
+    *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");
+}

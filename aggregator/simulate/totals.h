@@ -1,0 +1,59 @@
+/* A simulation in numbers: sums over its rounds, and what the papers report of a curve. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_TOTALS_H
+#define FEDGE_AGGREGATOR_SIMULATE_TOTALS_H
+
+#include <stdint.h>
+
+#include "aggregator/rounds/round_summary.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_TOTALS_MAX_TARGETS 16
+#define FEDGE_TOTALS_LAST 10 /* accuracies in the mean of the last ones */
+
+/* What distinguishes one simulation of a job from another. Plain data. */
+typedef struct fedge_simulation_settings {
+    uint64_t seed;
+    uint32_t num_clients;
+    char partition[64]; /* as on the command line */
+    uint64_t partition_seed;
+    uint32_t num_rounds;
+} fedge_simulation_settings;
+
+/* Starts with zeros, but for targets and the three that are NaN: fedge_totals_init. */
+typedef struct fedge_totals {
+    uint32_t rounds;            /* closed */
+    uint64_t clients, examples; /* that trained, over all rounds */
+    uint64_t bytes_up, bytes_down;
+    double seconds;                      /* of all phases */
+    double loss, accuracy;               /* last evaluation on the test set; NaN before */
+    double best;                         /* the highest accuracy; NaN before */
+    double client_loss, client_accuracy; /* last evaluation on the clients; NaN before */
+    double last[FEDGE_TOTALS_LAST];      /* the last accuracies, a ring */
+    uint32_t num_accuracies;
+    uint32_t num_targets;
+    double targets[FEDGE_TOTALS_MAX_TARGETS]; /* accuracies to reach, in (0, 1] */
+    /* The first round whose accuracy, or an earlier one's, is the target: McMahan et al. 2017 read
+     * their tables off such a monotone curve. Between two evaluations it is linear, so there is a
+     * fraction. NaN: not reached. */
+    double reached[FEDGE_TOTALS_MAX_TARGETS];
+    uint32_t evaluated; /* round of the last evaluation */
+    char model[FEDGE_HASH_TEXT];
+} fedge_totals;
+
+void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num_targets);
+
+/* Adds a phase that has ended. */
+void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary);
+
+/* The mean of the last FEDGE_TOTALS_LAST accuracies, or of all when there are fewer; NaN without
+ * any. */
+double fedge_totals_last_mean(const fedge_totals *totals);
+
+/* One object of JSON on one line: settings, then numbers. What is not known is null. *text is
+ * malloc'ed. [ending]: "complete" or "interrupted". FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
+                                              const fedge_simulation_settings *settings,
+                                              const char *ending, char **text, fedge_error *err);
+
+#endif
