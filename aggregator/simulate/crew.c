@@ -8,6 +8,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
+#include "edge/io/control.h"
 #include "edge/io/update.h"
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
@@ -25,6 +26,7 @@ typedef struct worker {
     int32_t *v;              /* in fixed point */
     uint8_t *bytes, *packed; /* encoded; NULL when updates are summed as they are */
     size_t bytes_size;
+    fedge_control control; /* when the plan has SCAFFOLD */
     fedge_upload upload;
     uint64_t total; /* bytes of all of it */
 } worker;
@@ -89,33 +91,73 @@ static fedge_status encode(worker *self, fedge_crew_task *task, fedge_error *err
     return status;
 }
 
+/* SCAFFOLD: the correction of the client's gradients; *own is its variate. */
+static fedge_status begin_control(worker *self, uint32_t client, float **own, fedge_error *err)
+{
+    const fedge_global_model *global = self->crew->config.global;
+    fedge_control *control = &self->control;
+    const size_t size = control->num_trained * sizeof(float);
+    *own = fedge_variates_of(self->crew->config.variates, client);
+    if (!*own) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control variate of %zu bytes",
+                          size);
+    }
+    memcpy(control->server, global->strategy->control(global->strategy_state), size);
+    memcpy(control->own, *own, size);
+    fedge_control_correct(control);
+    memcpy(fedge_model_correction(self->model), control->correction,
+           fedge_model_num_values(self->model) * sizeof(float));
+    return FEDGE_OK;
+}
+
+/* Sums what has become of the model; [own] is moved, for SCAFFOLD. */
+static fedge_status add_update(worker *self, fedge_crew_task *task, double rate, float *own,
+                               fedge_error *err)
+{
+    const fedge_crew *crew = self->crew;
+    const fedge_plan *plan = crew->plan;
+    const float *start = crew->config.global->values;
+    fedge_status status = FEDGE_OK;
+    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
+    fedge_model_get_trained(self->model, self->values);
+    fedge_sections_changes(&plan->sent, start, self->values);
+    if (plan->scaffold) {
+        status =
+            fedge_control_change(&self->control, task->result.num_steps, rate, self->values, err);
+    }
+    if (status == FEDGE_OK) {
+        status = crew->plain ? quantise(self, task, err) : encode(self, task, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (plan->scaffold) {
+        fedge_control_move(plan, crew->bounds_log2, self->v, own);
+    }
+    return fedge_device_accumulate(self->device, self->v,
+                                   fedge_update_weight(crew->config.job, task->result.num_examples),
+                                   err);
+}
+
 static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
 {
     const fedge_crew *crew = self->crew;
     const fedge_plan *plan = crew->plan;
     const fedge_view view = fedge_population_train(crew->config.population, task->client);
     const fedge_examples examples = fedge_view_examples(&view);
-    const fedge_trainer_config config = fedge_plan_trainer_config(
-        plan, crew->round, task->client, fedge_plan_learning_rate(plan, crew->round));
-    const float *start = crew->config.global->values;
-    fedge_model_set_state(self->model, start);
+    const double rate = fedge_plan_learning_rate(plan, crew->round);
+    const fedge_trainer_config config =
+        fedge_plan_trainer_config(plan, crew->round, task->client, rate);
+    float *own = NULL;
+    fedge_model_set_state(self->model, crew->config.global->values);
     fedge_model_reset_optimizer(self->model);
-    fedge_status status =
-        fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
-                          crew->config.cancel, crew->config.user, &task->result, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
-    fedge_model_get_trained(self->model, self->values);
-    fedge_sections_changes(&plan->sent, start, self->values);
-    status = crew->plain ? quantise(self, task, err) : encode(self, task, err);
+    fedge_status status = plan->scaffold ? begin_control(self, task->client, &own, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
-        status = fedge_device_accumulate(
-            self->device, self->v, fedge_update_weight(crew->config.job, task->result.num_examples),
-            err);
+        status =
+            fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
+                              crew->config.cancel, crew->config.user, &task->result, err);
     }
-    return status;
+    return status == FEDGE_OK ? add_update(self, task, rate, own, err) : status;
 }
 
 static fedge_status evaluate(worker *self, fedge_crew_task *task, fedge_error *err)
@@ -289,7 +331,12 @@ static fedge_status make_worker(worker *self, fedge_error *err)
         return no_memory(self, err);
     }
     self->total += sent * sizeof(int64_t); /* its device's */
-    return FEDGE_OK;
+    if (!plan->scaffold) {
+        return FEDGE_OK;
+    }
+    self->total +=
+        (2 * plan->sent.sections[0].schema.num_elements + plan->num_parameters) * sizeof(float);
+    return fedge_control_init(&self->control, plan, err);
 }
 
 /* Are all sections floats that nothing compresses? */
@@ -372,6 +419,7 @@ void fedge_crew_free(fedge_crew *crew)
         free(self->v);
         free(self->bytes);
         free(self->packed);
+        fedge_control_fini(&self->control);
     }
     pthread_cond_destroy(&crew->called);
     pthread_cond_destroy(&crew->finished);

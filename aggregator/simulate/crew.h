@@ -1,8 +1,9 @@
 /* The crew: threads that do virtual clients' work, one client per thread at a time.
  *
  * Each thread has a model, a device for sums and buffers of its own, taken once; a task takes no
- * memory. The global model and the data are shared and only read. Whichever thread takes a task,
- * its result is the same, and sums are of integers, so nothing depends on the number of threads.
+ * memory (but SCAFFOLD's first of a client, for its variate). The global model and the data are
+ * shared and only read. Whichever thread takes a task, its result is the same, and sums are of
+ * integers, so nothing depends on the number of threads.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_CREW_H
 #define FEDGE_AGGREGATOR_SIMULATE_CREW_H
@@ -12,6 +13,7 @@
 
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/simulate/population.h"
+#include "aggregator/simulate/variates.h"
 #include "edge/core/status.h"
 #include "edge/io/dataset.h"
 #include "edge/train/trainer.h"
@@ -44,6 +46,7 @@ typedef struct fedge_crew_config {
     const fedge_population *population;
     fedge_global_model *global; /* has at least num_threads devices */
     const fedge_view *test_set; /* NULL: none */
+    fedge_variates *variates;   /* for SCAFFOLD */
     uint32_t num_threads;       /* 1 to FEDGE_CREW_MAX_THREADS; the caller's is one of them */
     fedge_cancel_fn cancel;     /* asked between steps of training; may be NULL */
     /* On the caller's thread, each time it has finished a task itself: how many are done. May be

@@ -25,6 +25,7 @@ struct fedge_simulation {
     const fedge_plan *plan;
     fedge_global_model global;
     fedge_view test_set; /* all of it, by index; count 0: none */
+    fedge_variates variates;
     fedge_crew *crew;
     fedge_rounds *rounds;
     uint64_t now_ms;
@@ -371,10 +372,6 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the job's model is external: only built-in models are simulated");
     }
-    if (config->job->plan.scaffold) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "SCAFFOLD is not simulated yet: choose another strategy");
-    }
     if (needed > clients) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
@@ -404,6 +401,16 @@ static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+static fedge_status make_variates(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_rounds_spec *spec = &self->config.job->rounds;
+    const uint32_t clients = self->config.population->num_clients;
+    const fedge_cohort_size cohort = fedge_cohort_size_of(spec, FEDGE_TASK_TRAIN, clients);
+    return fedge_variates_init(&self->variates, clients,
+                               (uint64_t)cohort.asked * spec->num_server_rounds,
+                               self->plan->sent.sections[0].schema.num_elements, err);
+}
+
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
@@ -421,11 +428,15 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         self->model_bytes += control;
         free(file);
     }
+    if (status == FEDGE_OK && self->plan->scaffold) {
+        status = make_variates(self, err);
+    }
     if (status == FEDGE_OK) {
         const fedge_crew_config crew = {.job = config->job,
                                         .population = config->population,
                                         .global = &self->global,
                                         .test_set = config->test_set ? &self->test_set : NULL,
+                                        .variates = &self->variates,
                                         .num_threads = config->num_threads,
                                         .cancel = config->cancel ? cancel : NULL,
                                         .on_done = on_done,
@@ -468,6 +479,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_crew_free(simulation->crew);
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
+    fedge_variates_fini(&simulation->variates);
     fedge_view_fini(&simulation->test_set);
     free(simulation->sent);
     free(simulation->wave);

@@ -40,14 +40,15 @@ typedef struct fedge_simulation_state {
     uint64_t next_task_id; /* ≥ 1 */
 } fedge_simulation_state;
 
-/* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model,
- * SCAFFOLD. FEDGE_INVALID_ARGUMENT: the job wants more clients than there are. */
+/* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.
+ * FEDGE_INVALID_ARGUMENT: the job wants more clients than there are. FEDGE_TOO_BIG: SCAFFOLD for
+ * more clients than memory holds. */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
 
 /* Goes on from [state] with the model in [file] and the strategy's saved state; before
- * fedge_simulation_run. */
+ * fedge_simulation_run. FEDGE_UNSUPPORTED with SCAFFOLD. */
 FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                                      const fedge_simulation_state *state,
                                                      const uint8_t *file, size_t file_size,

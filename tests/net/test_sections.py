@@ -79,16 +79,19 @@ def batchnorm(**more):
 PARAMETERS = 3 * 4 + 4 + 4 + 4 + 16 * LABELS + LABELS
 
 
+def points_as_images(federation):
+    """A federation with data__shape=[3, 2, 2] gets its points in that shape."""
+    for name in ("train-values.npy", "test-values.npy"):
+        with open(federation.path(name), "rb") as file:
+            data = file.read()[128:]
+        count = len(data) // (4 * FEATURES)
+        harness.write_npy(federation.path(name), "<f4", (count, 3, 2, 2), data)
+    return federation
+
+
 class Statistics(Sections):
     def federation(self, *arguments, **options):
-        """The points as images of 3 × 2 × 2."""
-        made = super().federation(*arguments, data__shape=[3, 2, 2], **options)
-        for name in ("train-values.npy", "test-values.npy"):
-            with open(made.path(name), "rb") as file:
-                data = file.read()[128:]
-            count = len(data) // (4 * FEATURES)
-            harness.write_npy(made.path(name), "<f4", (count, 3, 2, 2), data)
-        return made
+        return points_as_images(super().federation(*arguments, data__shape=[3, 2, 2], **options))
 
     def floats(self, tensor):
         return struct.unpack(f"<{len(tensor)}f", b"".join(tensor))

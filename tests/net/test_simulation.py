@@ -1,0 +1,82 @@
+"""A simulated run is the deployed one: the same models, round by round, bit for bit."""
+
+import json
+import os
+
+import harness
+import test_sections
+from harness import NetTest
+from softmax import scaffold_job
+
+ROUNDS = 3
+
+
+class Simulation(NetTest):
+    def deployed(self, prepare=None, **options):
+        federation = self.federation(**{"rounds__num_server_rounds": ROUNDS, **options})
+        if prepare:
+            prepare(federation)
+        federation.start_aggregator()
+        clients = federation.start_clients()
+        federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        return federation
+
+    def simulated(self, federation, *more, code=0, threads=2):
+        out = federation.path(f"simulation-{threads}")
+        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                    "--clients", federation.clients, "--threads", threads, "--out", out, *more, code=code)
+        with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def assert_same(self, **options):
+        federation = self.deployed(**options)
+        lines = self.simulated(federation)
+        wanted = federation.lines()
+        train = [line for line in lines if line["phase"] == "train"]
+        self.assertEqual([line["model_sha256"] for line in train],
+                         [line["model_sha256"] for line in wanted])
+        for key in "asked", "clients", "examples", "clamped":
+            self.assertEqual([line[key] for line in train], [line[key] for line in wanted], key)
+        for key in "loss", "accuracy", "train_loss", "train_accuracy":
+            for mine, theirs in zip(train, wanted):
+                self.assertAlmostEqual(mine[key], theirs[key], places=6, msg=key)
+        return federation, lines
+
+    def test_what_is_sent_in_int8(self):
+        self.assert_same()
+
+    def test_floats_and_a_skewed_division(self):
+        federation, lines = self.assert_same(
+            clients=5, update__codec="none", update__deflate=False,
+            site={"partition": "dirichlet:0.5", "partition-seed": 3})
+        alone = self.simulated(federation, threads=1)
+        self.assertEqual([line["model_sha256"] for line in alone], [line["model_sha256"] for line in lines])
+
+    def test_part_of_the_clients_each_round(self):
+        self.assert_same(clients=6, rounds__fraction_train=0.5, rounds__min_train_nodes=3)
+
+    def test_evaluation_on_clients(self):
+        federation, lines = self.assert_same(rounds__fraction_evaluate=1.0, site={"validation-fraction": 0.25})
+        mine = [line for line in lines if line["phase"] == "evaluate"]
+        wanted = federation.lines("evaluate")
+        self.assertEqual(len(mine), ROUNDS)
+        for got, expected in zip(mine, wanted):
+            self.assertEqual((got["clients"], got["examples"]), (expected["clients"], expected["examples"]))
+            self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
+            self.assertAlmostEqual(got["accuracy"], expected["accuracy"], places=9)
+
+    def test_frozen_layers(self):
+        self.assert_same(model=test_sections.mlp(first={"train": "none"}))
+
+    def test_scaffold(self):
+        self.assert_same(**scaffold_job())
+
+    def test_statistics(self):
+        self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2],
+                         model=test_sections.batchnorm())
+
+
+if __name__ == "__main__":
+    harness.main()
