@@ -67,7 +67,7 @@ static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *byt
 }
 
 /* The encoded bytes, and beside them the largest section deflated; with SCAFFOLD later the bytes
- * inflated and the client's own variate. */
+ * inflated, the update as integers and the client's own variate. */
 static uint64_t upload(const fedge_plan *plan, uint64_t own)
 {
     uint64_t section = 0;
@@ -76,7 +76,8 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
         section = larger(section, fedge_codec_size(at->codec, &at->schema) - 1);
     }
     const uint64_t update = fedge_update_max_size(plan);
-    return update + larger(section, plan->scaffold ? update + own : 0);
+    const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
+    return update + larger(section, plan->scaffold ? update + decoded + own : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,
@@ -96,9 +97,9 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
         return status;
     memory->rows[FEDGE_MEMORY_DELTA].bytes =
         (values + larger(values, sent)) * sizeof(float) + plan->sent.schema.num_tensors;
-    if (plan->scaffold) /* c, c_i, c − c_i of every parameter, the update as integers */
+    if (plan->scaffold) /* c, c_i, c − c_i of every parameter */
         memory->rows[FEDGE_MEMORY_CONTROL].bytes =
-            (2 * trained + plan->num_parameters + sent) * sizeof(float);
+            (2 * trained + plan->num_parameters) * sizeof(float);
     memory->rows[FEDGE_MEMORY_TRANSFER].bytes = larger(down, upload(plan, own));
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         memory->total += memory->rows[i].bytes;

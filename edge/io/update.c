@@ -86,13 +86,25 @@ fedge_status fedge_update_encode_into(const fedge_plan *plan, const int8_t *boun
     return FEDGE_OK;
 }
 
+/* Room for the largest section when deflate has made it shorter. */
+static size_t scratch_of(const fedge_plan *plan)
+{
+    size_t largest = 2;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        const size_t size = raw_size_of(&plan->sent.sections[i]);
+        largest = size > largest ? size : largest;
+    }
+    return largest - 1;
+}
+
 fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
                                  const float *values, fedge_upload *upload, uint8_t **bytes,
                                  fedge_error *err)
 {
     size_t most = fedge_update_max_size(plan);
     const bool deflate = plan->update.deflate;
-    uint8_t *made = malloc(most > 0 ? most : 1), *scratch = deflate ? malloc(most + 1) : NULL;
+    uint8_t *made = malloc(most > 0 ? most : 1),
+            *scratch = deflate ? malloc(scratch_of(plan)) : NULL;
     fedge_status st =
         made == NULL || (deflate && scratch == NULL)
             ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
