@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/io/json.h"
+
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
 {
     *csv = (fedge_csv){.columns = columns};
@@ -12,7 +14,8 @@ fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, 
     if (status)
         return status;
     csv->max_line = FEDGE_CSV_MAX_LINE;
-    if (columns < (FEDGE_CSV_MAX_LINE - FEDGE_CSV_LINE_BASE) / FEDGE_CSV_LINE_PER_FIELD)
+    if (columns > 0 &&
+        columns < (FEDGE_CSV_MAX_LINE - FEDGE_CSV_LINE_BASE) / FEDGE_CSV_LINE_PER_FIELD)
         csv->max_line = FEDGE_CSV_LINE_BASE + (size_t)columns * FEDGE_CSV_LINE_PER_FIELD;
     csv->line = malloc(csv->max_line + 2);
     if (!csv->line) {
@@ -54,7 +57,8 @@ static uint64_t count_fields(const char *line)
     return fields;
 }
 
-fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
+/* Goes to the next line that is not empty. */
+static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
 {
     for (;;) {
         size_t length = 0;
@@ -65,27 +69,127 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
         if (*end)
             return FEDGE_OK;
         csv->number++;
-        if (length == 0)
-            continue;
         /* A byte order mark must not make a header of the first row. */
         if (csv->number == 1 && strncmp(csv->line, "\xEF\xBB\xBF", 3) == 0)
             memmove(csv->line, csv->line + 3, length - 2);
-        if (csv->number > 1 || begins_with_number(csv->line))
-            break;
+        if (length > 0)
+            return FEDGE_OK;
     }
+}
+
+fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
+{
+    bool end = false;
+    const fedge_status status = next_line(csv, &end, err);
+    if (status)
+        return status;
+    if (end)
+        return fedge_fail(err, FEDGE_TRUNCATED, "%s: there is no line in it", csv->reader.path);
+    if (begins_with_number(csv->line))
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s:%" PRIu64 ": a number, where a header must name the columns",
+                          csv->reader.path, csv->number);
+    return FEDGE_OK;
+}
+
+/* Moves to the field behind this one. */
+static char *next_field(char *at)
+{
+    char *comma = strchr(at, ',');
+    return comma ? comma + 1 : at + strlen(at);
+}
+
+/* Cuts spaces off the end, returns where they end at the beginning. */
+static char *trim(char *text)
+{
+    char *begin = text;
+    while (*begin == ' ' || *begin == '\t')
+        begin++;
+    for (size_t n = strlen(begin); n > 0 && (begin[n - 1] == ' ' || begin[n - 1] == '\t'); n--)
+        begin[n - 1] = '\0';
+    return begin;
+}
+
+fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *err)
+{
+    const fedge_status status = fedge_csv_header(csv, err);
+    if (status)
+        return status;
     const uint64_t fields = count_fields(csv->line);
-    if (fields != csv->columns)
+    const char **names = malloc((size_t)fields * sizeof *names);
+    if (!names)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu64 " columns",
+                          csv->reader.path, fields);
+    csv->aside = 0;
+    char *at = csv->line;
+    for (uint64_t i = 0; i < fields; i++) {
+        char *behind = next_field(at);
+        if (i + 1 < fields)
+            behind[-1] = '\0';
+        names[i] = trim(at);
+        if (csv->aside == 0 && strcmp(names[i], name) == 0)
+            csv->aside = i + 1;
+        at = behind;
+    }
+    const char *nearest = csv->aside ? NULL : fedge_json_nearest(name, names, (size_t)fields);
+    free(names);
+    if (csv->aside == 0)
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "%s:%" PRIu64 ": the header names no column \"%.64s\"%s%.64s%s",
+                          csv->reader.path, csv->number, name, nearest ? "; did you mean \"" : "",
+                          nearest ? nearest : "", nearest ? "\"?" : "");
+    if (csv->columns == 0)
+        csv->columns = fields - 1;
+    return FEDGE_OK;
+}
+
+/* Takes the column that is set aside out of the row. */
+static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
+{
+    char *field = csv->line;
+    for (uint64_t i = 1; i < csv->aside; i++)
+        field = next_field(field);
+    const size_t length = strcspn(field, ",");
+    if (length >= sizeof csv->text)
+        return fedge_fail(
+            err, FEDGE_TOO_BIG, "%s:%" PRIu64 ": column %" PRIu64 " has %zu bytes; the limit is %d",
+            csv->reader.path, csv->number, csv->aside, length, FEDGE_CSV_MAX_TEXT - 1);
+    memcpy(csv->text, field, length);
+    csv->text[length] = '\0';
+    const char *begin = trim(csv->text);
+    memmove(csv->text, begin, strlen(begin) + 1);
+    if (csv->aside <= csv->columns) { /* the comma behind goes with it */
+        memmove(field, field + length + 1, strlen(field + length + 1) + 1);
+    } else {
+        field -= field > csv->line;
+        *field = '\0';
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
+{
+    fedge_status status = next_line(csv, end, err);
+    /* After a header that was read, no row is one. */
+    if (!status && !*end && csv->number == 1 && !begins_with_number(csv->line))
+        status = next_line(csv, end, err);
+    if (status || *end)
+        return status;
+    const uint64_t fields = count_fields(csv->line);
+    const uint64_t wanted = csv->columns + (csv->aside ? 1 : 0);
+    if (fields != wanted)
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
                           "%" PRIu64,
-                          csv->reader.path, csv->number, fields, csv->columns);
-    return FEDGE_OK;
+                          csv->reader.path, csv->number, fields, wanted);
+    return csv->aside ? cut_aside(csv, err) : FEDGE_OK;
 }
 
 static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_status status,
                               const char *at, const char *wanted, fedge_error *err)
 {
     const size_t length = strcspn(at, ",");
+    column += csv->aside && column >= csv->aside ? 1 : 0; /* as the file counts */
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%.*s\" is not %s%s",
                       csv->reader.path, csv->number, column, length < 40 ? (int)length : 40, at,
                       wanted, *at == '"' ? "; quoted fields are not read, remove the quotes" : "");
@@ -154,6 +258,18 @@ fedge_status fedge_csv_values(const fedge_csv *csv, fedge_dtype dtype, uint64_t 
                           csv->reader.path);
     return dtype == FEDGE_U8 ? scan_u8_fields(csv, count, out, err)
                              : scan_f32_fields(csv, count, out, err);
+}
+
+fedge_status fedge_csv_integers(const fedge_csv *csv, int64_t *out, fedge_error *err)
+{
+    const char *at = csv->line;
+    for (uint64_t i = 0; i < csv->columns; i++) {
+        const char *behind = scan_integer(at, &out[i]);
+        if (!behind)
+            return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "an integer", err);
+        at = behind + 1;
+    }
+    return FEDGE_OK;
 }
 
 fedge_status fedge_csv_label(const fedge_csv *csv, int64_t *label, fedge_error *err)

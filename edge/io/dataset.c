@@ -74,25 +74,41 @@ static fedge_status make_table(fedge_dataset *dataset, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Decides who owns what; *owner is malloc'ed, or NULL without a partition. */
-static fedge_status divide(const fedge_data_spec *spec, const fedge_partition_spec *partition,
-                           const int32_t *labels, uint32_t count, uint32_t part, uint32_t num_parts,
-                           uint32_t **owner, fedge_error *err)
+/* Who is to have which examples, and whose are kept. */
+typedef struct division {
+    const fedge_partition_spec *partition; /* NULL: all is kept */
+    uint32_t num_parts;
+    uint32_t part; /* kept; all: every part's */
+    bool all;
+    uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
+} division;
+
+/* The csv column that is no value; NULL for none. */
+static const char *aside(const division *d)
 {
-    *owner = NULL;
-    if (!partition)
+    const bool natural = d->partition && d->partition->scheme == FEDGE_PARTITION_NATURAL;
+    return natural ? d->partition->source : NULL;
+}
+
+static fedge_status divide(division *d, const fedge_data_spec *spec, const char *values_path,
+                           const int32_t *labels, uint32_t count, fedge_error *err)
+{
+    if (!d->partition)
         return FEDGE_OK;
-    if (part >= num_parts)
+    if (!d->all && d->part >= d->num_parts)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': part %" PRIu32 " of %" PRIu32
                           "; parts are counted from 0 to their number − 1",
-                          spec->name, part, num_parts);
-    *owner = malloc(count * sizeof **owner);
-    if (!*owner)
+                          spec->name, d->part, d->num_parts);
+    d->owner = malloc(count * sizeof *d->owner);
+    if (!d->owner)
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "data '%s': no memory to divide %" PRIu32 " examples", spec->name, count);
-    return fedge_partition_assign(partition, labels, count, spec->num_labels, num_parts, *owner,
-                                  err);
+    const fedge_partition_data data = {.num_examples = count,
+                                       .num_labels = spec->num_labels,
+                                       .labels = labels,
+                                       .values_path = values_path};
+    return fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
 }
 
 /* Keeps the labels of the own part, in place; returns how many. */
@@ -105,10 +121,10 @@ static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *own
     return kept;
 }
 
-/* [partition] NULL: all. */
+/* On failure division->owner may be there all the same. */
 static fedge_status load(const fedge_data_spec *spec, const char *values_path,
-                         const char *labels_path, const fedge_partition_spec *partition,
-                         uint32_t part, uint32_t num_parts, fedge_dataset **out, fedge_error *err)
+                         const char *labels_path, division *d, fedge_dataset **out,
+                         fedge_error *err)
 {
     *out = NULL;
     size_t example_values = 0;
@@ -122,19 +138,19 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
     dataset->example_values = example_values;
     dataset->plane = example_values / (spec->num_channels > 1 ? spec->num_channels : 1);
     uint32_t count = 0;
-    uint32_t *owner = NULL;
-    status = fedge_labels_load(spec, example_values, values_path, labels_path, &dataset->labels,
-                               &count, err);
+    status = fedge_labels_load(spec, example_values, values_path, labels_path, aside(d),
+                               &dataset->labels, &count, err);
     if (!status)
-        status = divide(spec, partition, dataset->labels, count, part, num_parts, &owner, err);
+        status = divide(d, spec, values_path, dataset->labels, count, err);
     if (!status) {
-        dataset->count = keep_labels(dataset->labels, count, owner, part);
-        status = fedge_values_load(dataset, values_path, labels_path[0] == '\0', count, owner, part,
-                                   err);
+        const fedge_selection kept = {
+            .num_examples = count, .owner = d->all ? NULL : d->owner, .part = d->part};
+        dataset->count = keep_labels(dataset->labels, count, kept.owner, kept.part);
+        status =
+            fedge_values_load(dataset, values_path, labels_path[0] == '\0', aside(d), &kept, err);
     }
     if (!status)
         status = make_table(dataset, err);
-    free(owner);
     if (status) {
         fedge_dataset_free(dataset);
         return status;
@@ -146,7 +162,8 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
 fedge_status fedge_dataset_load(const fedge_data_spec *spec, const char *values_path,
                                 const char *labels_path, fedge_dataset **dataset, fedge_error *err)
 {
-    return load(spec, values_path, labels_path, NULL, 0, 1, dataset, err);
+    division d = {.all = true};
+    return load(spec, values_path, labels_path, &d, dataset, err);
 }
 
 fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *values_path,
@@ -154,7 +171,23 @@ fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *va
                                      uint32_t part, uint32_t num_parts, fedge_dataset **dataset,
                                      fedge_error *err)
 {
-    return load(spec, values_path, labels_path, partition, part, num_parts, dataset, err);
+    division d = {.partition = partition, .num_parts = num_parts, .part = part};
+    const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
+    free(d.owner);
+    return status;
+}
+
+fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char *values_path,
+                                        const char *labels_path,
+                                        const fedge_partition_spec *partition, uint32_t num_parts,
+                                        fedge_dataset **dataset, uint32_t **owner, fedge_error *err)
+{
+    division d = {.partition = partition, .num_parts = num_parts, .all = true};
+    const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
+    if (status)
+        free(d.owner);
+    *owner = status ? NULL : d.owner;
+    return status;
 }
 
 void fedge_dataset_free(fedge_dataset *dataset)

@@ -144,11 +144,25 @@ static fedge_status grow_labels(const char *path, uint32_t count, uint32_t *capa
     return FEDGE_OK;
 }
 
+/* [aside]: NULL for none. */
+static fedge_status open_csv(fedge_csv *csv, const char *path, uint64_t columns, const char *aside,
+                             fedge_error *err)
+{
+    fedge_status status = fedge_csv_open(csv, path, columns, err);
+    if (status || !aside)
+        return status;
+    status = fedge_csv_set_aside(csv, aside, err);
+    if (status)
+        fedge_csv_close(csv);
+    return status;
+}
+
 static fedge_status read_csv_labels(const fedge_data_spec *spec, const char *path, uint64_t columns,
-                                    int32_t **labels, uint32_t *count, fedge_error *err)
+                                    const char *aside, int32_t **labels, uint32_t *count,
+                                    fedge_error *err)
 {
     fedge_csv csv;
-    fedge_status status = fedge_csv_open(&csv, path, columns, err);
+    fedge_status status = open_csv(&csv, path, columns, aside, err);
     if (status)
         return status;
     uint32_t capacity = 0;
@@ -174,8 +188,8 @@ static fedge_status read_csv_labels(const fedge_data_spec *spec, const char *pat
 }
 
 fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_values,
-                               const char *values_path, const char *labels_path, int32_t **labels,
-                               uint32_t *count, fedge_error *err)
+                               const char *values_path, const char *labels_path, const char *aside,
+                               int32_t **labels, uint32_t *count, fedge_error *err)
 {
     *labels = NULL;
     *count = 0;
@@ -189,7 +203,7 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
         return status;
     if (what == FORMAT_CSV) {
         const uint64_t columns = in_values ? (uint64_t)example_values + 1 : 1;
-        status = read_csv_labels(spec, path, columns, labels, count, err);
+        status = read_csv_labels(spec, path, columns, in_values ? aside : NULL, labels, count, err);
     } else {
         if (in_values)
             status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -317,9 +331,14 @@ static fedge_status convert_floats(const fedge_array_info *info, const char *pat
     return FEDGE_OK;
 }
 
+static bool is_kept(const fedge_selection *kept, uint32_t example)
+{
+    return !kept->owner || kept->owner[example] == kept->part;
+}
+
 static fedge_status read_array_values(fedge_dataset *dataset, fedge_reader *reader,
-                                      const fedge_array_info *info, uint32_t num_examples,
-                                      const uint32_t *owner, uint32_t part, fedge_error *err)
+                                      const fedge_array_info *info, const fedge_selection *kept,
+                                      fedge_error *err)
 {
     const size_t n = dataset->example_values;
     const size_t raw_size = n * fedge_dtype_size(info->dtype);
@@ -330,8 +349,8 @@ static fedge_status read_array_values(fedge_dataset *dataset, fedge_reader *read
                           reader->path, raw_size);
     fedge_status status = FEDGE_OK;
     uint32_t slot = 0;
-    for (uint32_t i = 0; i < num_examples && !status; i++) {
-        if (owner && owner[i] != part) {
+    for (uint32_t i = 0; i < kept->num_examples && !status; i++) {
+        if (!is_kept(kept, i)) {
             status = fedge_reader_skip(reader, raw_size, "the values", err);
             continue;
         }
@@ -340,20 +359,20 @@ static fedge_status read_array_values(fedge_dataset *dataset, fedge_reader *read
         if (!status && !bytes)
             status = convert_floats(info, reader->path, i, raw, n, (float *)(void *)out, err);
         if (status)
-            status =
-                fedge_error_prefix(err, status, "example %" PRIu32 " of %" PRIu32, i, num_examples);
+            status = fedge_error_prefix(err, status, "example %" PRIu32 " of %" PRIu32, i,
+                                        kept->num_examples);
     }
     free(raw);
     return status ? status : fedge_reader_end(reader, err);
 }
 
 static fedge_status read_csv_values(fedge_dataset *dataset, const char *path, bool label_column,
-                                    uint32_t num_examples, const uint32_t *owner, uint32_t part,
+                                    const char *aside, const fedge_selection *kept,
                                     fedge_error *err)
 {
     const uint64_t columns = (uint64_t)dataset->example_values + (label_column ? 1 : 0);
     fedge_csv csv;
-    fedge_status status = fedge_csv_open(&csv, path, columns, err);
+    fedge_status status = open_csv(&csv, path, columns, aside, err);
     if (status)
         return status;
     uint32_t row = 0, slot = 0;
@@ -362,13 +381,13 @@ static fedge_status read_csv_values(fedge_dataset *dataset, const char *path, bo
         status = fedge_csv_next(&csv, &end, err);
         if (status || end)
             break;
-        if (row == num_examples) {
+        if (row == kept->num_examples) {
             status = fedge_fail(err, FEDGE_MISMATCH,
                                 "%s:%" PRIu64 ": more rows than the %" PRIu32 " labels", path,
-                                csv.number, num_examples);
+                                csv.number, kept->num_examples);
             break;
         }
-        if (owner && owner[row] != part)
+        if (!is_kept(kept, row))
             continue;
         status = fedge_csv_values(&csv, dataset->spec.dtype, dataset->example_values,
                                   slot_values(dataset, slot++), err);
@@ -376,15 +395,14 @@ static fedge_status read_csv_values(fedge_dataset *dataset, const char *path, bo
             break;
     }
     fedge_csv_close(&csv);
-    if (!status && row < num_examples)
+    if (!status && row < kept->num_examples)
         return fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu32 " rows, but %" PRIu32 " labels", path,
-                          row, num_examples);
+                          row, kept->num_examples);
     return status;
 }
 
 fedge_status fedge_values_load(fedge_dataset *dataset, const char *path, bool label_column,
-                               uint32_t num_examples, const uint32_t *owner, uint32_t part,
-                               fedge_error *err)
+                               const char *aside, const fedge_selection *kept, fedge_error *err)
 {
     format what;
     fedge_reader reader;
@@ -394,20 +412,18 @@ fedge_status fedge_values_load(fedge_dataset *dataset, const char *path, bool la
         return status;
     if (what == FORMAT_CSV) {
         status = allocate_values(dataset, path, err);
-        return status
-                   ? status
-                   : read_csv_values(dataset, path, label_column, num_examples, owner, part, err);
+        return status ? status : read_csv_values(dataset, path, label_column, aside, kept, err);
     }
-    status = check_array(dataset, &reader, &info, num_examples, err);
+    status = check_array(dataset, &reader, &info, kept->num_examples, err);
     if (!status)
         status = fedge_reader_expect(&reader,
-                                     (uint64_t)num_examples * dataset->example_values *
+                                     (uint64_t)kept->num_examples * dataset->example_values *
                                          fedge_dtype_size(info.dtype),
                                      "values", err);
     if (!status)
         status = allocate_values(dataset, path, err);
     if (!status)
-        status = read_array_values(dataset, &reader, &info, num_examples, owner, part, err);
+        status = read_array_values(dataset, &reader, &info, kept, err);
     fedge_reader_close(&reader);
     return status;
 }

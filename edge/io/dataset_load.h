@@ -2,6 +2,7 @@
 #ifndef FEDGE_EDGE_IO_DATASET_LOAD_H
 #define FEDGE_EDGE_IO_DATASET_LOAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,18 +20,26 @@ struct fedge_dataset {
     float *table;          /* u8 only: (max(1, num_channels), 256), a stored value normalised */
 };
 
-/* Reads all labels of [labels_path], or those in the last column of [values_path].
- * [example_values]: of one example. *labels is malloc'ed, (*count), each in [0, num_labels). */
+/* Which of a file's examples are wanted. */
+typedef struct fedge_selection {
+    uint32_t num_examples; /* in the file */
+    const uint32_t *owner; /* (num_examples); NULL: all are wanted */
+    uint32_t part;         /* those i with owner[i] == part */
+} fedge_selection;
+
+/* Reads all labels of [labels_path], or those in the last column of [values_path]. [aside]: a
+ * column of a csv file of values that is no value, or NULL. [example_values]: of one example.
+ * *labels is malloc'ed, (*count), each in [0, num_labels). */
 FEDGE_MUST_USE fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_values,
                                               const char *values_path, const char *labels_path,
-                                              int32_t **labels, uint32_t *count, fedge_error *err);
-
-/* Reads the values of [num_examples] examples, which the file must have exactly, and keeps those i
- * with owner[i] == part, dataset->count of them (owner NULL: all), in dataset->values, which it
- * allocates. [label_column]: a csv row ends in a label. */
-FEDGE_MUST_USE fedge_status fedge_values_load(fedge_dataset *dataset, const char *path,
-                                              bool label_column, uint32_t num_examples,
-                                              const uint32_t *owner, uint32_t part,
+                                              const char *aside, int32_t **labels, uint32_t *count,
                                               fedge_error *err);
+
+/* Reads the values of the examples, as many as the selection says and no more, and keeps those that
+ * are wanted, dataset->count of them, in dataset->values, which it allocates. [label_column]: a csv
+ * row ends in a label. [aside]: as above. */
+FEDGE_MUST_USE fedge_status fedge_values_load(fedge_dataset *dataset, const char *path,
+                                              bool label_column, const char *aside,
+                                              const fedge_selection *kept, fedge_error *err);
 
 #endif

@@ -1,247 +1,252 @@
 #include "edge/io/partition.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/rng.h"
+#include "edge/io/json.h"
+#include "edge/io/partition_scheme.h"
 
-#define DIRICHLET_PREFIX "dirichlet:"
+#define MAX_NAME 32 /* bytes of a scheme's name, with its NUL */
+#define MAX_LIST 256
 
-/* Streams of FEDGE_PURPOSE_PARTITION: a = class, b = attempt, c = what is drawn. */
-enum { DRAW_PROPORTIONS = 0, DRAW_ORDER = 1, DRAW_IID = 2 };
+static const fedge_partition_ops *const SCHEMES[FEDGE_PARTITION_COUNT] = {
+    [FEDGE_PARTITION_IID] = &fedge_partition_iid,
+    [FEDGE_PARTITION_SHARDS] = &fedge_partition_shards,
+    [FEDGE_PARTITION_DIRICHLET] = &fedge_partition_dirichlet,
+    [FEDGE_PARTITION_DIRICHLET_CLIENT] = &fedge_partition_dirichlet_client,
+    [FEDGE_PARTITION_LABELS] = &fedge_partition_labels,
+    [FEDGE_PARTITION_QUANTITY] = &fedge_partition_quantity,
+    [FEDGE_PARTITION_NATURAL] = &fedge_partition_natural,
+    [FEDGE_PARTITION_FILE] = &fedge_partition_file,
+};
 
-fedge_status fedge_partition_parse(const char *text, fedge_partition_spec *spec, fedge_error *err)
+/* --- texts ------------------------------------------------------------------------------------ */
+
+static fedge_status unknown_scheme(const char *text, const char *name, fedge_error *err)
 {
-    const size_t prefix = strlen(DIRICHLET_PREFIX);
-    if (strcmp(text, "iid") == 0) {
-        spec->scheme = FEDGE_PARTITION_IID;
-        spec->alpha = 0;
-        return FEDGE_OK;
+    const char *names[FEDGE_PARTITION_COUNT];
+    char list[MAX_LIST] = "";
+    size_t length = 0;
+    for (int i = 0; i < FEDGE_PARTITION_COUNT; i++) {
+        names[i] = SCHEMES[i]->name;
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", i ? ", " : "",
+                                   SCHEMES[i]->usage);
     }
-    if (strncmp(text, DIRICHLET_PREFIX, prefix) != 0)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "partition \"%.40s\" is not known; use \"iid\" or \"dirichlet:ALPHA\", "
-                          "e.g. \"dirichlet:0.5\"",
-                          text);
+    const char *nearest = fedge_json_nearest(name, names, FEDGE_PARTITION_COUNT);
+    return fedge_fail(
+        err, FEDGE_INVALID_ARGUMENT, "partition \"%.40s\" is not known%s%s%s; use one of %s", text,
+        nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "", list);
+}
+
+/* FEDGE_OUT_OF_RANGE; also for a spec that was not parsed. */
+static fedge_status check_argument(const fedge_partition_ops *ops, const fedge_partition_spec *spec,
+                                   fedge_error *err)
+{
+    const bool alpha_fits = spec->alpha >= FEDGE_PARTITION_MIN_ALPHA &&
+                            spec->alpha <= FEDGE_PARTITION_MAX_ALPHA; /* false for NaN */
+    if (ops->argument == FEDGE_PARTITION_ALPHA && !alpha_fits)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "partition %s: %g is no alpha; it must be within %g to %g", ops->usage,
+                          spec->alpha, FEDGE_PARTITION_MIN_ALPHA, FEDGE_PARTITION_MAX_ALPHA);
+    if (ops->argument == FEDGE_PARTITION_K &&
+        (spec->count == 0 || spec->count > FEDGE_PARTITION_MAX_COUNT))
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "partition %s: K must be within 1 to %u",
+                          ops->usage, FEDGE_PARTITION_MAX_COUNT);
+    return FEDGE_OK;
+}
+
+static fedge_status read_alpha(const char *text, const char *digits, double *alpha,
+                               fedge_error *err)
+{
     char *stop;
-    const char *digits = text + prefix;
-    const double alpha = strtod(digits, &stop);
+    *alpha = strtod(digits, &stop);
     const bool starts_well = (*digits >= '0' && *digits <= '9') || *digits == '.';
     if (!starts_well || stop == digits || *stop)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "partition \"%.40s\": a number must follow the colon", text);
-    if (!(alpha >= FEDGE_PARTITION_MIN_ALPHA && alpha <= FEDGE_PARTITION_MAX_ALPHA))
+    return FEDGE_OK;
+}
+
+/* Too large a number becomes UINT32_MAX. */
+static fedge_status read_count(const char *text, const char *digits, uint32_t *count,
+                               fedge_error *err)
+{
+    uint64_t n = 0;
+    const char *at = digits;
+    for (; *at >= '0' && *at <= '9'; at++)
+        n = n < UINT32_MAX ? n * 10 + (uint64_t)(*at - '0') : n;
+    if (at == digits || *at)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "partition \"%.40s\": a whole number must follow the colon", text);
+    *count = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+    return FEDGE_OK;
+}
+
+static fedge_status read_source(const fedge_partition_ops *ops, const char *source,
+                                fedge_partition_spec *spec, fedge_error *err)
+{
+    const size_t length = strlen(source);
+    if (length == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "partition \"%s:\": write %s", ops->name,
+                          ops->usage);
+    if (length >= sizeof spec->source)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "partition \"%.40s\": alpha must be within %g to %g", text,
-                          FEDGE_PARTITION_MIN_ALPHA, FEDGE_PARTITION_MAX_ALPHA);
-    spec->scheme = FEDGE_PARTITION_DIRICHLET;
-    spec->alpha = alpha;
+                          "partition %s: %zu bytes behind the colon; at most %zu are possible",
+                          ops->usage, length, sizeof spec->source - 1);
+    memcpy(spec->source, source, length + 1);
     return FEDGE_OK;
 }
 
-/* --- iid -------------------------------------------------------------------------------------- */
-
-static fedge_status assign_iid(const fedge_partition_spec *spec, uint32_t num_examples,
-                               uint32_t num_parts, uint32_t *owner, fedge_error *err)
+fedge_status fedge_partition_parse(const char *text, fedge_partition_spec *spec, fedge_error *err)
 {
-    uint32_t *order = malloc(num_examples * sizeof *order);
-    if (!order)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to divide %" PRIu32 " examples",
-                          num_examples);
+    char name[MAX_NAME];
+    const size_t length = strcspn(text, ":");
+    (void)snprintf(name, sizeof name, "%.*s", (int)(length < MAX_NAME ? length : MAX_NAME), text);
+    int scheme = 0;
+    while (scheme < FEDGE_PARTITION_COUNT && strcmp(SCHEMES[scheme]->name, name) != 0)
+        scheme++;
+    if (scheme == FEDGE_PARTITION_COUNT)
+        return unknown_scheme(text, name, err);
+    const fedge_partition_ops *ops = SCHEMES[scheme];
+    const bool colon = text[length] == ':';
+    if (colon != (ops->argument != FEDGE_PARTITION_NO_ARGUMENT))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "partition \"%.40s\": write \"%s\"", text,
+                          ops->usage);
+    fedge_partition_spec read = {.scheme = (fedge_partition_scheme)scheme, .seed = spec->seed};
+    fedge_status status = FEDGE_OK;
+    if (ops->argument == FEDGE_PARTITION_ALPHA)
+        status = read_alpha(text, text + length + 1, &read.alpha, err);
+    else if (ops->argument == FEDGE_PARTITION_K)
+        status = read_count(text, text + length + 1, &read.count, err);
+    else if (ops->argument == FEDGE_PARTITION_SOURCE)
+        status = read_source(ops, text + length + 1, &read, err);
+    if (!status)
+        status = check_argument(ops, &read, err);
+    if (!status)
+        *spec = read;
+    return status;
+}
+
+void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PARTITION_MAX_TEXT])
+{
+    const fedge_partition_ops *ops = SCHEMES[spec->scheme];
+    const size_t size = FEDGE_PARTITION_MAX_TEXT;
+    const int length = snprintf(text, size, "%s", ops->name);
+    char *behind = text + length;
+    const size_t room = size - (size_t)length;
+    if (ops->argument == FEDGE_PARTITION_ALPHA) {
+        (void)snprintf(behind, room, ":%g", spec->alpha);
+        if (strtod(behind + 1, NULL) != spec->alpha)
+            (void)snprintf(behind, room, ":%.17g", spec->alpha);
+    } else if (ops->argument == FEDGE_PARTITION_K) {
+        (void)snprintf(behind, room, ":%" PRIu32, spec->count);
+    } else if (ops->argument == FEDGE_PARTITION_SOURCE) {
+        (void)snprintf(behind, room, ":%s", spec->source);
+    }
+}
+
+/* --- dividing --------------------------------------------------------------------------------- */
+
+fedge_status fedge_partition_no_memory(uint32_t num_examples, uint32_t num_parts, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY,
+                      "no memory to divide %" PRIu32 " examples among %" PRIu32 " parts",
+                      num_examples, num_parts);
+}
+
+void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts,
+                           uint32_t *start, uint32_t *examples)
+{
+    memset(start, 0, ((size_t)num_parts + 1) * sizeof *start);
     for (uint32_t i = 0; i < num_examples; i++)
-        order[i] = i;
-    fedge_rng rng = fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, 0, 0, DRAW_IID);
-    fedge_rng_shuffle(&rng, order, num_examples);
+        if (owner[i] != FEDGE_PARTITION_UNUSED)
+            start[owner[i] + 1]++;
+    for (uint32_t j = 0; j < num_parts; j++)
+        start[j + 1] += start[j];
     for (uint32_t i = 0; i < num_examples; i++)
-        owner[order[i]] = (uint32_t)((uint64_t)i * num_parts / num_examples);
-    free(order);
-    return FEDGE_OK;
+        if (owner[i] != FEDGE_PARTITION_UNUSED)
+            examples[start[owner[i]]++] = i;
+    /* Each start has run on to the next one's place. */
+    for (uint32_t j = num_parts; j > 0; j--)
+        start[j] = start[j - 1];
+    start[0] = 0;
 }
 
-/* --- Dirichlet -------------------------------------------------------------------------------- */
-
-typedef struct dirichlet {
-    const fedge_partition_spec *spec;
-    uint32_t num_examples, num_labels, num_parts;
-    uint32_t *class_start; /* (num_labels + 1): where a class begins in [by_class] */
-    uint32_t *by_class;    /* (num_examples): examples sorted by label */
-    double *shares;        /* (num_parts): of the class at hand */
-    uint32_t *sizes;       /* (num_parts): examples that a part has so far */
-    uint32_t *cuts;        /* (num_labels, num_parts): where in its class a part's run ends */
-} dirichlet;
-
-static void dirichlet_fini(dirichlet *d)
+static fedge_status check_labels(const fedge_partition_data *data, fedge_error *err)
 {
-    free(d->class_start);
-    free(d->by_class);
-    free(d->shares);
-    free(d->sizes);
-    free(d->cuts);
-}
-
-static fedge_status dirichlet_init(dirichlet *d, const int32_t *labels, fedge_error *err)
-{
-    d->class_start = calloc((size_t)d->num_labels + 1, sizeof *d->class_start);
-    d->by_class = malloc(d->num_examples * sizeof *d->by_class);
-    d->shares = malloc(d->num_parts * sizeof *d->shares);
-    d->sizes = malloc(d->num_parts * sizeof *d->sizes);
-    d->cuts = malloc((size_t)d->num_labels * d->num_parts * sizeof *d->cuts);
-    uint32_t *fill = malloc(d->num_labels * sizeof *fill);
-    if (!d->class_start || !d->by_class || !d->shares || !d->sizes || !d->cuts || !fill) {
-        free(fill);
-        dirichlet_fini(d);
-        return fedge_fail(err, FEDGE_NO_MEMORY,
-                          "no memory to divide %" PRIu32 " examples among %" PRIu32 " parts",
-                          d->num_examples, d->num_parts);
-    }
-    for (uint32_t i = 0; i < d->num_examples; i++)
-        d->class_start[labels[i] + 1]++;
-    for (uint32_t k = 0; k < d->num_labels; k++)
-        d->class_start[k + 1] += d->class_start[k];
-    memcpy(fill, d->class_start, d->num_labels * sizeof *fill);
-    for (uint32_t i = 0; i < d->num_examples; i++)
-        d->by_class[fill[labels[i]]++] = i;
-    free(fill);
-    return FEDGE_OK;
-}
-
-/* shares ~ Dir(alpha), a part that has its n / N examples already being left out, then normalised.
- * false when nothing is left to normalise (every open part's gamma was 0). */
-static bool draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
-{
-    const double fair = (double)d->num_examples / d->num_parts;
-    fedge_rng rng =
-        fedge_rng_stream(d->spec->seed, FEDGE_PURPOSE_PARTITION, label, attempt, DRAW_PROPORTIONS);
-    double sum = 0;
-    for (uint32_t j = 0; j < d->num_parts; j++) {
-        const double gamma = fedge_rng_gamma(&rng, d->spec->alpha);
-        d->shares[j] = d->sizes[j] < fair ? gamma : 0;
-        sum += d->shares[j];
-    }
-    if (!(sum > 0))
-        return false;
-    for (uint32_t j = 0; j < d->num_parts; j++)
-        d->shares[j] /= sum;
-    return true;
-}
-
-/* Draws all cuts; *smallest gets the size of the smallest part. The order of a class does not
- * matter for the sizes, so it is drawn once, for the attempt that is kept. */
-static bool draw_cuts(dirichlet *d, uint32_t attempt, uint32_t *smallest)
-{
-    memset(d->sizes, 0, d->num_parts * sizeof *d->sizes);
-    for (uint32_t k = 0; k < d->num_labels; k++) {
-        const uint32_t count = d->class_start[k + 1] - d->class_start[k];
-        uint32_t *cuts = d->cuts + (size_t)k * d->num_parts;
-        if (count == 0) {
-            memset(cuts, 0, d->num_parts * sizeof *cuts);
-            continue;
-        }
-        if (!draw_shares(d, k, attempt))
-            return false;
-        double cumulative = 0;
-        uint32_t last = 0;
-        for (uint32_t j = 0; j < d->num_parts; j++) {
-            cumulative += d->shares[j];
-            const double cut = cumulative * count;
-            cuts[j] = j + 1 == d->num_parts || cut >= count ? count : (uint32_t)cut;
-            d->sizes[j] += cuts[j] - last;
-            last = cuts[j];
-        }
-    }
-    *smallest = d->sizes[0];
-    for (uint32_t j = 1; j < d->num_parts; j++)
-        if (d->sizes[j] < *smallest)
-            *smallest = d->sizes[j];
-    return true;
-}
-
-static void hand_out(dirichlet *d, uint32_t attempt, uint32_t *owner)
-{
-    for (uint32_t k = 0; k < d->num_labels; k++) {
-        uint32_t *members = d->by_class + d->class_start[k];
-        const uint32_t count = d->class_start[k + 1] - d->class_start[k];
-        const uint32_t *cuts = d->cuts + (size_t)k * d->num_parts;
-        fedge_rng rng =
-            fedge_rng_stream(d->spec->seed, FEDGE_PURPOSE_PARTITION, k, attempt, DRAW_ORDER);
-        fedge_rng_shuffle(&rng, members, count);
-        uint32_t part = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            while (i >= cuts[part])
-                part++;
-            owner[members[i]] = part;
-        }
-    }
-}
-
-static fedge_status assign_dirichlet(const fedge_partition_spec *spec, const int32_t *labels,
-                                     uint32_t num_examples, uint32_t num_labels, uint32_t num_parts,
-                                     uint32_t *owner, fedge_error *err)
-{
-    const uint64_t draws = (uint64_t)num_labels * num_parts;
-    if (draws > FEDGE_PARTITION_MAX_DRAWS)
+    if (!data->labels)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the data has no labels to divide by; use iid, quantity:ALPHA, "
+                          "natural:COLUMN or file:CSV");
+    if (data->num_labels > FEDGE_PARTITION_MAX_LABELS)
         return fedge_fail(err, FEDGE_TOO_BIG,
-                          "%" PRIu32 " labels times %" PRIu32
-                          " parts are over the limit of %" PRIu64 "; use fewer parts",
-                          num_labels, num_parts, FEDGE_PARTITION_MAX_DRAWS);
-    dirichlet d = {.spec = spec,
-                   .num_examples = num_examples,
-                   .num_labels = num_labels,
-                   .num_parts = num_parts};
-    fedge_status status = dirichlet_init(&d, labels, err);
-    if (status)
-        return status;
-    uint32_t attempts = 0, best = 0;
-    bool found = false;
-    while (!found && attempts < FEDGE_PARTITION_MAX_ATTEMPTS &&
-           (attempts + 1) * draws <= FEDGE_PARTITION_MAX_DRAWS) {
-        uint32_t smallest = 0;
-        if (draw_cuts(&d, attempts, &smallest)) {
-            found = smallest >= FEDGE_PARTITION_MIN_EXAMPLES;
-            best = smallest > best ? smallest : best;
-        }
-        if (found)
-            hand_out(&d, attempts, owner);
-        attempts++;
-    }
-    dirichlet_fini(&d);
-    if (found)
-        return FEDGE_OK;
-    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                      "partition dirichlet:%g: in %" PRIu32 " attempts no division of %" PRIu32
-                      " examples among %" PRIu32 " parts gave each at least %d (best: %" PRIu32
-                      "); use a larger alpha, fewer parts or more examples",
-                      spec->alpha, attempts, num_examples, num_parts, FEDGE_PARTITION_MIN_EXAMPLES,
-                      best);
-}
-
-fedge_status fedge_partition_assign(const fedge_partition_spec *spec, const int32_t *labels,
-                                    uint32_t num_examples, uint32_t num_labels, uint32_t num_parts,
-                                    uint32_t *owner, fedge_error *err)
-{
-    const bool iid = spec->scheme == FEDGE_PARTITION_IID;
-    const uint32_t minimum = iid ? 1 : FEDGE_PARTITION_MIN_EXAMPLES;
-    if (num_parts == 0)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "a data set cannot be divided into 0 parts");
-    if (num_examples == 0 || num_parts > num_examples / minimum)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "%" PRIu32 " examples cannot give %" PRIu32 " parts at least %" PRIu32
-                          " each; use at most %" PRIu32 " parts",
-                          num_examples, num_parts, minimum, num_examples / minimum);
-    if (iid)
-        return assign_iid(spec, num_examples, num_parts, owner, err);
-    if (!(spec->alpha >= FEDGE_PARTITION_MIN_ALPHA && spec->alpha <= FEDGE_PARTITION_MAX_ALPHA))
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "partition dirichlet:%g: alpha must be within %g to %g", spec->alpha,
-                          FEDGE_PARTITION_MIN_ALPHA, FEDGE_PARTITION_MAX_ALPHA);
-    for (uint32_t i = 0; i < num_examples; i++)
-        if (labels[i] < 0 || (uint32_t)labels[i] >= num_labels)
+                          "%" PRIu32 " labels are over the limit of %" PRIu32
+                          " to divide by; use iid or quantity:ALPHA",
+                          data->num_labels, FEDGE_PARTITION_MAX_LABELS);
+    for (uint32_t i = 0; i < data->num_examples; i++)
+        if (data->labels[i] < 0 || (uint32_t)data->labels[i] >= data->num_labels)
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "the label of example %" PRIu32 " is %" PRId32
                               "; it must be in [0, %" PRIu32 ")",
-                              i, labels[i], num_labels);
-    return assign_dirichlet(spec, labels, num_examples, num_labels, num_parts, owner, err);
+                              i, data->labels[i], data->num_labels);
+    return FEDGE_OK;
+}
+
+static fedge_status check_no_part_is_empty(const fedge_partition_spec *spec, uint32_t num_examples,
+                                           uint32_t num_parts, const uint32_t *owner,
+                                           fedge_error *err)
+{
+    uint8_t *has_some = calloc(num_parts, 1);
+    if (!has_some)
+        return fedge_partition_no_memory(num_examples, num_parts, err);
+    for (uint32_t i = 0; i < num_examples; i++)
+        if (owner[i] != FEDGE_PARTITION_UNUSED)
+            has_some[owner[i]] = 1;
+    uint32_t part = 0;
+    while (part < num_parts && has_some[part])
+        part++;
+    free(has_some);
+    if (part == num_parts)
+        return FEDGE_OK;
+    char text[FEDGE_PARTITION_MAX_TEXT];
+    fedge_partition_text(spec, text);
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "partition %.200s: client %" PRIu32 " of %" PRIu32
+                      " has no examples; number clients from 0 without a gap, or ask for fewer",
+                      text, part, num_parts);
+}
+
+fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
+                                    const fedge_partition_data *data, uint32_t num_parts,
+                                    uint32_t *owner, fedge_error *err)
+{
+    const fedge_partition_ops *ops = SCHEMES[spec->scheme];
+    fedge_status status = check_argument(ops, spec, err);
+    if (status)
+        return status;
+    const bool counted = ops->argument == FEDGE_PARTITION_K;
+    const uint32_t minimum = counted ? spec->count : ops->min_examples;
+    if (num_parts == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "a data set cannot be divided into 0 parts");
+    if (data->num_examples == 0 || num_parts > data->num_examples / minimum)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%" PRIu32 " examples cannot give %" PRIu32 " parts at least %" PRIu32
+                          " each; use at most %" PRIu32 " parts",
+                          data->num_examples, num_parts, minimum, data->num_examples / minimum);
+    if (ops->needs_labels)
+        status = check_labels(data, err);
+    if (!status)
+        status = ops->assign(spec, data, num_parts, owner, err);
+    return status ? status
+                  : check_no_part_is_empty(spec, data->num_examples, num_parts, owner, err);
+}
+
+fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec, const char *values_path,
+                                       uint32_t *num_parts, fedge_error *err)
+{
+    const fedge_partition_ops *ops = SCHEMES[spec->scheme];
+    *num_parts = 0;
+    return ops->num_parts ? ops->num_parts(spec, values_path, num_parts, err) : FEDGE_OK;
 }

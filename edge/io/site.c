@@ -20,12 +20,12 @@ static const char *codec_name(unsigned value)
     return value < FEDGE_CODEC_COUNT ? fedge_codec_name((fedge_codec)value) : NULL;
 }
 
-/* "iid" or "dirichlet:0.5" */
+/* "iid", "dirichlet:0.5", "file:clients.csv" … */
 static fedge_status read_partition(const fedge_json *json, const cJSON *node, void *record,
                                    fedge_error *err)
 {
     fedge_site_data *data = record;
-    char text[64];
+    char text[FEDGE_PARTITION_MAX_TEXT];
     fedge_error cause = {0};
     fedge_status st = fedge_json_text(json, node, 1, text, sizeof text, err);
     if (st != FEDGE_OK)
@@ -35,6 +35,8 @@ static fedge_status read_partition(const fedge_json *json, const cJSON *node, vo
     data->has_partition = true;
     return FEDGE_OK;
 }
+
+static_assert(FEDGE_PARTITION_MAX_SOURCE == FEDGE_MAX_PATH, "file: has a path");
 
 const fedge_json_field fedge_site_data_fields[] = {
     {"values", NULL, FEDGE_JSON_TEXT, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values), .min = 1},
@@ -87,8 +89,10 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
         if (st != FEDGE_OK)
             return st;
         memcpy(data->name, child->string, length + 1);
+        const bool has_file = data->has_partition && data->partition.scheme == FEDGE_PARTITION_FILE;
         if (!fedge_path_resolve(json->options.name, data->values) ||
-            !fedge_path_resolve(json->options.name, data->labels))
+            !fedge_path_resolve(json->options.name, data->labels) ||
+            (has_file && !fedge_path_resolve(json->options.name, data->partition.source)))
             return fedge_json_fail(json, child, NULL, err,
                                    "a path is over %d bytes with the folder of this file before it",
                                    FEDGE_MAX_PATH - 1);

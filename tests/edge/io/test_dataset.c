@@ -115,13 +115,14 @@ static void test_parts_are_the_partition(void **state)
 {
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
-    const fedge_partition_spec partition = {FEDGE_PARTITION_DIRICHLET, 0.5, 7};
+    const fedge_partition_spec partition = {
+        .scheme = FEDGE_PARTITION_DIRICHLET, .alpha = 0.5, .seed = 7};
     fedge_error err = {.status = FEDGE_OK};
     fedge_dataset *whole = load(&spec);
     uint32_t owner[COUNT];
-    assert_int_equal(
-        fedge_partition_assign(&partition, fedge_dataset_labels(whole), COUNT, 10, 4, owner, &err),
-        FEDGE_OK);
+    const fedge_partition_data data = {
+        .num_examples = COUNT, .num_labels = 10, .labels = fedge_dataset_labels(whole)};
+    assert_int_equal(fedge_partition_assign(&partition, &data, 4, owner, &err), FEDGE_OK);
     fedge_dataset_free(whole);
     uint32_t total = 0;
     for (uint32_t part = 0; part < 4; part++) {
@@ -155,7 +156,8 @@ static void test_impossible_parts_are_refused(void **state)
 {
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
-    const fedge_partition_spec partition = {FEDGE_PARTITION_DIRICHLET, 0.5, 7};
+    const fedge_partition_spec partition = {
+        .scheme = FEDGE_PARTITION_DIRICHLET, .alpha = 0.5, .seed = 7};
     fedge_error err = {.status = FEDGE_OK};
     fedge_dataset *own = NULL;
     assert_int_equal(fedge_dataset_load_part(&spec, IMAGES, LABELS, &partition, 4, 4, &own, &err),
@@ -170,7 +172,7 @@ static void test_impossible_parts_are_refused(void **state)
 static void test_parts_of_csv_and_npy(void **state)
 {
     (void)state;
-    const fedge_partition_spec partition = {FEDGE_PARTITION_IID, 0, 1};
+    const fedge_partition_spec partition = {.scheme = FEDGE_PARTITION_IID, .seed = 1};
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 1, 0, 0);
     fedge_error err = {.status = FEDGE_OK};
     file.size = 0;

@@ -46,7 +46,9 @@ static void divide(const fedge_partition_spec *spec, uint32_t num_parts)
 {
     fedge_error err = {.status = FEDGE_OK};
     memset(owner, 0xFF, sizeof owner);
-    if (fedge_partition_assign(spec, labels, NUM_EXAMPLES, NUM_LABELS, num_parts, owner, &err))
+    const fedge_partition_data data = {
+        .num_examples = NUM_EXAMPLES, .num_labels = NUM_LABELS, .labels = labels};
+    if (fedge_partition_assign(spec, &data, num_parts, owner, &err))
         fail_msg("%s", err.message);
     memset(sizes, 0, sizeof sizes);
     memset(of_class, 0, sizeof of_class);
@@ -205,8 +207,9 @@ static void expect_refused(const fedge_partition_spec *spec, uint32_t num_exampl
                            const char *part)
 {
     fedge_error err = {.status = FEDGE_OK};
-    const fedge_status got =
-        fedge_partition_assign(spec, labels, num_examples, num_labels, num_parts, owner, &err);
+    const fedge_partition_data data = {
+        .num_examples = num_examples, .num_labels = num_labels, .labels = labels};
+    const fedge_status got = fedge_partition_assign(spec, &data, num_parts, owner, &err);
     if (got != status || !strstr(err.message, part))
         fail_msg("%s, not %s with \"%s\": %s", fedge_status_text(got), fedge_status_text(status),
                  part, err.message);
@@ -221,7 +224,9 @@ static void test_refuses_what_cannot_be(void **state)
     expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 0, FEDGE_INVALID_ARGUMENT, "0 parts");
     expect_refused(&spec, 0, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "0 examples");
     expect_refused(&spec, NUM_EXAMPLES, 9, 8, FEDGE_OUT_OF_RANGE, "[0, 9)");
-    expect_refused(&spec, NUM_EXAMPLES, UINT32_MAX, 8, FEDGE_TOO_BIG, "use fewer parts");
+    expect_refused(&spec, NUM_EXAMPLES, UINT32_MAX, 8, FEDGE_TOO_BIG, "labels are over");
+    expect_refused(&spec, NUM_EXAMPLES, FEDGE_PARTITION_MAX_LABELS, 33, FEDGE_TOO_BIG,
+                   "use fewer parts");
     labels[17] = -1;
     expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "example 17 is -1");
     labels[17] = 0;
@@ -234,7 +239,7 @@ static void test_refuses_what_cannot_be(void **state)
     spec.alpha = 1e-3; /* gammas underflow: classes go to one part each */
     expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 20, FEDGE_INVALID_ARGUMENT, "best: 0");
     spec.alpha = 0;
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_INVALID_ARGUMENT, "alpha");
+    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "alpha");
     spec = parsed("iid", 1);
     expect_refused(&spec, 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts");
 }

@@ -55,6 +55,19 @@ static void every_key_is_read(void **state)
     fedge_site_free(site);
 }
 
+static void a_partition_file_lies_beside(void **state)
+{
+    (void)state;
+    fedge_site *site = parse("{\"data\": {\"a\": {\"values\": \"v\", \"partition-seed\": 3,"
+                             "                 \"partition\": \"file:split.csv\"},"
+                             " \"b\": {\"values\": \"v\", \"partition\": \"natural:user\"}}}");
+    assert_int_equal(site->data[0].partition.scheme, FEDGE_PARTITION_FILE);
+    assert_string_equal(site->data[0].partition.source, "/etc/fedge/split.csv");
+    assert_int_equal(site->data[0].partition.seed, 3);
+    assert_string_equal(site->data[1].partition.source, "user");
+    fedge_site_free(site);
+}
+
 static void an_empty_file_allows_all_and_has_no_data(void **state)
 {
     (void)state;
@@ -85,6 +98,7 @@ static void mistakes_name_key_and_line(void **state)
         {"dirichlet:0.5", "dirichlet", FEDGE_INVALID_ARGUMENT,
          "client.json:2: data.fashion-mnist.partition: "},
         {"dirichlet:0.5", "dirichlet:-1", FEDGE_INVALID_ARGUMENT, "data.fashion-mnist.partition: "},
+        {"dirichlet:0.5", "dirichlt:0.5", FEDGE_INVALID_ARGUMENT, "did you mean \"dirichlet\"?"},
         {"\"dirichlet:0.5\"", "5", FEDGE_INVALID_ARGUMENT, "must be a text"},
         {"\"policy\": {", "\"policy\": {\"max-epochs\": 3, ", FEDGE_INVALID_ARGUMENT,
          "\"max-epochs\" is"},
@@ -209,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
+        cmocka_unit_test(a_partition_file_lies_beside),
         cmocka_unit_test(an_empty_file_allows_all_and_has_no_data),
         cmocka_unit_test(mistakes_name_key_and_line),
         cmocka_unit_test(too_many_data_sets_are_refused),
