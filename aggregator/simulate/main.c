@@ -132,6 +132,21 @@ static fedge_status load_site(program *self, fedge_error *err)
     return status;
 }
 
+/* A division that says how many clients there are needs no --clients. */
+static fedge_status count_clients(program *self, fedge_error *err)
+{
+    if (self->options.num_clients > 0) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_partition_num_parts(&self->data.partition, self->data.values,
+                                                    &self->options.num_clients, err);
+    return status == FEDGE_OK && self->options.num_clients == 0
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--clients is missing: only natural:COLUMN and file:CSV say how many "
+                            "there are")
+               : status;
+}
+
 static fedge_status load(program *self, fedge_error *err)
 {
     fedge_status status = load_job(self, err);
@@ -144,6 +159,9 @@ static fedge_status load(program *self, fedge_error *err)
         status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
     }
     if (status == FEDGE_OK) {
+        status = count_clients(self, err);
+    }
+    if (status == FEDGE_OK) {
         status = fedge_population_new(&self->job->plan, &self->data, self->options.num_clients,
                                       &self->population, err);
     }
@@ -153,8 +171,7 @@ static fedge_status load(program *self, fedge_error *err)
         .partition_seed = self->data.partition.seed,
         .num_rounds = status == FEDGE_OK ? self->job->rounds.num_server_rounds : 0};
     if (status == FEDGE_OK) {
-        (void)snprintf(self->settings.partition, sizeof(self->settings.partition), "%s",
-                       self->options.partition ? self->options.partition : "site");
+        fedge_partition_text(&self->data.partition, self->settings.partition);
     }
     return status;
 }
@@ -236,6 +253,9 @@ static fedge_status set_up(program *self, fedge_error *err)
         status = fedge_results_open(&self->results, options->out, options->resume, self->job,
                                     self->job_text, self->job_size, &self->settings,
                                     options->targets, options->num_targets, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_results_partition(&self->results, self->population, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_results_begin(&self->results, self->simulation, err);

@@ -17,10 +17,12 @@ const char *fedge_simulate_options_help(void)
            "the one that a deployment with the same job, seed and division of data gives.\n"
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
-           "  --clients N          virtual clients\n"
+           "  --clients N          virtual clients (as many as --partition's column or file has)\n"
            "  --data FILE          names the training data, as fedge-client's --config does\n"
            "                       (client.json beside the job)\n"
-           "  --partition SPEC     how the data is divided: iid, dirichlet:0.5, ... (FILE's)\n"
+           "  --partition SPEC     how the data is divided (as FILE says): iid, shards:2,\n"
+           "                       dirichlet:0.3, dirichlet-client:0.3, labels:2, quantity:0.5,\n"
+           "                       natural:COLUMN, file:CSV\n"
            "  --partition-seed S   of the division (FILE's)\n"
            "  --seed S             in place of the job's\n"
            "  --rounds R           in place of the job's num-server-rounds\n"
@@ -186,9 +188,8 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
 
 static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
 {
-    if (!options->job || options->num_clients == 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s is missing (see --help)",
-                          options->job ? "clients" : "job");
+    if (!options->job) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--job is missing (see --help)");
     }
     if (options->resume && !options->out) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR");

@@ -4,29 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sorts the examples by their owner; within a client they keep the data set's order. */
-static fedge_status collect(fedge_population *population, const uint32_t *owner, uint32_t count,
-                            fedge_error *err)
+/* Lists each client's examples. */
+static fedge_status group(fedge_population *population, fedge_error *err)
 {
     const uint32_t clients = population->num_clients;
+    const uint32_t count = fedge_dataset_size(population->dataset);
     population->examples = malloc(((size_t)count + 1) * sizeof(*population->examples));
-    population->first = calloc((size_t)clients + 2, sizeof(*population->first));
+    population->first = calloc((size_t)clients + 1, sizeof(*population->first));
     population->held = calloc(clients, sizeof(*population->held));
     if (!population->examples || !population->first || !population->held) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the parts of %" PRIu32 " clients",
                           clients);
     }
-    /* Counts two places ahead, so that filling the lists leaves each start in its own place. */
-    uint32_t *next = population->first + 1;
-    for (uint32_t i = 0; i < count; i++) {
-        next[owner[i] + 1]++;
-    }
-    for (uint32_t c = 1; c <= clients; c++) {
-        next[c] += next[c - 1];
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        population->examples[next[owner[i]]++] = i;
-    }
+    fedge_partition_group(population->owner, count, clients, population->first,
+                          population->examples);
     return FEDGE_OK;
 }
 
@@ -71,25 +62,6 @@ static fedge_status split(fedge_population *population, double fraction, uint64_
     return status;
 }
 
-static fedge_status divide(fedge_population *population, const fedge_plan *plan,
-                           const fedge_site_data *data, fedge_error *err)
-{
-    const uint32_t count = fedge_dataset_size(population->dataset);
-    uint32_t *owner = malloc(((size_t)count + 1) * sizeof(*owner));
-    if (!owner) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to divide %" PRIu32 " examples", count);
-    }
-    fedge_status status =
-        fedge_partition_assign(&data->partition, fedge_dataset_labels(population->dataset), count,
-                               plan->data.num_labels, population->num_clients, owner, err);
-    if (status == FEDGE_OK) {
-        status = collect(population, owner, count, err);
-    }
-    free(owner);
-    return status == FEDGE_OK ? split(population, data->validation_fraction, plan->seed, err)
-                              : status;
-}
-
 fedge_status fedge_population_new(const fedge_plan *plan, const fedge_site_data *data,
                                   uint32_t num_clients, fedge_population **population,
                                   fedge_error *err)
@@ -104,9 +76,13 @@ fedge_status fedge_population_new(const fedge_plan *plan, const fedge_site_data 
     }
     fresh->num_clients = num_clients;
     fedge_status status =
-        fedge_dataset_load(&plan->data, data->values, data->labels, &fresh->dataset, err);
+        fedge_dataset_load_divided(&plan->data, data->values, data->labels, &data->partition,
+                                   num_clients, &fresh->dataset, &fresh->owner, err);
     if (status == FEDGE_OK) {
-        status = divide(fresh, plan, data, err);
+        status = group(fresh, err);
+    }
+    if (status == FEDGE_OK) {
+        status = split(fresh, data->validation_fraction, plan->seed, err);
     }
     if (status != FEDGE_OK) {
         fedge_population_free(fresh);
@@ -122,6 +98,7 @@ void fedge_population_free(fedge_population *population)
         return;
     }
     fedge_dataset_free(population->dataset);
+    free(population->owner);
     free(population->examples);
     free(population->first);
     free(population->held);

@@ -20,6 +20,7 @@
 typedef struct fedge_population {
     fedge_dataset *dataset;
     uint32_t num_clients;
+    uint32_t *owner;    /* of each example; FEDGE_PARTITION_UNUSED: nobody */
     uint32_t *examples; /* those of client 0, then those of client 1, …; held-out ones last */
     uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
     uint32_t *held;     /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
@@ -27,8 +28,8 @@ typedef struct fedge_population {
 } fedge_population;
 
 /* Loads the files of [data] and divides them into [num_clients] parts. Each client holds out
- * data->validation_fraction of its own examples. Errors as fedge_dataset_load and
- * fedge_partition_assign. */
+ * data->validation_fraction of its own examples. Errors as
+ * fedge_dataset_load_divided. */
 FEDGE_MUST_USE fedge_status fedge_population_new(const fedge_plan *plan,
                                                  const fedge_site_data *data, uint32_t num_clients,
                                                  fedge_population **population, fedge_error *err);

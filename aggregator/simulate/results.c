@@ -1,7 +1,6 @@
 #include "aggregator/simulate/results.h"
 
 #include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include "aggregator/store/plot.h"
 #include "edge/core/os.h"
 
-#define MAX_SETTINGS ((size_t)4096) /* bytes of simulation.json */
 #define NO_RUN "00000000000000000000000000000000"
 
 static fedge_status path_of(const fedge_results *results, const char *name,
@@ -35,15 +33,20 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-static fedge_status settings_text(const fedge_simulation_settings *settings, fedge_buffer *text,
+/* *text is malloc'ed. */
+static fedge_status settings_text(const fedge_simulation_settings *settings, char **text,
                                   fedge_error *err)
 {
-    return fedge_buffer_printf(text, err,
-                               "{\"format\":1,\"seed\":%" PRIu64 ",\"clients\":%" PRIu32
-                               ",\"partition\":\"%s\",\"partition_seed\":%" PRIu64
-                               ",\"num_server_rounds\":%" PRIu32 "}\n",
-                               settings->seed, settings->num_clients, settings->partition,
-                               settings->partition_seed, settings->num_rounds);
+    cJSON *json = cJSON_CreateObject();
+    bool made = cJSON_AddNumberToObject(json, "format", 1) &&
+                cJSON_AddNumberToObject(json, "seed", (double)settings->seed) &&
+                cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
+                cJSON_AddStringToObject(json, "partition", settings->partition) &&
+                cJSON_AddNumberToObject(json, "partition_seed", (double)settings->partition_seed) &&
+                cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
+    *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
 }
 
 static fedge_status check_same(const fedge_results *results, const char *name, const void *wanted,
@@ -67,7 +70,7 @@ static fedge_status check_same(const fedge_results *results, const char *name, c
 }
 
 static fedge_status make_folder(const fedge_results *results, const char *job_text, size_t job_size,
-                                const fedge_buffer *settings, fedge_error *err)
+                                const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = path_of(results, "checkpoints", path, err);
@@ -78,12 +81,12 @@ static fedge_status make_folder(const fedge_results *results, const char *job_te
         status = write_file(results, "job.json", job_text, job_size, err);
     }
     return status == FEDGE_OK
-               ? write_file(results, "simulation.json", settings->data, settings->size, err)
+               ? write_file(results, "simulation.json", settings, strlen(settings), err)
                : status;
 }
 
 static fedge_status open_folder(fedge_results *results, bool resume, const char *job_text,
-                                size_t job_size, const fedge_buffer *settings, fedge_error *err)
+                                size_t job_size, const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = path_of(results, "simulation.json", path, err);
@@ -106,7 +109,7 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     }
     status = check_same(results, "job.json", job_text, job_size, err);
     return status == FEDGE_OK
-               ? check_same(results, "simulation.json", settings->data, settings->size, err)
+               ? check_same(results, "simulation.json", settings, strlen(settings), err)
                : status;
 }
 
@@ -127,13 +130,12 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
         return fedge_fail(err, FEDGE_TOO_BIG, "--out must have 1 to %zu bytes",
                           sizeof(results->dir) - 1);
     }
-    fedge_buffer text;
-    fedge_buffer_init(&text, MAX_SETTINGS);
+    char *text = NULL;
     fedge_status status = settings_text(settings, &text, err);
     if (status == FEDGE_OK) {
-        status = open_folder(results, resume, job_text, job_size, &text, err);
+        status = open_folder(results, resume, job_text, job_size, text, err);
     }
-    fedge_buffer_fini(&text);
+    free(text);
     return status;
 }
 
@@ -143,6 +145,20 @@ void fedge_results_close(fedge_results *results)
         fedge_round_log_close(&results->log);
         results->log.file.path[0] = '\0';
     }
+}
+
+fedge_status fedge_results_partition(const fedge_results *results,
+                                     const fedge_population *population, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    if (!results->dir[0]) {
+        return FEDGE_OK;
+    }
+    fedge_status status = path_of(results, "partition.csv", path, err);
+    return status == FEDGE_OK
+               ? fedge_partition_write_csv(path, population->owner,
+                                           fedge_dataset_size(population->dataset), err)
+               : status;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */

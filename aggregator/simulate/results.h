@@ -4,6 +4,7 @@
  *     OUT/job.json            the job's bytes, likewise
  *     OUT/rounds.jsonl        a line per phase, as the server writes them (round_summary.h)
  *     OUT/rounds.svg          their curves
+ *     OUT/partition.csv       which client has which example (partition.h, file:CSV)
  *     OUT/summary.json        the run in numbers, complete or not (totals.h)
  *     OUT/model.safetensors   the last model
  *     OUT/checkpoints/        where --resume goes on
@@ -47,6 +48,11 @@ FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const cha
                                                const double *targets, uint32_t num_targets,
                                                fedge_error *err);
 void fedge_results_close(fedge_results *results); /* also after a failed open */
+
+/* Writes partition.csv. */
+FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results,
+                                                    const fedge_population *population,
+                                                    fedge_error *err);
 
 /* Brings [simulation] to where the folder's newest checkpoint stands, and the totals with it. Cuts
  * rounds.jsonl there; needed without --resume too. */

@@ -6,6 +6,7 @@
 
 #include "aggregator/rounds/round_summary.h"
 #include "edge/core/status.h"
+#include "edge/io/partition.h"
 #include "edge/io/plan.h"
 
 #define FEDGE_TOTALS_MAX_TARGETS 16
@@ -15,7 +16,7 @@
 typedef struct fedge_simulation_settings {
     uint64_t seed;
     uint32_t num_clients;
-    char partition[64]; /* as on the command line */
+    char partition[FEDGE_PARTITION_MAX_TEXT]; /* "dirichlet:0.5" */
     uint64_t partition_seed;
     uint32_t num_rounds;
 } fedge_simulation_settings;
