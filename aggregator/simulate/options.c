@@ -13,16 +13,16 @@
 const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
-           "Runs a federated learning job with N virtual clients on this machine. The model is\n"
-           "the one that a deployment with the same job, seed and division of data gives.\n"
+           "Runs a federated learning job with N virtual clients on this machine. The model\n"
+           "is that of a deployment with the same job, seed and division of data.\n"
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
-           "  --clients N          virtual clients (as many as --partition's column or file has)\n"
+           "  --clients N          virtual clients (as many as natural or file name)\n"
            "  --data FILE          names the training data, as fedge-client's --config does\n"
            "                       (client.json beside the job)\n"
            "  --partition SPEC     how the data is divided (as FILE says): iid, shards:2,\n"
-           "                       dirichlet:0.3, dirichlet-client:0.3, labels:2, quantity:0.5,\n"
-           "                       natural:COLUMN, file:CSV\n"
+           "                       dirichlet:0.3, dirichlet-client:0.3, labels:2,\n"
+           "                       quantity:0.5, natural:COLUMN, file:CSV\n"
            "  --partition-seed S   of the division (FILE's)\n"
            "  --seed S             in place of the job's\n"
            "  --rounds R           in place of the job's num-server-rounds\n"
@@ -35,8 +35,8 @@ const char *fedge_simulate_options_help(void)
            "  --json               the summary on stdout in place of lines per round\n"
            "  --help, --version\n"
            "\n"
-           "Ctrl-C ends after the clients at work; DIR then has what was done until the last\n"
-           "closed round, and --resume goes on.\n"
+           "Ctrl-C drops the open round: DIR has what was done until the one before, and\n"
+           "--resume goes on.\n"
            "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n";
 }
 

@@ -443,9 +443,11 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
                                         .user = self};
         status = fedge_crew_new(&crew, &self->crew, err);
     }
-    return status == FEDGE_OK
-               ? fedge_rounds_new(&config->job->rounds, config->job->plan.seed, &self->rounds, err)
-               : status;
+    /* Everybody is there before the first round opens. */
+    fedge_rounds_spec spec = config->job->rounds;
+    spec.min_available_nodes = config->population->num_clients;
+    return status == FEDGE_OK ? fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err)
+                              : status;
 }
 
 fedge_status fedge_simulation_new(const fedge_simulation_config *config,

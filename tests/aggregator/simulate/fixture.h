@@ -1,0 +1,74 @@
+/* Points in a csv file of the test's own folder, and a job that learns them. */
+#ifndef FEDGE_TESTS_AGGREGATOR_SIMULATE_FIXTURE_H
+#define FEDGE_TESTS_AGGREGATOR_SIMULATE_FIXTURE_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/simulate/population.h"
+#include "edge/core/rng.h"
+#include "tests/edge/core/cmocka_all.h"
+
+#define POINTS_FILE "simulate-points.csv"
+#define POINTS 240u
+
+/* Two values and one of three labels a row; rows [wild] and after have values that no step
+ * survives. */
+static void write_points(const char *path, uint32_t wild)
+{
+    FILE *file = fopen(path, "w");
+    fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    assert_non_null(file);
+    for (uint32_t i = 0; i < POINTS; i++) {
+        const uint32_t label = i % 3;
+        const double scale = i >= wild ? 1e37 : 1.0;
+        fprintf(file, "%.5g,%.5g,%u\n", scale * ((double)label + 0.5 * fedge_rng_normal(&rng)),
+                scale * (1.0 - (double)label + 0.5 * fedge_rng_normal(&rng)), label);
+    }
+    fclose(file);
+}
+
+/* [rounds]: the inside of the job's "rounds" object; [more]: further members, each after a comma.
+ */
+static fedge_job *make_job(const char *rounds, const char *more)
+{
+    char text[2048];
+    fedge_job *job = NULL;
+    fedge_error err;
+    int size =
+        snprintf(text, sizeof(text),
+                 "{\"fedge-job\":1,\"name\":\"points\",\"seed\":4,\"model\":{\"input-shape\":[2],"
+                 "\"layers\":["
+                 "{\"type\":\"Linear\",\"in_features\":2,\"out_features\":8},{\"type\":\"ReLU\"},"
+                 "{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}],"
+                 "\"loss\":{\"type\":\"CrossEntropyLoss\"}},"
+                 "\"data\":{\"name\":\"points\",\"shape\":[2],\"dtype\":\"f32\",\"labels\":3},"
+                 "\"training\":{\"local-epochs\":2,\"batch-size\":8,\"learning-rate\":0.1},"
+                 "\"rounds\":{%s,\"min-train-nodes\":1,\"min-available-nodes\":2}%s}",
+                 rounds, more);
+    assert_true(size > 0 && size < (int)sizeof(text));
+    if (fedge_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+    return job;
+}
+
+/* The points, divided as [partition] says; [validation]: the share that is held out. */
+static fedge_population *make_population(const fedge_job *job, const char *partition,
+                                         uint32_t num_clients, double validation)
+{
+    fedge_error err;
+    fedge_site_data data = {.name = "points",
+                            .values = POINTS_FILE,
+                            .validation_fraction = validation,
+                            .has_partition = true,
+                            .partition = {.seed = 2}};
+    fedge_population *population = NULL;
+    assert_int_equal(fedge_partition_parse(partition, &data.partition, &err), FEDGE_OK);
+    if (fedge_population_new(&job->plan, &data, num_clients, &population, &err) != FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+    return population;
+}
+
+#endif

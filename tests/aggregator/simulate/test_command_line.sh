@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# fedge-simulate's options, files, messages and exit codes: test_command_line.sh SIMULATE
+set -euo pipefail
+
+simulate=$1
+dir=$(mktemp -d)
+pid=
+finish() {
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    rm -rf "$dir"
+}
+trap finish EXIT
+cd "$dir"
+
+fail() {
+    printf 'test_command_line: %s\n' "$*" >&2
+    exit 1
+}
+# ends CODE WORDS COMMAND...: the command must end with CODE and say WORDS.
+ends() {
+    local code=$1 words=$2 got=0
+    shift 2
+    "$@" >said 2>&1 || got=$?
+    [ "$got" = "$code" ] || fail "exit $got, wanted $code: $* ($(cat said))"
+    grep -qF -- "$words" said || fail "'$words' is not in: $(cat said)"
+}
+
+for i in $(seq 0 199); do
+    echo "$((i % 7)).5,$((i % 5)).25,$((i % 2))"
+done >points.csv
+cp points.csv test.csv
+cat >job.json <<'JSON'
+{"fedge-job": 1, "name": "points", "seed": 1,
+ "model": {"input-shape": [2], "layers": [{"type": "Linear", "in_features": 2, "out_features": 2}],
+           "loss": {"type": "CrossEntropyLoss"}},
+ "data": {"name": "points", "shape": [2], "dtype": "f32", "labels": 2},
+ "training": {"local-epochs": 1, "batch-size": 5, "learning-rate": 0.1},
+ "rounds": {"num-server-rounds": 4, "min-available-nodes": 2, "min-train-nodes": 2},
+ "test-set": {"values": "test.csv"}}
+JSON
+run=("$simulate" --job job.json --clients 10 --partition iid)
+
+# 0 and 2: what needs no files
+ends 0 "Usage: fedge-simulate" "$simulate" --help
+ends 0 "fedge-simulate " "$simulate" --version
+ends 2 "--job is missing" "$simulate"
+ends 2 "unknown option '--nonsense'" "$simulate" --nonsense
+
+# 3: job, data, division
+ends 3 "nothing.json" "$simulate" --job nothing.json --clients 2
+ends 3 "say with --data FILE where the training data is" "${run[@]}"
+echo '{"data": {"others": {"values": "points.csv"}}}' >client.json
+ends 3 "no data set 'points'" "${run[@]}"
+echo '{"data": {"points": {"values": "points.csv"}}}' >client.json
+ends 3 "does not say how 'points' is divided" "$simulate" --job job.json --clients 10
+ends 3 "--clients is missing" "$simulate" --job job.json --partition iid
+ends 3 "--partition" "$simulate" --job job.json --clients 10 --partition dirichlett:1
+ends 3 "201" "$simulate" --job job.json --clients 201 --partition iid
+ends 3 "there are 1" "$simulate" --job job.json --clients 1 --partition iid
+ends 3 "labels" "$simulate" --job job.json --clients 10 --partition labels:3
+
+# 0: with and without a folder, lines or JSON
+ends 0 "complete after 4 rounds" "${run[@]}"
+grep -qF "4/4" said || fail "no line of the last round"
+ends 0 "complete after 4 rounds" "${run[@]}" --quiet
+if grep -qF "4/4" said; then fail "lines although --quiet"; fi
+"${run[@]}" --json --target 0.01,1 >first.json
+grep -q '^{"job":"points","ending":"complete","partition":"iid","seed":1,"clients":10,' first.json
+"${run[@]}" --json --threads 1 >second.json
+hash() { grep -o '"model_sha256":"[0-9a-f]*"' "$1" | tail -1; }
+[ "$(hash first.json)" = "$(hash second.json)" ] || fail "threads change the model"
+"${run[@]}" --json --seed 2 >second.json
+[ "$(hash first.json)" != "$(hash second.json)" ] || fail "--seed changes nothing"
+"${run[@]}" --json --partition-seed 2 >second.json
+[ "$(hash first.json)" != "$(hash second.json)" ] || fail "--partition-seed changes nothing"
+
+# the folder, and what is written there
+ends 0 "rounds.jsonl" "${run[@]}" --out out
+for file in job.json simulation.json rounds.jsonl rounds.svg partition.csv summary.json model.safetensors; do
+    [ -s "out/$file" ] || fail "no out/$file"
+done
+cmp -s job.json out/job.json || fail "out/job.json is not the job"
+[ "$(wc -l <out/rounds.jsonl)" = 4 ] || fail "not four lines in rounds.jsonl"
+[ "$(hash out/summary.json)" = "$(hash first.json)" ] || fail "another model with --out"
+[ "$(sha256sum out/model.safetensors | cut -d' ' -f1)" = "$(hash first.json | cut -d'"' -f4)" ] ||
+    fail "model_sha256 is not model.safetensors'"
+ends 3 "--resume goes on with it" "${run[@]}" --out out
+ends 3 "has no simulation to resume" "${run[@]}" --out nowhere --resume
+ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --seed 2
+ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume
+[ "$(wc -l <out/rounds.jsonl)" = 4 ] || fail "--resume of a complete one adds lines"
+[ "$(hash out/summary.json)" = "$(hash first.json)" ] || fail "--resume of a complete one changes it"
+ends 0 "complete" "$simulate" --job job.json --partition file:out/partition.csv --json
+[ "$(hash said)" = "$(hash first.json)" ] || fail "partition.csv is another division"
+
+# 130: Ctrl-C leaves what was done, --resume goes on to the same model
+long=("${run[@]}" --rounds 3000)
+"${long[@]}" --json >whole.json
+"${long[@]}" --out cut >said 2>&1 &
+pid=$!
+for _ in $(seq 2000); do
+    if [ "$(cat cut/rounds.jsonl 2>/dev/null | wc -l)" -ge 20 ]; then break; fi
+    sleep 0.005
+done
+kill -INT "$pid"
+code=0
+wait "$pid" || code=$?
+pid=
+if [ "$code" = 130 ]; then
+    grep -qF "interrupted after" said || fail "it does not say that it was interrupted: $(cat said)"
+    grep -qF '"ending":"interrupted"' cut/summary.json || fail "summary.json does not say so"
+    [ -s cut/rounds.svg ] || fail "no curves after an interruption"
+else
+    [ "$code" = 0 ] || fail "exit $code after SIGINT" # it was faster
+fi
+ends 0 "complete after 3000 rounds" "${long[@]}" --out cut --resume --quiet
+[ "$(wc -l <cut/rounds.jsonl)" = 3000 ] || fail "$(wc -l <cut/rounds.jsonl) lines after --resume"
+[ "$(hash cut/summary.json)" = "$(hash whole.json)" ] || fail "--resume ends with another model"

@@ -1,0 +1,122 @@
+#include "tests/edge/core/cmocka_all.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/totals.h"
+
+static void add(fedge_totals *totals, uint32_t round, double accuracy)
+{
+    const fedge_round_summary summary = {.round = round,
+                                         .kind = FEDGE_TASK_TRAIN,
+                                         .reported = 4,
+                                         .examples = 100,
+                                         .bytes_up = 10,
+                                         .bytes_down = 30,
+                                         .seconds = 0.5,
+                                         .accuracy = accuracy,
+                                         .loss = 1.0 - accuracy,
+                                         .model = "ab12"};
+    fedge_totals_add(totals, &summary);
+}
+
+static void sums_go_over_rounds(void **state)
+{
+    (void)state;
+    fedge_totals totals;
+    fedge_totals_init(&totals, NULL, 0);
+    assert_true(isnan(totals.accuracy) && isnan(fedge_totals_last_mean(&totals)));
+    for (uint32_t round = 1; round <= 12; round++) {
+        add(&totals, round, 0.05 * round);
+    }
+    assert_int_equal(totals.rounds, 12);
+    assert_int_equal(totals.clients, 48);
+    assert_int_equal(totals.examples, 1200);
+    assert_int_equal(totals.bytes_up, 120);
+    assert_int_equal(totals.bytes_down, 360);
+    assert_true(totals.seconds == 6.0);
+    /* Rounds 3 to 12. */
+    assert_true(fabs(fedge_totals_last_mean(&totals) - 0.375) < 1e-12);
+    add(&totals, 13, NAN); /* not evaluated: changes no accuracy */
+    assert_true(totals.accuracy == 0.05 * 12 && totals.num_accuracies == 12);
+    add(&totals, 14, 0.1);
+    assert_true(totals.accuracy == 0.1 && totals.best == 0.05 * 12);
+}
+
+static void evaluations_on_clients_are_apart(void **state)
+{
+    (void)state;
+    fedge_totals totals;
+    fedge_totals_init(&totals, NULL, 0);
+    add(&totals, 1, 0.5);
+    const fedge_round_summary summary = {
+        .round = 1, .kind = FEDGE_TASK_EVALUATE, .reported = 7, .accuracy = 0.9, .loss = 0.2};
+    fedge_totals_add(&totals, &summary);
+    assert_true(totals.accuracy == 0.5 && totals.client_accuracy == 0.9);
+    assert_int_equal(totals.clients, 4);
+}
+
+/* The monotone curve: a later dip changes nothing, and the crossing lies between two evaluations.
+ */
+static void targets_are_reached_once(void **state)
+{
+    (void)state;
+    const double targets[] = {0.5, 0.8, 0.99};
+    fedge_totals totals;
+    fedge_totals_init(&totals, targets, 3);
+    add(&totals, 1, 0.4);
+    assert_true(isnan(totals.reached[0]));
+    add(&totals, 2, 0.3);
+    add(&totals, 4, 0.6); /* from 0.4, the highest so far, at round 2 */
+    assert_true(fabs(totals.reached[0] - 3.0) < 1e-12);
+    add(&totals, 5, 0.1);
+    add(&totals, 6, 0.8);
+    assert_true(fabs(totals.reached[0] - 3.0) < 1e-12);
+    assert_true(totals.reached[1] == 6.0);
+    assert_true(isnan(totals.reached[2]));
+}
+
+static void a_summary_is_json(void **state)
+{
+    (void)state;
+    static fedge_job job;
+    const double targets[] = {0.25, 0.75};
+    const fedge_simulation_settings settings = {.seed = 3,
+                                                .num_clients = 9,
+                                                .partition = "file:a\"b",
+                                                .partition_seed = 4,
+                                                .num_rounds = 2};
+    fedge_totals totals;
+    fedge_error err;
+    char *text = NULL;
+    strcpy(job.plan.name, "job");
+    fedge_totals_init(&totals, targets, 2);
+    add(&totals, 1, 0.5);
+    assert_int_equal(fedge_totals_json(&totals, &job, &settings, "complete", &text, &err),
+                     FEDGE_OK);
+    static const char *const parts[] = {
+        "{\"job\":\"job\",\"ending\":\"complete\",\"partition\":\"file:a\\\"b\",\"seed\":3,"
+        "\"clients\":9,\"partition_seed\":4,\"num_server_rounds\":2,",
+        "\"rounds\":1,\"accuracy\":0.5,\"loss\":0.5,\"accuracy_last_10\":0.5,\"accuracy_best\":0.5,"
+        "\"client_accuracy\":null,\"client_loss\":null,\"clients_trained\":4,",
+        "\"seconds\":0.5,\"clients_per_second\":8,\"targets\":[{\"accuracy\":0.25,\"rounds\":0.5},"
+        "{\"accuracy\":0.75,\"rounds\":null}],\"model_sha256\":\"ab12\"}"};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (!strstr(text, parts[i])) {
+            fail_msg("%s has no %s", text, parts[i]);
+        }
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_go_over_rounds),
+        cmocka_unit_test(evaluations_on_clients_are_apart),
+        cmocka_unit_test(targets_are_reached_once),
+        cmocka_unit_test(a_summary_is_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
