@@ -211,13 +211,18 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
 static void print_end(const program *self, const char *ending)
 {
     const fedge_totals *totals = &self->results.totals;
-    printf("%s after %" PRIu32
-           " rounds: accuracy %.2f%% (best %.2f%%, mean of the last %d %.2f%%)\n",
-           ending, totals->rounds, 100.0 * totals->accuracy, 100.0 * totals->best,
-           FEDGE_TOTALS_LAST, 100.0 * fedge_totals_last_mean(totals));
-    printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
-           totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
-           (unsigned long long)fedge_simulation_bytes_per_thread(self->simulation));
+    printf("%s after %" PRIu32 " rounds", ending, totals->rounds);
+    if (totals->num_accuracies > 0) {
+        printf(": accuracy %.2f%% (best %.2f%%, mean of the last %d %.2f%%)",
+               100.0 * totals->accuracy, 100.0 * totals->best, FEDGE_TOTALS_LAST,
+               100.0 * fedge_totals_last_mean(totals));
+    }
+    printf("\n");
+    if (totals->rounds > 0) {
+        printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
+               totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
+               (unsigned long long)fedge_simulation_bytes_per_thread(self->simulation));
+    }
     for (uint32_t i = 0; i < totals->num_targets; i++) {
         if (isnan(totals->reached[i])) {
             printf("%.4g%%: not reached in %" PRIu32 " rounds\n", 100.0 * totals->targets[i],
