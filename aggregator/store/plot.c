@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "aggregator/store/round_log.h"
+#include "aggregator/store/svg.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
 #include "edge/io/json.h"
@@ -17,8 +18,6 @@
 #define TOP 48.0
 #define PANEL_HEIGHT 200.0
 #define PANEL_GAP 48.0
-#define MAX_SVG ((size_t)16 << 20)
-#define MAX_TICKS 6
 
 typedef struct point {
     double round, loss, accuracy; /* NaN: not known */
@@ -124,15 +123,6 @@ static double pixel_y(const panel *in, double value)
     return in->top + PANEL_HEIGHT * (1.0 - (value - in->low) / (in->high - in->low));
 }
 
-/* 1, 2 or 5 times a power of ten, so that at most MAX_TICKS steps cover [span]. */
-static double tick_step(double span)
-{
-    double rough = span / MAX_TICKS;
-    double power = pow(10.0, floor(log10(rough)));
-    double scaled = rough / power;
-    return power * (scaled <= 1.0 ? 1.0 : scaled <= 2.0 ? 2.0 : scaled <= 5.0 ? 5.0 : 10.0);
-}
-
 /* Sets the panel's range so that all values are inside, ending at ticks. */
 static void fit(panel *to, const curve curves[2])
 {
@@ -152,7 +142,7 @@ static void fit(panel *to, const curve curves[2])
         low = 0.0;
         high = 1.0;
     }
-    double step = tick_step(fmax(high - low, 1e-6 + 1e-3 * fabs(high)));
+    double step = fedge_svg_tick_step(fmax(high - low, 1e-6 + 1e-3 * fabs(high)));
     to->low = floor(low / step) * step;
     to->high = ceil(high / step) * step;
     if (to->high <= to->low) {
@@ -162,8 +152,8 @@ static void fit(panel *to, const curve curves[2])
 
 static fedge_status draw_axes(fedge_buffer *out, const panel *in, fedge_error *err)
 {
-    double step = tick_step(in->high - in->low);
-    int decimals = step >= 1.0 ? 0 : (int)ceil(-log10(step) - 1e-9);
+    double step = fedge_svg_tick_step(in->high - in->low);
+    int decimals = fedge_svg_tick_decimals(step);
     fedge_status status =
         fedge_buffer_printf(out, err, "<text x=\"%g\" y=\"%g\" class=\"label\">%s</text>\n", LEFT,
                             in->top - 10.0, in->label);
@@ -175,7 +165,7 @@ static fedge_status draw_axes(fedge_buffer *out, const panel *in, fedge_error *e
             "<text x=\"%g\" y=\"%.1f\" class=\"tick\" text-anchor=\"end\">%.*f</text>\n",
             LEFT, y, WIDTH - RIGHT, y, LEFT - 8.0, y + 4.0, decimals, tick);
     }
-    double step_x = fmax(1.0, tick_step(fmax(in->max_round - 1.0, 1.0)));
+    double step_x = fmax(1.0, fedge_svg_tick_step(fmax(in->max_round - 1.0, 1.0)));
     for (double round = 1.0; round <= in->max_round && status == FEDGE_OK;
          round = round == 1.0 && step_x > 1.0 ? step_x : round + step_x) {
         status = fedge_buffer_printf(
@@ -231,18 +221,6 @@ static fedge_status draw_legend(fedge_buffer *out, const curve curves[2], fedge_
     return status;
 }
 
-static fedge_status draw_title(fedge_buffer *out, const char *title, fedge_error *err)
-{
-    fedge_status status =
-        fedge_buffer_printf(out, err, "<text x=\"%g\" y=\"24\" class=\"title\">", LEFT);
-    for (const char *p = title; *p && status == FEDGE_OK; p++) {
-        status = *p == '<'   ? fedge_buffer_printf(out, err, "&lt;")
-                 : *p == '&' ? fedge_buffer_printf(out, err, "&amp;")
-                             : fedge_buffer_append(out, p, 1, err);
-    }
-    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</text>\n") : status;
-}
-
 static fedge_status draw(fedge_buffer *out, const char *title, const curve curves[2],
                          fedge_error *err)
 {
@@ -250,16 +228,9 @@ static fedge_status draw(fedge_buffer *out, const char *title, const curve curve
                        {.label = "loss",
                         .value = offsetof(point, loss),
                         .top = TOP + 14.0 + PANEL_HEIGHT + PANEL_GAP}};
-    fedge_status status =
-        fedge_buffer_printf(out, err,
-                            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
-                            "viewBox=\"0 0 %g %g\" font-family=\"sans-serif\">\n"
-                            "<style>.title{font-size:16px;font-weight:bold}.label{font-size:13px}"
-                            ".tick{font-size:11px;fill:#444}.grid{stroke:#ddd}</style>\n"
-                            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-                            WIDTH, HEIGHT, WIDTH, HEIGHT);
+    fedge_status status = fedge_svg_begin(out, WIDTH, HEIGHT, err);
     if (status == FEDGE_OK) {
-        status = draw_title(out, title, err);
+        status = fedge_svg_text(out, LEFT, 24.0, "title", "start", title, err);
     }
     if (status == FEDGE_OK) {
         status = draw_legend(out, curves, err);
@@ -285,7 +256,7 @@ fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, con
 {
     curve curves[2] = {{0}};
     fedge_buffer out;
-    fedge_buffer_init(&out, MAX_SVG);
+    fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
     fedge_status status = read_curves(jsonl_path, curves, err);
     if (status == FEDGE_OK) {
         status = draw(&out, title, curves, err);
