@@ -17,6 +17,10 @@ fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, 
     if (columns > 0 &&
         columns < (FEDGE_CSV_MAX_LINE - FEDGE_CSV_LINE_BASE) / FEDGE_CSV_LINE_PER_FIELD)
         csv->max_line = FEDGE_CSV_LINE_BASE + (size_t)columns * FEDGE_CSV_LINE_PER_FIELD;
+    /* No line is longer than the file. */
+    const uint64_t most = csv->reader.size * FEDGE_READER_MAX_RATIO;
+    if (most > 0 && most < csv->max_line)
+        csv->max_line = (size_t)most;
     csv->line = malloc(csv->max_line + 2);
     if (!csv->line) {
         fedge_csv_close(csv);

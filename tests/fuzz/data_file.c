@@ -8,11 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAX_PATH 32
 #define SOME_EXAMPLES 64 /* read back of those that were accepted */
 
-/* Files that have a path but lie in memory, one for values and one for labels. */
-static void save(int which, const void *data, size_t size, char path[MAX_PATH])
+void fuzz_save_file(int which, const void *data, size_t size, char path[FUZZ_MAX_PATH])
 {
     static int files[2] = {-1, -1};
     if (files[which] < 0)
@@ -20,7 +18,7 @@ static void save(int which, const void *data, size_t size, char path[MAX_PATH])
     if (files[which] < 0 || ftruncate(files[which], 0) ||
         pwrite(files[which], data, size, 0) != (ssize_t)size)
         abort();
-    (void)snprintf(path, MAX_PATH, "/proc/self/fd/%d", files[which]);
+    (void)snprintf(path, FUZZ_MAX_PATH, "/proc/self/fd/%d", files[which]);
 }
 
 static void check(const fedge_data_spec *spec, const char *values, const char *labels)
@@ -55,9 +53,9 @@ static void check(const fedge_data_spec *spec, const char *values, const char *l
 void fuzz_data_file(const fedge_data_spec *spec, const uint8_t *data, size_t size)
 {
     static const char LABELS[] = "0\n1\n2\n";
-    char values[MAX_PATH], labels[MAX_PATH];
-    save(0, data, size, values);
-    save(1, LABELS, sizeof LABELS - 1, labels);
+    char values[FUZZ_MAX_PATH], labels[FUZZ_MAX_PATH];
+    fuzz_save_file(0, data, size, values);
+    fuzz_save_file(1, LABELS, sizeof LABELS - 1, labels);
     check(spec, values, labels);
     check(spec, values, "");
     check(spec, labels, values); /* the bytes as labels */

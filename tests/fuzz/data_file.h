@@ -7,6 +7,11 @@
 
 #include "edge/io/dataset.h"
 
+#define FUZZ_MAX_PATH 32
+
+/* Puts the bytes into file 0 or 1, each of which lies in memory but has a path. */
+void fuzz_save_file(int which, const void *data, size_t size, char path[FUZZ_MAX_PATH]);
+
 /* Loads the bytes as values with three labels, as values with labels within, and as labels. Aborts
  * when what is accepted cannot be read, or has a label or a value that should have been refused. */
 void fuzz_data_file(const fedge_data_spec *spec, const uint8_t *data, size_t size);
