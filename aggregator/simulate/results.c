@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/partition_plot.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
@@ -150,15 +151,25 @@ void fedge_results_close(fedge_results *results)
 fedge_status fedge_results_partition(const fedge_results *results,
                                      const fedge_population *population, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH], title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT];
     if (!results->dir[0]) {
         return FEDGE_OK;
     }
+    (void)snprintf(title, sizeof(title), "%s, %s", results->job->plan.name,
+                   results->settings.partition);
+    const fedge_partition_data data = {.num_examples = fedge_dataset_size(population->dataset),
+                                       .num_labels = results->job->plan.data.num_labels,
+                                       .labels = fedge_dataset_labels(population->dataset)};
     fedge_status status = path_of(results, "partition.csv", path, err);
-    return status == FEDGE_OK
-               ? fedge_partition_write_csv(path, population->owner,
-                                           fedge_dataset_size(population->dataset), err)
-               : status;
+    if (status == FEDGE_OK) {
+        status = fedge_partition_write_csv(path, population->owner, data.num_examples, err);
+    }
+    if (status == FEDGE_OK) {
+        status = path_of(results, "partition.svg", path, err);
+    }
+    return status == FEDGE_OK ? fedge_partition_plot(path, title, &data, population->owner,
+                                                     population->num_clients, err)
+                              : status;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */

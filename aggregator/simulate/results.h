@@ -5,6 +5,7 @@
  *     OUT/rounds.jsonl        a line per phase, as the server writes them (round_summary.h)
  *     OUT/rounds.svg          their curves
  *     OUT/partition.csv       which client has which example (partition.h, file:CSV)
+ *     OUT/partition.svg       the same as a picture (partition_plot.h)
  *     OUT/summary.json        the run in numbers, complete or not (totals.h)
  *     OUT/model.safetensors   the last model
  *     OUT/checkpoints/        where --resume goes on
@@ -49,7 +50,7 @@ FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const cha
                                                fedge_error *err);
 void fedge_results_close(fedge_results *results); /* also after a failed open */
 
-/* Writes partition.csv. */
+/* Writes partition.csv and partition.svg. */
 FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results,
                                                     const fedge_population *population,
                                                     fedge_error *err);
