@@ -35,9 +35,10 @@ static fedge_status unknown_scheme(const char *text, const char *name, fedge_err
                                    SCHEMES[i]->usage);
     }
     const char *nearest = fedge_json_nearest(name, names, FEDGE_PARTITION_COUNT);
-    return fedge_fail(
-        err, FEDGE_INVALID_ARGUMENT, "partition \"%.40s\" is not known%s%s%s; use one of %s", text,
-        nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "", list);
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "partition \"%.40s\" is not known%s%s%s one of %s", text,
+                      nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                      nearest ? "\"? Use" : "; use", list);
 }
 
 /* FEDGE_OUT_OF_RANGE; also for a spec that was not parsed. */
