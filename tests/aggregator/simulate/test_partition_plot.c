@@ -123,6 +123,15 @@ static void test_few_clients_have_numbers(void **state)
     free(page);
     page = draw("iid", LABELS, 1, "one");
     check_page(page, 1, LABELS);
+    /* Labels stand on each other in their order. */
+    const char *path = page;
+    double x, y, last = INFINITY;
+    for (uint32_t band = 0; band < LABELS; band++) {
+        path = strstr(strstr(path + 1, "<path"), " d=\"");
+        assert_int_equal(sscanf(path, " d=\"M%lf %lfh", &x, &y), 2);
+        assert_true(y < last);
+        last = y;
+    }
     free(page);
 }
 

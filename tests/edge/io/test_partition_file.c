@@ -230,6 +230,8 @@ static void test_bad_columns_are_refused(void **state)
         save_text(VALUES, CASES[i].rows);
         expect_refusal("natural:user", 3, 3, CASES[i].status, CASES[i].part);
     }
+    save_text(VALUES, "a,user\n1,x\n2,y\n3,z\n");
+    expect_refusal("natural:user", 3, 2, FEDGE_MISMATCH, "ask for 3");
     add_npy_header(&file, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2), }");
     save_file(VALUES, &file, 0);
     expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, "has no columns with names; write who");
