@@ -29,6 +29,8 @@ const char *fedge_simulate_options_help(void)
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
            "  --evaluate-every K   rounds between evaluations on the test set (1)\n"
            "  --target A[,A...]    accuracies whose first round is reported, e.g. 0.75,0.8\n"
+           "  --sweep KEY=A,B ...  one run for each combination of settings, e.g. lr=0.03,0.1\n"
+           "                       partition=iid,shards:2 seeds=3; ends with a table\n"
            "  --out DIR            leave rounds, curves, summary and model in DIR\n"
            "  --resume             go on with the simulation in DIR\n"
            "  --quiet              no lines per round\n"
@@ -46,6 +48,7 @@ enum {
     OPT_OUT,
     OPT_PARTITION,
     OPT_TARGET,
+    OPT_SWEEP,
     OPT_SEED,
     OPT_PARTITION_SEED,
     OPT_CLIENTS,
@@ -65,6 +68,7 @@ static const struct option LONG_OPTIONS[] = {
     {"out", required_argument, NULL, OPT_OUT},
     {"partition", required_argument, NULL, OPT_PARTITION},
     {"target", required_argument, NULL, OPT_TARGET},
+    {"sweep", required_argument, NULL, OPT_SWEEP},
     {"seed", required_argument, NULL, OPT_SEED},
     {"partition-seed", required_argument, NULL, OPT_PARTITION_SEED},
     {"clients", required_argument, NULL, OPT_CLIENTS},
@@ -148,6 +152,16 @@ static fedge_status take_number(int option, const char *value, fedge_simulate_op
     }
 }
 
+static fedge_status add_axis(const char *value, fedge_simulate_options *out, fedge_error *err)
+{
+    if (out->num_axes == FEDGE_SIMULATE_MAX_AXES) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: more than %d settings",
+                          FEDGE_SIMULATE_MAX_AXES);
+    }
+    out->axes[out->num_axes++] = value;
+    return FEDGE_OK;
+}
+
 static fedge_status take(int option, const char *value, fedge_simulate_options *out,
                          fedge_error *err)
 {
@@ -166,6 +180,8 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return FEDGE_OK;
     case OPT_TARGET:
         return parse_targets(value, out, err);
+    case OPT_SWEEP:
+        return add_axis(value, out, err);
     case OPT_RESUME:
         out->resume = true;
         return FEDGE_OK;
@@ -215,6 +231,12 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
         status = take(option, optarg, options, err);
     }
     if (status != FEDGE_OK || options->action != FEDGE_SIMULATE_RUN) {
+        return status;
+    }
+    while (status == FEDGE_OK && optind < argc && options->num_axes > 0) {
+        status = add_axis(argv[optind++], options, err);
+    }
+    if (status != FEDGE_OK) {
         return status;
     }
     if (optind < argc) {

@@ -8,6 +8,8 @@
 #include "aggregator/simulate/totals.h"
 #include "edge/core/status.h"
 
+#define FEDGE_SIMULATE_MAX_AXES 8
+
 typedef enum fedge_simulate_action {
     FEDGE_SIMULATE_RUN,
     FEDGE_SIMULATE_HELP,
@@ -20,10 +22,13 @@ typedef struct fedge_simulate_options {
     const char *job, *data, *out, *partition;
     bool has_seed, has_partition_seed;
     uint64_t seed, partition_seed;
+    uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
     uint32_t num_clients, num_threads, num_rounds;
     uint32_t evaluate_every; /* 1 when not given */
     double targets[FEDGE_TOTALS_MAX_TARGETS];
     uint32_t num_targets;
+    const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
+    uint32_t num_axes;                         /* 0: no sweep */
     bool resume, quiet, json;
 } fedge_simulate_options;
 

@@ -93,6 +93,25 @@ ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume
 ends 0 "complete" "$simulate" --job job.json --partition file:out/partition.csv --json
 [ "$(hash said)" = "$(hash first.json)" ] || fail "partition.csv is another division"
 
+# a sweep: what each run gives, the table, and what is refused before anything runs
+ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
+[ "$(grep -c '±' said)" = 4 ] || fail "not a row for each combination: $(cat said)"
+[ "$(ls grid | wc -l)" = 8 ] || fail "not a folder for each run: $(ls grid)"
+"${run[@]}" --json --seed 2 --partition-seed 2 >second.json
+[ "$(hash 'grid/lr=0.1,partition=iid,seed=2/summary.json')" = "$(hash second.json)" ] ||
+    fail "a run of the sweep is not the run by itself"
+ends 3 "--resume goes on with it" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
+ends 0 "±" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=3 --out grid --resume
+[ "$(ls grid | wc -l)" = 12 ] || fail "--resume does not add what is missing: $(ls grid)"
+ends 0 "  2 failed" "${run[@]}" --sweep lr=0.1,1e6 training.local-epochs=300 seeds=2 --quiet
+ends 0 '"lr":"0.1"' "${run[@]}" --sweep lr=0.1 --json
+ends 2 "more than 8 settings" "${run[@]}" --sweep a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1
+ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
+ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
+ends 3 "not known here" "${run[@]}" --sweep lrr=0.1
+ends 3 "seeds=N" "${run[@]}" --sweep seeds=0
+ends 3 "not a number from 1" "${run[@]}" --sweep clients=0
+
 # 130: Ctrl-C leaves what was done, --resume goes on to the same model
 long=("${run[@]}" --rounds 3000)
 "${long[@]}" --json >whole.json

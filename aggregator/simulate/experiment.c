@@ -1,0 +1,236 @@
+#define _POSIX_C_SOURCE 200809L /* fileno */
+#include "aggregator/simulate/experiment.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "edge/core/os.h"
+#include "edge/io/path.h"
+
+#define DRAW_MS 100 /* between two pictures of the bar */
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static fedge_status load_job(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    fedge_status status = fedge_job_parse(self->config.job_text, self->config.job_size,
+                                          options->job, &self->job, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (options->has_seed) {
+        self->job->plan.seed = options->seed;
+    }
+    self->job->plan.seed += options->seed_offset;
+    if (options->num_rounds > 0) {
+        self->job->rounds.num_server_rounds = options->num_rounds;
+    }
+    if (!self->job->plan.has_data) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
+    }
+    return FEDGE_OK;
+}
+
+/* The site file's entry for the job's data, divided as the command line says. */
+static fedge_status load_site(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    char beside[FEDGE_MAX_PATH];
+    const char *path = options->data;
+    fedge_status status = FEDGE_OK;
+    if (!path) {
+        (void)snprintf(beside, sizeof(beside), "client.json");
+        path = beside;
+        if (!fedge_path_resolve(options->job, beside) || !fedge_os_exists(beside)) {
+            status = fedge_fail(err, FEDGE_NOT_FOUND,
+                                "no %s: say with --data FILE where the training data is", beside);
+        }
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_site_load(path, &self->site, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const fedge_site_data *data = fedge_site_find(self->site, self->job->plan.data.name);
+    if (!data) {
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job wants",
+                          path, self->job->plan.data.name);
+    }
+    self->data = *data;
+    if (options->has_partition_seed) {
+        self->data.partition.seed = options->partition_seed + options->seed_offset;
+    } else if (data->has_partition) {
+        self->data.partition.seed += options->seed_offset;
+    } else {
+        self->data.partition.seed = self->job->plan.seed;
+    }
+    if (options->partition) {
+        status = fedge_partition_parse(options->partition, &self->data.partition, err);
+        status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--partition");
+    } else if (!data->has_partition) {
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s does not say how '%s' is divided: give --partition iid, "
+                            "dirichlet:0.5, …",
+                            path, data->name);
+    }
+    return status;
+}
+
+/* A division that says how many clients there are needs no --clients. */
+static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
+{
+    self->settings.num_clients = self->config.options->num_clients;
+    if (self->settings.num_clients > 0) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_partition_num_parts(&self->data.partition, self->data.values,
+                                                    &self->settings.num_clients, err);
+    return status == FEDGE_OK && self->settings.num_clients == 0
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--clients is missing: only natural:COLUMN and file:CSV say how many "
+                            "there are")
+               : status;
+}
+
+static fedge_status load(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = load_job(self, err);
+    if (status == FEDGE_OK) {
+        status = load_site(self, err);
+    }
+    if (status == FEDGE_OK && self->job->test_set.present) {
+        status = fedge_dataset_load(&self->job->plan.data, self->job->test_set.images,
+                                    self->job->test_set.labels, &self->test_set, err);
+        status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
+    }
+    if (status == FEDGE_OK) {
+        status = count_clients(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_population_new(&self->job->plan, &self->data, self->settings.num_clients,
+                                      &self->population, err);
+    }
+    if (status == FEDGE_OK) {
+        self->settings.seed = self->job->plan.seed;
+        self->settings.partition_seed = self->data.partition.seed;
+        self->settings.num_rounds = self->job->rounds.num_server_rounds;
+        fedge_partition_text(&self->data.partition, self->settings.partition);
+    }
+    return status;
+}
+
+/* ---- what is seen ---------------------------------------------------------------------------- */
+
+static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_experiment *self = user;
+    if (self->progress.out) {
+        fedge_progress_round(&self->progress, summary);
+    }
+    return fedge_results_round(&self->results, self->simulation, summary, err);
+}
+
+static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t asked)
+{
+    fedge_experiment *self = user;
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (!self->progress.terminal || now_ms < self->drawn_ms + DRAW_MS) {
+        return;
+    }
+    self->drawn_ms = now_ms;
+    char state[96];
+    const double seconds = (double)(now_ms - self->started_ms) * 1e-3;
+    const double rate =
+        (double)(self->results.totals.clients - self->clients_at_start + done) / seconds;
+    const double rounds = round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
+    const double left = self->settings.num_rounds - self->resumed_at - rounds;
+    (void)snprintf(state, sizeof(state),
+                   "round %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients, %.3g clients/s, %.0f s "
+                   "left",
+                   round, done, asked, rate, rounds > 0 ? seconds / rounds * left : NAN);
+    fedge_progress_draw(&self->progress, round - 1, state);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static bool cancel(void *user)
+{
+    const fedge_experiment *self = user;
+    return self->config.cancel && self->config.cancel(self->config.cancel_user);
+}
+
+static fedge_status set_up(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    uint32_t threads = options->num_threads ? options->num_threads : fedge_os_num_cpus();
+    const fedge_simulation_config config = {
+        .job = self->job,
+        .population = self->population,
+        .test_set = self->test_set,
+        .num_threads = threads < FEDGE_CREW_MAX_THREADS ? threads : FEDGE_CREW_MAX_THREADS,
+        .evaluate_every = options->evaluate_every,
+        .cancel = cancel,
+        .on_round = on_round,
+        .on_progress = on_progress,
+        .user = self};
+    fedge_status status = fedge_simulation_new(&config, &self->simulation, err);
+    if (status == FEDGE_OK) {
+        status = fedge_results_open(&self->results, self->config.out, self->config.resume,
+                                    self->job, self->config.job_text, self->config.job_size,
+                                    &self->settings, options->targets, options->num_targets, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_results_partition(&self->results, self->population, err);
+    }
+    return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
+}
+
+fedge_status fedge_experiment_init(fedge_experiment *experiment,
+                                   const fedge_experiment_config *config, fedge_error *err)
+{
+    *experiment = (fedge_experiment){.config = *config};
+    fedge_status status = load(experiment, err);
+    if (status == FEDGE_OK) {
+        status = set_up(experiment, err);
+    }
+    if (status == FEDGE_OK) {
+        experiment->progress =
+            (fedge_progress){.out = config->progress,
+                             .terminal = config->progress && isatty(fileno(config->progress)) == 1,
+                             .num_rounds = experiment->settings.num_rounds};
+        experiment->resumed_at = experiment->results.totals.rounds;
+        experiment->clients_at_start = experiment->results.totals.clients;
+    }
+    return status;
+}
+
+void fedge_experiment_fini(fedge_experiment *experiment)
+{
+    fedge_results_close(&experiment->results);
+    fedge_simulation_free(experiment->simulation);
+    fedge_population_free(experiment->population);
+    fedge_dataset_free(experiment->test_set);
+    fedge_site_free(experiment->site);
+    fedge_job_free(experiment->job);
+    *experiment = (fedge_experiment){0};
+}
+
+fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
+{
+    experiment->started_ms = fedge_os_monotonic_ms();
+    fedge_status status = fedge_simulation_run(experiment->simulation, err);
+    if (experiment->progress.out) {
+        fedge_progress_clear(&experiment->progress);
+    }
+    if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
+        return status;
+    }
+    fedge_status written =
+        fedge_results_finish(&experiment->results, experiment->simulation,
+                             status == FEDGE_OK ? "complete" : "interrupted", err);
+    return written == FEDGE_OK ? status : written;
+}

@@ -1,0 +1,56 @@
+/* One simulation, from its files to its results: what the command line asks for, once. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_EXPERIMENT_H
+#define FEDGE_AGGREGATOR_SIMULATE_EXPERIMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "aggregator/rounds/progress.h"
+#include "aggregator/simulate/options.h"
+#include "aggregator/simulate/population.h"
+#include "aggregator/simulate/results.h"
+#include "aggregator/simulate/simulation.h"
+#include "edge/core/status.h"
+#include "edge/io/site.h"
+
+typedef struct fedge_experiment_config {
+    const fedge_simulate_options *options; /* outlives the experiment */
+    const char *job_text;                  /* the job's bytes; options->job names them */
+    size_t job_size;
+    const char *out;        /* the folder; NULL: nothing is written */
+    FILE *progress;         /* a line per phase, and a bar if it is a terminal; NULL: silence */
+    bool resume;            /* goes on with what is in [out] */
+    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    void *cancel_user;
+} fedge_experiment_config;
+
+/* All that it is made of, in the order in which it is made. */
+typedef struct fedge_experiment {
+    fedge_experiment_config config;
+    fedge_job *job;
+    fedge_site *site;
+    fedge_site_data data; /* the job's, with the command line's partition */
+    fedge_simulation_settings settings;
+    fedge_dataset *test_set; /* NULL: the job has none */
+    fedge_population *population;
+    fedge_simulation *simulation;
+    fedge_results results;
+    fedge_progress progress; /* out is NULL: not wanted */
+    uint64_t started_ms, drawn_ms;
+    uint32_t resumed_at;       /* rounds that were done before */
+    uint64_t clients_at_start; /* likewise */
+} fedge_experiment;
+
+/* Loads job and data, divides them, takes all memory, opens the folder. Not to be moved after. */
+FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
+                                                  const fedge_experiment_config *config,
+                                                  fedge_error *err);
+void fedge_experiment_fini(fedge_experiment *experiment); /* also after a failed init */
+
+/* Runs it and writes the results. FEDGE_CANCELLED when it was interrupted: the results are those
+ * until then. After any other failure the folder has the last checkpoint only. */
+FEDGE_MUST_USE fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err);
+
+#endif

@@ -1,0 +1,529 @@
+#include "aggregator/simulate/sweep.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/experiment.h"
+#include "edge/core/os.h"
+
+#define MAX_VALUES 64u /* of one axis */
+#define MAX_TEXT 1024u /* of one axis */
+#define MAX_NAME 256u  /* of a combination: its folder */
+#define SEEDS "seeds"
+
+typedef struct axis {
+    char text[MAX_TEXT]; /* KEY=VALUE,… cut up: key and values point into it */
+    const char *key;
+    const char *values[MAX_VALUES];
+    uint32_t num_values;
+} axis;
+
+/* What came of a run. */
+typedef struct outcome {
+    bool done, failed;
+    char why[FEDGE_ERROR_MESSAGE_SIZE];
+    fedge_totals totals;
+} outcome;
+
+struct fedge_sweep {
+    const fedge_simulate_options *options;
+    const char *job_text;
+    size_t job_size;
+    axis axes[FEDGE_SIMULATE_MAX_AXES]; /* without seeds */
+    uint32_t num_axes;
+    uint32_t num_seeds;
+    uint32_t num_combinations; /* without seeds */
+    outcome *outcomes;         /* num_combinations · num_seeds, seeds innermost */
+};
+
+/* ---- axes ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name, *path;
+} SHORT_NAMES[] = {{"lr", "training.learning-rate"},
+                   {"epochs", "training.local-epochs"},
+                   {"batch", "training.batch-size"},
+                   {"fraction", "rounds.fraction-train"},
+                   {"server-lr", "strategy.server-learning-rate"},
+                   {"momentum", "training.optimizer.momentum"},
+                   {"strategy", "strategy.type"},
+                   {"codec", "update.codec"}};
+
+static fedge_status parse_axis(const char *text, axis *to, fedge_error *err)
+{
+    const size_t length = strlen(text);
+    *to = (axis){.num_values = 0};
+    if (length >= sizeof(to->text)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %.40s… is over %u bytes", text,
+                          MAX_TEXT - 1);
+    }
+    memcpy(to->text, text, length + 1);
+    char *at = strchr(to->text, '=');
+    if (!at || at == to->text || at[1] == '\0') {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep wants KEY=VALUE,VALUE…, such as lr=0.03,0.1, not '%.80s'", text);
+    }
+    *at = '\0';
+    to->key = to->text;
+    while (at) {
+        if (to->num_values == MAX_VALUES) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s has more than %u values",
+                              to->key, MAX_VALUES);
+        }
+        to->values[to->num_values++] = ++at;
+        at = strchr(at, ',');
+        if (at) {
+            *at = '\0';
+        }
+        if (to->values[to->num_values - 1][0] == '\0') {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: an empty value in '%.80s'",
+                              text);
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status take_seeds(fedge_sweep *sweep, const axis *seeds, fedge_error *err)
+{
+    char *end = NULL;
+    const unsigned long count = strtoul(seeds->values[0], &end, 10);
+    if (seeds->num_values != 1 || *end != '\0' || count < 1 || count > 1000) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: seeds=N is a number of seeds, 1 to 1000");
+    }
+    sweep->num_seeds = (uint32_t)count;
+    return FEDGE_OK;
+}
+
+static fedge_status parse_axes(fedge_sweep *sweep, fedge_error *err)
+{
+    sweep->num_seeds = 1;
+    sweep->num_combinations = 1;
+    for (uint32_t i = 0; i < sweep->options->num_axes; i++) {
+        axis *to = &sweep->axes[sweep->num_axes];
+        fedge_status status = parse_axis(sweep->options->axes[i], to, err);
+        if (status == FEDGE_OK && strcmp(to->key, SEEDS) == 0) {
+            status = take_seeds(sweep, to, err);
+        } else if (status == FEDGE_OK) {
+            sweep->num_axes++;
+            sweep->num_combinations *= to->num_values;
+        }
+        if (status != FEDGE_OK) {
+            return status;
+        }
+        if ((uint64_t)sweep->num_combinations * sweep->num_seeds > FEDGE_SWEEP_MAX_RUNS) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "--sweep: more than %u runs: take fewer values",
+                              FEDGE_SWEEP_MAX_RUNS);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* The value of an axis in a combination; the last axis changes fastest. */
+static const char *value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
+{
+    for (uint32_t i = sweep->num_axes - 1; i > at; i--) {
+        combination /= sweep->axes[i].num_values;
+    }
+    const axis *of = &sweep->axes[at];
+    return of->values[combination % of->num_values];
+}
+
+/* "lr=0.1,partition=iid" */
+static void name_of(const fedge_sweep *sweep, uint32_t combination, char name[MAX_NAME])
+{
+    size_t size = 0;
+    name[0] = '\0';
+    for (uint32_t i = 0; i < sweep->num_axes && size < MAX_NAME; i++) {
+        size += (size_t)snprintf(name + size, MAX_NAME - size, "%s%s=%s", i > 0 ? "," : "",
+                                 sweep->axes[i].key, value_of(sweep, combination, i));
+    }
+}
+
+/* ---- one combination ------------------------------------------------------------------------- */
+
+/* Puts a value where [path] says, making the objects on the way; the job's own check comes after.
+ */
+static bool set_key(cJSON *job, const char *path, const char *text)
+{
+    char key[128];
+    cJSON *at = job;
+    const char *dot;
+    while ((dot = strchr(path, '.')) != NULL) {
+        if ((size_t)(dot - path) >= sizeof(key)) {
+            return false;
+        }
+        memcpy(key, path, (size_t)(dot - path));
+        key[dot - path] = '\0';
+        cJSON *next = cJSON_GetObjectItemCaseSensitive(at, key);
+        at = next ? next : cJSON_AddObjectToObject(at, key);
+        path = dot + 1;
+    }
+    cJSON *value = cJSON_Parse(text);
+    value = value ? value : cJSON_CreateString(text);
+    cJSON_DeleteItemFromObjectCaseSensitive(at, path);
+    return cJSON_AddItemToObject(at, path, value);
+}
+
+static fedge_status set_count(const char *key, const char *text, uint32_t *count, fedge_error *err)
+{
+    char *end = NULL;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || value < 1 ||
+        value > FEDGE_SIMULATE_MAX_CLIENTS) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: %s=%.40s is not a number from 1 to %u", key, text,
+                          FEDGE_SIMULATE_MAX_CLIENTS);
+    }
+    *count = (uint32_t)value;
+    return FEDGE_OK;
+}
+
+static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
+                          fedge_simulate_options *options, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
+        const char *key = sweep->axes[i].key, *value = value_of(sweep, combination, i);
+        for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
+            key = strcmp(key, SHORT_NAMES[k].name) == 0 ? SHORT_NAMES[k].path : key;
+        }
+        if (strcmp(key, "partition") == 0) {
+            options->partition = value;
+        } else if (strcmp(key, "clients") == 0) {
+            status = set_count(key, value, &options->num_clients, err);
+        } else if (strcmp(key, "rounds") == 0) {
+            status = set_count(key, value, &options->num_rounds, err);
+        } else if (!set_key(job, key, value)) {
+            status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: cannot set '%.80s'", key);
+        }
+    }
+    return status;
+}
+
+/* The options and the job's text of a combination; *text is malloc'ed. */
+static fedge_status make(const fedge_sweep *sweep, uint32_t combination,
+                         fedge_simulate_options *options, char **text, fedge_error *err)
+{
+    *options = *sweep->options;
+    *text = NULL;
+    cJSON *job = cJSON_ParseWithLength(sweep->job_text, sweep->job_size);
+    if (!cJSON_IsObject(job)) {
+        cJSON_Delete(job);
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object", sweep->options->job);
+    }
+    fedge_status status = apply(sweep, combination, job, options, err);
+    if (status == FEDGE_OK) {
+        *text = cJSON_Print(job);
+        status = *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job");
+    }
+    cJSON_Delete(job);
+    return status;
+}
+
+/* Is the combination's job valid? */
+static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_error *err)
+{
+    char name[MAX_NAME], *text = NULL;
+    fedge_simulate_options options;
+    fedge_job *job = NULL;
+    fedge_status status = make(sweep, combination, &options, &text, err);
+    if (status == FEDGE_OK) {
+        status = fedge_job_parse(text, strlen(text), sweep->options->job, &job, err);
+    }
+    fedge_job_free(job);
+    free(text);
+    name_of(sweep, combination, name);
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "with %s", name);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static fedge_status run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                               char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    char name[MAX_NAME];
+    name_of(sweep, combination, name);
+    for (char *at = name; *at; at++) {
+        *at = *at == '/' ? '_' : *at;
+    }
+    int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s%sseed=%" PRIu32, sweep->options->out, name,
+                        name[0] ? "," : "", seed + 1);
+    return size > 0 && size < FEDGE_MAX_PATH
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG,
+                            "the folder of %s is over %d bytes: take a shorter "
+                            "--out",
+                            name, FEDGE_MAX_PATH - 1);
+}
+
+static bool is_begun(const char *out)
+{
+    char path[FEDGE_MAX_PATH + 32];
+    (void)snprintf(path, sizeof(path), "%s/simulation.json", out);
+    return fedge_os_exists(path);
+}
+
+/* *begun: it got as far as its rounds. */
+static fedge_status run_one(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                            fedge_cancel_fn cancel, void *user, fedge_totals *totals, bool *begun,
+                            fedge_error *err)
+{
+    char *text = NULL, out[FEDGE_MAX_PATH];
+    fedge_simulate_options options;
+    fedge_experiment *experiment = calloc(1, sizeof(*experiment));
+    *begun = false;
+    if (!experiment) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a run");
+    }
+    fedge_status status = make(sweep, combination, &options, &text, err);
+    fedge_experiment_config config = {.options = &options,
+                                      .job_text = text,
+                                      .job_size = text ? strlen(text) : 0,
+                                      .out = sweep->options->out ? out : NULL,
+                                      .cancel = cancel,
+                                      .cancel_user = user};
+    options.seed_offset = seed;
+    if (status == FEDGE_OK && config.out) {
+        status = run_folder(sweep, combination, seed, out, err);
+        config.resume = status == FEDGE_OK && sweep->options->resume && is_begun(out);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_experiment_init(experiment, &config, err);
+    }
+    *begun = status == FEDGE_OK;
+    if (*begun) {
+        status = fedge_experiment_run(experiment, err);
+        *totals = experiment->results.totals;
+    }
+    fedge_experiment_fini(experiment);
+    free(experiment);
+    free(text);
+    return status;
+}
+
+fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
+                             fedge_error *err)
+{
+    const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
+    for (uint32_t i = 0; i < runs; i++) {
+        char name[MAX_NAME];
+        bool begun = false;
+        outcome *to = &sweep->outcomes[i];
+        const uint32_t combination = i / sweep->num_seeds, seed = i % sweep->num_seeds;
+        name_of(sweep, combination, name);
+        fedge_status status =
+            run_one(sweep, combination, seed, cancel, user, &to->totals, &begun, err);
+        if (status == FEDGE_CANCELLED || (status != FEDGE_OK && !begun)) {
+            return status == FEDGE_CANCELLED ? status
+                                             : fedge_error_prefix(err, status, "with %s", name);
+        }
+        to->done = true;
+        to->failed = status != FEDGE_OK;
+        if (to->failed) {
+            memcpy(to->why, err->message, sizeof(to->why));
+        }
+        if (!sweep->options->quiet && !sweep->options->json) {
+            fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s seed %" PRIu32 ": %s%.2f%% in %.1f s\n",
+                    i + 1, runs, name, seed + 1, to->failed ? "failed at " : "",
+                    100.0 * to->totals.accuracy, to->totals.seconds);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+typedef struct spread {
+    double mean, deviation; /* NaN: nothing to say; the deviation of one value is 0 */
+    uint32_t count;
+} spread;
+
+/* Over the seeds of a combination; values that are not finite do not count. */
+static spread spread_of(const fedge_sweep *sweep, uint32_t combination,
+                        double (*value)(const fedge_totals *totals, uint32_t which), uint32_t which)
+{
+    const outcome *first = &sweep->outcomes[(size_t)combination * sweep->num_seeds];
+    double sum = 0.0, squares = 0.0;
+    spread of = {NAN, NAN, 0};
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
+        sum += isfinite(x) ? x : 0.0;
+        of.count += isfinite(x);
+    }
+    if (of.count == 0) {
+        return of;
+    }
+    of.mean = sum / of.count;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
+        squares += isfinite(x) ? (x - of.mean) * (x - of.mean) : 0.0;
+    }
+    of.deviation = of.count > 1 ? sqrt(squares / (of.count - 1)) : 0.0;
+    return of;
+}
+
+static double last_accuracy(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->accuracy;
+}
+
+static double last_ten(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return fedge_totals_last_mean(totals);
+}
+
+static double rounds_to(const fedge_totals *totals, uint32_t which)
+{
+    return totals->reached[which];
+}
+
+static double seconds(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->seconds;
+}
+
+static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
+{
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        failed += sweep->outcomes[(size_t)combination * sweep->num_seeds + i].failed;
+    }
+    return failed;
+}
+
+static void print_spread(FILE *out, spread of, double scale, int decimals)
+{
+    char text[48] = "-";
+    if (of.count > 0) {
+        (void)snprintf(text, sizeof(text), "%.*f ± %.*f", decimals, scale * of.mean, decimals,
+                       scale * of.deviation);
+    }
+    /* The sign takes two bytes and one column. */
+    fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
+}
+
+static void print_row(const fedge_sweep *sweep, uint32_t combination, FILE *out)
+{
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fprintf(out, "%-16s ", value_of(sweep, combination, i));
+    }
+    const fedge_simulate_options *options = sweep->options;
+    print_spread(out, spread_of(sweep, combination, last_accuracy, 0), 100.0, 2);
+    print_spread(out, spread_of(sweep, combination, last_ten, 0), 100.0, 2);
+    for (uint32_t t = 0; t < options->num_targets; t++) {
+        const spread of = spread_of(sweep, combination, rounds_to, t);
+        print_spread(out, of, 1.0, 1);
+        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, of.count, sweep->num_seeds);
+    }
+    print_spread(out, spread_of(sweep, combination, seconds, 0), 1.0, 1);
+    const uint32_t failed = count_failed(sweep, combination);
+    if (failed > 0) {
+        fprintf(out, "  %" PRIu32 " failed", failed);
+    }
+    fputc('\n', out);
+}
+
+static void print_json_row(const fedge_sweep *sweep, uint32_t combination, FILE *out)
+{
+    cJSON *json = cJSON_CreateObject();
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        (void)cJSON_AddStringToObject(json, sweep->axes[i].key, value_of(sweep, combination, i));
+    }
+    const spread accuracy = spread_of(sweep, combination, last_accuracy, 0),
+                 ten = spread_of(sweep, combination, last_ten, 0),
+                 time = spread_of(sweep, combination, seconds, 0);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"seeds", sweep->num_seeds},    {"failed", count_failed(sweep, combination)},
+                   {"accuracy", accuracy.mean},    {"accuracy_deviation", accuracy.deviation},
+                   {"accuracy_last_10", ten.mean}, {"accuracy_last_10_deviation", ten.deviation},
+                   {"seconds", time.mean}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        (void)cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value);
+    }
+    cJSON *targets = cJSON_AddArrayToObject(json, "targets");
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        const spread of = spread_of(sweep, combination, rounds_to, t);
+        cJSON *target = cJSON_CreateObject();
+        (void)cJSON_AddNumberToObject(target, "accuracy", sweep->options->targets[t]);
+        (void)cJSON_AddNumberToObject(target, "rounds", of.mean);
+        (void)cJSON_AddNumberToObject(target, "rounds_deviation", of.deviation);
+        (void)cJSON_AddNumberToObject(target, "reached", of.count);
+        (void)cJSON_AddItemToArray(targets, target);
+    }
+    char *text = cJSON_PrintUnformatted(json);
+    fprintf(out, "%s\n", text ? text : "{}");
+    free(text);
+    cJSON_Delete(json);
+}
+
+void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
+{
+    const fedge_simulate_options *options = sweep->options;
+    for (uint32_t c = 0; c < sweep->num_combinations && options->json; c++) {
+        print_json_row(sweep, c, out);
+    }
+    if (options->json) {
+        return;
+    }
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fprintf(out, "%-16s ", sweep->axes[i].key);
+    }
+    fprintf(out, " %16s %16s", "accuracy %", "mean of last 10");
+    for (uint32_t t = 0; t < options->num_targets; t++) {
+        char text[32];
+        (void)snprintf(text, sizeof(text), "rounds to %g%%", 100.0 * options->targets[t]);
+        fprintf(out, " %16s      ", text);
+    }
+    fprintf(out, " %16s\n", "seconds");
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        print_row(sweep, c, out);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *job_text,
+                             size_t job_size, fedge_sweep **sweep, fedge_error *err)
+{
+    fedge_sweep *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a sweep");
+    }
+    fresh->options = options;
+    fresh->job_text = job_text;
+    fresh->job_size = job_size;
+    fedge_status status = parse_axes(fresh, err);
+    for (uint32_t c = 0; status == FEDGE_OK && c < fresh->num_combinations; c++) {
+        status = check(fresh, c, err);
+    }
+    if (status == FEDGE_OK) {
+        fresh->outcomes =
+            calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
+        status = fresh->outcomes ? FEDGE_OK
+                                 : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
+                                              fresh->num_combinations * fresh->num_seeds);
+    }
+    if (status != FEDGE_OK) {
+        fedge_sweep_free(fresh);
+        return status;
+    }
+    *sweep = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_sweep_free(fedge_sweep *sweep)
+{
+    if (sweep) {
+        free(sweep->outcomes);
+        free(sweep);
+    }
+}

@@ -1,0 +1,41 @@
+/* A sweep: one job with every combination of the values of some settings, one simulation after
+ * another, and a table of them.
+ *
+ *     --sweep lr=0.03,0.1 partition=iid,dirichlet:0.3 seeds=3
+ *
+ * An axis is KEY=VALUE,VALUE…. KEY: partition, clients, rounds; a key of the job with its path
+ * (training.batch-size), or one of the short names lr, epochs, batch, fraction, server-lr,
+ * momentum, strategy, codec; seeds=N: seeds S, S + 1, … S + N − 1 for job and division, over which
+ * the table has mean and sample standard deviation.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_SWEEP_H
+#define FEDGE_AGGREGATOR_SIMULATE_SWEEP_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "aggregator/simulate/options.h"
+#include "edge/core/status.h"
+#include "edge/train/trainer.h"
+
+#define FEDGE_SWEEP_MAX_RUNS 10000u
+
+typedef struct fedge_sweep fedge_sweep;
+
+/* Reads options->axes. Everything is checked that can be without running: each combination's job
+ * must be valid. options and the job's text outlive the sweep. */
+FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *options,
+                                            const char *job_text, size_t job_size,
+                                            fedge_sweep **sweep, fedge_error *err);
+void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
+
+/* Runs them all, each on all threads, each into options->out/NAME. A run that fails in its rounds
+ * (it diverged) is a result; one that cannot begin ends the sweep. With options->resume, runs that
+ * are there are gone on with. FEDGE_CANCELLED when [cancel] said so. */
+FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
+                                            fedge_error *err);
+
+/* The table of what has been run; options->json: one line of JSON per combination. */
+void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
+
+#endif
