@@ -127,7 +127,7 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
     if (status == FEDGE_OK || status == FEDGE_CANCELLED) {
         fedge_sweep_print(sweep, stdout);
     }
-    const int code = status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, true));
+    const int code = status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, false));
     fedge_sweep_free(sweep);
     return code;
 }
