@@ -103,7 +103,10 @@ ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 
 ends 3 "--resume goes on with it" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
 ends 0 "±" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=3 --out grid --resume
 [ "$(ls grid | wc -l)" = 12 ] || fail "--resume does not add what is missing: $(ls grid)"
-ends 0 "  2 failed" "${run[@]}" --sweep lr=0.1,1e6 training.local-epochs=300 seeds=2 --quiet
+sed 's/\.5,/.5e37,/; s/\.25,/.25e37,/' points.csv >wild.csv
+echo '{"data": {"points": {"values": "wild.csv"}}}' >wild.json
+ends 0 "  2 failed" "${run[@]}" --data wild.json --sweep lr=0.1 seeds=2 --quiet
+ends 1 "too few of 10 clients reported" "${run[@]}" --data wild.json
 ends 0 '"lr":"0.1"' "${run[@]}" --sweep lr=0.1 --json
 ends 2 "more than 8 settings" "${run[@]}" --sweep a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1
 ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
