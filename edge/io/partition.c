@@ -150,13 +150,6 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
 
 /* --- dividing --------------------------------------------------------------------------------- */
 
-fedge_status fedge_partition_no_memory(uint32_t num_examples, uint32_t num_parts, fedge_error *err)
-{
-    return fedge_fail(err, FEDGE_NO_MEMORY,
-                      "no memory to divide %" PRIu32 " examples among %" PRIu32 " parts",
-                      num_examples, num_parts);
-}
-
 void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts,
                            uint32_t *start, uint32_t *examples)
 {

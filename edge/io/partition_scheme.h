@@ -2,6 +2,7 @@
 #ifndef FEDGE_EDGE_IO_PARTITION_SCHEME_H
 #define FEDGE_EDGE_IO_PARTITION_SCHEME_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,7 +67,13 @@ void fedge_classes_fini(fedge_classes *classes);
 uint32_t fedge_classes_shuffle(fedge_classes *classes, uint32_t label, fedge_rng rng);
 
 /* FEDGE_NO_MEMORY, with the numbers. */
-fedge_status fedge_partition_no_memory(uint32_t num_examples, uint32_t num_parts, fedge_error *err);
+static inline fedge_status fedge_partition_no_memory(uint32_t num_examples, uint32_t num_parts,
+                                                     fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY,
+                      "no memory to divide %" PRIu32 " examples among %" PRIu32 " parts",
+                      num_examples, num_parts);
+}
 
 /* A shuffle of [num_examples] by [rng], malloc'ed; NULL without memory. */
 uint32_t *fedge_partition_shuffled(uint32_t num_examples, fedge_rng rng);
