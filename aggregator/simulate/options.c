@@ -33,12 +33,10 @@ const char *fedge_simulate_options_help(void)
            "                       partition=iid,shards:2 seeds=3; ends with a table\n"
            "  --out DIR            leave rounds, curves, summary and model in DIR\n"
            "  --resume             go on with the simulation in DIR\n"
-           "  --quiet              no lines per round\n"
-           "  --json               the summary on stdout in place of lines per round\n"
+           "  --quiet, --json      no lines per round; the summary as JSON in their place\n"
            "  --help, --version\n"
            "\n"
-           "Ctrl-C drops the open round: DIR has what was done until the one before, and\n"
-           "--resume goes on.\n"
+           "Ctrl-C drops the open round: DIR has what was done before; --resume goes on.\n"
            "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n";
 }
 

@@ -1,5 +1,6 @@
 #include "aggregator/simulate/sweep.h"
 
+#include <assert.h>
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
@@ -506,6 +507,7 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *
         status = check(fresh, c, err);
     }
     if (status == FEDGE_OK) {
+        assert(fresh->num_combinations > 0 && fresh->num_seeds > 0);
         fresh->outcomes =
             calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
         status = fresh->outcomes ? FEDGE_OK
