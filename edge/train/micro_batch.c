@@ -29,6 +29,14 @@ static size_t data_of(const fedge_model_memory *memory)
     return memory->total - memory->scratch;
 }
 
+/* The batch in as many parts as of [part] examples fit, all of one size but for the last, which is
+ * smaller by less than there are parts: 10 by fours is 5 and 5, not 4, 4 and 2. */
+static uint32_t even(uint32_t batch, uint32_t part)
+{
+    const uint32_t parts = batch / part;
+    return (batch + parts - 1) / parts;
+}
+
 uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model_options *options)
 {
     fedge_model_options parts = *options;
@@ -41,13 +49,13 @@ uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model
     }
     uint32_t part = fewest_examples(spec, &parts);
     for (; part > 0 && part <= options->max_batch / 2; part *= 2) {
-        parts.micro_batch = part;
+        parts.micro_batch = even(options->max_batch, part);
         if (fedge_model_size(spec, &parts, &cut, NULL) != FEDGE_OK ||
             data_of(&cut) > data_of(&whole) - data_of(&whole) / LEAST_SAVING) {
             return 0; /* larger parts take more */
         }
         if (cut.activations / LEAST_WORK >= cut.gradients) {
-            return part;
+            return parts.micro_batch;
         }
     }
     return 0;

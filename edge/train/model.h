@@ -394,7 +394,8 @@ FEDGE_MUST_USE fedge_status fedge_model_layer_memory(const fedge_model_spec *spe
  * any machine; 0: the whole batch. [options]'s own is not read. It depends on the two alone, not on
  * the CPU or its kernels. Parts are of 4 examples, of 8 where a layer is recurrent, doubled until
  * what the layers make of a part is twice as large as the gradients that all parts are summed in,
- * for each part goes over these and the weights once more. 0 where the fused stages run the batch,
+ * for each part goes over these and the weights once more; then as many of one size as go into the
+ * batch. 0 where the fused stages run the batch,
  * with a BatchNorm2d that is not frozen, for batches of less than two parts, and when the block
  * would not be smaller by an eighth. Also when [spec] is not valid, which fedge_model_size tells.
  */

@@ -302,6 +302,8 @@ static void test_chosen_parts(void **state)
     options.training = true;
     options.max_batch = 8;
     assert_int_equal(chosen(&spec, &options), 4);
+    options.max_batch = 10; /* five and five, not four, four and two */
+    assert_int_equal(chosen(&spec, &options), 5);
     options.max_batch = 7; /* less than two parts */
     assert_int_equal(chosen(&spec, &options), 0);
     options.max_batch = 32;
@@ -356,7 +358,7 @@ static void test_chosen_step(void **state)
             steps_spec(&spec);
         }
         parts.micro_batch = fedge_model_micro_batch(&spec, &whole);
-        assert_int_equal(parts.micro_batch, i == 0 ? 4 : 8);
+        assert_int_equal(parts.micro_batch, i == 0 ? 5 : 10);
         assert_same(&spec, &whole, &parts, 19, &optimizer, &all, &some);
         assert_true(some.total < all.total);
     }
