@@ -493,6 +493,13 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                       size_t file_size, const uint8_t *strategy,
                                       size_t strategy_size, fedge_error *err)
 {
+    const uint32_t rounds = simulation->config.job->rounds.num_server_rounds;
+    if (simulation->plan->scaffold && state->rounds_closed > 0 && state->rounds_closed < rounds) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "SCAFFOLD cannot go on after round %" PRIu32 " of %" PRIu32
+                          ": its clients' variates are not kept; begin it anew in another folder",
+                          state->rounds_closed, rounds);
+    }
     fedge_status status =
         fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
     if (status == FEDGE_OK) {

@@ -25,7 +25,7 @@ typedef struct fedge_simulation_config {
     uint32_t num_threads;
     uint32_t
         evaluate_every; /* ≥ 1: rounds between evaluations on the test set; the last one always */
-    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    fedge_cancel_fn cancel; /* asked between steps of clients' work; may be NULL */
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */
     fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);
@@ -48,7 +48,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
 
 /* Goes on from [state] with the model in [file] and the strategy's saved state; before
- * fedge_simulation_run. FEDGE_UNSUPPORTED with SCAFFOLD. */
+ * fedge_simulation_run. FEDGE_UNSUPPORTED with SCAFFOLD between its first and its last round: the
+ * clients' variates are not there. */
 FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                                      const fedge_simulation_state *state,
                                                      const uint8_t *file, size_t file_size,
@@ -56,7 +57,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
                                                      fedge_error *err);
 
 /* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
- * and the model is that of the last closed one. */
+ * and the model is that of the last closed one, which was evaluated and given to [on_round]. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
 /* Where it stands. */

@@ -1,6 +1,7 @@
 #include "aggregator/simulate/simulation.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "tests/aggregator/simulate/fixture.h"
@@ -14,7 +15,9 @@ typedef struct run {
     fedge_simulation *simulation;
     fedge_round_summary lines[MAX_LINES];
     uint32_t num_lines;
-    uint32_t stop_at; /* ≠ 0: cancelled once so many lines were said */
+    uint32_t stop_at;    /* ≠ 0: cancelled once so many lines were said */
+    atomic_uint asked;   /* how often it was asked whether to stop */
+    uint32_t stop_asked; /* ≠ 0: cancelled when asked so often */
     fedge_error err;
 } run;
 
@@ -29,8 +32,10 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
 
 static bool is_over(void *user)
 {
-    const run *self = user;
-    return self->stop_at > 0 && self->num_lines >= self->stop_at;
+    run *self = user;
+    const uint32_t asked = atomic_fetch_add(&self->asked, 1) + 1;
+    return (self->stop_at > 0 && self->num_lines >= self->stop_at) ||
+           (self->stop_asked > 0 && asked >= self->stop_asked);
 }
 
 static fedge_status begin(run *self, const char *rounds, const char *more, const char *partition,
@@ -144,6 +149,49 @@ static void a_run_goes_on_where_it_stopped(void **state)
     end(&second);
 }
 
+/* Wherever a run is stopped, its model is the one that was said last. */
+static void an_interrupted_run_says_all_that_it_did(void **state)
+{
+    (void)state;
+    static const char rounds[] = "\"num-server-rounds\":3";
+    bool finished = false;
+    for (uint32_t stop = 1; !finished; stop++) {
+        run self;
+        assert_int_equal(begin(&self, rounds, "", "iid", 4, 1), FEDGE_OK);
+        self.stop_asked = stop;
+        finished = fedge_simulation_run(self.simulation, &self.err) == FEDGE_OK;
+        assert_int_equal(fedge_simulation_get_state(self.simulation).rounds_closed, self.num_lines);
+        end(&self);
+    }
+}
+
+static void scaffold_does_not_go_on_without_its_variates(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round <= 3; round++) {
+        run self;
+        uint8_t *file = NULL;
+        size_t size = 0, control = 0;
+        fedge_buffer saved;
+        assert_int_equal(begin(&self, "\"num-server-rounds\":3",
+                               ",\"strategy\":{\"type\":\"SCAFFOLD\"}", "iid", 4, 1),
+                         FEDGE_OK);
+        const fedge_global_model *global = fedge_simulation_model(self.simulation);
+        const fedge_simulation_state at = {.rounds_closed = round, .next_task_id = 100};
+        fedge_buffer_init(&saved, FEDGE_STRATEGY_MAX_STATE);
+        assert_int_equal(fedge_global_model_write(global, &file, &size, &control, &self.err),
+                         FEDGE_OK);
+        assert_int_equal(global->strategy->save(global->strategy_state, &saved, &self.err),
+                         FEDGE_OK);
+        assert_int_equal(fedge_simulation_restore(self.simulation, &at, file, size, saved.data,
+                                                  saved.size, &self.err),
+                         round == 0 || round == 3 ? FEDGE_OK : FEDGE_UNSUPPORTED);
+        fedge_buffer_fini(&saved);
+        free(file);
+        end(&self);
+    }
+}
+
 /* The last client's rows are beyond what training survives: it fails and another takes its place.
  */
 static void a_client_that_fails_is_replaced(void **state)
@@ -232,6 +280,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(a_run_goes_on_where_it_stopped),
+        cmocka_unit_test(an_interrupted_run_says_all_that_it_did),
+        cmocka_unit_test(scaffold_does_not_go_on_without_its_variates),
         cmocka_unit_test(a_client_that_fails_is_replaced),
         cmocka_unit_test(nobody_left_ends_the_run),
         cmocka_unit_test(over_selection_closes_with_the_wanted),
