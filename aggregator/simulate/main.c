@@ -124,7 +124,7 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
         return fail(&err, code_of(status, false));
     }
     status = fedge_sweep_run(sweep, is_interrupted, NULL, &err);
-    if (status == FEDGE_OK || status == FEDGE_CANCELLED) {
+    if (fedge_sweep_num_done(sweep) > 0) {
         fedge_sweep_print(sweep, stdout);
     }
     const int code = status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, false));

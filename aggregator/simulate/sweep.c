@@ -12,8 +12,10 @@
 
 #define MAX_VALUES 64u /* of one axis */
 #define MAX_TEXT 1024u /* of one axis */
-#define MAX_NAME 256u  /* of a combination: its folder */
+#define MAX_NAME 256u  /* of a combination: its folder, as long as file systems allow */
+#define SEED_PART ",seed=1000"
 #define SEEDS "seeds"
+#define ROUNDS_PATH "rounds.num-server-rounds"
 
 typedef struct axis {
     char text[MAX_TEXT]; /* KEY=VALUE,… cut up: key and values point into it */
@@ -35,7 +37,7 @@ struct fedge_sweep {
     size_t job_size;
     axis axes[FEDGE_SIMULATE_MAX_AXES]; /* without seeds */
     uint32_t num_axes;
-    uint32_t num_seeds;
+    uint32_t num_seeds;        /* 0 until they are known */
     uint32_t num_combinations; /* without seeds */
     outcome *outcomes;         /* num_combinations · num_seeds, seeds innermost */
 };
@@ -52,6 +54,27 @@ static const struct {
                    {"momentum", "training.optimizer.momentum"},
                    {"strategy", "strategy.type"},
                    {"codec", "update.codec"}};
+
+/* Where a key stands in the job; partition, clients and rounds stand for themselves. */
+static const char *path_of(const char *key)
+{
+    for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
+        if (strcmp(key, SHORT_NAMES[k].name) == 0) {
+            return SHORT_NAMES[k].path;
+        }
+    }
+    return key;
+}
+
+static bool has_value(const axis *of, const char *value)
+{
+    for (uint32_t i = 0; i < of->num_values; i++) {
+        if (strcmp(of->values[i], value) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static fedge_status parse_axis(const char *text, axis *to, fedge_error *err)
 {
@@ -74,15 +97,16 @@ static fedge_status parse_axis(const char *text, axis *to, fedge_error *err)
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s has more than %u values",
                               to->key, MAX_VALUES);
         }
-        to->values[to->num_values++] = ++at;
+        const char *value = ++at;
         at = strchr(at, ',');
         if (at) {
             *at = '\0';
         }
-        if (to->values[to->num_values - 1][0] == '\0') {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: an empty value in '%.80s'",
-                              text);
+        if (value[0] == '\0' || has_value(to, value)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s in '%.80s'",
+                              value[0] ? "a value stands twice" : "an empty value", text);
         }
+        to->values[to->num_values++] = value;
     }
     return FEDGE_OK;
 }
@@ -99,13 +123,36 @@ static fedge_status take_seeds(fedge_sweep *sweep, const axis *seeds, fedge_erro
     return FEDGE_OK;
 }
 
+/* The same setting twice, by whatever name, would be two columns of which one is a lie. */
+static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_error *err)
+{
+    bool twice = strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0;
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        twice = twice || strcmp(path_of(key), path_of(sweep->axes[i].key)) == 0;
+    }
+    if (twice) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: '%.80s' is set twice", key);
+    }
+    if ((strcmp(key, "seed") == 0 && sweep->options->has_seed) ||
+        (strcmp(key, ROUNDS_PATH) == 0 && sweep->options->num_rounds > 0)) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "--sweep: an option comes before the job's '%s', so that all runs would be "
+            "the same: leave the option out",
+            key);
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status parse_axes(fedge_sweep *sweep, fedge_error *err)
 {
-    sweep->num_seeds = 1;
     sweep->num_combinations = 1;
     for (uint32_t i = 0; i < sweep->options->num_axes; i++) {
         axis *to = &sweep->axes[sweep->num_axes];
         fedge_status status = parse_axis(sweep->options->axes[i], to, err);
+        if (status == FEDGE_OK) {
+            status = check_once(sweep, to->key, err);
+        }
         if (status == FEDGE_OK && strcmp(to->key, SEEDS) == 0) {
             status = take_seeds(sweep, to, err);
         } else if (status == FEDGE_OK) {
@@ -115,11 +162,13 @@ static fedge_status parse_axes(fedge_sweep *sweep, fedge_error *err)
         if (status != FEDGE_OK) {
             return status;
         }
-        if ((uint64_t)sweep->num_combinations * sweep->num_seeds > FEDGE_SWEEP_MAX_RUNS) {
+        const uint32_t seeds = sweep->num_seeds > 0 ? sweep->num_seeds : 1;
+        if ((uint64_t)sweep->num_combinations * seeds > FEDGE_SWEEP_MAX_RUNS) {
             return fedge_fail(err, FEDGE_TOO_BIG, "--sweep: more than %u runs: take fewer values",
                               FEDGE_SWEEP_MAX_RUNS);
         }
     }
+    sweep->num_seeds = sweep->num_seeds > 0 ? sweep->num_seeds : 1;
     return FEDGE_OK;
 }
 
@@ -133,15 +182,17 @@ static const char *value_of(const fedge_sweep *sweep, uint32_t combination, uint
     return of->values[combination % of->num_values];
 }
 
-/* "lr=0.1,partition=iid" */
-static void name_of(const fedge_sweep *sweep, uint32_t combination, char name[MAX_NAME])
+/* "lr=0.1,partition=iid"; returns its bytes, of which MAX_NAME − 1 are written. */
+static size_t name_of(const fedge_sweep *sweep, uint32_t combination, char name[MAX_NAME])
 {
     size_t size = 0;
     name[0] = '\0';
-    for (uint32_t i = 0; i < sweep->num_axes && size < MAX_NAME; i++) {
-        size += (size_t)snprintf(name + size, MAX_NAME - size, "%s%s=%s", i > 0 ? "," : "",
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const size_t at = size < MAX_NAME ? size : MAX_NAME - 1;
+        size += (size_t)snprintf(name + at, MAX_NAME - at, "%s%s=%s", i > 0 ? "," : "",
                                  sweep->axes[i].key, value_of(sweep, combination, i));
     }
+    return size;
 }
 
 /* ---- one combination ------------------------------------------------------------------------- */
@@ -162,8 +213,12 @@ static bool set_key(cJSON *job, const char *path, const char *text)
         cJSON *next = cJSON_GetObjectItemCaseSensitive(at, key);
         at = next ? next : cJSON_AddObjectToObject(at, key);
         path = dot + 1;
+        if (!cJSON_IsObject(at)) {
+            return false;
+        }
     }
-    cJSON *value = cJSON_Parse(text);
+    /* All of it is JSON, or it is a text. */
+    cJSON *value = cJSON_ParseWithOpts(text, NULL, true);
     value = value ? value : cJSON_CreateString(text);
     cJSON_DeleteItemFromObjectCaseSensitive(at, path);
     return cJSON_AddItemToObject(at, path, value);
@@ -188,10 +243,7 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
-        const char *key = sweep->axes[i].key, *value = value_of(sweep, combination, i);
-        for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
-            key = strcmp(key, SHORT_NAMES[k].name) == 0 ? SHORT_NAMES[k].path : key;
-        }
+        const char *key = path_of(sweep->axes[i].key), *value = value_of(sweep, combination, i);
         if (strcmp(key, "partition") == 0) {
             options->partition = value;
         } else if (strcmp(key, "clients") == 0) {
@@ -199,7 +251,9 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
         } else if (strcmp(key, "rounds") == 0) {
             status = set_count(key, value, &options->num_rounds, err);
         } else if (!set_key(job, key, value)) {
-            status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: cannot set '%.80s'", key);
+            status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                "--sweep: cannot set '%.80s': a part of it is no object in the job",
+                                key);
         }
     }
     return status;
@@ -225,7 +279,7 @@ static fedge_status make(const fedge_sweep *sweep, uint32_t combination,
     return status;
 }
 
-/* Is the combination's job valid? */
+/* Are the combination's job and partition valid? */
 static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_error *err)
 {
     char name[MAX_NAME], *text = NULL;
@@ -235,10 +289,20 @@ static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_
     if (status == FEDGE_OK) {
         status = fedge_job_parse(text, strlen(text), sweep->options->job, &job, err);
     }
+    if (status == FEDGE_OK && options.partition) {
+        fedge_partition_spec spec;
+        status = fedge_partition_parse(options.partition, &spec, err);
+    }
     fedge_job_free(job);
     free(text);
-    name_of(sweep, combination, name);
-    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "with %s", name);
+    const size_t size = name_of(sweep, combination, name);
+    if (status == FEDGE_OK && sweep->options->out && size + sizeof(SEED_PART) > MAX_NAME) {
+        status = fedge_fail(err, FEDGE_TOO_BIG,
+                            "its folder would have a name over %u bytes: sweep fewer settings, or "
+                            "shorter ones, at once",
+                            MAX_NAME - 1);
+    }
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "with %.80s", name);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -247,7 +311,7 @@ static fedge_status run_folder(const fedge_sweep *sweep, uint32_t combination, u
                                char path[FEDGE_MAX_PATH], fedge_error *err)
 {
     char name[MAX_NAME];
-    name_of(sweep, combination, name);
+    (void)name_of(sweep, combination, name);
     for (char *at = name; *at; at++) {
         *at = *at == '/' ? '_' : *at;
     }
@@ -315,7 +379,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
         bool begun = false;
         outcome *to = &sweep->outcomes[i];
         const uint32_t combination = i / sweep->num_seeds, seed = i % sweep->num_seeds;
-        name_of(sweep, combination, name);
+        (void)name_of(sweep, combination, name);
         fedge_status status =
             run_one(sweep, combination, seed, cancel, user, &to->totals, &begun, err);
         if (status == FEDGE_CANCELLED || (status != FEDGE_OK && !begun)) {
@@ -334,6 +398,15 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
         }
     }
     return FEDGE_OK;
+}
+
+uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
+        done += sweep->outcomes[i].done;
+    }
+    return done;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

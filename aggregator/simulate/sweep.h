@@ -12,6 +12,7 @@
 #define FEDGE_AGGREGATOR_SIMULATE_SWEEP_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "aggregator/simulate/options.h"
@@ -22,8 +23,9 @@
 
 typedef struct fedge_sweep fedge_sweep;
 
-/* Reads options->axes. Everything is checked that can be without running: each combination's job
- * must be valid. options and the job's text outlive the sweep. */
+/* Reads options->axes. Everything is checked that can be without data: each combination's job and
+ * partition must be valid, no setting and none of its values may stand twice. options and the job's
+ * text outlive the sweep. */
 FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                                             const char *job_text, size_t job_size,
                                             fedge_sweep **sweep, fedge_error *err);
@@ -34,6 +36,8 @@ void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
  * are there are gone on with. FEDGE_CANCELLED when [cancel] said so. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
+
+uint32_t fedge_sweep_num_done(const fedge_sweep *sweep); /* runs, those that failed too */
 
 /* The table of what has been run; options->json: one line of JSON per combination. */
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);

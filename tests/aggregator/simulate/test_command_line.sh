@@ -114,6 +114,17 @@ ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
 ends 3 "not known here" "${run[@]}" --sweep lrr=0.1
 ends 3 "seeds=N" "${run[@]}" --sweep seeds=0
 ends 3 "not a number from 1" "${run[@]}" --sweep clients=0
+ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
+ends 3 "'training.learning-rate' is set twice" "${run[@]}" --sweep lr=0.1 training.learning-rate=0.2
+ends 3 "'seeds' is set twice" "${run[@]}" --sweep seeds=2 seeds=3
+ends 3 "an option comes before the job's 'seed'" "${run[@]}" --seed 3 --sweep seed=1,2
+ends 3 "training.learning-rate: must be a number" "${run[@]}" --sweep "lr=0.03;0.1"
+ends 3 "cannot set 'name.x'" "${run[@]}" --sweep name.x=1
+ends 3 "with partition=dirichlett:1" "${run[@]}" --sweep partition=iid,dirichlett:1 --out mistyped
+[ ! -e mistyped ] || fail "a sweep with a partition that is none began"
+ends 3 "a name over 255 bytes" "${run[@]}" --out mistyped --sweep "partition=file:$(printf 'p%.0s' $(seq 250))"
+ends 3 "use at most 200 parts" "${run[@]}" --sweep clients=5,500
+grep -q "^5 .*±" said || fail "no table of the runs before one that cannot begin: $(cat said)"
 
 # 130: Ctrl-C leaves what was done, --resume goes on to the same model
 long=("${run[@]}" --rounds 3000)
