@@ -177,11 +177,9 @@ static fedge_status evaluate(worker *self, fedge_crew_task *task, fedge_error *e
     }
     const fedge_examples examples = fedge_view_examples(&view);
     fedge_model_set_state(model, config->global->values);
-    /* The test set belongs to a round that has closed: without it the round's line would be lost.
-     */
+    /* Not to be cancelled: its round has closed already, and its line would be lost. */
     return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), self->scratch,
-                                  self->scratch_size, own ? config->cancel : NULL, config->user,
-                                  &task->result, err);
+                                  self->scratch_size, NULL, NULL, &task->result, err);
 }
 
 static void work(worker *self)

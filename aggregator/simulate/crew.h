@@ -48,7 +48,7 @@ typedef struct fedge_crew_config {
     const fedge_view *test_set; /* NULL: none */
     fedge_variates *variates;   /* for SCAFFOLD */
     uint32_t num_threads;       /* 1 to FEDGE_CREW_MAX_THREADS; the caller's is one of them */
-    fedge_cancel_fn cancel;     /* asked between steps of a client's work; may be NULL */
+    fedge_cancel_fn cancel;     /* asked between steps of training; may be NULL */
     /* On the caller's thread, each time it has finished a task itself: how many are done. May be
      * NULL. */
     void (*on_done)(void *user, uint32_t num_done);

@@ -7,11 +7,22 @@
 #include <unistd.h>
 
 #include "edge/core/os.h"
+#include "edge/io/json.h"
 #include "edge/io/path.h"
 
 #define DRAW_MS 100 /* between two pictures of the bar */
 
 /* ---- loading --------------------------------------------------------------------------------- */
+
+/* A sweep's next seed. */
+static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fedge_error *err)
+{
+    *seed += self->config.options->seed_offset;
+    return *seed <= FEDGE_JSON_MAX_INTEGER
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                            "seed %" PRIu64 " is over 2^53 - 1: begin with a lower one", *seed);
+}
 
 static fedge_status load_job(fedge_experiment *self, fedge_error *err)
 {
@@ -24,7 +35,10 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     if (options->has_seed) {
         self->job->plan.seed = options->seed;
     }
-    self->job->plan.seed += options->seed_offset;
+    fedge_status added = add_offset(self, &self->job->plan.seed, err);
+    if (added != FEDGE_OK) {
+        return added;
+    }
     if (options->num_rounds > 0) {
         self->job->rounds.num_server_rounds = options->num_rounds;
     }
@@ -62,11 +76,15 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
     }
     self->data = *data;
     if (options->has_partition_seed) {
-        self->data.partition.seed = options->partition_seed + options->seed_offset;
-    } else if (data->has_partition) {
-        self->data.partition.seed += options->seed_offset;
+        self->data.partition.seed = options->partition_seed;
+    }
+    if (options->has_partition_seed || data->has_partition) {
+        status = add_offset(self, &self->data.partition.seed, err);
     } else {
         self->data.partition.seed = self->job->plan.seed;
+    }
+    if (status != FEDGE_OK) {
+        return status;
     }
     if (options->partition) {
         status = fedge_partition_parse(options->partition, &self->data.partition, err);

@@ -40,10 +40,10 @@ static fedge_status settings_text(const fedge_simulation_settings *settings, cha
 {
     cJSON *json = cJSON_CreateObject();
     bool made = cJSON_AddNumberToObject(json, "format", 1) &&
-                cJSON_AddNumberToObject(json, "seed", (double)settings->seed) &&
+                fedge_totals_add_seed(json, "seed", settings->seed) &&
                 cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
                 cJSON_AddStringToObject(json, "partition", settings->partition) &&
-                cJSON_AddNumberToObject(json, "partition_seed", (double)settings->partition_seed) &&
+                fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
                 cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);

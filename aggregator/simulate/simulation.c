@@ -292,7 +292,7 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
     self->num_done += count;
     fedge_crew_run(self->crew, fedge_rounds_round(self->rounds), self->bounds_log2, self->wave,
                    count);
-    if (is_cancelled(self)) {
+    if (first->work.work == FEDGE_CREW_TRAIN && is_cancelled(self)) {
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
                           fedge_rounds_round(self->rounds));
     }
@@ -363,6 +363,16 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+static bool holds_out(const fedge_population *population)
+{
+    for (uint32_t c = 0; c < population->num_clients; c++) {
+        if (fedge_population_held_out(population, c).count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static fedge_status check(const fedge_simulation_config *config, fedge_error *err)
 {
     const fedge_rounds_spec *spec = &config->job->rounds;
@@ -378,6 +388,13 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
                           "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
                           "--clients",
                           needed, clients);
+    }
+    if (spec->fraction_evaluate > 0 && !holds_out(config->population)) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "the job's fraction-evaluate is over 0, and no client holds out examples: "
+            "set 'validation-fraction' in the clients' file, high enough for one "
+            "example of a client, or fraction-evaluate to 0");
     }
     if (config->evaluate_every == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");

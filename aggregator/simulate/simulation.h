@@ -25,7 +25,7 @@ typedef struct fedge_simulation_config {
     uint32_t num_threads;
     uint32_t
         evaluate_every; /* ≥ 1: rounds between evaluations on the test set; the last one always */
-    fedge_cancel_fn cancel; /* asked between steps of clients' work; may be NULL */
+    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */
     fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);
@@ -41,7 +41,8 @@ typedef struct fedge_simulation_state {
 } fedge_simulation_state;
 
 /* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.
- * FEDGE_INVALID_ARGUMENT: the job wants more clients than there are. FEDGE_TOO_BIG: SCAFFOLD for
+ * FEDGE_INVALID_ARGUMENT: the job wants more clients than there are, or clients to evaluate, of
+ * whom none holds out examples. FEDGE_TOO_BIG: SCAFFOLD for
  * more clients than memory holds. */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                                  fedge_simulation **simulation, fedge_error *err);
@@ -57,7 +58,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
                                                      fedge_error *err);
 
 /* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
- * and the model is that of the last closed one, which was evaluated and given to [on_round]. */
+ * and the model is that of the last closed one, which was evaluated and given to [on_round]: what
+ * evaluates is not interrupted. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
 /* Where it stands. */

@@ -1,7 +1,8 @@
 #include "aggregator/simulate/totals.h"
 
-#include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num_targets)
@@ -71,6 +72,13 @@ double fedge_totals_last_mean(const fedge_totals *totals)
     return count > 0 ? sum / count : NAN;
 }
 
+bool fedge_totals_add_seed(cJSON *json, const char *key, uint64_t seed)
+{
+    char text[24];
+    (void)snprintf(text, sizeof(text), "%" PRIu64, seed);
+    return cJSON_AddRawToObject(json, key, text) != NULL;
+}
+
 static bool add_targets(cJSON *json, const fedge_totals *totals)
 {
     cJSON *list = cJSON_AddArrayToObject(json, "targets");
@@ -92,10 +100,7 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
     const struct {
         const char *key;
         double value;
-    } numbers[] = {{"seed", (double)settings->seed},
-                   {"clients", settings->num_clients},
-                   {"partition_seed", (double)settings->partition_seed},
-                   {"num_server_rounds", settings->num_rounds},
+    } numbers[] = {{"num_server_rounds", settings->num_rounds},
                    {"parameters", (double)job->plan.num_parameters},
                    {"rounds", totals->rounds},
                    {"accuracy", totals->accuracy},
@@ -113,12 +118,16 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
     /* What is not finite becomes null. */
     bool made = cJSON_AddStringToObject(json, "job", job->plan.name) &&
                 cJSON_AddStringToObject(json, "ending", ending) &&
-                cJSON_AddStringToObject(json, "partition", settings->partition);
+                cJSON_AddStringToObject(json, "partition", settings->partition) &&
+                fedge_totals_add_seed(json, "seed", settings->seed) &&
+                cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
+                fedge_totals_add_seed(json, "partition_seed", settings->partition_seed);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
         made = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value) != NULL;
     }
     made = made && add_targets(json, totals) &&
-           cJSON_AddStringToObject(json, "model_sha256", totals->model);
+           (totals->rounds > 0 ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
+                               : cJSON_AddNullToObject(json, "model_sha256"));
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");

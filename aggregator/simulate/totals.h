@@ -2,6 +2,8 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_TOTALS_H
 #define FEDGE_AGGREGATOR_SIMULATE_TOTALS_H
 
+#include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
@@ -56,5 +58,8 @@ double fedge_totals_last_mean(const fedge_totals *totals);
 FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
                                               const fedge_simulation_settings *settings,
                                               const char *ending, char **text, fedge_error *err);
+
+/* Adds a seed with all of its digits, of which cJSON writes 15. False without memory. */
+bool fedge_totals_add_seed(cJSON *json, const char *key, uint64_t seed);
 
 #endif

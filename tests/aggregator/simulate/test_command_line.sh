@@ -59,6 +59,9 @@ ends 3 "201" "$simulate" --job job.json --clients 201 --partition iid
 ends 3 "there are 1" "$simulate" --job job.json --clients 1 --partition iid
 ends 3 "labels" "$simulate" --job job.json --clients 10 --partition labels:3
 
+sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >evaluate.json
+ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 10 --partition iid
+
 # 0: with and without a folder, lines or JSON
 ends 0 "complete after 4 rounds" "${run[@]}"
 grep -qF "4/4" said || fail "no line of the last round"
@@ -114,6 +117,15 @@ ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
 ends 3 "not known here" "${run[@]}" --sweep lrr=0.1
 ends 3 "seeds=N" "${run[@]}" --sweep seeds=0
 ends 3 "not a number from 1" "${run[@]}" --sweep clients=0
+exact=("$simulate" --job exact.json --clients 10 --partition iid)
+sed 's/"seed": 1/"seed": 9007199254740989/; s/"learning-rate": 0.1/"learning-rate": 0.30000000000000004/' job.json >exact.json
+"${exact[@]}" --json >second.json
+ends 0 "±" "${exact[@]}" --sweep batch=5 seeds=2 --out exact
+for file in 'exact/batch=5,seed=1/simulation.json' second.json; do
+    grep -qF '"seed":9007199254740989,' "$file" || fail "the seed's digits are not in $file"
+done
+[ "$(hash 'exact/batch=5,seed=1/summary.json')" = "$(hash second.json)" ] || fail "a sweep changes the seed"
+ends 3 "over 2^53" "${exact[@]}" --sweep seeds=4
 ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
 ends 3 "'training.learning-rate' is set twice" "${run[@]}" --sweep lr=0.1 training.learning-rate=0.2
 ends 3 "'seeds' is set twice" "${run[@]}" --sweep seeds=2 seeds=3

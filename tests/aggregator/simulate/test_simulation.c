@@ -153,14 +153,15 @@ static void a_run_goes_on_where_it_stopped(void **state)
 static void an_interrupted_run_says_all_that_it_did(void **state)
 {
     (void)state;
-    static const char rounds[] = "\"num-server-rounds\":3";
+    static const char rounds[] = "\"num-server-rounds\":3,\"fraction-evaluate\":1";
     bool finished = false;
     for (uint32_t stop = 1; !finished; stop++) {
         run self;
         assert_int_equal(begin(&self, rounds, "", "iid", 4, 1), FEDGE_OK);
         self.stop_asked = stop;
         finished = fedge_simulation_run(self.simulation, &self.err) == FEDGE_OK;
-        assert_int_equal(fedge_simulation_get_state(self.simulation).rounds_closed, self.num_lines);
+        assert_int_equal(2 * fedge_simulation_get_state(self.simulation).rounds_closed,
+                         self.num_lines);
         end(&self);
     }
 }

@@ -82,7 +82,7 @@ static void a_summary_is_json(void **state)
     (void)state;
     static fedge_job job;
     const double targets[] = {0.25, 0.75};
-    const fedge_simulation_settings settings = {.seed = 3,
+    const fedge_simulation_settings settings = {.seed = 9007199254740991,
                                                 .num_clients = 9,
                                                 .partition = "file:a\"b",
                                                 .partition_seed = 4,
@@ -96,7 +96,8 @@ static void a_summary_is_json(void **state)
     assert_int_equal(fedge_totals_json(&totals, &job, &settings, "complete", &text, &err),
                      FEDGE_OK);
     static const char *const parts[] = {
-        "{\"job\":\"job\",\"ending\":\"complete\",\"partition\":\"file:a\\\"b\",\"seed\":3,"
+        "{\"job\":\"job\",\"ending\":\"complete\",\"partition\":\"file:a\\\"b\",\"seed\":"
+        "9007199254740991,"
         "\"clients\":9,\"partition_seed\":4,\"num_server_rounds\":2,",
         "\"rounds\":1,\"accuracy\":0.5,\"loss\":0.5,\"accuracy_last_10\":0.5,\"accuracy_best\":0.5,"
         "\"client_accuracy\":null,\"client_loss\":null,\"clients_trained\":4,",
