@@ -135,6 +135,7 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
     if (status == FEDGE_OK) {
         self->settings.seed = self->job->plan.seed;
         self->settings.partition_seed = self->data.partition.seed;
+        self->settings.validation_fraction = self->data.validation_fraction;
         self->settings.num_rounds = self->job->rounds.num_server_rounds;
         fedge_partition_text(&self->data.partition, self->settings.partition);
     }

@@ -39,12 +39,14 @@ static fedge_status settings_text(const fedge_simulation_settings *settings, cha
                                   fedge_error *err)
 {
     cJSON *json = cJSON_CreateObject();
-    bool made = cJSON_AddNumberToObject(json, "format", 1) &&
-                fedge_totals_add_seed(json, "seed", settings->seed) &&
-                cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
-                cJSON_AddStringToObject(json, "partition", settings->partition) &&
-                fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
-                cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
+    bool made =
+        cJSON_AddNumberToObject(json, "format", 1) &&
+        fedge_totals_add_seed(json, "seed", settings->seed) &&
+        cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
+        cJSON_AddStringToObject(json, "partition", settings->partition) &&
+        fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
+        cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
+        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
@@ -70,13 +72,27 @@ static fedge_status check_same(const fedge_results *results, const char *name, c
     return status;
 }
 
-static fedge_status make_folder(const fedge_results *results, const char *job_text, size_t job_size,
+static fedge_status take_lock(fedge_results *results, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = path_of(results, "lock", path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_lock(path, &results->lock, err);
+    }
+    results->locked = status == FEDGE_OK;
+    return status;
+}
+
+static fedge_status make_folder(fedge_results *results, const char *job_text, size_t job_size,
                                 const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = path_of(results, "checkpoints", path, err);
     if (status == FEDGE_OK) {
         status = fedge_os_make_dirs(path, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take_lock(results, err);
     }
     if (status == FEDGE_OK) {
         status = write_file(results, "job.json", job_text, job_size, err);
@@ -108,7 +124,11 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     if (!there) {
         return make_folder(results, job_text, job_size, settings, err);
     }
-    status = check_same(results, "job.json", job_text, job_size, err);
+    results->resumed = true;
+    status = take_lock(results, err);
+    if (status == FEDGE_OK) {
+        status = check_same(results, "job.json", job_text, job_size, err);
+    }
     return status == FEDGE_OK
                ? check_same(results, "simulation.json", settings, strlen(settings), err)
                : status;
@@ -146,6 +166,32 @@ void fedge_results_close(fedge_results *results)
         fedge_round_log_close(&results->log);
         results->log.file.path[0] = '\0';
     }
+    if (results->locked) {
+        fedge_os_unlock(results->lock);
+        results->locked = false;
+    }
+}
+
+/* Is the division the one in [path]? */
+static fedge_status check_division(const char *path, const fedge_partition_data *data,
+                                   const fedge_population *population, fedge_error *err)
+{
+    fedge_partition_spec spec = {.scheme = FEDGE_PARTITION_FILE};
+    uint32_t *owner = malloc(((size_t)data->num_examples + 1) * sizeof(*owner));
+    if (!owner) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to compare divisions");
+    }
+    (void)snprintf(spec.source, sizeof(spec.source), "%s", path);
+    fedge_status status = fedge_partition_assign(&spec, data, population->num_clients, owner, err);
+    if (status != FEDGE_OK ||
+        memcmp(owner, population->owner, data->num_examples * sizeof(*owner))) {
+        status = fedge_fail(err, FEDGE_MISMATCH,
+                            "%s is not how the data is divided now: --resume goes on with the same "
+                            "data and division only",
+                            path);
+    }
+    free(owner);
+    return status;
 }
 
 fedge_status fedge_results_partition(const fedge_results *results,
@@ -161,6 +207,9 @@ fedge_status fedge_results_partition(const fedge_results *results,
                                        .num_labels = results->job->plan.data.num_labels,
                                        .labels = fedge_dataset_labels(population->dataset)};
     fedge_status status = path_of(results, "partition.csv", path, err);
+    if (status == FEDGE_OK && results->resumed && fedge_os_exists(path)) {
+        status = check_division(path, &data, population, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_partition_write_csv(path, population->owner, data.num_examples, err);
     }

@@ -9,6 +9,7 @@
  *     OUT/summary.json        the run in numbers, complete or not (totals.h)
  *     OUT/model.safetensors   the last model
  *     OUT/checkpoints/        where --resume goes on
+ *     OUT/lock                held by the program that writes here
  *
  * Lines are written as rounds end and synced with a checkpoint, every FEDGE_RESULTS_CHECKPOINT_MS
  * and at the end: a crash costs at most that much.
@@ -31,6 +32,8 @@
 
 typedef struct fedge_results {
     char dir[FEDGE_MAX_PATH]; /* "": nothing is written */
+    bool resumed, locked;
+    int lock; /* on DIR/lock */
     const fedge_job *job;
     fedge_simulation_settings settings;
     fedge_totals totals;
@@ -40,8 +43,9 @@ typedef struct fedge_results {
 } fedge_results;
 
 /* Makes the folder, or with [resume] opens one that was begun with the same job and settings.
- * FEDGE_EXISTS when there is a simulation already, FEDGE_NOT_FOUND when there is none to resume,
- * FEDGE_MISMATCH says what differs. [dir] NULL: nothing is written. job outlives the results. */
+ * FEDGE_BUSY while another program writes there, FEDGE_EXISTS when there is a simulation already,
+ * FEDGE_NOT_FOUND when there is none to resume, FEDGE_MISMATCH says what differs. [dir] NULL:
+ * nothing is written. job outlives the results. */
 FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
                                                const fedge_job *job, const char *job_text,
                                                size_t job_size,
@@ -50,7 +54,8 @@ FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const cha
                                                fedge_error *err);
 void fedge_results_close(fedge_results *results); /* also after a failed open */
 
-/* Writes partition.csv and partition.svg. */
+/* Writes partition.csv and partition.svg; when it goes on, FEDGE_MISMATCH if the division was
+ * another one. */
 FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results,
                                                     const fedge_population *population,
                                                     fedge_error *err);

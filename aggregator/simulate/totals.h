@@ -20,6 +20,7 @@ typedef struct fedge_simulation_settings {
     uint32_t num_clients;
     char partition[FEDGE_PARTITION_MAX_TEXT]; /* "dirichlet:0.5" */
     uint64_t partition_seed;
+    double validation_fraction; /* that each client holds out */
     uint32_t num_rounds;
 } fedge_simulation_settings;
 

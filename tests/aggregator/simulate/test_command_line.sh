@@ -90,6 +90,17 @@ cmp -s job.json out/job.json || fail "out/job.json is not the job"
 ends 3 "--resume goes on with it" "${run[@]}" --out out
 ends 3 "has no simulation to resume" "${run[@]}" --out nowhere --resume
 ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --seed 2
+echo '{"data": {"points": {"values": "points.csv", "validation-fraction": 0.5}}}' >held.json
+ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --data held.json
+head -n 190 points.csv >fewer.csv
+echo '{"data": {"points": {"values": "fewer.csv"}}}' >fewer.json
+ends 3 "not how the data is divided now" "${run[@]}" --out out --resume --data fewer.json
+cp out/partition.csv division.csv
+divided=("$simulate" --job job.json --partition file:division.csv --out divided)
+ends 0 "complete after 4 rounds" "${divided[@]}"
+sed -i 's/^3,.*/3,9/; s/^4,.*/4,9/' division.csv
+ends 3 "not how the data is divided now" "${divided[@]}" --resume
+ends 3 "lock" flock out/lock "${run[@]}" --out out --resume
 ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume
 [ "$(wc -l <out/rounds.jsonl)" = 4 ] || fail "--resume of a complete one adds lines"
 [ "$(hash out/summary.json)" = "$(hash first.json)" ] || fail "--resume of a complete one changes it"
