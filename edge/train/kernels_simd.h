@@ -34,6 +34,13 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#define SELDOM __attribute__((cold, noinline)) /* small before fast */
+/* 0: long steps have one copy, which asks at each vector whether it is the last. */
+#ifdef FEDGE_SMALL
+#define WHOLE_VECTORS 0
+#else
+#define WHOLE_VECTORS 1
+#endif
 #define UNROLL _Pragma("GCC unroll 16")
 
 #define TILE_ROWS_ONE (TILE_ROWS < 7 ? TILE_ROWS : 7) /* of tiles of one vector */

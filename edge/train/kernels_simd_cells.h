@@ -103,12 +103,13 @@ INLINE void gru_backward_lanes(const fedge_cell_step *step, size_t k, size_t uni
 #define ALL_UNITS(name)                                                                            \
     static void name(const fedge_cell_step *step)                                                  \
     {                                                                                              \
+        const size_t size = step->hidden;                                                          \
         size_t k = 0;                                                                              \
-        for (; k + LANES <= step->hidden; k += LANES) {                                            \
+        for (; WHOLE_VECTORS && k + LANES <= size; k += LANES) {                                   \
             name##_lanes(step, k, LANES);                                                          \
         }                                                                                          \
-        if (k < step->hidden) {                                                                    \
-            name##_lanes(step, k, step->hidden - k);                                               \
+        for (; k < size; k += LANES) {                                                             \
+            name##_lanes(step, k, size - k < LANES ? size - k : LANES);                            \
         }                                                                                          \
     }
 

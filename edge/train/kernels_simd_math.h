@@ -54,11 +54,12 @@ INLINE vec tanh_of(vec x)
     static void name##_each(const float *x, float *y, size_t n)                                    \
     {                                                                                              \
         size_t i = 0;                                                                              \
-        for (; i + LANES <= n; i += LANES) {                                                       \
+        for (; WHOLE_VECTORS && i + LANES <= n; i += LANES) {                                      \
             store(y + i, name##_of(load(x + i)));                                                  \
         }                                                                                          \
-        if (i < n) {                                                                               \
-            store_first(y + i, name##_of(load_first(x + i, n - i)), n - i);                        \
+        for (; i < n; i += LANES) {                                                                \
+            const bool some = n - i < LANES;                                                       \
+            store_some(y + i, name##_of(load_some(x + i, some, n - i)), some, n - i);              \
         }                                                                                          \
     }
 

@@ -389,11 +389,12 @@ INLINE void norm_moments(const int rows, const fedge_norm_rows *args, const floa
     const double n = (double)args->width;
     float center[ROWS_TOGETHER] = {0};
     double sum[ROWS_TOGETHER], squares[ROWS_TOGETHER];
-    norm_sums(rows, x, args->width, center, sum, squares);
-    for (int r = 0; r < rows; r++) {
-        center[r] = (float)(sum[r] / n);
+    for (int pass = 0; pass < 2; pass++) {
+        norm_sums(rows, x, args->width, center, sum, squares);
+        for (int r = 0; r < rows && pass == 0; r++) {
+            center[r] = (float)(sum[r] / n);
+        }
     }
-    norm_sums(rows, x, args->width, center, sum, squares);
     for (int r = 0; r < rows; r++) {
         const double rest = sum[r] / n; /* what rounding took from the mean */
         const double variance = squares[r] / n - rest * rest;
@@ -431,6 +432,12 @@ INLINE void norm_some_rows(const int rows, const fedge_norm_rows *args, size_t r
     }
 }
 
+/* Of the last rows, fewer than ROWS_TOGETHER. */
+static SELDOM void norm_one_row(const fedge_norm_rows *args, size_t row, const float *x, float *y)
+{
+    norm_some_rows(1, args, row, x, y);
+}
+
 static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
 {
     size_t r = 0;
@@ -438,7 +445,7 @@ static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
         norm_some_rows(ROWS_TOGETHER, args, r, x, y);
     }
     for (; r < args->rows; r++) {
-        norm_some_rows(1, args, r, x, y);
+        norm_one_row(args, r, x, y);
     }
 }
 
@@ -533,6 +540,12 @@ INLINE void norm_some_rows_backward(const int rows, const fedge_norm_rows *args,
     }
 }
 
+static SELDOM void norm_one_row_backward(const fedge_norm_rows *args, size_t row, const float *x,
+                                         const float *dy, float *dx)
+{
+    norm_some_rows_backward(1, args, row, x, dy, dx);
+}
+
 static void norm_rows_backward(const fedge_norm_rows *args, const float *x, const float *dy,
                                float *dx)
 {
@@ -541,6 +554,6 @@ static void norm_rows_backward(const fedge_norm_rows *args, const float *x, cons
         norm_some_rows_backward(ROWS_TOGETHER, args, r, x, dy, dx);
     }
     for (; r < args->rows; r++) {
-        norm_some_rows_backward(1, args, r, x, dy, dx);
+        norm_one_row_backward(args, r, x, dy, dx);
     }
 }

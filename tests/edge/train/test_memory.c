@@ -75,7 +75,9 @@ static void assert_same(const fedge_model_spec *spec, const fedge_model_options 
     free(values_b);
 }
 
-/* A convolution, [activation] and pooling: is one bit per value kept in place of the output? */
+/* The bytes that [activation] keeps between a 1x1 convolution, whose scratch is too small to decide
+ * the plan at any kernel level, and what is [behind]: a bit per value, or 0 for its output as it
+ * is. */
 static size_t saved_by(fedge_layer_type activation, fedge_layer_type behind)
 {
     static fedge_model_spec spec;
@@ -83,7 +85,7 @@ static size_t saved_by(fedge_layer_type activation, fedge_layer_type behind)
     fedge_error err = {0};
     const fedge_model_options options = {.max_batch = 4, .training = true, .general = true};
     spec_input(&spec, 3, 1, 16, 16);
-    spec_conv(&spec, 1, 8, 3, 1, 1);
+    spec_conv(&spec, 1, 8, 1, 1, 0);
     (void)spec_add(&spec, activation);
     if (behind == FEDGE_LAYER_MAXPOOL2D) {
         spec_pool(&spec, 2, 2, 0);
