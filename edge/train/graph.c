@@ -454,6 +454,23 @@ static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t 
     }
 }
 
+/* Sums of every eighth that do not wait for one another; the same on every table. */
+static double sum_of_squares(const float *g, size_t n)
+{
+    double sums[8] = {0.0};
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        for (size_t j = 0; j < 8; j++) {
+            sums[j] += (double)g[i + j] * (double)g[i + j];
+        }
+    }
+    for (size_t j = 0; i < n; i++, j++) {
+        sums[j] += (double)g[i] * (double)g[i];
+    }
+    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
+           ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
 /* What a pass over a layer's trained tensors does with the trained rows of each. */
 typedef enum visit { VISIT_PREPARE, VISIT_SQUARES, VISIT_SCALE, VISIT_UPDATE } visit;
 
@@ -480,9 +497,7 @@ static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer 
         if (what == VISIT_PREPARE && optimizer->proximal_mu != 0.0f) {
             add_proximal(model, optimizer->proximal_mu, first, count, g);
         }
-        for (size_t i = 0; what == VISIT_SQUARES && i < count; i++) {
-            squares += (double)g[i] * (double)g[i];
-        }
+        squares += what == VISIT_SQUARES ? sum_of_squares(g, count) : 0.0;
         for (size_t i = 0; what == VISIT_SCALE && i < count; i++) {
             g[i] *= scale;
         }

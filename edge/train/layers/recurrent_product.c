@@ -24,18 +24,18 @@ static void copy_row(const float *row, size_t i, size_t k, size_t n, size_t wide
     }
 }
 
-/* Up to [wide] columns from [j] on, out of (n, k), to their panel. */
-static void copy_columns(const float *w, size_t j, size_t k, size_t n, size_t wide, float *panels)
+/* Columns j on of (k, n), or of (n, k) in memory, to their panel. */
+static void copy_panel(const fedge_kernels *kernels, const float *w, bool transposed, size_t j,
+                       size_t k, size_t n, float *panel)
 {
-    const size_t columns = n - j < wide ? n - j : wide;
-    float *to = panels + j * k;
-    for (size_t i = 0; i < k; i++, to += wide) {
-        for (size_t c = 0; c < columns; c++) {
-            to[c] = w[(j + c) * k + i];
-        }
-        for (size_t c = columns; c < wide; c++) {
-            to[c] = 0.0f;
-        }
+    const size_t wide = kernels->packed_columns, columns = n - j < wide ? n - j : wide;
+    if (transposed) {
+        kernels->transpose(columns, k, w + j * k, k, panel, wide);
+    } else {
+        kernels->copy_rows(k, columns, w + j, n, 0.0f, panel, wide);
+    }
+    for (size_t i = 0; columns < wide && i < k; i++) {
+        memset(panel + i * wide + columns, 0, (wide - columns) * sizeof *panel);
     }
 }
 
@@ -49,7 +49,6 @@ static bool is_narrow(const fedge_kernels *kernels, size_t k, size_t n)
 fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, bool transposed,
                                size_t k, size_t n, float *room)
 {
-    const size_t wide = kernels->packed_columns;
     const fedge_factor in_place = {
         .b = w, .k = k, .n = n, .b_row = transposed ? 1 : n, .b_column = transposed ? k : 1};
     if (!fedge_factor_copies(kernels)) {
@@ -62,11 +61,8 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
         return (fedge_factor){
             .b = transposed ? w : room, .k = k, .n = n, .b_row = 1, .b_column = k};
     }
-    for (size_t j = 0; transposed && j < n; j += wide) {
-        copy_columns(w, j, k, n, wide, room);
-    }
-    for (size_t i = 0; !transposed && i < k; i++) {
-        copy_row(w + i * n, i, k, n, wide, room);
+    for (size_t j = 0; j < n; j += kernels->packed_columns) {
+        copy_panel(kernels, w, transposed, j, k, n, room + j * k);
     }
     return (fedge_factor){.b = room, .k = k, .n = n, .panels = true};
 }
