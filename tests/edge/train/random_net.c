@@ -305,6 +305,21 @@ static void make_options(net_bytes *from, random_net *net)
         net_choose(from, 3) == 0 ? (fedge_storage)(1 + net_choose(from, 2)) : FEDGE_STORAGE_FP32;
 }
 
+/* Does a BatchNorm2d see parts of a batch with one value for each channel? It refuses those, which
+ * have no variance. */
+static bool sees_single_values(const builder *self, const fedge_model_options *options)
+{
+    const uint32_t most = options->max_batch, micro = options->micro_batch;
+    const uint32_t part = micro > 0 && micro < most ? micro : most;
+    bool single = false;
+    for (uint32_t i = 0; i < self->spec->num_layers; i++) {
+        single = single || (self->spec->layers[i].type == FEDGE_LAYER_BATCHNORM2D &&
+                            self->shapes[i].dims[1] * self->shapes[i].dims[2] == 1 &&
+                            (part == 1 || most % part == 1));
+    }
+    return single;
+}
+
 void random_net_make(net_bytes *from, random_net *net)
 {
     memset(net, 0, sizeof *net);
@@ -325,6 +340,10 @@ void random_net_make(net_bytes *from, random_net *net)
     (void)add_layer(&self, FEDGE_LAYER_LINEAR, present(&self));
     net->spec.layers[net->spec.num_layers - 1].train = FEDGE_TRAIN_ALL;
     make_options(from, net);
+    if (sees_single_values(&self, &net->options)) {
+        net->options.max_batch = net->batch = 2;
+        net->options.micro_batch = 0;
+    }
     if (net_choose(from, 4) == 0) {
         spoil(from, net);
     }

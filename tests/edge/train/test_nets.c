@@ -38,8 +38,24 @@ static void test_nets(void **state)
     }
 }
 
+/* A BatchNorm2d behind 1 × 1 images, and batches of one: the fuzzer must not make what is rightly
+ * refused. */
+static void test_single_values(void **state)
+{
+    (void)state;
+    static random_net net;
+    static const uint8_t BYTES[] = {0x0b, 0x54, 0x00, 0x00, 0x8a, 0x00, 0x0c, 0x08, 0xf5};
+    net_bytes from = net_bytes_of(BYTES, sizeof BYTES);
+    random_net_make(&from, &net);
+    const char *wrong = random_net_check(&from, &net);
+    if (wrong != NULL) {
+        fail_msg("%s", wrong);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nets),
+                                       cmocka_unit_test(test_single_values)};
     return cmocka_run_group_tests_name("train nets", tests, NULL, NULL);
 }
