@@ -352,14 +352,11 @@ static void backward_step(const level *self, const way_back *back, size_t t)
 }
 
 /* bias (n) += the sums over the span of gates from column [at] on. */
-static void add_rows(const level *self, const fedge_span *span, size_t at, size_t n,
-                     float *restrict bias)
+static void add_rows(const level *self, const fedge_span *span, size_t at, size_t n, float *bias)
 {
     const float *row = self->gates + span->first * self->gates_at.step + at;
     for (size_t r = 0; r < span->steps * span->batch; r++, row += self->row) {
-        for (size_t i = 0; i < n; i++) {
-            bias[i] += row[i];
-        }
+        self->run->kernels->add(row, n, bias);
     }
 }
 
