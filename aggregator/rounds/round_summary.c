@@ -38,6 +38,29 @@ static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *s
     return status;
 }
 
+static fedge_status put_counts(fedge_buffer *line, const char *key,
+                               const uint32_t counts[FEDGE_SPEED_QUANTILES], fedge_error *err)
+{
+    fedge_status status = fedge_buffer_printf(line, err, ",\"%s\":[", key);
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES && status == FEDGE_OK; i++) {
+        status = fedge_buffer_printf(line, err, i > 0 ? ",%u" : "%u", counts[i]);
+    }
+    return status == FEDGE_OK ? fedge_buffer_printf(line, err, "]") : status;
+}
+
+/* Times to the microsecond, which a simulation goes on from. */
+static fedge_status put_virtual(fedge_buffer *line, const fedge_virtual_phase *phase,
+                                fedge_error *err)
+{
+    fedge_status status = fedge_buffer_printf(
+        line, err, ",\"virtual_seconds\":%.6f,\"virtual_time\":%.6f", phase->seconds, phase->time);
+    if (status == FEDGE_OK) {
+        status = put_counts(line, "asked_by_speed", phase->asked, err);
+    }
+    return status == FEDGE_OK ? put_counts(line, "reported_by_speed", phase->reported, err)
+                              : status;
+}
+
 fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge_buffer *line,
                                        fedge_error *err)
 {
@@ -47,5 +70,10 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN) {
         status = fedge_buffer_printf(line, err, ",\"model_sha256\":\"%s\"", summary->model);
     }
-    return status == FEDGE_OK ? put_numbers(line, summary, err) : status;
+    if (status == FEDGE_OK) {
+        status = put_numbers(line, summary, err);
+    }
+    return status == FEDGE_OK && summary->virtual_phase.present
+               ? put_virtual(line, &summary->virtual_phase, err)
+               : status;
 }

@@ -2,11 +2,23 @@
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROUND_SUMMARY_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROUND_SUMMARY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
+
+#define FEDGE_SPEED_QUANTILES 4u
+
+/* A phase of a simulation with virtual time (aggregator/simulate/fleet.h). */
+typedef struct fedge_virtual_phase {
+    bool present;   /* false: time is not virtual */
+    double seconds; /* of the phase */
+    double time;    /* at its end, since the start of the run */
+    /* Clients by how fast they compute, the slowest quarter first. */
+    uint32_t asked[FEDGE_SPEED_QUANTILES], reported[FEDGE_SPEED_QUANTILES];
+} fedge_virtual_phase;
 
 /* A phase that has ended, as rounds.jsonl, /metrics and the progress line tell it. Plain data; what
  * is not known is NaN. */
@@ -24,6 +36,7 @@ typedef struct fedge_round_summary {
     double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
     double seconds_step, seconds_evaluate, seconds_checkpoint;
     char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
+    fedge_virtual_phase virtual_phase;
 } fedge_round_summary;
 
 /* Appends it as rounds.jsonl has it, the inside of a JSON object behind "round" and "phase": what

@@ -132,7 +132,12 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         status = fedge_population_new(&self->job->plan, &self->data, self->settings.num_clients,
                                       &self->population, err);
     }
+    if (status == FEDGE_OK && fedge_fleet_is_wanted(&self->config.options->fleet)) {
+        status = fedge_fleet_new(&self->config.options->fleet, self->job->plan.seed,
+                                 self->settings.num_clients, &self->fleet, err);
+    }
     if (status == FEDGE_OK) {
+        self->settings.fleet = self->config.options->fleet;
         self->settings.seed = self->job->plan.seed;
         self->settings.partition_seed = self->data.partition.seed;
         self->settings.validation_fraction = self->data.validation_fraction;
@@ -190,6 +195,7 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .job = self->job,
         .population = self->population,
         .test_set = self->test_set,
+        .fleet = self->fleet,
         .num_threads = threads < FEDGE_CREW_MAX_THREADS ? threads : FEDGE_CREW_MAX_THREADS,
         .evaluate_every = options->evaluate_every,
         .cancel = cancel,
@@ -231,6 +237,7 @@ void fedge_experiment_fini(fedge_experiment *experiment)
 {
     fedge_results_close(&experiment->results);
     fedge_simulation_free(experiment->simulation);
+    fedge_fleet_free(experiment->fleet);
     fedge_population_free(experiment->population);
     fedge_dataset_free(experiment->test_set);
     fedge_site_free(experiment->site);

@@ -35,6 +35,7 @@ typedef struct fedge_experiment {
     fedge_simulation_settings settings;
     fedge_dataset *test_set; /* NULL: the job has none */
     fedge_population *population;
+    fedge_fleet *fleet; /* NULL: time is not virtual */
     fedge_simulation *simulation;
     fedge_results results;
     fedge_progress progress; /* out is NULL: not wanted */

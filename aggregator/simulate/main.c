@@ -48,6 +48,9 @@ static void print_end(const fedge_experiment *self, const char *ending)
                totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
                (unsigned long long)fedge_simulation_bytes_per_thread(self->simulation));
     }
+    if (totals->has_virtual_time) {
+        printf("virtual time: %.6g s\n", totals->virtual_time);
+    }
     for (uint32_t i = 0; i < totals->num_targets; i++) {
         if (isnan(totals->reached[i])) {
             printf("%.4g%%: not reached in %" PRIu32 " rounds\n", 100.0 * totals->targets[i],

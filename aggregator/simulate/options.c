@@ -13,8 +13,7 @@
 const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
-           "Runs a federated learning job with N virtual clients on this machine. The model\n"
-           "is that of a deployment with the same job, seed and division of data.\n"
+           "Runs a federated learning job with N virtual clients on this machine.\n"
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
            "  --clients N          virtual clients (as many as natural or file name)\n"
@@ -31,6 +30,10 @@ const char *fedge_simulate_options_help(void)
            "  --target A[,A...]    accuracies whose first round is reported, e.g. 0.75,0.8\n"
            "  --sweep KEY=A,B ...  one run for each combination of settings, such as\n"
            "                       lr=0.03,0.1 partition=iid,shards:2 seeds=3; a table\n"
+           "  --compute D, --bandwidth D[/D]\n"
+           "                       virtual time: examples, bytes down/up a second; D is\n"
+           "                       fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA\n"
+           "  --failure P          probability that a client gives up a task\n"
            "  --out DIR            leave rounds, curves, summary and model in DIR\n"
            "  --resume             go on with the simulation in DIR\n"
            "  --quiet, --json      no lines per round; the summary as JSON in their place\n"
@@ -53,6 +56,9 @@ enum {
     OPT_ROUNDS,
     OPT_THREADS,
     OPT_EVALUATE_EVERY,
+    OPT_COMPUTE,
+    OPT_BANDWIDTH,
+    OPT_FAILURE,
     OPT_RESUME,
     OPT_QUIET,
     OPT_JSON,
@@ -73,6 +79,9 @@ static const struct option LONG_OPTIONS[] = {
     {"rounds", required_argument, NULL, OPT_ROUNDS},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"evaluate-every", required_argument, NULL, OPT_EVALUATE_EVERY},
+    {"compute", required_argument, NULL, OPT_COMPUTE},
+    {"bandwidth", required_argument, NULL, OPT_BANDWIDTH},
+    {"failure", required_argument, NULL, OPT_FAILURE},
     {"resume", no_argument, NULL, OPT_RESUME},
     {"quiet", no_argument, NULL, OPT_QUIET},
     {"json", no_argument, NULL, OPT_JSON},
@@ -129,6 +138,19 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
     }
 }
 
+/* A probability that leaves some chance. */
+static fedge_status parse_failure(const char *text, fedge_simulate_options *out, fedge_error *err)
+{
+    char *end = NULL;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0.0 && value < 1.0)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--failure must be a probability from 0 to below 1, not '%s'", text);
+    }
+    out->fleet.failure = value;
+    return FEDGE_OK;
+}
+
 static fedge_status take_number(int option, const char *value, fedge_simulate_options *out,
                                 fedge_error *err)
 {
@@ -176,6 +198,14 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
     case OPT_PARTITION:
         out->partition = value;
         return FEDGE_OK;
+    case OPT_COMPUTE:
+        out->fleet.compute = value;
+        return FEDGE_OK;
+    case OPT_BANDWIDTH:
+        out->fleet.bandwidth = value;
+        return FEDGE_OK;
+    case OPT_FAILURE:
+        return parse_failure(value, out, err);
     case OPT_TARGET:
         return parse_targets(value, out, err);
     case OPT_SWEEP:

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/simulate/fleet.h"
 #include "aggregator/simulate/totals.h"
 #include "edge/core/status.h"
 
@@ -29,6 +30,7 @@ typedef struct fedge_simulate_options {
     uint32_t num_targets;
     const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
     uint32_t num_axes;                         /* 0: no sweep */
+    fedge_fleet_settings fleet;
     bool resume, quiet, json;
 } fedge_simulate_options;
 

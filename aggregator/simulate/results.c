@@ -34,6 +34,14 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
+/* What is not given is not there. */
+static bool add_fleet(cJSON *json, const fedge_fleet_settings *fleet)
+{
+    return (!fleet->compute || cJSON_AddStringToObject(json, "compute", fleet->compute)) &&
+           (!fleet->bandwidth || cJSON_AddStringToObject(json, "bandwidth", fleet->bandwidth)) &&
+           (fleet->failure == 0.0 || cJSON_AddNumberToObject(json, "failure", fleet->failure));
+}
+
 /* *text is malloc'ed. */
 static fedge_status settings_text(const fedge_simulation_settings *settings, char **text,
                                   fedge_error *err)
@@ -46,7 +54,8 @@ static fedge_status settings_text(const fedge_simulation_settings *settings, cha
         cJSON_AddStringToObject(json, "partition", settings->partition) &&
         fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
         cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
-        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
+        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds) &&
+        add_fleet(json, &settings->fleet);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
@@ -235,6 +244,24 @@ static uint64_t count_of(const cJSON *line, const char *key)
     return value >= 0.0 && value < 1.8e19 ? (uint64_t)value : 0;
 }
 
+static void read_counts(const cJSON *line, const char *key, uint32_t counts[FEDGE_SPEED_QUANTILES])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, key);
+    for (int i = 0; i < (int)FEDGE_SPEED_QUANTILES; i++) {
+        const cJSON *item = cJSON_GetArrayItem(list, i);
+        counts[i] = cJSON_IsNumber(item) ? (uint32_t)item->valuedouble : 0;
+    }
+}
+
+static void read_virtual(const cJSON *line, fedge_virtual_phase *phase)
+{
+    phase->time = number_of(line, "virtual_time");
+    phase->seconds = number_of(line, "virtual_seconds");
+    phase->present = isfinite(phase->time);
+    read_counts(line, "asked_by_speed", phase->asked);
+    read_counts(line, "reported_by_speed", phase->reported);
+}
+
 static void add_line(fedge_totals *totals, const cJSON *line)
 {
     const cJSON *phase = cJSON_GetObjectItemCaseSensitive(line, "phase");
@@ -252,6 +279,7 @@ static void add_line(fedge_totals *totals, const cJSON *line)
     if (cJSON_IsString(model)) {
         (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
     }
+    read_virtual(line, &summary.virtual_phase);
     fedge_totals_add(totals, &summary);
 }
 
@@ -273,43 +301,57 @@ static fedge_status add_lines(fedge_results *results, const char *path, fedge_er
     return status;
 }
 
-static fedge_status load_checkpoint(fedge_results *results, fedge_simulation *simulation,
+/* [data] stays all 0 without one: killed before the first. */
+static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoint_data *data,
                                     fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH], note[256];
-    fedge_checkpoint_data data;
     fedge_status status = path_of(results, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
-        status = fedge_checkpoint_load_newest(dir, &data, note, sizeof(note), err);
+        status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
     }
-    if (status != FEDGE_OK) {
-        return status == FEDGE_NOT_FOUND ? FEDGE_OK : status; /* killed before the first one */
-    }
-    const fedge_simulation_state state = {data.checkpoint.round, data.checkpoint.next_task_id};
-    status = fedge_simulation_restore(simulation, &state, data.model, data.model_size,
-                                      data.strategy_state, data.strategy_state_size, err);
-    results->checkpoint = data.checkpoint.round;
-    fedge_checkpoint_data_fini(&data);
-    return status;
+    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+}
+
+static fedge_status go_on(const fedge_results *results, fedge_simulation *simulation,
+                          const fedge_checkpoint_data *data, fedge_error *err)
+{
+    const fedge_simulation_state state = {
+        .rounds_closed = data->checkpoint.round,
+        .next_task_id = data->checkpoint.next_task_id,
+        .clock_us = (uint64_t)llround(results->totals.virtual_time * 1e6)};
+    return data->model
+               ? fedge_simulation_restore(simulation, &state, data->model, data->model_size,
+                                          data->strategy_state, data->strategy_state_size, err)
+               : FEDGE_OK;
 }
 
 fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
                                  fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
+    fedge_checkpoint_data data = {0};
     results->checkpoint_ms = fedge_os_monotonic_ms();
     if (!results->dir[0]) {
         return FEDGE_OK;
     }
-    fedge_status status = load_checkpoint(results, simulation, err);
+    fedge_status status = load_checkpoint(results, &data, err);
     if (status == FEDGE_OK) {
+        results->checkpoint = data.checkpoint.round;
         status = path_of(results, "rounds.jsonl", path, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_round_log_open(&results->log, path, results->checkpoint, err);
         results->log.lazy = true;
     }
-    return status == FEDGE_OK ? add_lines(results, path, err) : status;
+    if (status == FEDGE_OK) {
+        status = add_lines(results, path, err);
+    }
+    if (status == FEDGE_OK) {
+        status = go_on(results, simulation, &data, err);
+    }
+    fedge_checkpoint_data_fini(&data);
+    return status;
 }
 
 /* ---- as it runs ------------------------------------------------------------------------------ */

@@ -7,7 +7,9 @@
 
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/timetable.h"
 #include "edge/core/os.h"
+#include "edge/io/update.h"
 #include "secure/identity/identity.h"
 
 #define TEST_PORTION 500u /* examples of the test set in one piece of work */
@@ -16,9 +18,15 @@
 typedef struct sent_task {
     uint64_t task_id;
     uint32_t slot, size; /* size: examples of its client */
-    bool reported;
+    bool worked, reported;
     fedge_crew_task work;
 } sent_task;
+
+/* A task whose work is to be done. */
+typedef struct wave_task {
+    uint32_t size, slot; /* size: its client's examples */
+    uint32_t task;       /* its place in [sent] */
+} wave_task;
 
 struct fedge_simulation {
     fedge_simulation_config config;
@@ -28,17 +36,20 @@ struct fedge_simulation {
     fedge_variates variates;
     fedge_crew *crew;
     fedge_rounds *rounds;
-    uint64_t now_ms;
+    uint64_t now_ms;           /* without a fleet */
+    fedge_timetable timetable; /* with one */
+    uint64_t clock_us;         /* likewise: when the last phase ended */
     uint32_t rounds_closed;
     uint64_t next_task_id;
     uint32_t failures;                  /* of attempts, one after another */
-    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* of the last client that failed */
+    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the last attempt failed */
     /* The open phase. */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     sent_task *sent; /* in the order of sending */
     uint32_t num_sent, num_done, capacity;
     uint32_t num_reported;
     fedge_crew_task *wave; /* room for [capacity] */
+    wave_task *order;      /* likewise: whose work [wave] is */
     uint64_t phase_started_ns;
     size_t model_bytes;
     bool testing; /* the crew is at the test set */
@@ -57,6 +68,29 @@ static int by_slot(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+static uint64_t now_ms(const fedge_simulation *self)
+{
+    return self->config.fleet ? self->timetable.now_us / 1000 : self->now_ms;
+}
+
+static fedge_virtual_phase virtual_phase(const fedge_simulation *self)
+{
+    const fedge_fleet *fleet = self->config.fleet;
+    const fedge_timetable *timetable = &self->timetable;
+    fedge_virtual_phase phase = {.present = fleet != NULL};
+    if (!fleet) {
+        return phase;
+    }
+    phase.time = (double)timetable->now_us * 1e-6;
+    phase.seconds = (double)(timetable->now_us - timetable->opened_us) * 1e-6;
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const uint8_t quantile = fleet->quantile[self->sent[i].work.client];
+        phase.asked[quantile]++;
+        phase.reported[quantile] += self->sent[i].reported;
+    }
+    return phase;
+}
+
 /* The weighted means of those that were reported, in slot order as the server takes them. */
 static fedge_round_summary summarise(fedge_simulation *self, const fedge_action *action)
 {
@@ -69,7 +103,8 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
                                    .train_accuracy = NAN,
                                    .seconds_encode = NAN,
                                    .seconds_upload = NAN,
-                                   .seconds_train = NAN};
+                                   .seconds_train = NAN,
+                                   .virtual_phase = virtual_phase(self)};
     double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
     (void)fedge_rounds_cohort(self->rounds, &summary.asked);
@@ -181,11 +216,12 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
     }
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;
+    self->clock_us = self->timetable.now_us;
     if (status == FEDGE_OK && self->config.on_round) {
         status = self->config.on_round(self->config.user, &summary, err);
     }
     if (status == FEDGE_OK) {
-        fedge_rounds_closed(self->rounds, self->now_ms);
+        fedge_rounds_closed(self->rounds, now_ms(self));
     }
     return status;
 }
@@ -196,10 +232,10 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_action *actio
     if (status == FEDGE_OK && ++self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "round %" PRIu32 ": too few of %" PRIu32
-                          " clients reported, %d attempts in a row; the last to fail: %.160s",
+                          " clients reported, %d attempts in a row; %.180s",
                           action->round, self->num_sent, FEDGE_SIMULATE_MAX_FAILURES, self->why);
     }
-    fedge_rounds_closed(self->rounds, self->now_ms);
+    fedge_rounds_closed(self->rounds, now_ms(self));
     return status;
 }
 
@@ -210,7 +246,39 @@ static void open_phase(fedge_simulation *self)
     self->num_sent = self->num_done = self->num_reported = 0;
     self->phase_started_ns = fedge_os_monotonic_ns();
     fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
-    fedge_rounds_opened(self->rounds, self->now_ms);
+    fedge_timetable_open(&self->timetable, self->config.job->rounds.round_deadline_ms);
+    fedge_rounds_opened(self->rounds, now_ms(self));
+}
+
+/* What a client has to move and to work through for a task. */
+static fedge_fleet_work work_of(const fedge_simulation *self, const fedge_action *action)
+{
+    const fedge_population *population = self->config.population;
+    const bool train = action->kind == FEDGE_TASK_TRAIN;
+    const fedge_view view = train ? fedge_population_train(population, action->client_index)
+                                  : fedge_population_held_out(population, action->client_index);
+    return (fedge_fleet_work){
+        .bytes_down = self->model_bytes,
+        .bytes_up = train ? fedge_update_max_size(self->plan) : 0,
+        .examples = fedge_fleet_examples(&self->plan->training, action->kind, view.count)};
+}
+
+/* With a fleet it is known when the task ends, and how. */
+static fedge_status begin_task(fedge_simulation *self, const fedge_action *action, uint32_t task,
+                               fedge_error *err)
+{
+    const fedge_fleet *fleet = self->config.fleet;
+    const fedge_fleet_work work = work_of(self, action);
+    uint64_t duration_us = fedge_fleet_task_us(fleet, action->client_index, &work);
+    fedge_event_kind kind = FEDGE_EVENT_FINISH;
+    double share = 1.0;
+    if (fedge_fleet_fails(fleet, action->client_index, action->round, action->attempt, action->kind,
+                          &share)) {
+        kind = FEDGE_EVENT_FAIL;
+        duration_us = (uint64_t)((double)duration_us * share);
+    }
+    return fedge_timetable_begin(&self->timetable, task, action->client_index, kind, duration_us,
+                                 err);
 }
 
 static fedge_status send_task(fedge_simulation *self, const fedge_action *action, fedge_error *err)
@@ -221,7 +289,9 @@ static fedge_status send_task(fedge_simulation *self, const fedge_action *action
         self->sent = sent ? sent : self->sent;
         fedge_crew_task *wave = realloc(self->wave, more * sizeof(*wave));
         self->wave = wave ? wave : self->wave;
-        if (!sent || !wave) {
+        wave_task *order = realloc(self->order, more * sizeof(*order));
+        self->order = order ? order : self->order;
+        if (!sent || !wave || !order) {
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", more);
         }
         self->capacity = more;
@@ -232,12 +302,13 @@ static fedge_status send_task(fedge_simulation *self, const fedge_action *action
         .size = fedge_population_train(self->config.population, action->client_index).count,
         .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_CREW_TRAIN : FEDGE_CREW_EVALUATE,
                  .client = action->client_index}};
-    return FEDGE_OK;
+    return self->config.fleet ? begin_task(self, action, self->num_sent - 1, err) : FEDGE_OK;
 }
 
 static void note_failure(fedge_simulation *self, const fedge_crew_task *work)
 {
-    (void)fedge_os_format(self->why, sizeof(self->why), "client %" PRIu32 ": %.200s", work->client,
+    (void)fedge_os_format(self->why, sizeof(self->why),
+                          "the last to fail: client %" PRIu32 ": %.180s", work->client,
                           work->message);
 }
 
@@ -249,31 +320,52 @@ static bool is_cancelled(const fedge_simulation *self)
 /* Those with the most work come first, so that no thread begins a long one at the end. */
 static int by_size(const void *a, const void *b)
 {
-    const sent_task *x = a, *y = b;
-    return x->size != y->size ? (x->size < y->size ? 1 : -1) : by_slot(a, b);
+    const wave_task *x = a, *y = b;
+    return x->size != y->size ? (x->size < y->size ? 1 : -1)
+                              : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
-/* Tells the machine what became of the tasks. */
-static fedge_status report(fedge_simulation *self, sent_task *tasks, uint32_t count,
-                           fedge_error *err)
+/* Does the work of the tasks order[0, count), all threads together. */
+static fedge_status do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-        tasks[i].work = self->wave[i];
-        tasks[i].reported = self->wave[i].status == FEDGE_OK;
-        self->num_reported += tasks[i].reported;
-        if (tasks[i].reported) {
-            status = fedge_rounds_report(self->rounds, tasks[i].task_id, self->now_ms, err);
-        } else {
-            note_failure(self, &self->wave[i]);
-            status = fedge_rounds_lose(self->rounds, tasks[i].task_id, self->now_ms, err);
-        }
+    qsort(self->order, count, sizeof(*self->order), by_size);
+    for (uint32_t i = 0; i < count; i++) {
+        self->wave[i] = self->sent[self->order[i].task].work;
     }
-    return status;
+    fedge_crew_run(self->crew, fedge_rounds_round(self->rounds), self->bounds_log2, self->wave,
+                   count);
+    /* What evaluates is not interrupted: its round has closed. */
+    if (count > 0 && self->wave[0].work == FEDGE_CREW_TRAIN && is_cancelled(self)) {
+        return fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
+                          fedge_rounds_round(self->rounds));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sent_task *task = &self->sent[self->order[i].task];
+        task->work = self->wave[i];
+        task->worked = true;
+    }
+    return FEDGE_OK;
 }
 
-/* Does the work of tasks that were sent: as many as the phase still wants. Clients whose work would
- * come too late are not asked to do it. */
+/* Tells the machine what became of a task that was worked on. */
+static fedge_status report(fedge_simulation *self, sent_task *task, fedge_error *err)
+{
+    task->reported = task->work.status == FEDGE_OK;
+    self->num_reported += task->reported;
+    if (task->reported) {
+        return fedge_rounds_report(self->rounds, task->task_id, now_ms(self), err);
+    }
+    note_failure(self, &task->work);
+    return fedge_rounds_lose(self->rounds, task->task_id, now_ms(self), err);
+}
+
+static void plan_work(fedge_simulation *self, uint32_t place, uint32_t task)
+{
+    self->order[place] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
+}
+
+/* Without a fleet: does the work of tasks that were sent, as many as the phase still wants, and
+ * reports it. Clients whose work would come too late are not asked to do it. */
 static fedge_status work(fedge_simulation *self, fedge_error *err)
 {
     const uint32_t wanted = fedge_rounds_wanted(self->rounds) - self->num_reported;
@@ -284,19 +376,79 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         fedge_rounds_tick(self->rounds, self->now_ms);
         return FEDGE_OK;
     }
-    sent_task *first = self->sent + self->num_done;
-    qsort(first, count, sizeof(*first), by_size);
     for (uint32_t i = 0; i < count; i++) {
-        self->wave[i] = first[i].work;
+        plan_work(self, i, self->num_done + i);
     }
     self->num_done += count;
-    fedge_crew_run(self->crew, fedge_rounds_round(self->rounds), self->bounds_log2, self->wave,
-                   count);
-    if (first->work.work == FEDGE_CREW_TRAIN && is_cancelled(self)) {
-        return fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
-                          fedge_rounds_round(self->rounds));
+    fedge_status status = do_work(self, count, err);
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        status = report(self, &self->sent[self->order[i].task], err);
     }
-    return report(self, first, count, err);
+    return status;
+}
+
+/* ---- virtual time ---------------------------------------------------------------------------- */
+
+/* Does the work that will surely be reported, and has not been done. */
+static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_event *sure = NULL;
+    uint32_t num_sure = 0, count = 0;
+    fedge_status status = fedge_timetable_sure(
+        &self->timetable, fedge_rounds_wanted(self->rounds) - self->num_reported, &sure, &num_sure,
+        err);
+    for (uint32_t i = 0; i < num_sure; i++) {
+        if (!self->sent[sure[i].task].worked) {
+            plan_work(self, count++, sure[i].task);
+        }
+    }
+    return status == FEDGE_OK ? do_work(self, count, err) : status;
+}
+
+static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_error *err)
+{
+    (void)fedge_os_format(task->work.message, sizeof(task->work.message),
+                          "it gave its task up, as --failure or the trace has it");
+    note_failure(self, &task->work);
+    return fedge_rounds_lose(self->rounds, task->task_id, now_ms(self), err);
+}
+
+/* The deadline has come, or nobody is left who could do anything before it. */
+static fedge_status meet_deadline(fedge_simulation *self, fedge_error *err)
+{
+    char text[128];
+    fedge_rounds_describe(self->rounds, text, sizeof(text));
+    if (self->timetable.deadline_us == FEDGE_TIME_NEVER) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s, and nobody will ever report: set round-deadline-s in the job", text);
+    }
+    (void)fedge_os_format(self->why, sizeof(self->why),
+                          "the deadline came with %s: raise round-deadline-s or lower "
+                          "min-report-fraction",
+                          text);
+    fedge_rounds_tick(self->rounds, now_ms(self));
+    return FEDGE_OK;
+}
+
+/* Goes to what happens next. */
+static fedge_status pass_time(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_events *due = &self->timetable.due;
+    fedge_event event;
+    fedge_status status = FEDGE_OK;
+    if (due->count > 0 && due->items[0].kind == FEDGE_EVENT_FINISH &&
+        due->items[0].time_us <= self->timetable.deadline_us &&
+        !self->sent[due->items[0].task].worked) {
+        status = work_ahead(self, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (!fedge_timetable_next(&self->timetable, &event)) {
+        return meet_deadline(self, err);
+    }
+    sent_task *task = &self->sent[event.task];
+    return event.kind == FEDGE_EVENT_FINISH ? report(self, task, err) : fail_task(self, task, err);
 }
 
 static void on_done(void *user, uint32_t num_done)
@@ -343,7 +495,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t c = 0; c < self->config.population->num_clients && status == FEDGE_OK; c++) {
-        status = fedge_rounds_join(self->rounds, c, self->now_ms, err);
+        status = fedge_rounds_join(self->rounds, c, now_ms(self), err);
     }
     bool finished = false;
     while (status == FEDGE_OK && !finished) {
@@ -351,7 +503,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
         if (fedge_rounds_next(self->rounds, &action)) {
             status = carry_out(self, &action, &finished, err);
         } else if (fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_RUNNING) {
-            status = work(self, err);
+            status = self->config.fleet ? pass_time(self, err) : work(self, err);
         } else {
             char text[128];
             fedge_rounds_describe(self->rounds, text, sizeof(text));
@@ -502,6 +654,8 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_view_fini(&simulation->test_set);
     free(simulation->sent);
     free(simulation->wave);
+    free(simulation->order);
+    fedge_timetable_fini(&simulation->timetable);
     free(simulation);
 }
 
@@ -525,12 +679,14 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
     }
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;
+    simulation->clock_us = simulation->timetable.now_us = state->clock_us;
     return status;
 }
 
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation)
 {
-    return (fedge_simulation_state){simulation->rounds_closed, simulation->next_task_id};
+    return (fedge_simulation_state){simulation->rounds_closed, simulation->next_task_id,
+                                    simulation->clock_us};
 }
 
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)

@@ -2,7 +2,9 @@
  *
  * Rounds, cohorts, training, codec, sums and strategy are those of deployment, so a simulated run
  * gives the model that a deployed one with the same job, seed and cohorts gives, bit for bit on the
- * same CPU kernels. What is simulated is that nobody waits for a network.
+ * same CPU kernels. Without a fleet nobody waits for a network: whoever is asked has reported at
+ * once. With a fleet time is virtual: the machine sees each client's report, failure or absence at
+ * the time at which it would see it, and only work that is sure to be reported is done.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_SIMULATION_H
 #define FEDGE_AGGREGATOR_SIMULATE_SIMULATION_H
@@ -11,6 +13,7 @@
 
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/crew.h"
+#include "aggregator/simulate/fleet.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
@@ -22,6 +25,7 @@ typedef struct fedge_simulation_config {
     const fedge_job *job;
     const fedge_population *population;
     const fedge_dataset *test_set; /* NULL: the model is not evaluated after rounds */
+    const fedge_fleet *fleet;      /* of the population's clients; NULL: time is not virtual */
     uint32_t num_threads;
     uint32_t
         evaluate_every; /* ≥ 1: rounds between evaluations on the test set; the last one always */
@@ -38,6 +42,7 @@ typedef struct fedge_simulation_config {
 typedef struct fedge_simulation_state {
     uint32_t rounds_closed;
     uint64_t next_task_id; /* ≥ 1 */
+    uint64_t clock_us;     /* virtual, of the last phase that has ended */
 } fedge_simulation_state;
 
 /* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.

@@ -47,6 +47,10 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
     totals->bytes_up += summary->bytes_up;
     totals->bytes_down += summary->bytes_down;
     totals->seconds += summary->seconds;
+    if (summary->virtual_phase.present) {
+        totals->has_virtual_time = true;
+        totals->virtual_time = summary->virtual_phase.time;
+    }
     if (summary->kind == FEDGE_TASK_EVALUATE) {
         totals->client_loss = summary->loss;
         totals->client_accuracy = summary->accuracy;
@@ -55,6 +59,10 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
     totals->rounds = summary->round;
     totals->clients += summary->reported;
     totals->examples += summary->examples;
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++) {
+        totals->asked_by_speed[i] += summary->virtual_phase.asked[i];
+        totals->reported_by_speed[i] += summary->virtual_phase.reported[i];
+    }
     memcpy(totals->model, summary->model, sizeof(totals->model));
     if (isfinite(summary->accuracy)) {
         add_accuracy(totals, summary);
@@ -92,6 +100,32 @@ static bool add_targets(cJSON *json, const fedge_totals *totals)
     return made;
 }
 
+static double share_of(const uint64_t counts[FEDGE_SPEED_QUANTILES], uint32_t at)
+{
+    double sum = 0.0;
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++) {
+        sum += (double)counts[i];
+    }
+    return (double)counts[at] / sum; /* NaN, which becomes null, when there are none */
+}
+
+static bool add_inclusion(cJSON *json, const fedge_totals *totals)
+{
+    if (!totals->has_virtual_time) {
+        return true;
+    }
+    bool made = cJSON_AddNumberToObject(json, "virtual_seconds", totals->virtual_time) != NULL;
+    cJSON *list = made ? cJSON_AddArrayToObject(json, "inclusion") : NULL;
+    made = list != NULL;
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES && made; i++) {
+        cJSON *one = cJSON_CreateObject();
+        made = cJSON_AddItemToArray(list, one) &&
+               cJSON_AddNumberToObject(one, "asked", share_of(totals->asked_by_speed, i)) &&
+               cJSON_AddNumberToObject(one, "reported", share_of(totals->reported_by_speed, i));
+    }
+    return made;
+}
+
 fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
                                const fedge_simulation_settings *settings, const char *ending,
                                char **text, fedge_error *err)
@@ -125,7 +159,7 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
         made = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value) != NULL;
     }
-    made = made && add_targets(json, totals) &&
+    made = made && add_targets(json, totals) && add_inclusion(json, totals) &&
            (totals->rounds > 0 ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
                                : cJSON_AddNullToObject(json, "model_sha256"));
     *text = made ? cJSON_PrintUnformatted(json) : NULL;

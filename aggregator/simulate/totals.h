@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/fleet.h"
 #include "edge/core/status.h"
 #include "edge/io/partition.h"
 #include "edge/io/plan.h"
@@ -22,6 +23,7 @@ typedef struct fedge_simulation_settings {
     uint64_t partition_seed;
     double validation_fraction; /* that each client holds out */
     uint32_t num_rounds;
+    fedge_fleet_settings fleet;
 } fedge_simulation_settings;
 
 /* Starts with zeros, but for targets and the three that are NaN: fedge_totals_init. */
@@ -42,6 +44,10 @@ typedef struct fedge_totals {
      * fraction. NaN: not reached. */
     double reached[FEDGE_TOTALS_MAX_TARGETS];
     uint32_t evaluated; /* round of the last evaluation */
+    bool has_virtual_time;
+    double virtual_time; /* at the end of the last phase */
+    /* Of all training, clients by how fast they compute, the slowest quarter first. */
+    uint64_t asked_by_speed[FEDGE_SPEED_QUANTILES], reported_by_speed[FEDGE_SPEED_QUANTILES];
     char model[FEDGE_HASH_TEXT];
 } fedge_totals;
 

@@ -19,7 +19,10 @@ typedef enum fedge_purpose {
     FEDGE_PURPOSE_PARTITION = 4, /* a = class or client */
     FEDGE_PURPOSE_DROPOUT = 5,   /* a = round, b = client index, c = step */
     FEDGE_PURPOSE_TEST = 6,      /* tests and fault injection */
-    FEDGE_PURPOSE_JITTER = 7     /* reconnect times */
+    FEDGE_PURPOSE_JITTER = 7,    /* reconnect times */
+    FEDGE_PURPOSE_FLEET = 8,     /* a simulated device: a = client index, c = what of it */
+    FEDGE_PURPOSE_FAILURE = 9,   /* of a simulated task: a = round, b = client index, c = attempt */
+    FEDGE_PURPOSE_ONLINE = 10    /* a simulated device: a = client index, b = stretch of time */
 } fedge_purpose;
 
 /* One stream. Plain data, copied freely: a copy continues on its own. */

@@ -149,6 +149,19 @@ ends 3 "a name over 255 bytes" "${run[@]}" --out mistyped --sweep "partition=fil
 ends 3 "use at most 200 parts" "${run[@]}" --sweep clients=5,500
 grep -q "^5 .*±" said || fail "no table of the runs before one that cannot begin: $(cat said)"
 
+# virtual time
+ends 3 "--compute: 'fast' is not" "${run[@]}" --compute fast
+fleet=(--compute lognormal:50,1 --bandwidth fixed:4000 --failure 0.1)
+ends 0 "virtual time: " "${run[@]}" "${fleet[@]}" --out fleet
+grep -qF '"virtual_seconds":' fleet/rounds.jsonl || fail "rounds.jsonl has no virtual time"
+grep -qF '"inclusion":[{"asked":' fleet/summary.json || fail "summary.json has no inclusion"
+if grep -qF 'virtual' out/rounds.jsonl out/summary.json; then fail "virtual time unasked"; fi
+ends 3 "fleet/simulation.json differs" "${run[@]}" --out fleet --resume
+inclusion() { grep -o '"virtual_seconds".*' "$1"; }
+before=$(inclusion fleet/summary.json)
+ends 0 "complete after 4 rounds" "${run[@]}" "${fleet[@]}" --out fleet --resume
+[ "$(inclusion fleet/summary.json)" = "$before" ] || fail "--resume changes a complete simulation's summary"
+
 # 130: Ctrl-C leaves what was done, --resume goes on to the same model
 long=("${run[@]}" --rounds 3000)
 "${long[@]}" --json >whole.json

@@ -33,6 +33,7 @@ static void defaults(void **state)
     assert_null(options.data);
     assert_null(options.out);
     assert_null(options.partition);
+    assert_false(fedge_fleet_is_wanted(&options.fleet));
     assert_int_equal(options.evaluate_every, 1);
     assert_int_equal(options.num_clients + options.num_threads + options.num_rounds, 0);
     assert_false(options.has_seed || options.has_partition_seed || options.resume ||
@@ -47,7 +48,8 @@ static void everything(void **state)
     assert_int_equal(
         parse("--job j --data d --clients 1000 --partition shards:2 --partition-seed 9 "
               "--seed 0 --rounds 7 --threads 3 --evaluate-every 5 "
-              "--target 0.5,0.75,1 --out o --resume --quiet --json",
+              "--target 0.5,0.75,1 --compute fixed:9 --bandwidth fixed:8/fixed:7 --failure 0.25 "
+              "--out o --resume --quiet --json",
               &options, &err),
         FEDGE_OK);
     assert_string_equal(options.data, "d");
@@ -59,6 +61,9 @@ static void everything(void **state)
     assert_int_equal(options.evaluate_every, 5);
     assert_true(options.has_seed && options.seed == 0);
     assert_true(options.has_partition_seed && options.partition_seed == 9);
+    assert_string_equal(options.fleet.compute, "fixed:9");
+    assert_string_equal(options.fleet.bandwidth, "fixed:8/fixed:7");
+    assert_true(options.fleet.failure == 0.25);
     assert_int_equal(options.num_targets, 3);
     assert_true(options.targets[0] == 0.5 && options.targets[1] == 0.75 &&
                 options.targets[2] == 1.0);
@@ -82,6 +87,8 @@ static void what_is_wrong_is_named(void **state)
                  {"--job j --target 75", "over 0 and up to 1"},
                  {"--job j --target 0.5,", "not '0.5,'"},
                  {"--job j --target nan", "not 'nan'"},
+                 {"--job j --failure 1", "--failure must be a probability from 0 to below 1"},
+                 {"--job j --failure 5%", "not '5%'"},
                  {"--job j --evaluate-every 0", "--evaluate-every must be a number from 1"},
                  {"--job j --resume", "--resume needs --out DIR"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -12,6 +12,7 @@
 typedef struct run {
     fedge_job *job;
     fedge_population *population;
+    fedge_fleet *fleet; /* NULL: time is not virtual */
     fedge_simulation *simulation;
     fedge_round_summary lines[MAX_LINES];
     uint32_t num_lines;
@@ -38,15 +39,17 @@ static bool is_over(void *user)
            (self->stop_asked > 0 && asked >= self->stop_asked);
 }
 
-static fedge_status begin(run *self, const char *rounds, const char *more, const char *partition,
-                          uint32_t clients, uint32_t threads)
+/* [fleet] is the run's from now on. */
+static fedge_status begin_with(run *self, fedge_fleet *fleet, const char *rounds, const char *more,
+                               const char *partition, uint32_t clients, uint32_t threads)
 {
-    *self = (run){.job = make_job(rounds, more)};
+    *self = (run){.job = make_job(rounds, more), .fleet = fleet};
     self->population = make_population(self->job, partition, clients,
                                        self->job->rounds.fraction_evaluate > 0 ? 0.2 : 0);
     const fedge_simulation_config config = {.job = self->job,
                                             .population = self->population,
                                             .test_set = self->population->dataset,
+                                            .fleet = fleet,
                                             .num_threads = threads,
                                             .evaluate_every = 1,
                                             .cancel = is_over,
@@ -55,9 +58,16 @@ static fedge_status begin(run *self, const char *rounds, const char *more, const
     return fedge_simulation_new(&config, &self->simulation, &self->err);
 }
 
+static fedge_status begin(run *self, const char *rounds, const char *more, const char *partition,
+                          uint32_t clients, uint32_t threads)
+{
+    return begin_with(self, NULL, rounds, more, partition, clients, threads);
+}
+
 static void end(run *self)
 {
     fedge_simulation_free(self->simulation);
+    fedge_fleet_free(self->fleet);
     fedge_population_free(self->population);
     fedge_job_free(self->job);
 }
@@ -69,7 +79,15 @@ static void go(run *self)
     }
 }
 
-/* All that a run says but times. */
+static void assert_same_time(const fedge_virtual_phase *a, const fedge_virtual_phase *b)
+{
+    assert_int_equal(a->present, b->present);
+    assert_true(a->seconds == b->seconds && a->time == b->time);
+    assert_memory_equal(a->asked, b->asked, sizeof(a->asked));
+    assert_memory_equal(a->reported, b->reported, sizeof(a->reported));
+}
+
+/* All that a run says but times of the machine. */
 static void assert_same(const run *a, const run *b)
 {
     assert_int_equal(a->num_lines, b->num_lines);
@@ -85,6 +103,7 @@ static void assert_same(const run *a, const run *b)
         assert_memory_equal(&x->loss, &y->loss, sizeof(x->loss));
         assert_memory_equal(&x->accuracy, &y->accuracy, sizeof(x->accuracy));
         assert_memory_equal(&x->train_loss, &y->train_loss, sizeof(x->train_loss));
+        assert_same_time(&x->virtual_phase, &y->virtual_phase);
     }
 }
 
@@ -269,6 +288,243 @@ static void what_cannot_be_simulated_is_said(void **state)
     end(&self);
 }
 
+/* ---- virtual time ---------------------------------------------------------------------------- */
+
+static fedge_fleet *make_fleet(const fedge_fleet_settings *settings, uint32_t clients)
+{
+    fedge_fleet *fleet = NULL;
+    fedge_error err;
+    if (fedge_fleet_new(settings, 4, clients, &fleet, &err) != FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+    return fleet;
+}
+
+/* Three clients of 80 examples, which two epochs make 160: 1, 2 and 4 seconds. */
+static fedge_fleet *make_three(void)
+{
+    fedge_fleet *fleet = make_fleet(&(fedge_fleet_settings){.compute = "uniform:1,2"}, 3);
+    static const float speeds[] = {160.0f, 80.0f, 40.0f};
+    for (uint32_t c = 0; c < 3; c++) {
+        fleet->clients[c].compute = speeds[c];
+        fleet->quantile[c] = (uint8_t)(2 - c);
+    }
+    return fleet;
+}
+
+static void assert_counts(const uint32_t counts[FEDGE_SPEED_QUANTILES], uint32_t a, uint32_t b,
+                          uint32_t c)
+{
+    assert_int_equal(counts[0], a);
+    assert_int_equal(counts[1], b);
+    assert_int_equal(counts[2], c);
+    assert_int_equal(counts[3], 0);
+}
+
+/* Three are asked, two are wanted: each round ends when the second has finished. With a deadline
+ * of three seconds the same two are in time, and it is waited for. */
+static void rounds_end_when_they_would(void **state)
+{
+    (void)state;
+    run over, late, wide;
+    assert_int_equal(begin_with(&over, make_three(),
+                                "\"num-server-rounds\":3,\"fraction-train\":0.67,"
+                                "\"over-selection\":1.5",
+                                "", "iid", 3, 2),
+                     FEDGE_OK);
+    go(&over);
+    assert_int_equal(begin_with(&late, make_three(),
+                                "\"num-server-rounds\":3,\"round-deadline-s\":3,"
+                                "\"min-report-fraction\":0.5",
+                                "", "iid", 3, 2),
+                     FEDGE_OK);
+    go(&late);
+    assert_int_equal(over.num_lines, 3);
+    assert_int_equal(late.num_lines, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const fedge_virtual_phase *fast = &over.lines[i].virtual_phase;
+        const fedge_virtual_phase *slow = &late.lines[i].virtual_phase;
+        assert_true(fast->present && fast->seconds == 2.0 && fast->time == 2.0 * (i + 1));
+        assert_true(slow->seconds == 3.0 && slow->time == 3.0 * (i + 1));
+        assert_counts(fast->asked, 1, 1, 1);
+        assert_counts(fast->reported, 0, 1, 1);
+        assert_counts(slow->asked, 1, 1, 1);
+        assert_counts(slow->reported, 0, 1, 1);
+        assert_string_equal(over.lines[i].model, late.lines[i].model);
+    }
+    end(&over);
+    end(&late);
+    /* Without either the slowest is waited for: the model is that of a run without a fleet. */
+    assert_int_equal(begin_with(&wide, make_three(), "\"num-server-rounds\":2", "", "iid", 3, 2),
+                     FEDGE_OK);
+    go(&wide);
+    assert_int_equal(begin(&late, "\"num-server-rounds\":2", "", "iid", 3, 2), FEDGE_OK);
+    go(&late);
+    assert_true(wide.lines[1].virtual_phase.time == 8.0);
+    assert_false(late.lines[1].virtual_phase.present);
+    assert_string_equal(wide.lines[1].model, late.lines[1].model);
+    end(&wide);
+    end(&late);
+}
+
+/* The sizes of model and update are what travels. */
+static void bytes_take_time(void **state)
+{
+    (void)state;
+    run self;
+    assert_int_equal(
+        begin_with(&self,
+                   make_fleet(&(fedge_fleet_settings){.bandwidth = "fixed:1000/fixed:100"}, 2),
+                   "\"num-server-rounds\":1", "", "iid", 2, 1),
+        FEDGE_OK);
+    go(&self);
+    const fedge_round_summary *line = &self.lines[0];
+    const double wanted =
+        (double)line->bytes_down / 2.0 / 1000.0 + (double)line->bytes_up / 2.0 / 100.0;
+    assert_true(fabs(line->virtual_phase.seconds - wanted) < 1e-6);
+    assert_true(line->bytes_down > 0 && line->bytes_up > 0);
+    end(&self);
+}
+
+static void a_deadline_that_nobody_meets_ends_the_run(void **state)
+{
+    (void)state;
+    run self;
+    assert_int_equal(begin_with(&self, make_three(),
+                                "\"num-server-rounds\":3,\"round-deadline-s\":0.5", "", "iid", 3,
+                                1),
+                     FEDGE_OK);
+    assert_int_equal(fedge_simulation_run(self.simulation, &self.err), FEDGE_UNSUPPORTED);
+    assert_non_null(strstr(self.err.message, "10 attempts in a row; the deadline came with"));
+    assert_non_null(strstr(self.err.message, "0 of 3 reported, 3 at work: raise round-deadline-s"));
+    end(&self);
+}
+
+static void over_selection_favours_the_fast(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t asked[FEDGE_SPEED_QUANTILES] = {0}, reported[FEDGE_SPEED_QUANTILES] = {0};
+    assert_int_equal(
+        begin_with(&self, make_fleet(&(fedge_fleet_settings){.compute = "lognormal:100,1"}, 40),
+                   "\"num-server-rounds\":30,\"fraction-train\":0.25,\"over-selection\":2", "",
+                   "iid", 40, 2),
+        FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < self.num_lines; i++) {
+        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+            asked[q] += self.lines[i].virtual_phase.asked[q];
+            reported[q] += self.lines[i].virtual_phase.reported[q];
+        }
+    }
+    /* 20 of 40 are asked and the fastest 10 of them taken: nearly all that are asked of the
+     * fastest quarter, nearly none of the slowest. */
+    assert_int_equal(asked[0] + asked[1] + asked[2] + asked[3], 600);
+    assert_int_equal(reported[0] + reported[1] + reported[2] + reported[3], 300);
+    assert_true(reported[3] * 10 >= asked[3] * 9);
+    assert_true(reported[0] * 10 <= asked[0]);
+    assert_true(reported[1] < reported[2]);
+    end(&self);
+}
+
+/* Who fails is replaced; the clock and who is in it are the same whatever the threads. */
+static void threads_change_no_time(void **state)
+{
+    (void)state;
+    static const fedge_fleet_settings settings = {.compute = "lognormal:100,0.7",
+                                                  .bandwidth = "uniform:1000,9000/fixed:500",
+                                                  .failure = 0.25};
+    run runs[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(begin_with(&runs[i], make_fleet(&settings, 12),
+                                    "\"num-server-rounds\":8,\"fraction-train\":0.5,"
+                                    "\"over-selection\":1.3,\"fraction-evaluate\":0.5,"
+                                    "\"round-deadline-s\":9,\"min-report-fraction\":0.3",
+                                    ",\"update\":{\"codec\":\"int8\",\"deflate\":true}",
+                                    "dirichlet:1", 12, 1 + 3 * i),
+                         FEDGE_OK);
+        go(&runs[i]);
+    }
+    uint32_t asked = 0, sent = 0;
+    for (uint32_t i = 0; i < runs[0].num_lines; i++) {
+        asked += runs[0].lines[i].asked;
+        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+            sent += runs[0].lines[i].virtual_phase.asked[q];
+        }
+    }
+    assert_true(sent > asked); /* replaced */
+    assert_same(&runs[0], &runs[1]);
+    assert_same(&runs[0], &runs[2]);
+    for (uint32_t i = 0; i < 3; i++) {
+        end(&runs[i]);
+    }
+}
+
+/* Client 7's training fails when it would have ended, and another begins then. */
+static void training_that_fails_takes_its_time(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t owner[POINTS], failed = 0;
+    for (uint32_t i = 0; i < POINTS; i++) {
+        owner[i] = i / 30;
+    }
+    write_points(POINTS_FILE, 210);
+    assert_int_equal(fedge_partition_write_csv("simulate-division.csv", owner, POINTS, NULL),
+                     FEDGE_OK);
+    assert_int_equal(begin_with(&self,
+                                make_fleet(&(fedge_fleet_settings){.compute = "fixed:60"}, 8),
+                                "\"num-server-rounds\":8,\"fraction-train\":0.5", "",
+                                "file:simulate-division.csv", 8, 2),
+                     FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < 8; i++) {
+        const double seconds = self.lines[i].virtual_phase.seconds;
+        assert_int_equal(self.lines[i].reported, 4);
+        assert_true(seconds == 1.0 || seconds == 2.0);
+        failed += seconds == 2.0;
+    }
+    assert_true(failed > 0 && failed < 8);
+    end(&self);
+    write_points(POINTS_FILE, POINTS);
+}
+
+static void the_clock_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    static const char rounds[] = "\"num-server-rounds\":6,\"fraction-train\":0.5";
+    static const fedge_fleet_settings settings = {.compute = "lognormal:100,1", .failure = 0.2};
+    run whole, first, second;
+    uint8_t *file = NULL;
+    size_t size = 0, control = 0;
+    assert_int_equal(begin_with(&whole, make_fleet(&settings, 8), rounds, "", "iid", 8, 2),
+                     FEDGE_OK);
+    go(&whole);
+    assert_int_equal(begin_with(&first, make_fleet(&settings, 8), rounds, "", "iid", 8, 2),
+                     FEDGE_OK);
+    first.stop_at = 2;
+    assert_int_equal(fedge_simulation_run(first.simulation, &first.err), FEDGE_CANCELLED);
+    const fedge_simulation_state at = fedge_simulation_get_state(first.simulation);
+    assert_int_equal(fedge_global_model_write(fedge_simulation_model(first.simulation), &file,
+                                              &size, &control, &first.err),
+                     FEDGE_OK);
+    assert_int_equal(begin_with(&second, make_fleet(&settings, 8), rounds, "", "iid", 8, 2),
+                     FEDGE_OK);
+    assert_int_equal(
+        fedge_simulation_restore(second.simulation, &at, file, size, NULL, 0, &second.err),
+        FEDGE_OK);
+    go(&second);
+    assert_int_equal(second.num_lines, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_string_equal(second.lines[i].model, whole.lines[2 + i].model);
+        assert_same_time(&second.lines[i].virtual_phase, &whole.lines[2 + i].virtual_phase);
+    }
+    free(file);
+    end(&whole);
+    end(&first);
+    end(&second);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -287,6 +543,13 @@ int main(void)
         cmocka_unit_test(nobody_left_ends_the_run),
         cmocka_unit_test(over_selection_closes_with_the_wanted),
         cmocka_unit_test(what_cannot_be_simulated_is_said),
+        cmocka_unit_test(rounds_end_when_they_would),
+        cmocka_unit_test(bytes_take_time),
+        cmocka_unit_test(a_deadline_that_nobody_meets_ends_the_run),
+        cmocka_unit_test(over_selection_favours_the_fast),
+        cmocka_unit_test(threads_change_no_time),
+        cmocka_unit_test(training_that_fails_takes_its_time),
+        cmocka_unit_test(the_clock_goes_on_where_it_stopped),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -77,6 +77,30 @@ static void targets_are_reached_once(void **state)
     assert_true(isnan(totals.reached[2]));
 }
 
+static void inclusion_is_in_the_summary_when_time_is_virtual(void **state)
+{
+    (void)state;
+    static fedge_job job;
+    const fedge_simulation_settings settings = {.num_clients = 9, .num_rounds = 2};
+    const fedge_round_summary round = {
+        .round = 1, .virtual_phase = {true, 2.5, 2.5, {1, 1, 1, 1}, {0, 0, 1, 1}}};
+    fedge_round_summary evaluation = round;
+    fedge_totals totals;
+    fedge_error err;
+    char *text = NULL;
+    evaluation.kind = FEDGE_TASK_EVALUATE;
+    evaluation.virtual_phase.time = 3.0;
+    fedge_totals_init(&totals, NULL, 0);
+    fedge_totals_add(&totals, &round);
+    fedge_totals_add(&totals, &evaluation);
+    assert_int_equal(fedge_totals_json(&totals, &job, &settings, "complete", &text, &err),
+                     FEDGE_OK);
+    assert_non_null(strstr(text, "\"virtual_seconds\":3,\"inclusion\":[{\"asked\":0.25,"
+                                 "\"reported\":0},{\"asked\":0.25,\"reported\":0},"
+                                 "{\"asked\":0.25,\"reported\":0.5},"));
+    free(text);
+}
+
 static void a_summary_is_json(void **state)
 {
     (void)state;
@@ -118,6 +142,7 @@ int main(void)
         cmocka_unit_test(evaluations_on_clients_are_apart),
         cmocka_unit_test(targets_are_reached_once),
         cmocka_unit_test(a_summary_is_json),
+        cmocka_unit_test(inclusion_is_in_the_summary_when_time_is_virtual),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,43 @@
+/* What will happen, and when: a binary heap. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_EVENTS_H
+#define FEDGE_AGGREGATOR_SIMULATE_EVENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+/* At the same time a client finishes before it goes. */
+typedef enum fedge_event_kind {
+    FEDGE_EVENT_FINISH, /* its result is there */
+    FEDGE_EVENT_FAIL,   /* it gives its task up */
+    FEDGE_EVENT_LEAVE,
+    FEDGE_EVENT_JOIN
+} fedge_event_kind;
+
+typedef struct fedge_event {
+    uint64_t time_us;
+    uint32_t client;
+    uint32_t task; /* FINISH, FAIL: the caller's number */
+    fedge_event_kind kind;
+} fedge_event;
+
+/* items[0] is the first. One that is all 0 is empty. */
+typedef struct fedge_events {
+    fedge_event *items;
+    uint32_t count, capacity;
+} fedge_events;
+
+void fedge_events_fini(fedge_events *events);
+
+/* The order: (time, client, kind). < 0: a comes before b. */
+int fedge_event_compare(const fedge_event *a, const fedge_event *b);
+
+/* FEDGE_NO_MEMORY leaves the heap as it is. */
+FEDGE_MUST_USE fedge_status fedge_events_push(fedge_events *events, fedge_event event,
+                                              fedge_error *err);
+
+/* Takes the first one; count ≥ 1. */
+fedge_event fedge_events_pop(fedge_events *events);
+
+#endif

@@ -1,0 +1,87 @@
+#include "aggregator/simulate/timetable.h"
+
+#include <stdlib.h>
+
+void fedge_timetable_fini(fedge_timetable *timetable)
+{
+    fedge_events_fini(&timetable->due);
+    free(timetable->sure);
+    *timetable = (fedge_timetable){0};
+}
+
+/* NEVER when it would be later than can be told. */
+static uint64_t later(uint64_t time_us, uint64_t by_us)
+{
+    return by_us < FEDGE_TIME_NEVER - time_us ? time_us + by_us : FEDGE_TIME_NEVER;
+}
+
+void fedge_timetable_open(fedge_timetable *timetable, uint64_t deadline_ms)
+{
+    const bool endless = deadline_ms == 0 || deadline_ms > FEDGE_TIME_NEVER / 1000;
+    timetable->opened_us = timetable->now_us;
+    timetable->deadline_us =
+        endless ? FEDGE_TIME_NEVER : later(timetable->now_us, deadline_ms * 1000);
+    timetable->due.count = 0;
+}
+
+fedge_status fedge_timetable_begin(fedge_timetable *timetable, uint32_t task, uint32_t client,
+                                   fedge_event_kind kind, uint64_t duration_us, fedge_error *err)
+{
+    const fedge_event event = {.time_us = later(timetable->now_us, duration_us),
+                               .client = client,
+                               .task = task,
+                               .kind = kind};
+    return fedge_events_push(&timetable->due, event, err);
+}
+
+bool fedge_timetable_next(fedge_timetable *timetable, fedge_event *event)
+{
+    if (timetable->due.count == 0 || timetable->due.items[0].time_us > timetable->deadline_us) {
+        if (timetable->deadline_us != FEDGE_TIME_NEVER) {
+            timetable->now_us = timetable->deadline_us;
+        }
+        return false;
+    }
+    *event = fedge_events_pop(&timetable->due);
+    timetable->now_us = event->time_us;
+    return true;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return fedge_event_compare(a, b);
+}
+
+fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most,
+                                  const fedge_event **events, uint32_t *num, fedge_error *err)
+{
+    const fedge_events *due = &timetable->due;
+    *num = 0;
+    if (timetable->sure_capacity < due->count) {
+        fedge_event *sure = realloc(timetable->sure, due->capacity * sizeof(*sure));
+        if (!sure) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u events", due->capacity);
+        }
+        timetable->sure = sure;
+        timetable->sure_capacity = due->capacity;
+    }
+    const fedge_event *failure = NULL;
+    for (uint32_t i = 0; i < due->count; i++) {
+        const fedge_event *event = &due->items[i];
+        if (event->kind == FEDGE_EVENT_FAIL &&
+            (!failure || fedge_event_compare(event, failure) < 0)) {
+            failure = event;
+        }
+    }
+    for (uint32_t i = 0; i < due->count; i++) {
+        const fedge_event *event = &due->items[i];
+        if (event->kind == FEDGE_EVENT_FINISH && event->time_us <= timetable->deadline_us &&
+            (!failure || fedge_event_compare(event, failure) < 0)) {
+            timetable->sure[(*num)++] = *event;
+        }
+    }
+    qsort(timetable->sure, *num, sizeof(*timetable->sure), compare);
+    *num = *num < most ? *num : most;
+    *events = timetable->sure;
+    return FEDGE_OK;
+}

@@ -1,0 +1,52 @@
+/* The timetable: which of a phase's tasks ends when, and which results are sure to be wanted.
+ *
+ * Pure, as the round machine is: it knows no training and no clock but its own. Times are virtual
+ * microseconds since the start of the run.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_TIMETABLE_H
+#define FEDGE_AGGREGATOR_SIMULATE_TIMETABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/simulate/events.h"
+#include "edge/core/status.h"
+
+#define FEDGE_TIME_NEVER UINT64_MAX
+
+/* One that is all 0 stands at time 0. */
+typedef struct fedge_timetable {
+    uint64_t now_us;
+    uint64_t opened_us;   /* the phase */
+    uint64_t deadline_us; /* of the phase, or NEVER */
+    fedge_events due;     /* what becomes of the phase's tasks */
+    fedge_event *sure;    /* room for fedge_timetable_sure */
+    uint32_t sure_capacity;
+} fedge_timetable;
+
+void fedge_timetable_fini(fedge_timetable *timetable);
+
+/* A phase opens now; 0: it has no deadline. Forgets the tasks of the one before. */
+void fedge_timetable_open(fedge_timetable *timetable, uint64_t deadline_ms);
+
+/* A client begins a task now and ends it [duration_us] later, as [kind] says: FINISH or FAIL. */
+FEDGE_MUST_USE fedge_status fedge_timetable_begin(fedge_timetable *timetable, uint32_t task,
+                                                  uint32_t client, fedge_event_kind kind,
+                                                  uint64_t duration_us, fedge_error *err);
+
+/* Goes to the next event and takes it. At the deadline, which comes after all else at that time:
+ * false, and the clock stands there; when nothing will ever happen too, and then deadline_us is
+ * NEVER. */
+bool fedge_timetable_next(fedge_timetable *timetable, fedge_event *event);
+
+/* The first tasks to finish, at most [most], that will be among the phase's results whatever
+ * becomes of any work: *num of them in *events, in the order of time, valid until the next call.
+ *
+ * Only a client that takes over a task can overtake one that is on its way, so nothing behind the
+ * first failure is sure. When the work of a sure one turns out to fail, another client takes its
+ * slot and no one else's, so the others stay sure. */
+FEDGE_MUST_USE fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most,
+                                                 const fedge_event **events, uint32_t *num,
+                                                 fedge_error *err);
+
+#endif
