@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/trace.h"
+
 /* Last number of a profile's streams. */
 enum { STREAM_COMPUTE, STREAM_DOWN, STREAM_UP };
 
@@ -11,7 +13,7 @@ enum { STREAM_COMPUTE, STREAM_DOWN, STREAM_UP };
 
 bool fedge_fleet_is_wanted(const fedge_fleet_settings *settings)
 {
-    return settings->compute || settings->bandwidth || settings->failure > 0.0;
+    return settings->compute || settings->bandwidth || settings->failure > 0.0 || settings->trace;
 }
 
 /* ---- drawing --------------------------------------------------------------------------------- */
@@ -111,6 +113,30 @@ static void draw_clients(fedge_fleet *fleet, const profiles *from, float failure
     }
 }
 
+static fedge_status load_trace(fedge_fleet *fleet, const fedge_fleet_settings *settings,
+                               fedge_error *err)
+{
+    fedge_trace_columns has;
+    if (!settings->trace) {
+        return FEDGE_OK;
+    }
+    fedge_status status =
+        fedge_trace_load(settings->trace, fleet->num_clients, fleet->clients, &has, err);
+    const char *both = NULL;
+    if (settings->compute && has.compute) {
+        both = "compute";
+    } else if (settings->bandwidth && (has.down || has.up)) {
+        both = "bandwidth";
+    } else if (settings->failure > 0.0 && has.failure) {
+        both = "failure";
+    }
+    return status == FEDGE_OK && both
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--%s, which %s has a column for: drop one of them", both,
+                            settings->trace)
+               : status;
+}
+
 fedge_status fedge_fleet_new(const fedge_fleet_settings *settings, uint64_t seed,
                              uint32_t num_clients, fedge_fleet **fleet, fedge_error *err)
 {
@@ -131,7 +157,10 @@ fedge_status fedge_fleet_new(const fedge_fleet_settings *settings, uint64_t seed
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a fleet of %u clients", num_clients);
     }
     draw_clients(fresh, &from, (float)settings->failure);
-    status = rank(fresh, err);
+    status = load_trace(fresh, settings, err);
+    if (status == FEDGE_OK) {
+        status = rank(fresh, err);
+    }
     if (status != FEDGE_OK) {
         fedge_fleet_free(fresh);
         return status;

@@ -29,6 +29,7 @@ typedef struct fedge_fleet_settings {
     const char *compute;   /* examples trained a second: "lognormal:100,0.5"; NULL: no time */
     const char *bandwidth; /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
     double failure;        /* probability that a task fails, in [0, 1) */
+    const char *trace;     /* a file that says so of each client (trace.h); NULL: none */
 } fedge_fleet_settings;
 
 /* One client. */
@@ -57,7 +58,9 @@ typedef struct fedge_fleet_work {
 /* Is there anything that takes virtual time? */
 bool fedge_fleet_is_wanted(const fedge_fleet_settings *settings);
 
-/* Draws all clients. FEDGE_INVALID_ARGUMENT names the option. */
+/* Draws all clients; a column of the trace takes the place of a draw. FEDGE_INVALID_ARGUMENT names
+ * the option: one that is no distribution, or says what a column of the trace says. Others are
+ * fedge_trace_load's. */
 FEDGE_MUST_USE fedge_status fedge_fleet_new(const fedge_fleet_settings *settings, uint64_t seed,
                                             uint32_t num_clients, fedge_fleet **fleet,
                                             fedge_error *err);

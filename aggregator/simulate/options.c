@@ -34,6 +34,7 @@ const char *fedge_simulate_options_help(void)
            "                       virtual time: examples, bytes down/up a second; D is\n"
            "                       fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA\n"
            "  --failure P          probability that a client gives up a task\n"
+           "  --trace CSV          client,compute,down,up,failure of each client\n"
            "  --out DIR            leave rounds, curves, summary and model in DIR\n"
            "  --resume             go on with the simulation in DIR\n"
            "  --quiet, --json      no lines per round; the summary as JSON in their place\n"
@@ -59,6 +60,7 @@ enum {
     OPT_COMPUTE,
     OPT_BANDWIDTH,
     OPT_FAILURE,
+    OPT_TRACE,
     OPT_RESUME,
     OPT_QUIET,
     OPT_JSON,
@@ -82,6 +84,7 @@ static const struct option LONG_OPTIONS[] = {
     {"compute", required_argument, NULL, OPT_COMPUTE},
     {"bandwidth", required_argument, NULL, OPT_BANDWIDTH},
     {"failure", required_argument, NULL, OPT_FAILURE},
+    {"trace", required_argument, NULL, OPT_TRACE},
     {"resume", no_argument, NULL, OPT_RESUME},
     {"quiet", no_argument, NULL, OPT_QUIET},
     {"json", no_argument, NULL, OPT_JSON},
@@ -203,6 +206,9 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return FEDGE_OK;
     case OPT_BANDWIDTH:
         out->fleet.bandwidth = value;
+        return FEDGE_OK;
+    case OPT_TRACE:
+        out->fleet.trace = value;
         return FEDGE_OK;
     case OPT_FAILURE:
         return parse_failure(value, out, err);

@@ -1,6 +1,6 @@
 /* Rows of numbers in a comma-separated text file.
  *
- * Internal to edge/io. One example per line, the same number of fields in each, separated by
+ * For data sets and traces. One example per line, the same number of fields in each, separated by
  * commas; numbers as C writes them, spaces around them allowed. A first line whose first field is
  * not a number is a header and passed over; empty lines are, too. A column with a name may be set
  * aside: it is a text, and the row is as if it were not there. Quoted fields are not read. Every

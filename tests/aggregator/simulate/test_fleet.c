@@ -1,6 +1,7 @@
 #include "aggregator/simulate/fleet.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/simulate/distribution.h"
@@ -224,6 +225,70 @@ static void bad_settings_name_the_option(void **state)
     assert_false(fedge_fleet_is_wanted(&(fedge_fleet_settings){0}));
 }
 
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+#define TRACE "simulate-trace.csv"
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Columns in any order, rows too; what has no column is drawn. */
+static void a_trace_says_it_of_each_client(void **state)
+{
+    (void)state;
+    write_text(TRACE, "up,client, failure\n5e5,1,0.5\n\n250,0,0\n");
+    fedge_fleet *fleet = make(&(fedge_fleet_settings){.trace = TRACE, .compute = "fixed:9"}, 1, 2);
+    assert_true(fedge_fleet_is_wanted(&(fedge_fleet_settings){.trace = TRACE}));
+    assert_true(fleet->clients[0].up == 250.0f && fleet->clients[1].up == 5e5f);
+    assert_true(fleet->clients[0].failure == 0.0f && fleet->clients[1].failure == 0.5f);
+    assert_true(isinf(fleet->clients[0].down) && fleet->clients[1].compute == 9.0f);
+    assert_int_equal(fleet->quantile[0], 0); /* of equal speeds the slower connection */
+    assert_int_equal(fleet->quantile[1], 2);
+    fedge_fleet_free(fleet);
+}
+
+static void bad_traces_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {{"client,compute\n0,1\n1,1\n", "--compute, which " TRACE " has a column for"},
+                 {"client,up\n0,1\n", TRACE ": client 1 has no row: each of 0 to 1 needs one"},
+                 {"client,up\n0,1\n1,1\n0,2\n", TRACE ":4: client 0 has a row in line 2 already"},
+                 {"client,up\n0,1\n2,1\n", TRACE ":3: client 2 is none of 0 to 1"},
+                 {"client,up\n-1,1\n", TRACE ":2: client -1 is none of"},
+                 {"client,up\n0.5,1\n", TRACE ":2: client 0.5 is none of"},
+                 {"client,up\n0,-4\n", TRACE ":2: up is -4: a number from"},
+                 {"client,down\n0,0\n", TRACE ":2: down is 0: a number from"},
+                 {"client,up\n0,nan\n", TRACE ":2: column 2"},
+                 {"client,up\n0,fast\n", TRACE ":2: column 2"},
+                 {"client,up\n0\n", TRACE ":2: 1 comma-separated fields"},
+                 {"client,failure\n0,1\n", TRACE ":2: failure is 1: a probability"},
+                 {"client,speed\n0,1\n", TRACE ":1: no column is called \"speed\""},
+                 {"client,dwon\n0,1\n", "did you mean \"down\"?"},
+                 {"client,up,up\n0,1,1\n", TRACE ":1: column \"up\" is there twice"},
+                 {"up,down\n1,1\n", TRACE ":1: there is no column \"client\""},
+                 {"0,1\n1,1\n", "a header must name the columns"},
+                 {"", TRACE}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fedge_fleet *fleet = NULL;
+        fedge_error err;
+        write_text(TRACE, cases[i].text);
+        assert_int_not_equal(
+            fedge_fleet_new(&(fedge_fleet_settings){.trace = TRACE, .compute = "fixed:1"}, 1, 2,
+                            &fleet, &err),
+            FEDGE_OK);
+        if (!strstr(err.message, cases[i].message)) {
+            fail_msg("%s: \"%s\" has no \"%s\"", cases[i].text, err.message, cases[i].message);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +300,8 @@ int main(void)
         cmocka_unit_test(clients_are_functions_of_the_seed),
         cmocka_unit_test(tasks_fail_as_often_as_said),
         cmocka_unit_test(bad_settings_name_the_option),
+        cmocka_unit_test(a_trace_says_it_of_each_client),
+        cmocka_unit_test(bad_traces_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
