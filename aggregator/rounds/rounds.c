@@ -497,6 +497,24 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
     return FEDGE_OK;
 }
 
+fedge_status fedge_rounds_join_all(fedge_rounds *rounds, const uint32_t *client_indices,
+                                   uint32_t num_clients, uint64_t now_ms, fedge_error *err)
+{
+    (void)now_ms;
+    assert(rounds->state == FEDGE_ROUNDS_WAITING || rounds->state == FEDGE_ROUNDS_FINISHED);
+    assert(rounds->num_connected == 0);
+    if (num_clients > FEDGE_ROUNDS_MAX_CLIENTS)
+        return fedge_fail(err, FEDGE_TOO_BIG, "%" PRIu32 " clients are more than the limit of %u",
+                          num_clients, FEDGE_ROUNDS_MAX_CLIENTS);
+    fedge_status status = reserve(rounds, num_clients, cohort_limit(rounds, num_clients), err);
+    if (status != FEDGE_OK)
+        return status;
+    memcpy(rounds->connected, client_indices, num_clients * sizeof *client_indices);
+    rounds->num_connected = num_clients;
+    try_open(rounds);
+    return FEDGE_OK;
+}
+
 void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms)
 {
     (void)now_ms;

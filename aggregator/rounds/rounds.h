@@ -95,6 +95,13 @@ FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t 
 /* A device is connected and ready to work. If it has an open task, SEND follows. */
 FEDGE_MUST_USE fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index,
                                               uint64_t now_ms, fedge_error *err);
+/* Devices that are there when the machine starts, [client_indices] ascending: as if they joined one
+ * after another, but nothing opens before the last. Before any other event but
+ * fedge_rounds_restore. */
+FEDGE_MUST_USE fedge_status fedge_rounds_join_all(fedge_rounds *rounds,
+                                                  const uint32_t *client_indices,
+                                                  uint32_t num_clients, uint64_t now_ms,
+                                                  fedge_error *err);
 /* Its connection is gone. Its task stays open: it may come back before the deadline. */
 void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms);
 /* Its result is validated and durable. FEDGE_DUPLICATE when it was reported before. A result that

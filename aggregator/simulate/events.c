@@ -16,10 +16,10 @@ int fedge_event_compare(const fedge_event *a, const fedge_event *b)
     if (a->time_us != b->time_us) {
         return a->time_us < b->time_us ? -1 : 1;
     }
-    if (a->client != b->client) {
-        return a->client < b->client ? -1 : 1;
+    if (a->kind != b->kind) {
+        return a->kind < b->kind ? -1 : 1;
     }
-    return (a->kind > b->kind) - (a->kind < b->kind);
+    return (a->client > b->client) - (a->client < b->client);
 }
 
 fedge_status fedge_events_push(fedge_events *events, fedge_event event, fedge_error *err)

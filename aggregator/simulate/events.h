@@ -7,7 +7,8 @@
 
 #include "edge/core/status.h"
 
-/* At the same time a client finishes before it goes. */
+/* In the order in which they happen at the same time: who finishes then has finished before it
+ * goes, and nobody meets who takes turns. */
 typedef enum fedge_event_kind {
     FEDGE_EVENT_FINISH, /* its result is there */
     FEDGE_EVENT_FAIL,   /* it gives its task up */
@@ -30,7 +31,7 @@ typedef struct fedge_events {
 
 void fedge_events_fini(fedge_events *events);
 
-/* The order: (time, client, kind). < 0: a comes before b. */
+/* The order: (time, kind, client). < 0: a comes before b. */
 int fedge_event_compare(const fedge_event *a, const fedge_event *b);
 
 /* FEDGE_NO_MEMORY leaves the heap as it is. */

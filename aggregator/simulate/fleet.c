@@ -13,7 +13,8 @@ enum { STREAM_COMPUTE, STREAM_DOWN, STREAM_UP };
 
 bool fedge_fleet_is_wanted(const fedge_fleet_settings *settings)
 {
-    return settings->compute || settings->bandwidth || settings->failure > 0.0 || settings->trace;
+    return settings->compute || settings->bandwidth || settings->failure > 0.0 ||
+           settings->availability || settings->trace;
 }
 
 /* ---- drawing --------------------------------------------------------------------------------- */
@@ -161,6 +162,10 @@ fedge_status fedge_fleet_new(const fedge_fleet_settings *settings, uint64_t seed
     if (status == FEDGE_OK) {
         status = rank(fresh, err);
     }
+    if (status == FEDGE_OK && settings->availability) {
+        status = fedge_availability_new(settings->availability, seed, num_clients,
+                                        &fresh->availability, err);
+    }
     if (status != FEDGE_OK) {
         fedge_fleet_free(fresh);
         return status;
@@ -174,6 +179,7 @@ void fedge_fleet_free(fedge_fleet *fleet)
     if (fleet) {
         free(fleet->clients);
         free(fleet->quantile);
+        fedge_availability_free(fleet->availability);
         free(fleet);
     }
 }

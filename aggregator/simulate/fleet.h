@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/availability.h"
 #include "aggregator/simulate/distribution.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -26,10 +27,11 @@
 /* What the command line says of the fleet. Plain data; one that is all 0 is a run without virtual
  * time. */
 typedef struct fedge_fleet_settings {
-    const char *compute;   /* examples trained a second: "lognormal:100,0.5"; NULL: no time */
-    const char *bandwidth; /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
-    double failure;        /* probability that a task fails, in [0, 1) */
-    const char *trace;     /* a file that says so of each client (trace.h); NULL: none */
+    const char *compute;      /* examples trained a second: "lognormal:100,0.5"; NULL: no time */
+    const char *bandwidth;    /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
+    double failure;           /* probability that a task fails, in [0, 1) */
+    const char *availability; /* as availability.h has it; NULL: everybody is always there */
+    const char *trace;        /* a file that says so of each client (trace.h); NULL: none */
 } fedge_fleet_settings;
 
 /* One client. */
@@ -47,6 +49,7 @@ typedef struct fedge_fleet {
     /* (num_clients): 0 for the quarter that computes slowest to FEDGE_SPEED_QUANTILES − 1; of
      * equally fast ones the slower connection, then the lower index, comes first. */
     uint8_t *quantile;
+    fedge_availability *availability; /* NULL: everybody is always there */
 } fedge_fleet;
 
 /* What a task moves and works through. */
@@ -60,7 +63,7 @@ bool fedge_fleet_is_wanted(const fedge_fleet_settings *settings);
 
 /* Draws all clients; a column of the trace takes the place of a draw. FEDGE_INVALID_ARGUMENT names
  * the option: one that is no distribution, or says what a column of the trace says. Others are
- * fedge_trace_load's. */
+ * fedge_trace_load's and fedge_availability_new's. */
 FEDGE_MUST_USE fedge_status fedge_fleet_new(const fedge_fleet_settings *settings, uint64_t seed,
                                             uint32_t num_clients, fedge_fleet **fleet,
                                             fedge_error *err);

@@ -34,6 +34,8 @@ const char *fedge_simulate_options_help(void)
            "                       virtual time: examples, bytes down/up a second; D is\n"
            "                       fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA\n"
            "  --failure P          probability that a client gives up a task\n"
+           "  --availability A     share of the time online and seconds of a period online,\n"
+           "                       such as 0.3,3600; or file:CSV with client,from,to\n"
            "  --trace CSV          client,compute,down,up,failure of each client\n"
            "  --out DIR            leave rounds, curves, summary and model in DIR\n"
            "  --resume             go on with the simulation in DIR\n"
@@ -61,6 +63,7 @@ enum {
     OPT_BANDWIDTH,
     OPT_FAILURE,
     OPT_TRACE,
+    OPT_AVAILABILITY,
     OPT_RESUME,
     OPT_QUIET,
     OPT_JSON,
@@ -84,6 +87,7 @@ static const struct option LONG_OPTIONS[] = {
     {"compute", required_argument, NULL, OPT_COMPUTE},
     {"bandwidth", required_argument, NULL, OPT_BANDWIDTH},
     {"failure", required_argument, NULL, OPT_FAILURE},
+    {"availability", required_argument, NULL, OPT_AVAILABILITY},
     {"trace", required_argument, NULL, OPT_TRACE},
     {"resume", no_argument, NULL, OPT_RESUME},
     {"quiet", no_argument, NULL, OPT_QUIET},
@@ -206,6 +210,9 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return FEDGE_OK;
     case OPT_BANDWIDTH:
         out->fleet.bandwidth = value;
+        return FEDGE_OK;
+    case OPT_AVAILABILITY:
+        out->fleet.availability = value;
         return FEDGE_OK;
     case OPT_TRACE:
         out->fleet.trace = value;

@@ -39,6 +39,8 @@ static bool add_fleet(cJSON *json, const fedge_fleet_settings *fleet)
 {
     return (!fleet->compute || cJSON_AddStringToObject(json, "compute", fleet->compute)) &&
            (!fleet->bandwidth || cJSON_AddStringToObject(json, "bandwidth", fleet->bandwidth)) &&
+           (!fleet->availability ||
+            cJSON_AddStringToObject(json, "availability", fleet->availability)) &&
            (!fleet->trace || cJSON_AddStringToObject(json, "trace", fleet->trace)) &&
            (fleet->failure == 0.0 || cJSON_AddNumberToObject(json, "failure", fleet->failure));
 }

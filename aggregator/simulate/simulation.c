@@ -5,55 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/rounds.h"
 #include "aggregator/rounds/sampler.h"
-#include "aggregator/simulate/timetable.h"
+#include "aggregator/simulate/simulation_internal.h"
 #include "edge/core/os.h"
-#include "edge/io/update.h"
 #include "secure/identity/identity.h"
 
 #define TEST_PORTION 500u /* examples of the test set in one piece of work */
-
-/* A task that was sent and what came of it. */
-typedef struct sent_task {
-    uint64_t task_id;
-    uint32_t slot, size; /* size: examples of its client */
-    bool worked, reported;
-    fedge_crew_task work;
-} sent_task;
-
-/* A task whose work is to be done. */
-typedef struct wave_task {
-    uint32_t size, slot; /* size: its client's examples */
-    uint32_t task;       /* its place in [sent] */
-} wave_task;
-
-struct fedge_simulation {
-    fedge_simulation_config config;
-    const fedge_plan *plan;
-    fedge_global_model global;
-    fedge_view test_set; /* all of it, by index; count 0: none */
-    fedge_variates variates;
-    fedge_crew *crew;
-    fedge_rounds *rounds;
-    uint64_t now_ms;           /* without a fleet */
-    fedge_timetable timetable; /* with one */
-    uint64_t clock_us;         /* likewise: when the last phase ended */
-    uint32_t rounds_closed;
-    uint64_t next_task_id;
-    uint32_t failures;                  /* of attempts, one after another */
-    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the last attempt failed */
-    /* The open phase. */
-    int8_t bounds_log2[FEDGE_MAX_TENSORS];
-    sent_task *sent; /* in the order of sending */
-    uint32_t num_sent, num_done, capacity;
-    uint32_t num_reported;
-    fedge_crew_task *wave; /* room for [capacity] */
-    wave_task *order;      /* likewise: whose work [wave] is */
-    uint64_t phase_started_ns;
-    size_t model_bytes;
-    bool testing; /* the crew is at the test set */
-};
 
 /* ---- numbers of a phase ---------------------------------------------------------------------- */
 
@@ -68,27 +25,9 @@ static int by_slot(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-static uint64_t now_ms(const fedge_simulation *self)
+uint64_t fedge_simulation_now_ms(const fedge_simulation *self)
 {
     return self->config.fleet ? self->timetable.now_us / 1000 : self->now_ms;
-}
-
-static fedge_virtual_phase virtual_phase(const fedge_simulation *self)
-{
-    const fedge_fleet *fleet = self->config.fleet;
-    const fedge_timetable *timetable = &self->timetable;
-    fedge_virtual_phase phase = {.present = fleet != NULL};
-    if (!fleet) {
-        return phase;
-    }
-    phase.time = (double)timetable->now_us * 1e-6;
-    phase.seconds = (double)(timetable->now_us - timetable->opened_us) * 1e-6;
-    for (uint32_t i = 0; i < self->num_sent; i++) {
-        const uint8_t quantile = fleet->quantile[self->sent[i].work.client];
-        phase.asked[quantile]++;
-        phase.reported[quantile] += self->sent[i].reported;
-    }
-    return phase;
 }
 
 /* The weighted means of those that were reported, in slot order as the server takes them. */
@@ -104,7 +43,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
                                    .seconds_encode = NAN,
                                    .seconds_upload = NAN,
                                    .seconds_train = NAN,
-                                   .virtual_phase = virtual_phase(self)};
+                                   .virtual_phase = fedge_simulation_virtual_phase(self)};
     double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
     (void)fedge_rounds_cohort(self->rounds, &summary.asked);
@@ -180,6 +119,8 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     return status;
 }
 
+/* ---- phases ---------------------------------------------------------------------------------- */
+
 static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
 {
     uint8_t *file = NULL;
@@ -203,6 +144,15 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
     return status;
 }
 
+static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_status status = fedge_simulation_end_time(self, err);
+    if (status == FEDGE_OK) {
+        fedge_rounds_closed(self->rounds, fedge_simulation_now_ms(self));
+    }
+    return status;
+}
+
 static fedge_status close_phase(fedge_simulation *self, const fedge_action *action,
                                 fedge_error *err)
 {
@@ -220,10 +170,7 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
     if (status == FEDGE_OK && self->config.on_round) {
         status = self->config.on_round(self->config.user, &summary, err);
     }
-    if (status == FEDGE_OK) {
-        fedge_rounds_closed(self->rounds, now_ms(self));
-    }
-    return status;
+    return status == FEDGE_OK ? end_phase(self, err) : status;
 }
 
 static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
@@ -235,8 +182,7 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_action *actio
                           " clients reported, %d attempts in a row; %.180s",
                           action->round, self->num_sent, FEDGE_SIMULATE_MAX_FAILURES, self->why);
     }
-    fedge_rounds_closed(self->rounds, now_ms(self));
-    return status;
+    return status == FEDGE_OK ? end_phase(self, err) : status;
 }
 
 /* ---- the open phase -------------------------------------------------------------------------- */
@@ -247,42 +193,17 @@ static void open_phase(fedge_simulation *self)
     self->phase_started_ns = fedge_os_monotonic_ns();
     fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
     fedge_timetable_open(&self->timetable, self->config.job->rounds.round_deadline_ms);
-    fedge_rounds_opened(self->rounds, now_ms(self));
-}
-
-/* What a client has to move and to work through for a task. */
-static fedge_fleet_work work_of(const fedge_simulation *self, const fedge_action *action)
-{
-    const fedge_population *population = self->config.population;
-    const bool train = action->kind == FEDGE_TASK_TRAIN;
-    const fedge_view view = train ? fedge_population_train(population, action->client_index)
-                                  : fedge_population_held_out(population, action->client_index);
-    return (fedge_fleet_work){
-        .bytes_down = self->model_bytes,
-        .bytes_up = train ? fedge_update_max_size(self->plan) : 0,
-        .examples = fedge_fleet_examples(&self->plan->training, action->kind, view.count)};
-}
-
-/* With a fleet it is known when the task ends, and how. */
-static fedge_status begin_task(fedge_simulation *self, const fedge_action *action, uint32_t task,
-                               fedge_error *err)
-{
-    const fedge_fleet *fleet = self->config.fleet;
-    const fedge_fleet_work work = work_of(self, action);
-    uint64_t duration_us = fedge_fleet_task_us(fleet, action->client_index, &work);
-    fedge_event_kind kind = FEDGE_EVENT_FINISH;
-    double share = 1.0;
-    if (fedge_fleet_fails(fleet, action->client_index, action->round, action->attempt, action->kind,
-                          &share)) {
-        kind = FEDGE_EVENT_FAIL;
-        duration_us = (uint64_t)((double)duration_us * share);
-    }
-    return fedge_timetable_begin(&self->timetable, task, action->client_index, kind, duration_us,
-                                 err);
+    fedge_rounds_opened(self->rounds, fedge_simulation_now_ms(self));
 }
 
 static fedge_status send_task(fedge_simulation *self, const fedge_action *action, fedge_error *err)
 {
+    const bool again = self->config.fleet && self->config.fleet->availability && !action->fresh;
+    for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
+        if (self->sent[i].task_id == action->task_id) {
+            return fedge_simulation_begin_task(self, action, i, err);
+        }
+    }
     if (self->num_sent == self->capacity) { /* more than a cohort: slots that changed hands */
         const uint32_t more = self->capacity * 2 + 64;
         sent_task *sent = realloc(self->sent, more * sizeof(*sent));
@@ -302,10 +223,11 @@ static fedge_status send_task(fedge_simulation *self, const fedge_action *action
         .size = fedge_population_train(self->config.population, action->client_index).count,
         .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_CREW_TRAIN : FEDGE_CREW_EVALUATE,
                  .client = action->client_index}};
-    return self->config.fleet ? begin_task(self, action, self->num_sent - 1, err) : FEDGE_OK;
+    return self->config.fleet ? fedge_simulation_begin_task(self, action, self->num_sent - 1, err)
+                              : FEDGE_OK;
 }
 
-static void note_failure(fedge_simulation *self, const fedge_crew_task *work)
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_crew_task *work)
 {
     (void)fedge_os_format(self->why, sizeof(self->why),
                           "the last to fail: client %" PRIu32 ": %.180s", work->client,
@@ -317,6 +239,13 @@ static bool is_cancelled(const fedge_simulation *self)
     return self->config.cancel && self->config.cancel(self->config.user);
 }
 
+fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedge_error *err)
+{
+    return is_cancelled(self) ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
+                                           fedge_rounds_round(self->rounds))
+                              : FEDGE_OK;
+}
+
 /* Those with the most work come first, so that no thread begins a long one at the end. */
 static int by_size(const void *a, const void *b)
 {
@@ -326,7 +255,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Does the work of the tasks order[0, count), all threads together. */
-static fedge_status do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
+fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     qsort(self->order, count, sizeof(*self->order), by_size);
     for (uint32_t i = 0; i < count; i++) {
@@ -335,9 +264,10 @@ static fedge_status do_work(fedge_simulation *self, uint32_t count, fedge_error 
     fedge_crew_run(self->crew, fedge_rounds_round(self->rounds), self->bounds_log2, self->wave,
                    count);
     /* What evaluates is not interrupted: its round has closed. */
-    if (count > 0 && self->wave[0].work == FEDGE_CREW_TRAIN && is_cancelled(self)) {
-        return fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
-                          fedge_rounds_round(self->rounds));
+    const bool train = count > 0 && self->wave[0].work == FEDGE_CREW_TRAIN;
+    const fedge_status status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
+    if (status != FEDGE_OK) {
+        return status;
     }
     for (uint32_t i = 0; i < count; i++) {
         sent_task *task = &self->sent[self->order[i].task];
@@ -348,18 +278,18 @@ static fedge_status do_work(fedge_simulation *self, uint32_t count, fedge_error 
 }
 
 /* Tells the machine what became of a task that was worked on. */
-static fedge_status report(fedge_simulation *self, sent_task *task, fedge_error *err)
+fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fedge_error *err)
 {
     task->reported = task->work.status == FEDGE_OK;
     self->num_reported += task->reported;
     if (task->reported) {
-        return fedge_rounds_report(self->rounds, task->task_id, now_ms(self), err);
+        return fedge_rounds_report(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
     }
-    note_failure(self, &task->work);
-    return fedge_rounds_lose(self->rounds, task->task_id, now_ms(self), err);
+    fedge_simulation_note_failure(self, &task->work);
+    return fedge_rounds_lose(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
 }
 
-static void plan_work(fedge_simulation *self, uint32_t place, uint32_t task)
+void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task)
 {
     self->order[place] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
 }
@@ -377,78 +307,14 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         return FEDGE_OK;
     }
     for (uint32_t i = 0; i < count; i++) {
-        plan_work(self, i, self->num_done + i);
+        fedge_simulation_plan_work(self, i, self->num_done + i);
     }
     self->num_done += count;
-    fedge_status status = do_work(self, count, err);
+    fedge_status status = fedge_simulation_do_work(self, count, err);
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-        status = report(self, &self->sent[self->order[i].task], err);
+        status = fedge_simulation_report(self, &self->sent[self->order[i].task], err);
     }
     return status;
-}
-
-/* ---- virtual time ---------------------------------------------------------------------------- */
-
-/* Does the work that will surely be reported, and has not been done. */
-static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
-{
-    const fedge_event *sure = NULL;
-    uint32_t num_sure = 0, count = 0;
-    fedge_status status = fedge_timetable_sure(
-        &self->timetable, fedge_rounds_wanted(self->rounds) - self->num_reported, &sure, &num_sure,
-        err);
-    for (uint32_t i = 0; i < num_sure; i++) {
-        if (!self->sent[sure[i].task].worked) {
-            plan_work(self, count++, sure[i].task);
-        }
-    }
-    return status == FEDGE_OK ? do_work(self, count, err) : status;
-}
-
-static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_error *err)
-{
-    (void)fedge_os_format(task->work.message, sizeof(task->work.message),
-                          "it gave its task up, as --failure or the trace has it");
-    note_failure(self, &task->work);
-    return fedge_rounds_lose(self->rounds, task->task_id, now_ms(self), err);
-}
-
-/* The deadline has come, or nobody is left who could do anything before it. */
-static fedge_status meet_deadline(fedge_simulation *self, fedge_error *err)
-{
-    char text[128];
-    fedge_rounds_describe(self->rounds, text, sizeof(text));
-    if (self->timetable.deadline_us == FEDGE_TIME_NEVER) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s, and nobody will ever report: set round-deadline-s in the job", text);
-    }
-    (void)fedge_os_format(self->why, sizeof(self->why),
-                          "the deadline came with %s: raise round-deadline-s or lower "
-                          "min-report-fraction",
-                          text);
-    fedge_rounds_tick(self->rounds, now_ms(self));
-    return FEDGE_OK;
-}
-
-/* Goes to what happens next. */
-static fedge_status pass_time(fedge_simulation *self, fedge_error *err)
-{
-    const fedge_events *due = &self->timetable.due;
-    fedge_event event;
-    fedge_status status = FEDGE_OK;
-    if (due->count > 0 && due->items[0].kind == FEDGE_EVENT_FINISH &&
-        due->items[0].time_us <= self->timetable.deadline_us &&
-        !self->sent[due->items[0].task].worked) {
-        status = work_ahead(self, err);
-    }
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    if (!fedge_timetable_next(&self->timetable, &event)) {
-        return meet_deadline(self, err);
-    }
-    sent_task *task = &self->sent[event.task];
-    return event.kind == FEDGE_EVENT_FINISH ? report(self, task, err) : fail_task(self, task, err);
 }
 
 static void on_done(void *user, uint32_t num_done)
@@ -493,17 +359,16 @@ static fedge_status carry_out(fedge_simulation *self, const fedge_action *action
 
 fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t c = 0; c < self->config.population->num_clients && status == FEDGE_OK; c++) {
-        status = fedge_rounds_join(self->rounds, c, now_ms(self), err);
-    }
+    fedge_status status = fedge_simulation_join_all(self, err);
     bool finished = false;
     while (status == FEDGE_OK && !finished) {
         fedge_action action;
         if (fedge_rounds_next(self->rounds, &action)) {
             status = carry_out(self, &action, &finished, err);
+        } else if (self->config.fleet) {
+            status = fedge_simulation_pass_time(self, err);
         } else if (fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_RUNNING) {
-            status = self->config.fleet ? pass_time(self, err) : work(self, err);
+            status = work(self, err);
         } else {
             char text[128];
             fedge_rounds_describe(self->rounds, text, sizeof(text));
@@ -614,7 +479,9 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     }
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
-    spec.min_available_nodes = config->population->num_clients;
+    if (!config->fleet || !config->fleet->availability) {
+        spec.min_available_nodes = config->population->num_clients;
+    }
     return status == FEDGE_OK ? fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err)
                               : status;
 }

@@ -17,6 +17,7 @@
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
+#define FEDGE_SIMULATE_MAX_WAIT_US ((uint64_t)30 * 86400 * 1000000) /* for enough clients */
 #define FEDGE_SIMULATE_MAX_FAILURES 10 /* attempts of one round that fail before the run does */
 
 typedef struct fedge_simulation fedge_simulation;

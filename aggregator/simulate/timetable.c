@@ -5,6 +5,7 @@
 void fedge_timetable_fini(fedge_timetable *timetable)
 {
     fedge_events_fini(&timetable->due);
+    fedge_events_fini(&timetable->changes);
     free(timetable->sure);
     *timetable = (fedge_timetable){0};
 }
@@ -34,15 +35,44 @@ fedge_status fedge_timetable_begin(fedge_timetable *timetable, uint32_t task, ui
     return fedge_events_push(&timetable->due, event, err);
 }
 
+void fedge_timetable_close(fedge_timetable *timetable)
+{
+    timetable->due.count = 0;
+    timetable->deadline_us = FEDGE_TIME_NEVER;
+}
+
+fedge_status fedge_timetable_change(fedge_timetable *timetable, uint32_t client,
+                                    fedge_event_kind kind, uint64_t time_us, fedge_error *err)
+{
+    const fedge_event event = {
+        .time_us = time_us, .client = client, .task = FEDGE_TIME_NO_TASK, .kind = kind};
+    return time_us == FEDGE_TIME_NEVER ? FEDGE_OK
+                                       : fedge_events_push(&timetable->changes, event, err);
+}
+
+static bool change_is_first(const fedge_timetable *timetable)
+{
+    const fedge_events *due = &timetable->due, *changes = &timetable->changes;
+    return changes->count > 0 &&
+           (due->count == 0 || fedge_event_compare(&changes->items[0], &due->items[0]) < 0);
+}
+
+const fedge_event *fedge_timetable_first(const fedge_timetable *timetable)
+{
+    const fedge_events *first = change_is_first(timetable) ? &timetable->changes : &timetable->due;
+    const bool in_time = first->count > 0 && first->items[0].time_us <= timetable->deadline_us;
+    return in_time ? &first->items[0] : NULL;
+}
+
 bool fedge_timetable_next(fedge_timetable *timetable, fedge_event *event)
 {
-    if (timetable->due.count == 0 || timetable->due.items[0].time_us > timetable->deadline_us) {
+    if (!fedge_timetable_first(timetable)) {
         if (timetable->deadline_us != FEDGE_TIME_NEVER) {
             timetable->now_us = timetable->deadline_us;
         }
         return false;
     }
-    *event = fedge_events_pop(&timetable->due);
+    *event = fedge_events_pop(change_is_first(timetable) ? &timetable->changes : &timetable->due);
     timetable->now_us = event->time_us;
     return true;
 }
@@ -52,7 +82,7 @@ static int compare(const void *a, const void *b)
     return fedge_event_compare(a, b);
 }
 
-fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most,
+fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most, bool is_empty,
                                   const fedge_event **events, uint32_t *num, fedge_error *err)
 {
     const fedge_events *due = &timetable->due;
@@ -65,18 +95,19 @@ fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most,
         timetable->sure = sure;
         timetable->sure_capacity = due->capacity;
     }
-    const fedge_event *failure = NULL;
+    const fedge_event *limit =
+        is_empty && timetable->changes.count > 0 ? &timetable->changes.items[0] : NULL;
     for (uint32_t i = 0; i < due->count; i++) {
         const fedge_event *event = &due->items[i];
-        if (event->kind == FEDGE_EVENT_FAIL &&
-            (!failure || fedge_event_compare(event, failure) < 0)) {
-            failure = event;
+        if (event->kind != FEDGE_EVENT_FINISH &&
+            (!limit || fedge_event_compare(event, limit) < 0)) {
+            limit = event;
         }
     }
     for (uint32_t i = 0; i < due->count; i++) {
         const fedge_event *event = &due->items[i];
         if (event->kind == FEDGE_EVENT_FINISH && event->time_us <= timetable->deadline_us &&
-            (!failure || fedge_event_compare(event, failure) < 0)) {
+            (!limit || fedge_event_compare(event, limit) < 0)) {
             timetable->sure[(*num)++] = *event;
         }
     }

@@ -13,13 +13,15 @@
 #include "edge/core/status.h"
 
 #define FEDGE_TIME_NEVER UINT64_MAX
+#define FEDGE_TIME_NO_TASK UINT32_MAX /* the task of an event that is of a client alone */
 
 /* One that is all 0 stands at time 0. */
 typedef struct fedge_timetable {
     uint64_t now_us;
     uint64_t opened_us;   /* the phase */
-    uint64_t deadline_us; /* of the phase, or NEVER */
+    uint64_t deadline_us; /* of the phase, or NEVER; without a phase too */
     fedge_events due;     /* what becomes of the phase's tasks */
+    fedge_events changes; /* who comes and goes: LEAVE and JOIN without a task */
     fedge_event *sure;    /* room for fedge_timetable_sure */
     uint32_t sure_capacity;
 } fedge_timetable;
@@ -29,7 +31,20 @@ void fedge_timetable_fini(fedge_timetable *timetable);
 /* A phase opens now; 0: it has no deadline. Forgets the tasks of the one before. */
 void fedge_timetable_open(fedge_timetable *timetable, uint64_t deadline_ms);
 
-/* A client begins a task now and ends it [duration_us] later, as [kind] says: FINISH or FAIL. */
+/* The phase is over: nothing is due. */
+void fedge_timetable_close(fedge_timetable *timetable);
+
+/* A client comes or goes at [time_us]; NEVER: it does not. */
+FEDGE_MUST_USE fedge_status fedge_timetable_change(fedge_timetable *timetable, uint32_t client,
+                                                   fedge_event_kind kind, uint64_t time_us,
+                                                   fedge_error *err);
+
+/* What happens next, without going there; NULL: nothing before the deadline. */
+const fedge_event *fedge_timetable_first(const fedge_timetable *timetable);
+
+/* A client begins a task now. [duration_us] later, as [kind] says, it has done it (FINISH), gives
+ * it up (FAIL) or goes with it half done (LEAVE); or, being away, comes back to begin it again
+ * (JOIN). */
 FEDGE_MUST_USE fedge_status fedge_timetable_begin(fedge_timetable *timetable, uint32_t task,
                                                   uint32_t client, fedge_event_kind kind,
                                                   uint64_t duration_us, fedge_error *err);
@@ -42,11 +57,12 @@ bool fedge_timetable_next(fedge_timetable *timetable, fedge_event *event);
 /* The first tasks to finish, at most [most], that will be among the phase's results whatever
  * becomes of any work: *num of them in *events, in the order of time, valid until the next call.
  *
- * Only a client that takes over a task can overtake one that is on its way, so nothing behind the
- * first failure is sure. When the work of a sure one turns out to fail, another client takes its
- * slot and no one else's, so the others stay sure. */
+ * Only a client that begins a task can overtake one that is on its way, so nothing behind the first
+ * task that fails, is left or begun again is sure; nor, when a slot [is_empty] for whoever joins,
+ * anything behind the next change. When the work of a sure one turns out to fail, another client
+ * takes its slot and no one else's, so the others stay sure. */
 FEDGE_MUST_USE fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most,
-                                                 const fedge_event **events, uint32_t *num,
-                                                 fedge_error *err);
+                                                 bool is_empty, const fedge_event **events,
+                                                 uint32_t *num, fedge_error *err);
 
 #endif

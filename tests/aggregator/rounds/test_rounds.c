@@ -124,6 +124,29 @@ static void a_run_goes_through_its_rounds(void **state)
     fedge_rounds_free(NULL);
 }
 
+/* Three would do, but all five that are there are in the first cohort. */
+static void nothing_opens_before_all_have_joined(void **state)
+{
+    (void)state;
+    static const uint32_t clients[] = {1, 4, 7, 8, 20};
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    uint32_t num_tasks;
+    assert_int_equal(fedge_rounds_join_all(rounds, clients, 5, 0, NULL), FEDGE_OK);
+    open_phase(rounds, 0);
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    assert_int_equal(num_tasks, 5);
+    for (uint32_t slot = 0; slot < 5; slot++)
+        assert_int_equal(tasks[slot].client_index, clients[slot]);
+    fedge_rounds_free(rounds);
+    rounds = make(&spec);
+    assert_int_equal(fedge_rounds_join_all(rounds, clients, 2, 0, NULL), FEDGE_OK);
+    no_action(rounds);
+    join(rounds, 2, 2);
+    open_phase(rounds, 0);
+    fedge_rounds_free(rounds);
+}
+
 static void over_selection_closes_early(void **state)
 {
     (void)state;
@@ -490,6 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_through_its_rounds),
+        cmocka_unit_test(nothing_opens_before_all_have_joined),
         cmocka_unit_test(over_selection_closes_early),
         cmocka_unit_test(the_deadline_closes_or_fails),
         cmocka_unit_test(a_lost_task_goes_to_a_free_client),

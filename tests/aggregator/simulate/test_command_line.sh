@@ -151,7 +151,7 @@ grep -q "^5 .*±" said || fail "no table of the runs before one that cannot begi
 
 # virtual time
 ends 3 "--compute: 'fast' is not" "${run[@]}" --compute fast
-fleet=(--compute lognormal:50,1 --bandwidth fixed:4000 --failure 0.1)
+fleet=(--compute lognormal:50,1 --bandwidth fixed:4000 --failure 0.1 --availability 0.8,60)
 ends 0 "virtual time: " "${run[@]}" "${fleet[@]}" --out fleet
 grep -qF '"virtual_seconds":' fleet/rounds.jsonl || fail "rounds.jsonl has no virtual time"
 grep -qF '"inclusion":[{"asked":' fleet/summary.json || fail "summary.json has no inclusion"

@@ -49,6 +49,7 @@ static void everything(void **state)
         parse("--job j --data d --clients 1000 --partition shards:2 --partition-seed 9 "
               "--seed 0 --rounds 7 --threads 3 --evaluate-every 5 "
               "--target 0.5,0.75,1 --compute fixed:9 --bandwidth fixed:8/fixed:7 --failure 0.25 "
+              "--trace t --availability 0.5,9 "
               "--out o --resume --quiet --json",
               &options, &err),
         FEDGE_OK);
@@ -64,6 +65,8 @@ static void everything(void **state)
     assert_string_equal(options.fleet.compute, "fixed:9");
     assert_string_equal(options.fleet.bandwidth, "fixed:8/fixed:7");
     assert_true(options.fleet.failure == 0.25);
+    assert_string_equal(options.fleet.trace, "t");
+    assert_string_equal(options.fleet.availability, "0.5,9");
     assert_int_equal(options.num_targets, 3);
     assert_true(options.targets[0] == 0.5 && options.targets[1] == 0.75 &&
                 options.targets[2] == 1.0);

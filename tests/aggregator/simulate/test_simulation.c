@@ -400,6 +400,64 @@ static void a_deadline_that_nobody_meets_ends_the_run(void **state)
     end(&self);
 }
 
+static void make_three_with(run *self, const char *rows, const char *rounds)
+{
+    fedge_error err;
+    FILE *file = fopen("simulate-there.csv", "w");
+    assert_non_null(file);
+    fputs(rows, file);
+    fclose(file);
+    fedge_fleet *fleet = make_three();
+    assert_int_equal(
+        fedge_availability_new("file:simulate-there.csv", 1, 3, &fleet->availability, &err),
+        FEDGE_OK);
+    assert_int_equal(begin_with(self, fleet, rounds, "", "iid", 3, 2), FEDGE_OK);
+}
+
+/* Client 1 needs two seconds, goes after one and begins again when it is back at 3. At 5 all are
+ * there, and the second round takes the slowest's four seconds. */
+static void who_goes_begins_again(void **state)
+{
+    (void)state;
+    run self, cut;
+    make_three_with(&self, "client,from,to\n0,0,99\n1,0,1\n1,3,99\n2,0,99\n",
+                    "\"num-server-rounds\":2");
+    go(&self);
+    assert_int_equal(self.num_lines, 2);
+    assert_true(self.lines[0].virtual_phase.time == 5.0);
+    assert_true(self.lines[1].virtual_phase.time == 9.0);
+    assert_int_equal(self.lines[0].reported, 3);
+    assert_counts(self.lines[0].virtual_phase.asked, 1, 1, 1);
+    end(&self);
+    /* A deadline before that goes on without it. */
+    make_three_with(&cut, "client,from,to\n0,0,99\n1,0,1\n1,3,99\n2,0,99\n",
+                    "\"num-server-rounds\":2,\"round-deadline-s\":4.5,\"min-report-fraction\":0.6");
+    go(&cut);
+    assert_true(cut.lines[0].virtual_phase.time == 4.5);
+    assert_int_equal(cut.lines[0].reported, 2);
+    assert_true(cut.lines[1].virtual_phase.time == 8.5);
+    end(&cut);
+}
+
+/* One of two that are needed comes at 6; of those that are there each round asks all. */
+static void rounds_wait_for_enough_clients(void **state)
+{
+    (void)state;
+    run self;
+    make_three_with(&self, "client,from,to\n0,0,50\n1,6,40\n2,30,99\n", "\"num-server-rounds\":2");
+    go(&self);
+    assert_true(self.lines[0].virtual_phase.time == 8.0);
+    assert_true(self.lines[0].virtual_phase.seconds == 2.0);
+    assert_counts(self.lines[0].virtual_phase.asked, 0, 1, 1);
+    assert_true(self.lines[1].virtual_phase.time == 10.0);
+    end(&self);
+    /* Never two at a time: the trace repeats, and so the wait has a limit. */
+    make_three_with(&self, "client,from,to\n0,0,5\n1,5,10\n2,10,20\n", "\"num-server-rounds\":2");
+    assert_int_equal(fedge_simulation_run(self.simulation, &self.err), FEDGE_UNSUPPORTED);
+    assert_non_null(strstr(self.err.message, "of 2 connected after 30 days: lower min-available"));
+    end(&self);
+}
+
 static void over_selection_favours_the_fast(void **state)
 {
     (void)state;
@@ -433,7 +491,8 @@ static void threads_change_no_time(void **state)
     (void)state;
     static const fedge_fleet_settings settings = {.compute = "lognormal:100,0.7",
                                                   .bandwidth = "uniform:1000,9000/fixed:500",
-                                                  .failure = 0.25};
+                                                  .failure = 0.25,
+                                                  .availability = "0.7,8"};
     run runs[3];
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(begin_with(&runs[i], make_fleet(&settings, 12),
@@ -493,7 +552,8 @@ static void the_clock_goes_on_where_it_stopped(void **state)
 {
     (void)state;
     static const char rounds[] = "\"num-server-rounds\":6,\"fraction-train\":0.5";
-    static const fedge_fleet_settings settings = {.compute = "lognormal:100,1", .failure = 0.2};
+    static const fedge_fleet_settings settings = {
+        .compute = "lognormal:100,1", .failure = 0.2, .availability = "0.6,10"};
     run whole, first, second;
     uint8_t *file = NULL;
     size_t size = 0, control = 0;
@@ -546,6 +606,8 @@ int main(void)
         cmocka_unit_test(rounds_end_when_they_would),
         cmocka_unit_test(bytes_take_time),
         cmocka_unit_test(a_deadline_that_nobody_meets_ends_the_run),
+        cmocka_unit_test(who_goes_begins_again),
+        cmocka_unit_test(rounds_wait_for_enough_clients),
         cmocka_unit_test(over_selection_favours_the_fast),
         cmocka_unit_test(threads_change_no_time),
         cmocka_unit_test(training_that_fails_takes_its_time),

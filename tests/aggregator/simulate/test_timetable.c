@@ -14,7 +14,7 @@ static uint32_t sure(fedge_timetable *table, uint32_t most, const fedge_event **
 {
     fedge_error err;
     uint32_t num = 0;
-    assert_int_equal(fedge_timetable_sure(table, most, events, &num, &err), FEDGE_OK);
+    assert_int_equal(fedge_timetable_sure(table, most, false, events, &num, &err), FEDGE_OK);
     return num;
 }
 
@@ -87,12 +87,46 @@ static void nothing_behind_a_failure_is_sure(void **state)
     fedge_timetable_fini(&table);
 }
 
+/* Who comes and goes is met in the same order, and bounds what is sure only when a slot is empty.
+ */
+static void changes_are_met_among_the_tasks(void **state)
+{
+    (void)state;
+    fedge_timetable table = {0};
+    const fedge_event *events = NULL;
+    fedge_event event;
+    fedge_error err;
+    uint32_t num = 0;
+    fedge_timetable_open(&table, 1);
+    begin(&table, 0, 3, FEDGE_EVENT_FINISH, 300);
+    assert_int_equal(fedge_timetable_change(&table, 3, FEDGE_EVENT_LEAVE, 300, &err), FEDGE_OK);
+    assert_int_equal(fedge_timetable_change(&table, 1, FEDGE_EVENT_JOIN, 200, &err), FEDGE_OK);
+    assert_int_equal(fedge_timetable_change(&table, 2, FEDGE_EVENT_JOIN, FEDGE_TIME_NEVER, &err),
+                     FEDGE_OK);
+    assert_int_equal(table.changes.count, 2);
+    assert_int_equal(sure(&table, 9, &events), 1);
+    assert_int_equal(fedge_timetable_sure(&table, 9, true, &events, &num, &err), FEDGE_OK);
+    assert_int_equal(num, 0);
+    begin(&table, 1, 4, FEDGE_EVENT_LEAVE, 250); /* with its task half done */
+    assert_int_equal(sure(&table, 9, &events), 0);
+    static const uint32_t clients[] = {1, 4, 3, 3};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(fedge_timetable_first(&table)->client, clients[i]);
+        assert_true(fedge_timetable_next(&table, &event));
+        assert_int_equal(event.client, clients[i]);
+    }
+    assert_int_equal(event.kind, FEDGE_EVENT_LEAVE); /* it had finished */
+    assert_null(fedge_timetable_first(&table));
+    fedge_timetable_fini(&table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_come_in_order),
         cmocka_unit_test(the_clock_goes_to_events_and_the_deadline),
         cmocka_unit_test(nothing_behind_a_failure_is_sure),
+        cmocka_unit_test(changes_are_met_among_the_tasks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,94 @@
+/* What the files of the simulation share; nobody else includes it. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_SIMULATION_INTERNAL_H
+#define FEDGE_AGGREGATOR_SIMULATE_SIMULATION_INTERNAL_H
+
+#include "aggregator/rounds/rounds.h"
+#include "aggregator/simulate/simulation.h"
+#include "aggregator/simulate/timetable.h"
+#include "aggregator/simulate/variates.h"
+
+/* A task that was sent and what came of it. */
+typedef struct sent_task {
+    uint64_t task_id;
+    uint32_t slot, size; /* size: examples of its client */
+    bool worked, reported;
+    fedge_crew_task work;
+} sent_task;
+
+/* A task whose work is to be done. */
+typedef struct wave_task {
+    uint32_t size, slot; /* size: its client's examples */
+    uint32_t task;       /* its place in [sent] */
+} wave_task;
+
+struct fedge_simulation {
+    fedge_simulation_config config;
+    const fedge_plan *plan;
+    fedge_global_model global;
+    fedge_view test_set; /* all of it, by index; count 0: none */
+    fedge_variates variates;
+    fedge_crew *crew;
+    fedge_rounds *rounds;
+    uint64_t now_ms;           /* without a fleet */
+    fedge_timetable timetable; /* with one */
+    uint64_t clock_us;         /* likewise: when the last phase ended */
+    uint64_t waiting_us;       /* likewise: since when a phase could open */
+    uint32_t rounds_closed;
+    uint64_t next_task_id;
+    uint32_t failures;                  /* of attempts, one after another */
+    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the last attempt failed */
+    /* The open phase. */
+    int8_t bounds_log2[FEDGE_MAX_TENSORS];
+    sent_task *sent; /* in the order of sending */
+    uint32_t num_sent, num_done, capacity;
+    uint32_t num_reported;
+    fedge_crew_task *wave; /* room for [capacity] */
+    wave_task *order;      /* likewise: whose work [wave] is */
+    uint64_t phase_started_ns;
+    size_t model_bytes;
+    bool testing; /* the crew is at the test set */
+};
+
+/* simulation.c */
+
+/* What the round machine takes for the time. */
+uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
+
+/* FEDGE_CANCELLED when the caller wants an end. */
+FEDGE_MUST_USE fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self,
+                                                             fedge_error *err);
+
+/* Puts the work of sent[task] on order[place]. */
+void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task);
+
+/* Does the work of the tasks order[0, count), all threads together. */
+FEDGE_MUST_USE fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count,
+                                                     fedge_error *err);
+
+/* Tells the machine what became of a task that was worked on. */
+FEDGE_MUST_USE fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task,
+                                                    fedge_error *err);
+
+/* Why the last attempt failed, if it does: this client's message. */
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_crew_task *work);
+
+/* simulation_time.c: with a fleet. */
+
+/* The open phase, which ends now; .present is false without a fleet. */
+fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self);
+
+/* All that are there at the beginning join the machine, without a fleet too. */
+FEDGE_MUST_USE fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err);
+
+/* The phase is over. Whoever comes or goes now has done so before the next one opens. */
+FEDGE_MUST_USE fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err);
+
+/* A client begins sent[task]: when the task ends, and how, is known beforehand. */
+FEDGE_MUST_USE fedge_status fedge_simulation_begin_task(fedge_simulation *self,
+                                                        const fedge_action *action, uint32_t task,
+                                                        fedge_error *err);
+
+/* Goes to what happens next. */
+FEDGE_MUST_USE fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err);
+
+#endif
