@@ -449,6 +449,16 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     return FEDGE_OK;
 }
 
+void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
+                                     uint64_t next_task_id)
+{
+    assert(rounds->state == FEDGE_ROUNDS_WAITING && rounds->next_task_id == 1);
+    assert(last_closed >= 1 && last_closed <= rounds->spec.num_server_rounds && next_task_id >= 1);
+    rounds->next_task_id = next_task_id;
+    rounds->round = last_closed;
+    rounds->kind = FEDGE_TASK_EVALUATE;
+}
+
 /* --- events ----------------------------------------------------------------------------------- */
 
 /* The client has an open task: sends it (again). It has had none and a slot is empty: takes it. */

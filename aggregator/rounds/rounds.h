@@ -89,6 +89,11 @@ FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t 
                                                  uint32_t num_tasks, uint64_t now_ms,
                                                  fedge_error *err);
 
+/* In place of fedge_rounds_restore: [last_closed] ≥ 1 training steps are taken, and the evaluation
+ * that follows the last of them comes next. */
+void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
+                                     uint64_t next_task_id);
+
 /* Events. [now_ms] is monotonic and never goes back. Unknown or closed task ids return
  * FEDGE_STALE and change nothing. */
 

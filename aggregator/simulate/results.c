@@ -322,7 +322,9 @@ static fedge_status go_on(const fedge_results *results, fedge_simulation *simula
     const fedge_simulation_state state = {
         .rounds_closed = data->checkpoint.round,
         .next_task_id = data->checkpoint.next_task_id,
-        .clock_us = (uint64_t)llround(results->totals.virtual_time * 1e6)};
+        .clock_us = (uint64_t)llround(results->totals.virtual_time * 1e6),
+        .evaluation_due =
+            results->totals.trained_last && results->job->rounds.fraction_evaluate > 0.0};
     return data->model
                ? fedge_simulation_restore(simulation, &state, data->model, data->model_size,
                                           data->strategy_state, data->strategy_state_size, err)

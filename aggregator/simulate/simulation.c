@@ -153,12 +153,26 @@ static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
     return status;
 }
 
+/* What has been summed has been reported. */
+static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
+{
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const sent_task *task = &self->sent[i];
+        if (task->worked && task->work.status == FEDGE_OK && !task->reported) {
+            return fedge_fail(err, FEDGE_INTERNAL,
+                              "client %" PRIu32 " was trained and not waited for",
+                              task->work.client);
+        }
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status close_phase(fedge_simulation *self, const fedge_action *action,
                                 fedge_error *err)
 {
     fedge_round_summary summary = summarise(self, action);
-    fedge_status status = FEDGE_OK;
-    if (action->kind == FEDGE_TASK_TRAIN) {
+    fedge_status status = check_sums(self, err);
+    if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
         status = step(self, &summary, err);
         if (status == FEDGE_OK) {
             status = test_model(self, &summary, err);
@@ -167,6 +181,8 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;
     self->clock_us = self->timetable.now_us;
+    self->evaluation_due = self->config.fleet && action->kind == FEDGE_TASK_TRAIN &&
+                           self->config.job->rounds.fraction_evaluate > 0.0;
     if (status == FEDGE_OK && self->config.on_round) {
         status = self->config.on_round(self->config.user, &summary, err);
     }
@@ -540,12 +556,16 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
     }
     fedge_status status =
         fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK && state->evaluation_due && state->rounds_closed > 0) {
+        fedge_rounds_restore_evaluation(simulation->rounds, state->rounds_closed,
+                                        state->next_task_id);
+    } else if (status == FEDGE_OK) {
         status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
                                       state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
     }
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;
+    simulation->evaluation_due = state->evaluation_due;
     simulation->clock_us = simulation->timetable.now_us = state->clock_us;
     return status;
 }
@@ -553,7 +573,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation)
 {
     return (fedge_simulation_state){simulation->rounds_closed, simulation->next_task_id,
-                                    simulation->clock_us};
+                                    simulation->clock_us, simulation->evaluation_due};
 }
 
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)

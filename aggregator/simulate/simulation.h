@@ -9,6 +9,7 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_SIMULATION_H
 #define FEDGE_AGGREGATOR_SIMULATE_SIMULATION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
@@ -44,6 +45,7 @@ typedef struct fedge_simulation_state {
     uint32_t rounds_closed;
     uint64_t next_task_id; /* ≥ 1 */
     uint64_t clock_us;     /* virtual, of the last phase that has ended */
+    bool evaluation_due;   /* with a fleet: that of the last closed round has not been */
 } fedge_simulation_state;
 
 /* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.

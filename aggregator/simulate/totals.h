@@ -46,6 +46,7 @@ typedef struct fedge_totals {
     uint32_t evaluated; /* round of the last evaluation */
     bool has_virtual_time;
     double virtual_time; /* at the end of the last phase */
+    bool trained_last;   /* the last phase was no evaluation */
     /* Of all training, clients by how fast they compute, the slowest quarter first. */
     uint64_t asked_by_speed[FEDGE_SPEED_QUANTILES], reported_by_speed[FEDGE_SPEED_QUANTILES];
     char model[FEDGE_HASH_TEXT];

@@ -458,6 +458,40 @@ static void rounds_wait_for_enough_clients(void **state)
     end(&self);
 }
 
+/* Fleets in which everything happens: failures, training that diverges, who comes and goes,
+ * deadlines. A client whose work was done ahead and then not waited for would be FEDGE_INTERNAL. */
+static void only_what_is_reported_is_summed(void **state)
+{
+    (void)state;
+    uint32_t owner[POINTS], late = 0;
+    for (uint32_t i = 0; i < POINTS; i++) {
+        owner[i] = i / 15;
+    }
+    write_points(POINTS_FILE, 210); /* clients 14 and 15 diverge */
+    assert_int_equal(fedge_partition_write_csv("simulate-division.csv", owner, POINTS, NULL),
+                     FEDGE_OK);
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        const fedge_fleet_settings settings = {
+            .compute = "lognormal:20,1", .failure = 0.2, .availability = seed % 2 ? "0.6,3" : NULL};
+        fedge_fleet *fleet = NULL;
+        run self;
+        assert_int_equal(fedge_fleet_new(&settings, seed, 16, &fleet, &self.err), FEDGE_OK);
+        assert_int_equal(begin_with(&self, fleet,
+                                    "\"num-server-rounds\":6,\"fraction-train\":0.5,"
+                                    "\"over-selection\":1.4,\"round-deadline-s\":6,"
+                                    "\"min-report-fraction\":0.2",
+                                    "", "file:simulate-division.csv", 16, 2),
+                         FEDGE_OK);
+        go(&self);
+        for (uint32_t i = 0; i < self.num_lines; i++) {
+            late += self.lines[i].virtual_phase.seconds == 6.0;
+        }
+        end(&self);
+    }
+    assert_true(late > 10 && late < 350); /* of 360 rounds some end at the deadline */
+    write_points(POINTS_FILE, POINTS);
+}
+
 static void over_selection_favours_the_fast(void **state)
 {
     (void)state;
@@ -548,10 +582,11 @@ static void training_that_fails_takes_its_time(void **state)
     write_points(POINTS_FILE, POINTS);
 }
 
-static void the_clock_goes_on_where_it_stopped(void **state)
+/* Stopped after [lines] phases, also between training and the evaluation that follows. */
+static void stop_and_go_on(uint32_t lines)
 {
-    (void)state;
-    static const char rounds[] = "\"num-server-rounds\":6,\"fraction-train\":0.5";
+    static const char rounds[] = "\"num-server-rounds\":6,\"fraction-train\":0.5,"
+                                 "\"fraction-evaluate\":0.3";
     static const fedge_fleet_settings settings = {
         .compute = "lognormal:100,1", .failure = 0.2, .availability = "0.6,10"};
     run whole, first, second;
@@ -562,7 +597,7 @@ static void the_clock_goes_on_where_it_stopped(void **state)
     go(&whole);
     assert_int_equal(begin_with(&first, make_fleet(&settings, 8), rounds, "", "iid", 8, 2),
                      FEDGE_OK);
-    first.stop_at = 2;
+    first.stop_at = lines;
     assert_int_equal(fedge_simulation_run(first.simulation, &first.err), FEDGE_CANCELLED);
     const fedge_simulation_state at = fedge_simulation_get_state(first.simulation);
     assert_int_equal(fedge_global_model_write(fedge_simulation_model(first.simulation), &file,
@@ -574,15 +609,23 @@ static void the_clock_goes_on_where_it_stopped(void **state)
         fedge_simulation_restore(second.simulation, &at, file, size, NULL, 0, &second.err),
         FEDGE_OK);
     go(&second);
-    assert_int_equal(second.num_lines, 4);
-    for (uint32_t i = 0; i < 4; i++) {
-        assert_string_equal(second.lines[i].model, whole.lines[2 + i].model);
-        assert_same_time(&second.lines[i].virtual_phase, &whole.lines[2 + i].virtual_phase);
+    assert_int_equal(second.num_lines, whole.num_lines - lines);
+    for (uint32_t i = 0; i < second.num_lines; i++) {
+        assert_string_equal(second.lines[i].model, whole.lines[lines + i].model);
+        assert_same_time(&second.lines[i].virtual_phase, &whole.lines[lines + i].virtual_phase);
     }
     free(file);
     end(&whole);
     end(&first);
     end(&second);
+}
+
+static void the_clock_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    for (uint32_t lines = 2; lines <= 5; lines++) {
+        stop_and_go_on(lines);
+    }
 }
 
 static int set_up(void **state)
@@ -608,6 +651,7 @@ int main(void)
         cmocka_unit_test(a_deadline_that_nobody_meets_ends_the_run),
         cmocka_unit_test(who_goes_begins_again),
         cmocka_unit_test(rounds_wait_for_enough_clients),
+        cmocka_unit_test(only_what_is_reported_is_summed),
         cmocka_unit_test(over_selection_favours_the_fast),
         cmocka_unit_test(threads_change_no_time),
         cmocka_unit_test(training_that_fails_takes_its_time),
