@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "aggregator/simulate/compare.h"
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/options.h"
 #include "aggregator/simulate/sweep.h"
@@ -163,6 +164,10 @@ int main(int argc, char **argv)
         fputs(fedge_simulate_options_help(), stdout);
     } else if (options.action == FEDGE_SIMULATE_VERSION) {
         printf("fedge-simulate %s\n", FEDGE_RELEASE);
+    } else if (options.action == FEDGE_SIMULATE_COMPARE) {
+        fedge_status status = fedge_compare((const char *const *)options.dirs, options.num_dirs,
+                                            options.json, options.out, stdout, &err);
+        return status == FEDGE_OK ? EXIT_DONE : fail(&err, EXIT_SETTINGS);
     } else {
         return run(&options);
     }

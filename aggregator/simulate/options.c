@@ -13,6 +13,7 @@
 const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
+           "       fedge-simulate compare DIR... [--out FILE.svg] [--json]\n"
            "Runs a federated learning job with N virtual clients on this machine.\n"
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
@@ -23,8 +24,7 @@ const char *fedge_simulate_options_help(void)
            "                       dirichlet:0.3, dirichlet-client:0.3, labels:2,\n"
            "                       quantity:0.5, natural:COLUMN, file:CSV\n"
            "  --partition-seed S   of the division (FILE's)\n"
-           "  --seed S             in place of the job's\n"
-           "  --rounds R           in place of the job's num-server-rounds\n"
+           "  --seed S, --rounds R in place of the job's\n"
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
            "  --evaluate-every K   rounds between evaluations on the test set (1)\n"
            "  --target A[,A...]    accuracies whose first round is reported, e.g. 0.75,0.8\n"
@@ -254,22 +254,64 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
     return FEDGE_OK;
 }
 
+/* The next option; FEDGE_INVALID_ARGUMENT for one that is unknown or lacks its value. *option is −1
+ * behind the last. */
+static fedge_status next(int argc, char **argv, int *option, fedge_error *err)
+{
+    *option = getopt_long(argc, argv, ":", LONG_OPTIONS, NULL);
+    return *option == '?' || *option == ':'
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see --help)",
+                            *option == ':' ? "a value is missing for" : "unknown option",
+                            argv[optind - 1])
+               : FEDGE_OK;
+}
+
+static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options *options,
+                                  fedge_error *err)
+{
+    int option = 0;
+    options->action = FEDGE_SIMULATE_COMPARE;
+    for (;;) {
+        fedge_status status = next(argc, argv, &option, err);
+        if (status != FEDGE_OK) {
+            return status;
+        }
+        if (option == -1) {
+            break;
+        }
+        if (option != OPT_OUT && option != OPT_JSON && option != OPT_HELP) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "compare takes --out FILE.svg and --json only (see --help)");
+        }
+        status = take(option, optarg, options, err);
+        if (status != FEDGE_OK || options->action == FEDGE_SIMULATE_HELP) {
+            return status;
+        }
+    }
+    options->dirs = argv + optind;
+    options->num_dirs = (uint32_t)(argc - optind);
+    return options->num_dirs > 0
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "compare wants the folders of simulations (see --help)");
+}
+
 fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,
                                           fedge_error *err)
 {
     *options = (fedge_simulate_options){.evaluate_every = 1};
     opterr = 0;
     optind = 0; /* starts anew, also within tests */
+    if (argc > 1 && strcmp(argv[1], "compare") == 0) {
+        return parse_compare(argc - 1, argv + 1, options, err);
+    }
     int option = 0;
     fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && options->action == FEDGE_SIMULATE_RUN &&
-           (option = getopt_long(argc, argv, ":", LONG_OPTIONS, NULL)) != -1) {
-        if (option == '?' || option == ':') {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see --help)",
-                              option == ':' ? "a value is missing for" : "unknown option",
-                              argv[optind - 1]);
+    while (status == FEDGE_OK && options->action == FEDGE_SIMULATE_RUN && option != -1) {
+        status = next(argc, argv, &option, err);
+        if (status == FEDGE_OK && option != -1) {
+            status = take(option, optarg, options, err);
         }
-        status = take(option, optarg, options, err);
     }
     if (status != FEDGE_OK || options->action != FEDGE_SIMULATE_RUN) {
         return status;

@@ -13,6 +13,7 @@
 
 typedef enum fedge_simulate_action {
     FEDGE_SIMULATE_RUN,
+    FEDGE_SIMULATE_COMPARE, /* dirs, out, json */
     FEDGE_SIMULATE_HELP,
     FEDGE_SIMULATE_VERSION
 } fedge_simulate_action;
@@ -32,6 +33,8 @@ typedef struct fedge_simulate_options {
     uint32_t num_axes;                         /* 0: no sweep */
     fedge_fleet_settings fleet;
     bool resume, quiet, json;
+    char **dirs; /* to compare */
+    uint32_t num_dirs;
 } fedge_simulate_options;
 
 /* Reads argv. FEDGE_INVALID_ARGUMENT. */

@@ -18,6 +18,7 @@
 #define TOP 48.0
 #define PANEL_HEIGHT 200.0
 #define PANEL_GAP 48.0
+#define LIST_LINE 18.0
 
 typedef struct point {
     double round, loss, accuracy; /* NaN: not known */
@@ -36,8 +37,18 @@ typedef struct panel {
     double max_round, low, high;
 } panel;
 
-static const char *const colours[] = {"#1f5fa8", "#c2571a"};
-static const char *const names[] = {"test set", "clients' own data"};
+/* What is drawn. */
+typedef struct picture {
+    const char *title;
+    const curve *curves;
+    const char *const *names; /* of the curves */
+    uint32_t num_curves;
+    bool listed; /* names stand below, one a line, and not beside the title */
+} picture;
+
+static const char *const colours[FEDGE_PLOT_MAX_RUNS] = {"#1f5fa8", "#c2571a", "#2b8a3e", "#862e9c",
+                                                         "#c92a2a", "#0b7285", "#e67700", "#5c5f66",
+                                                         "#d6336c", "#66a80f"};
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -124,11 +135,11 @@ static double pixel_y(const panel *in, double value)
 }
 
 /* Sets the panel's range so that all values are inside, ending at ticks. */
-static void fit(panel *to, const curve curves[2])
+static void fit(panel *to, const curve *curves, uint32_t num_curves)
 {
     double low = INFINITY, high = -INFINITY;
     to->max_round = 1.0;
-    for (int i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < num_curves; i++) {
         for (uint32_t k = 0; k < curves[i].count; k++) {
             double value = value_of(&curves[i].points[k], to);
             to->max_round = fmax(to->max_round, curves[i].points[k].round);
@@ -204,42 +215,50 @@ static fedge_status draw_curve(fedge_buffer *out, const panel *in, const curve *
     return status;
 }
 
-static fedge_status draw_legend(fedge_buffer *out, const curve curves[2], fedge_error *err)
+static fedge_status draw_name(fedge_buffer *out, const picture *of, uint32_t i, double x, double y,
+                              fedge_error *err)
+{
+    fedge_status status = fedge_buffer_printf(
+        out, err, "<rect x=\"%g\" y=\"%g\" width=\"12\" height=\"12\" fill=\"%s\"/>", x, y - 10.0,
+        colours[i]);
+    return status == FEDGE_OK ? fedge_svg_text(out, x + 18.0, y, "tick", "start", of->names[i], err)
+                              : status;
+}
+
+static fedge_status draw_legend(fedge_buffer *out, const picture *of, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     double x = WIDTH - RIGHT - 130.0;
-    for (int i = 1; i >= 0 && status == FEDGE_OK; i--) {
-        if (curves[i].count > 0 && curves[1].count > 0) {
-            status = fedge_buffer_printf(
-                out, err,
-                "<rect x=\"%g\" y=\"14\" width=\"12\" height=\"12\" fill=\"%s\"/>"
-                "<text x=\"%g\" y=\"24\" class=\"tick\">%s</text>\n",
-                x, colours[i], x + 18.0, names[i]);
+    for (uint32_t i = of->num_curves; i-- > 0 && status == FEDGE_OK;) {
+        if (of->listed) {
+            status = draw_name(out, of, i, LEFT, HEIGHT + LIST_LINE * (i + 0.5), err);
+        } else if (of->curves[i].count > 0 && of->curves[1].count > 0) {
+            status = draw_name(out, of, i, x, 24.0, err);
             x -= 110.0;
         }
     }
     return status;
 }
 
-static fedge_status draw(fedge_buffer *out, const char *title, const curve curves[2],
-                         fedge_error *err)
+static fedge_status draw(fedge_buffer *out, const picture *of, fedge_error *err)
 {
     panel panels[2] = {{.label = "accuracy", .value = offsetof(point, accuracy), .top = TOP + 14.0},
                        {.label = "loss",
                         .value = offsetof(point, loss),
                         .top = TOP + 14.0 + PANEL_HEIGHT + PANEL_GAP}};
-    fedge_status status = fedge_svg_begin(out, WIDTH, HEIGHT, err);
+    const double below = of->listed ? LIST_LINE * (of->num_curves + 0.5) : 0.0;
+    fedge_status status = fedge_svg_begin(out, WIDTH, HEIGHT + below, err);
     if (status == FEDGE_OK) {
-        status = fedge_svg_text(out, LEFT, 24.0, "title", "start", title, err);
+        status = fedge_svg_text(out, LEFT, 24.0, "title", "start", of->title, err);
     }
     if (status == FEDGE_OK) {
-        status = draw_legend(out, curves, err);
+        status = draw_legend(out, of, err);
     }
     for (int p = 0; p < 2 && status == FEDGE_OK; p++) {
-        fit(&panels[p], curves);
+        fit(&panels[p], of->curves, of->num_curves);
         status = draw_axes(out, &panels[p], err);
-        for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
-            status = draw_curve(out, &panels[p], &curves[i], colours[i], err);
+        for (uint32_t i = 0; i < of->num_curves && status == FEDGE_OK; i++) {
+            status = draw_curve(out, &panels[p], &of->curves[i], colours[i], err);
         }
     }
     if (status == FEDGE_OK) {
@@ -251,21 +270,56 @@ static fedge_status draw(fedge_buffer *out, const char *title, const curve curve
     return status;
 }
 
-fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, const char *title,
-                               fedge_error *err)
+static fedge_status write_picture(const picture *of, const char *svg_path, fedge_error *err)
 {
-    curve curves[2] = {{0}};
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
-    fedge_status status = read_curves(jsonl_path, curves, err);
-    if (status == FEDGE_OK) {
-        status = draw(&out, title, curves, err);
-    }
+    fedge_status status = draw(&out, of, err);
     if (status == FEDGE_OK) {
         status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
     }
     fedge_buffer_fini(&out);
+    return status;
+}
+
+fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, const char *title,
+                               fedge_error *err)
+{
+    static const char *const names[] = {"test set", "clients' own data"};
+    curve curves[2] = {{0}};
+    const picture of = {.title = title, .curves = curves, .names = names, .num_curves = 2};
+    fedge_status status = read_curves(jsonl_path, curves, err);
+    if (status == FEDGE_OK) {
+        status = write_picture(&of, svg_path, err);
+    }
     free(curves[0].points);
     free(curves[1].points);
+    return status;
+}
+
+fedge_status fedge_plot_runs(const char *const *jsonl_paths, const char *const *names,
+                             uint32_t num_runs, const char *svg_path, const char *title,
+                             fedge_error *err)
+{
+    curve tested[FEDGE_PLOT_MAX_RUNS] = {{0}};
+    const picture of = {
+        .title = title, .curves = tested, .names = names, .num_curves = num_runs, .listed = true};
+    if (num_runs == 0 || num_runs > FEDGE_PLOT_MAX_RUNS) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u runs in a picture: 1 to %d", num_runs,
+                          FEDGE_PLOT_MAX_RUNS);
+    }
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < num_runs && status == FEDGE_OK; i++) {
+        curve both[2] = {{0}};
+        status = read_curves(jsonl_paths[i], both, err);
+        tested[i] = both[0];
+        free(both[1].points);
+    }
+    if (status == FEDGE_OK) {
+        status = write_picture(&of, svg_path, err);
+    }
+    for (uint32_t i = 0; i < num_runs; i++) {
+        free(tested[i].points);
+    }
     return status;
 }

@@ -162,6 +162,16 @@ before=$(inclusion fleet/summary.json)
 ends 0 "complete after 4 rounds" "${run[@]}" "${fleet[@]}" --out fleet --resume
 [ "$(inclusion fleet/summary.json)" = "$before" ] || fail "--resume changes a complete simulation's summary"
 
+# side by side
+ends 3 "1 to 10" "$simulate" compare out grid/* --out both.svg
+ends 0 "accuracy %" "$simulate" compare out "grid/lr=0.1,partition=iid,seed=2" --out both.svg
+[ "$(wc -l <said)" = 3 ] || fail "not a line for each: $(cat said)"
+[ "$(grep -o '<path' both.svg | wc -l)" = 4 ] || fail "both.svg has not two curves twice"
+grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name its runs"
+ends 0 '"dir":"out"' "$simulate" compare out --json
+ends 3 "has no simulation that has ended" "$simulate" compare out nowhere
+ends 2 "compare wants the folders" "$simulate" compare
+
 # 130: Ctrl-C leaves what was done, --resume goes on to the same model
 long=("${run[@]}" --rounds 3000)
 "${long[@]}" --json >whole.json

@@ -104,6 +104,25 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
+static void folders_are_compared(void **state)
+{
+    (void)state;
+    fedge_simulate_options options;
+    fedge_error err;
+    assert_int_equal(parse("compare a --out p.svg b --json", &options, &err), FEDGE_OK);
+    assert_int_equal(options.action, FEDGE_SIMULATE_COMPARE);
+    assert_int_equal(options.num_dirs, 2);
+    assert_string_equal(options.dirs[0], "a");
+    assert_string_equal(options.dirs[1], "b");
+    assert_string_equal(options.out, "p.svg");
+    assert_true(options.json);
+    assert_int_equal(parse("compare", &options, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(parse("compare a --job j", &options, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "--out FILE.svg and --json only"));
+    assert_int_equal(parse("compare --help", &options, &err), FEDGE_OK);
+    assert_int_equal(options.action, FEDGE_SIMULATE_HELP);
+}
+
 static void help_fits_a_screen(void **state)
 {
     (void)state;
@@ -128,6 +147,7 @@ int main(void)
         cmocka_unit_test(defaults),
         cmocka_unit_test(everything),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(folders_are_compared),
         cmocka_unit_test(help_fits_a_screen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,130 @@
+#include "aggregator/simulate/compare.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/json_file.h"
+#include "aggregator/store/plot.h"
+#include "edge/io/plan.h"
+
+#define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
+
+static fedge_status path_in(const char *dir, const char *name, char path[FEDGE_MAX_PATH],
+                            fedge_error *err)
+{
+    int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s", dir, name);
+    return size > 0 && size < FEDGE_MAX_PATH
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG, "%.60s…: a path over %d bytes", dir,
+                            FEDGE_MAX_PATH - 1);
+}
+
+static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = path_in(dir, "summary.json", path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_json_file_read(path, MAX_SUMMARY, json, err);
+    }
+    return status == FEDGE_OK
+               ? status
+               : fedge_error_prefix(err, status, "%.200s has no simulation that has ended", dir);
+}
+
+static double number_of(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+static const char *text_of(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsString(item) ? item->valuestring : "-";
+}
+
+static void print_number(FILE *out, int width, int decimals, double value)
+{
+    if (isfinite(value)) {
+        fprintf(out, " %*.*f", width, decimals, value);
+    } else {
+        fprintf(out, " %*s", width, "-");
+    }
+}
+
+static void print_row(FILE *out, const char *dir, int width, const cJSON *json)
+{
+    fprintf(out, "%-*s %-18s", width, dir, text_of(json, "partition"));
+    print_number(out, 8, 0, number_of(json, "clients"));
+    print_number(out, 5, 0, number_of(json, "seed"));
+    print_number(out, 6, 0, number_of(json, "rounds"));
+    print_number(out, 10, 2, 100.0 * number_of(json, "accuracy"));
+    print_number(out, 8, 2, 100.0 * number_of(json, "accuracy_last_10"));
+    print_number(out, 8, 2, 100.0 * number_of(json, "accuracy_best"));
+    print_number(out, 9, 4, number_of(json, "loss"));
+    print_number(out, 9, 1, number_of(json, "bytes_up") / 1e6);
+    print_number(out, 8, 1, number_of(json, "seconds"));
+    fputc('\n', out);
+}
+
+static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_error *err)
+{
+    char *text = cJSON_AddStringToObject(json, "dir", dir) ? cJSON_PrintUnformatted(json) : NULL;
+    if (!text) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a summary");
+    }
+    fprintf(out, "%s\n", text);
+    free(text);
+    return FEDGE_OK;
+}
+
+static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char *svg_path,
+                         fedge_error *err)
+{
+    char(*paths)[FEDGE_MAX_PATH] = calloc(num_dirs, sizeof(*paths));
+    const char **logs = calloc(num_dirs, sizeof(*logs));
+    fedge_status status =
+        paths && logs ? FEDGE_OK
+                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u paths", num_dirs);
+    for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
+        status = path_in(dirs[i], "rounds.jsonl", paths[i], err);
+        logs[i] = paths[i];
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_plot_runs(logs, dirs, num_dirs, svg_path, "simulations", err);
+    }
+    free(paths);
+    free(logs);
+    return status;
+}
+
+fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json,
+                           const char *svg_path, FILE *out, fedge_error *err)
+{
+    int width = 4;
+    for (uint32_t i = 0; i < num_dirs; i++) {
+        const int length = (int)strlen(dirs[i]);
+        width = length > width ? length : width;
+    }
+    if (!json) {
+        fprintf(out, "%-*s %-18s %8s %5s %6s %10s %8s %8s %9s %9s %8s\n", width, "run", "partition",
+                "clients", "seed", "rounds", "accuracy %", "last 10", "best", "loss", "MB up",
+                "seconds");
+    }
+    for (uint32_t i = 0; i < num_dirs; i++) {
+        cJSON *summary = NULL;
+        fedge_status status = read_summary(dirs[i], &summary, err);
+        if (status == FEDGE_OK && json) {
+            status = print_json(out, dirs[i], summary, err);
+        } else if (status == FEDGE_OK) {
+            print_row(out, dirs[i], width, summary);
+        }
+        cJSON_Delete(summary);
+        if (status != FEDGE_OK) {
+            return status;
+        }
+    }
+    return svg_path ? draw(dirs, num_dirs, svg_path, err) : FEDGE_OK;
+}

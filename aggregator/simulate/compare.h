@@ -1,0 +1,17 @@
+/* Simulations side by side, from the folders that they left. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_COMPARE_H
+#define FEDGE_AGGREGATOR_SIMULATE_COMPARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "edge/core/status.h"
+
+/* Prints a line for each of the [num_dirs] folders, or with [json] their summaries, a line each
+ * with "dir" added. [svg_path]: their accuracy and loss in one picture; NULL: none. FEDGE_NOT_FOUND
+ * and FEDGE_CORRUPT name the folder; FEDGE_OUT_OF_RANGE for more runs than a picture has. */
+FEDGE_MUST_USE fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json,
+                                          const char *svg_path, FILE *out, fedge_error *err);
+
+#endif
