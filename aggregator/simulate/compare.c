@@ -1,5 +1,6 @@
 #include "aggregator/simulate/compare.h"
 
+#include <assert.h>
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdlib.h>
@@ -83,6 +84,7 @@ static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_er
 static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char *svg_path,
                          fedge_error *err)
 {
+    assert(num_dirs > 0);
     char(*paths)[FEDGE_MAX_PATH] = calloc(num_dirs, sizeof(*paths));
     const char **logs = calloc(num_dirs, sizeof(*logs));
     fedge_status status =
