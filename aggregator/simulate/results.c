@@ -196,7 +196,7 @@ static fedge_status check_division(const char *path, const fedge_partition_data 
     (void)snprintf(spec.source, sizeof(spec.source), "%s", path);
     fedge_status status = fedge_partition_assign(&spec, data, population->num_clients, owner, err);
     if (status != FEDGE_OK ||
-        memcmp(owner, population->owner, data->num_examples * sizeof(*owner))) {
+        memcmp(owner, population->owner, data->num_examples * sizeof(*owner)) != 0) {
         status = fedge_fail(err, FEDGE_MISMATCH,
                             "%s is not how the data is divided now: --resume goes on with the same "
                             "data and division only",
