@@ -349,6 +349,20 @@ static bool is_plain(const fedge_plan *plan)
     return plain;
 }
 
+/* Memory is promised before it is there: what is too much would end the program in a round. */
+static fedge_status check_memory(const fedge_crew *crew, fedge_error *err)
+{
+    const uint64_t each = crew->workers[0].total, ram = fedge_os_ram_bytes();
+    const uint32_t threads = crew->config.num_threads;
+    return each <= ram / threads
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG,
+                            "%u threads of %llu MB each, and this machine has %llu MB: use fewer "
+                            "--threads, a smaller batch-size or a smaller model",
+                            threads, (unsigned long long)(each / 1000000),
+                            (unsigned long long)(ram / 1000000));
+}
+
 static fedge_status start(fedge_crew *crew, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
@@ -356,6 +370,9 @@ static fedge_status start(fedge_crew *crew, fedge_error *err)
         crew->workers[i].crew = crew;
         crew->workers[i].device = &crew->config.global->devices[i];
         status = make_worker(&crew->workers[i], err);
+        if (status == FEDGE_OK && i == 0) {
+            status = check_memory(crew, err);
+        }
     }
     /* The first worker is the caller's thread. */
     for (uint32_t i = 1; i < crew->config.num_threads && status == FEDGE_OK; i++) {

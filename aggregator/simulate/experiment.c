@@ -247,7 +247,7 @@ void fedge_experiment_fini(fedge_experiment *experiment)
 
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
 {
-    experiment->started_ms = fedge_os_monotonic_ms();
+    experiment->started_ms = experiment->drawn_ms = fedge_os_monotonic_ms();
     fedge_status status = fedge_simulation_run(experiment->simulation, err);
     if (experiment->progress.out) {
         fedge_progress_clear(&experiment->progress);

@@ -1,8 +1,10 @@
 /* fedge-simulate. */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,18 +16,20 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SETTINGS = 3, EXIT_INTERRUPTED = 130 };
 
-static volatile sig_atomic_t interrupted;
+/* Read by all threads. */
+static atomic_bool interrupted;
+static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "a signal handler writes it");
 
 static void on_signal(int number)
 {
     (void)number;
-    interrupted = 1;
+    atomic_store_explicit(&interrupted, true, memory_order_relaxed);
 }
 
 static bool is_interrupted(void *user)
 {
     (void)user;
-    return interrupted != 0;
+    return atomic_load_explicit(&interrupted, memory_order_relaxed);
 }
 
 static int fail(const fedge_error *err, int code)

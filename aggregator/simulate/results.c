@@ -325,10 +325,13 @@ static fedge_status go_on(const fedge_results *results, fedge_simulation *simula
         .clock_us = (uint64_t)llround(results->totals.virtual_time * 1e6),
         .evaluation_due =
             results->totals.trained_last && results->job->rounds.fraction_evaluate > 0.0};
-    return data->model
-               ? fedge_simulation_restore(simulation, &state, data->model, data->model_size,
-                                          data->strategy_state, data->strategy_state_size, err)
-               : FEDGE_OK;
+    if (!data->model) {
+        return FEDGE_OK;
+    }
+    fedge_status status =
+        fedge_simulation_restore(simulation, &state, data->model, data->model_size,
+                                 data->strategy_state, data->strategy_state_size, err);
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
 }
 
 fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,

@@ -551,7 +551,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
     if (simulation->plan->scaffold && state->rounds_closed > 0 && state->rounds_closed < rounds) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "SCAFFOLD cannot go on after round %" PRIu32 " of %" PRIu32
-                          ": its clients' variates are not kept; begin it anew in another folder",
+                          ": its clients' variates are not kept; remove the folder or take another",
                           state->rounds_closed, rounds);
     }
     fedge_status status =
