@@ -29,9 +29,9 @@ FEDGE_MUST_USE fedge_status fedge_convolution_infer(fedge_convolution conv, cons
 uint32_t fedge_convolution_tensors(fedge_convolution conv, fedge_layer_tensor *list);
 
 /* In int8 too, where the run is. */
-void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution conv,
+void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution arguments,
                              fedge_layer_sizes *sizes);
-void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution conv);
-void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution conv);
+void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution arguments);
+void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution arguments);
 
 #endif

@@ -1,5 +1,6 @@
 #include "edge/train/layers/convolution_weights.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define LEAST_OUTPUTS 4u            /* of a group: fewer leave rows of the product's tiles idle */
@@ -199,6 +200,7 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
 {
     const size_t lanes = run->kernels->lanes;
     const band b = make_band(conv, run->batch, lanes);
+    assert(run->scratch != NULL); /* as fedge_convolution_weights_scratch asked */
     const workplace at = lay_out(conv, &b, lanes, run->scratch);
     fill_tables(conv, &b, lanes, &at);
     memset(at.x, 0, (b.examples * b.image + lanes) * sizeof *at.x);

@@ -1,5 +1,6 @@
 #include "edge/train/layers/depthwise.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define BAND_FLOATS ((size_t)8192) /* of a padded channel: most of a first-level cache */
@@ -214,6 +215,7 @@ static void lay_band(const plane *self, const fedge_kernels *kernels, size_t row
 void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const plane input = input_plane(conv, run->kernels->lanes);
+    assert(run->scratch != NULL); /* as fedge_depthwise_sizes asked */
     const workplace at = lay_out(&input, NULL, run->scratch);
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
@@ -278,6 +280,7 @@ void fedge_depthwise_backward(const fedge_layer_run *run, const fedge_convolutio
 {
     const plane input = input_plane(conv, run->kernels->lanes);
     const plane gradient = gradient_plane(conv, run->kernels->lanes);
+    assert(run->scratch != NULL); /* as fedge_depthwise_sizes asked */
     const workplace at = lay_out(&input, &gradient, run->scratch);
     clear(&input, at.input);
     clear(&gradient, at.gradient);

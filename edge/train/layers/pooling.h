@@ -22,11 +22,13 @@ FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_
 
 /* Max: saved is one byte per output, the place of the first maximum in its window. A NaN wins. */
 void fedge_max_pooling_sizes(const fedge_layer_run *run, fedge_layer_sizes *sizes);
-void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling pool);
-void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling pool);
+void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments);
+void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments);
 
 /* Average: the sum over the window divided by its size, padding counted with [count_pad]. */
-void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling pool, bool count_pad);
-void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling pool, bool count_pad);
+void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments,
+                                   bool count_pad);
+void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments,
+                                    bool count_pad);
 
 #endif
