@@ -11,14 +11,16 @@ static fedge_status parse(const char *line, fedge_simulate_options *options, fed
 {
     static char copy[1024];
     static char program[] = "fedge-simulate";
-    char *argv[MAX_WORDS + 1] = {program};
+    static char *argv[MAX_WORDS + 1]; /* options->dirs points into it */
     int argc = 1;
+    argv[0] = program;
     assert_true(strlen(line) < sizeof(copy));
     memcpy(copy, line, strlen(line) + 1);
     for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
         assert_true(argc < MAX_WORDS);
         argv[argc++] = word;
     }
+    argv[argc] = NULL;
     return fedge_simulate_options_parse(argc, argv, options, err);
 }
 
