@@ -8,9 +8,6 @@
 #include "edge/io/safetensors.h"
 #include "edge/train/model.h"
 
-#define MAX_INITIAL_MODEL                                                                          \
-    ((size_t)9 << 30) /* bytes of a file to start from: FEDGE_MAX_ELEMENTS floats */
-
 uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
 {
     uint64_t weight = num_examples ? num_examples : 1;
@@ -99,7 +96,7 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
     uint8_t *bytes = NULL;
     size_t size = 0;
     fedge_status status =
-        fedge_os_read_file(job->initial_model, MAX_INITIAL_MODEL, &bytes, &size, err);
+        fedge_os_read_file(job->initial_model, FEDGE_SAFETENSORS_MAX_SIZE, &bytes, &size, err);
     if (status == FEDGE_OK) {
         status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
     }

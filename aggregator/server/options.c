@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "aggregator/server/ingest.h"
+#include "edge/core/number.h"
 
 const char *fedge_options_help(void)
 {
@@ -82,19 +83,6 @@ static const struct option LONG_OPTIONS[] = {
     {NULL, 0, NULL, 0},
 };
 
-static fedge_status parse_count(const char *option, const char *text, uint32_t max, uint32_t *count,
-                                fedge_error *err)
-{
-    size_t digits = strspn(text, "0123456789");
-    unsigned long value = strtoul(text, NULL, 10);
-    if (digits == 0 || digits > 9 || text[digits] != '\0' || value < 1 || value > max) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--%s must be a number from 1 to %u, not '%s'", option, max, text);
-    }
-    *count = (uint32_t)value;
-    return FEDGE_OK;
-}
-
 static fedge_status parse_address(const char *option, const char *text, fedge_address *address,
                                   fedge_error *err)
 {
@@ -132,10 +120,11 @@ static fedge_status take_value(int option, const char *value, fedge_options *out
         out->http_on = strcmp(value, "off") != 0;
         return out->http_on ? parse_address("http", value, &out->http, err) : FEDGE_OK;
     case OPT_WORKERS:
-        return parse_count("workers", value, FEDGE_INGEST_MAX_WORKERS, &out->num_workers, err);
+        return fedge_option_count("workers", value, FEDGE_INGEST_MAX_WORKERS, &out->num_workers,
+                                  err);
     case OPT_MAX_CONNECTIONS:
-        return parse_count("max-connections", value, FEDGE_MAX_CONNECTIONS, &out->max_connections,
-                           err);
+        return fedge_option_count("max-connections", value, FEDGE_MAX_CONNECTIONS,
+                                  &out->max_connections, err);
     default:
         return fedge_log_level_from_name(value, &out->log_level, err);
     }

@@ -6,38 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/results.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
 #include "edge/io/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
 
-static fedge_status path_in(const char *dir, const char *name, char path[FEDGE_MAX_PATH],
-                            fedge_error *err)
-{
-    int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s", dir, name);
-    return size > 0 && size < FEDGE_MAX_PATH
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_TOO_BIG, "%.60s…: a path over %d bytes", dir,
-                            FEDGE_MAX_PATH - 1);
-}
-
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = path_in(dir, "summary.json", path, err);
+    fedge_status status = fedge_results_path(dir, "summary.json", path, err);
     if (status == FEDGE_OK) {
         status = fedge_json_file_read(path, MAX_SUMMARY, json, err);
     }
     return status == FEDGE_OK
                ? status
                : fedge_error_prefix(err, status, "%.200s has no simulation that has ended", dir);
-}
-
-static double number_of(const cJSON *json, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
 static const char *text_of(const cJSON *json, const char *key)
@@ -58,15 +43,15 @@ static void print_number(FILE *out, int width, int decimals, double value)
 static void print_row(FILE *out, const char *dir, int width, const cJSON *json)
 {
     fprintf(out, "%-*s %-18s", width, dir, text_of(json, "partition"));
-    print_number(out, 8, 0, number_of(json, "clients"));
-    print_number(out, 5, 0, number_of(json, "seed"));
-    print_number(out, 6, 0, number_of(json, "rounds"));
-    print_number(out, 10, 2, 100.0 * number_of(json, "accuracy"));
-    print_number(out, 8, 2, 100.0 * number_of(json, "accuracy_last_10"));
-    print_number(out, 8, 2, 100.0 * number_of(json, "accuracy_best"));
-    print_number(out, 9, 4, number_of(json, "loss"));
-    print_number(out, 9, 1, number_of(json, "bytes_up") / 1e6);
-    print_number(out, 8, 1, number_of(json, "seconds"));
+    print_number(out, 8, 0, fedge_json_number(json, "clients"));
+    print_number(out, 5, 0, fedge_json_number(json, "seed"));
+    print_number(out, 6, 0, fedge_json_number(json, "rounds"));
+    print_number(out, 10, 2, 100.0 * fedge_json_number(json, "accuracy"));
+    print_number(out, 8, 2, 100.0 * fedge_json_number(json, "accuracy_last_10"));
+    print_number(out, 8, 2, 100.0 * fedge_json_number(json, "accuracy_best"));
+    print_number(out, 9, 4, fedge_json_number(json, "loss"));
+    print_number(out, 9, 1, fedge_json_number(json, "bytes_up") / 1e6);
+    print_number(out, 8, 1, fedge_json_number(json, "seconds"));
     fputc('\n', out);
 }
 
@@ -91,7 +76,7 @@ static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char 
         paths && logs ? FEDGE_OK
                       : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u paths", num_dirs);
     for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
-        status = path_in(dirs[i], "rounds.jsonl", paths[i], err);
+        status = fedge_results_path(dirs[i], "rounds.jsonl", paths[i], err);
         logs[i] = paths[i];
     }
     if (status == FEDGE_OK) {

@@ -6,6 +6,7 @@
 
 #include "aggregator/simulate/crew.h"
 #include "aggregator/simulate/population.h"
+#include "edge/core/number.h"
 
 #define MAX_SEED (((uint64_t)1 << 53) - 1)
 #define MAX_ROUNDS 1000000u
@@ -96,29 +97,6 @@ static const struct option LONG_OPTIONS[] = {
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0}};
 
-static fedge_status parse_number(const char *option, const char *text, uint64_t min, uint64_t max,
-                                 uint64_t *number, fedge_error *err)
-{
-    const size_t digits = strspn(text, "0123456789");
-    const uint64_t value = strtoull(text, NULL, 10);
-    if (digits == 0 || digits > 17 || text[digits] != '\0' || value < min || value > max) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--%s must be a number from %llu to %llu, not '%s'", option,
-                          (unsigned long long)min, (unsigned long long)max, text);
-    }
-    *number = value;
-    return FEDGE_OK;
-}
-
-static fedge_status parse_count(const char *option, const char *text, uint32_t max, uint32_t *count,
-                                fedge_error *err)
-{
-    uint64_t number = 0;
-    fedge_status status = parse_number(option, text, 1, max, &number, err);
-    *count = (uint32_t)number;
-    return status;
-}
-
 /* "0.75,0.8": shares in (0, 1]. */
 static fedge_status parse_targets(const char *text, fedge_simulate_options *out, fedge_error *err)
 {
@@ -164,18 +142,19 @@ static fedge_status take_number(int option, const char *value, fedge_simulate_op
     switch (option) {
     case OPT_SEED:
         out->has_seed = true;
-        return parse_number("seed", value, 0, MAX_SEED, &out->seed, err);
+        return fedge_option_number("seed", value, 0, MAX_SEED, &out->seed, err);
     case OPT_PARTITION_SEED:
         out->has_partition_seed = true;
-        return parse_number("partition-seed", value, 0, MAX_SEED, &out->partition_seed, err);
+        return fedge_option_number("partition-seed", value, 0, MAX_SEED, &out->partition_seed, err);
     case OPT_CLIENTS:
-        return parse_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS, &out->num_clients, err);
+        return fedge_option_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS, &out->num_clients,
+                                  err);
     case OPT_ROUNDS:
-        return parse_count("rounds", value, MAX_ROUNDS, &out->num_rounds, err);
+        return fedge_option_count("rounds", value, MAX_ROUNDS, &out->num_rounds, err);
     case OPT_THREADS:
-        return parse_count("threads", value, FEDGE_CREW_MAX_THREADS, &out->num_threads, err);
+        return fedge_option_count("threads", value, FEDGE_CREW_MAX_THREADS, &out->num_threads, err);
     default:
-        return parse_count("evaluate-every", value, MAX_ROUNDS, &out->evaluate_every, err);
+        return fedge_option_count("evaluate-every", value, MAX_ROUNDS, &out->evaluate_every, err);
     }
 }
 

@@ -14,21 +14,22 @@
 
 #define NO_RUN "00000000000000000000000000000000"
 
-static fedge_status path_of(const fedge_results *results, const char *name,
-                            char path[FEDGE_MAX_PATH], fedge_error *err)
+fedge_status fedge_results_path(const char *dir, const char *name, char path[FEDGE_MAX_PATH],
+                                fedge_error *err)
 {
-    int length = snprintf(path, FEDGE_MAX_PATH, "%s/%s", results->dir, name);
+    int length = snprintf(path, FEDGE_MAX_PATH, "%s/%s", dir, name);
     return length > 0 && length < FEDGE_MAX_PATH
                ? FEDGE_OK
-               : fedge_fail(err, FEDGE_TOO_BIG, "--out %.60s…: a path over %d bytes; use a shorter",
-                            results->dir, FEDGE_MAX_PATH - 1);
+               : fedge_fail(err, FEDGE_TOO_BIG,
+                            "%.60s…: a path over %d bytes; use a shorter folder", dir,
+                            FEDGE_MAX_PATH - 1);
 }
 
 static fedge_status write_file(const fedge_results *results, const char *name, const void *data,
                                size_t size, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = path_of(results, name, path, err);
+    fedge_status status = fedge_results_path(results->dir, name, path, err);
     return status == FEDGE_OK ? fedge_os_write_file(path, data, size, 0644, err) : status;
 }
 
@@ -70,7 +71,7 @@ static fedge_status check_same(const fedge_results *results, const char *name, c
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t found_size = 0;
-    fedge_status status = path_of(results, name, path, err);
+    fedge_status status = fedge_results_path(results->dir, name, path, err);
     if (status == FEDGE_OK) {
         status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &found_size, err);
     }
@@ -87,7 +88,7 @@ static fedge_status check_same(const fedge_results *results, const char *name, c
 static fedge_status take_lock(fedge_results *results, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = path_of(results, "lock", path, err);
+    fedge_status status = fedge_results_path(results->dir, "lock", path, err);
     if (status == FEDGE_OK) {
         status = fedge_os_lock(path, &results->lock, err);
     }
@@ -99,7 +100,7 @@ static fedge_status make_folder(fedge_results *results, const char *job_text, si
                                 const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = path_of(results, "checkpoints", path, err);
+    fedge_status status = fedge_results_path(results->dir, "checkpoints", path, err);
     if (status == FEDGE_OK) {
         status = fedge_os_make_dirs(path, err);
     }
@@ -118,7 +119,7 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
                                 size_t job_size, const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = path_of(results, "simulation.json", path, err);
+    fedge_status status = fedge_results_path(results->dir, "simulation.json", path, err);
     if (status != FEDGE_OK) {
         return status;
     }
@@ -218,7 +219,7 @@ fedge_status fedge_results_partition(const fedge_results *results,
     const fedge_partition_data data = {.num_examples = fedge_dataset_size(population->dataset),
                                        .num_labels = results->job->plan.data.num_labels,
                                        .labels = fedge_dataset_labels(population->dataset)};
-    fedge_status status = path_of(results, "partition.csv", path, err);
+    fedge_status status = fedge_results_path(results->dir, "partition.csv", path, err);
     if (status == FEDGE_OK && results->resumed && fedge_os_exists(path)) {
         status = check_division(path, &data, population, err);
     }
@@ -226,7 +227,7 @@ fedge_status fedge_results_partition(const fedge_results *results,
         status = fedge_partition_write_csv(path, population->owner, data.num_examples, err);
     }
     if (status == FEDGE_OK) {
-        status = path_of(results, "partition.svg", path, err);
+        status = fedge_results_path(results->dir, "partition.svg", path, err);
     }
     return status == FEDGE_OK ? fedge_partition_plot(path, title, &data, population->owner,
                                                      population->num_clients, err)
@@ -235,15 +236,9 @@ fedge_status fedge_results_partition(const fedge_results *results,
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-static double number_of(const cJSON *line, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(line, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
-}
-
 static uint64_t count_of(const cJSON *line, const char *key)
 {
-    const double value = number_of(line, key);
+    const double value = fedge_json_number(line, key);
     return value >= 0.0 && value < 1.8e19 ? (uint64_t)value : 0;
 }
 
@@ -258,8 +253,8 @@ static void read_counts(const cJSON *line, const char *key, uint32_t counts[FEDG
 
 static void read_virtual(const cJSON *line, fedge_virtual_phase *phase)
 {
-    phase->time = number_of(line, "virtual_time");
-    phase->seconds = number_of(line, "virtual_seconds");
+    phase->time = fedge_json_number(line, "virtual_time");
+    phase->seconds = fedge_json_number(line, "virtual_seconds");
     phase->present = isfinite(phase->time);
     read_counts(line, "asked_by_speed", phase->asked);
     read_counts(line, "reported_by_speed", phase->reported);
@@ -276,9 +271,9 @@ static void add_line(fedge_totals *totals, const cJSON *line)
                                    .examples = count_of(line, "examples"),
                                    .bytes_up = count_of(line, "bytes_up"),
                                    .bytes_down = count_of(line, "bytes_down"),
-                                   .seconds = number_of(line, "seconds"),
-                                   .loss = number_of(line, "loss"),
-                                   .accuracy = number_of(line, "accuracy")};
+                                   .seconds = fedge_json_number(line, "seconds"),
+                                   .loss = fedge_json_number(line, "loss"),
+                                   .accuracy = fedge_json_number(line, "accuracy")};
     if (cJSON_IsString(model)) {
         (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
     }
@@ -291,7 +286,7 @@ static fedge_status add_lines(fedge_results *results, const char *path, fedge_er
 {
     uint8_t *text = NULL;
     size_t size = 0;
-    fedge_status status = fedge_os_read_file(path, FEDGE_RESULTS_MAX_LOG, &text, &size, err);
+    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
     for (size_t at = 0; status == FEDGE_OK && at < size;) {
         const uint8_t *end = memchr(text + at, '\n', size - at);
         const size_t length = end ? (size_t)(end - text) - at : size - at;
@@ -309,7 +304,7 @@ static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoi
                                     fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH], note[256];
-    fedge_status status = path_of(results, "checkpoints", dir, err);
+    fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
         status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
     }
@@ -346,7 +341,7 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     fedge_status status = load_checkpoint(results, &data, err);
     if (status == FEDGE_OK) {
         results->checkpoint = data.checkpoint.round;
-        status = path_of(results, "rounds.jsonl", path, err);
+        status = fedge_results_path(results->dir, "rounds.jsonl", path, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_round_log_open(&results->log, path, results->checkpoint, err);
@@ -380,7 +375,7 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
     memcpy(checkpoint.strategy, global->strategy->name, strlen(global->strategy->name) + 1);
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
-    fedge_status status = path_of(results, "checkpoints", dir, err);
+    fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
         status = global->strategy->save(global->strategy_state, &strategy, err);
     }
@@ -457,10 +452,10 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
     }
     free(text);
     if (status == FEDGE_OK) {
-        status = path_of(results, "rounds.jsonl", log, err);
+        status = fedge_results_path(results->dir, "rounds.jsonl", log, err);
     }
     if (status == FEDGE_OK) {
-        status = path_of(results, "rounds.svg", picture, err);
+        status = fedge_results_path(results->dir, "rounds.svg", picture, err);
     }
     return status == FEDGE_OK ? fedge_plot_rounds(log, picture, results->job->plan.name, err)
                               : status;

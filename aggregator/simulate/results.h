@@ -28,7 +28,6 @@
 #include "edge/core/status.h"
 
 #define FEDGE_RESULTS_CHECKPOINT_MS 30000
-#define FEDGE_RESULTS_MAX_LOG ((size_t)1 << 30) /* bytes of rounds.jsonl that --resume reads */
 
 typedef struct fedge_results {
     char dir[FEDGE_MAX_PATH]; /* "": nothing is written */
@@ -41,6 +40,10 @@ typedef struct fedge_results {
     uint32_t checkpoint;    /* its round */
     uint64_t checkpoint_ms; /* of the last one, monotonic */
 } fedge_results;
+
+/* The path of a file in a simulation's folder. FEDGE_TOO_BIG. */
+FEDGE_MUST_USE fedge_status fedge_results_path(const char *dir, const char *name,
+                                               char path[FEDGE_MAX_PATH], fedge_error *err);
 
 /* Makes the folder, or with [resume] opens one that was begun with the same job and settings.
  * FEDGE_BUSY while another program writes there, FEDGE_EXISTS when there is a simulation already,

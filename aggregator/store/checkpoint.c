@@ -9,6 +9,7 @@
 #include "aggregator/store/json_file.h"
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
+#include "edge/io/safetensors.h"
 #include "secure/identity/identity.h"
 
 #define CHECKPOINT_FORMAT 1
@@ -249,7 +250,7 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
     if (status == FEDGE_OK)
         status = make_path(dir, round, "", MODEL_FILE, path, err);
     if (status == FEDGE_OK)
-        status = read_part(path, FEDGE_CHECKPOINT_MAX_MODEL, checkpoint->model, &data->model,
+        status = read_part(path, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model, &data->model,
                            &data->model_size, err);
     if (status == FEDGE_OK && checkpoint->strategy_state[0] != '\0') {
         status = make_path(dir, round, "", STRATEGY_FILE, path, err);

@@ -18,7 +18,6 @@
 #include "edge/io/protocol.h"
 
 #define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024) /* bytes of state.json */
-#define FEDGE_CHECKPOINT_MAX_MODEL ((size_t)9 << 30)   /* FEDGE_MAX_ELEMENTS floats and a header */
 
 /* state.json. Plain data. */
 typedef struct fedge_checkpoint {

@@ -29,6 +29,12 @@ fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, 
     return FEDGE_OK;
 }
 
+double fedge_json_number(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
 fedge_status fedge_json_get_u64(const cJSON *json, const char *key, const char *path,
                                 uint64_t *value, fedge_error *err)
 {

@@ -14,6 +14,9 @@
 FEDGE_MUST_USE fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json,
                                                  fedge_error *err);
 
+/* The number of this key, or NaN where there is none: null stands for what is not known. */
+double fedge_json_number(const cJSON *json, const char *key);
+
 /* A whole number 0 … 2^53. FEDGE_CORRUPT names [path] and [key]. */
 FEDGE_MUST_USE fedge_status fedge_json_get_u64(const cJSON *json, const char *key, const char *path,
                                                uint64_t *value, fedge_error *err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/json_file.h"
 #include "aggregator/store/round_log.h"
 #include "aggregator/store/svg.h"
 #include "edge/core/bytes.h"
@@ -52,12 +53,6 @@ static const char *const colours[FEDGE_PLOT_MAX_RUNS] = {"#1f5fa8", "#c2571a", "
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static double number_of(const cJSON *object, const char *key)
-{
-    const cJSON *node = fedge_json_get(object, key);
-    return cJSON_IsNumber(node) ? node->valuedouble : NAN;
-}
-
 /* Adds the line to curves[0] (train phases) or curves[1] (evaluations). */
 static fedge_status read_line(const char *line, size_t size, curve curves[2], fedge_error *err)
 {
@@ -75,9 +70,9 @@ static fedge_status read_line(const char *line, size_t size, curve curves[2], fe
     bool evaluation = cJSON_IsString(phase) && strcmp(phase->valuestring, "evaluate") == 0;
     curve *to = &curves[evaluation];
     if (to->count < FEDGE_PLOT_MAX_ROUNDS) {
-        to->points[to->count++] = (point){.round = number_of(json.root, "round"),
-                                          .loss = number_of(json.root, "loss"),
-                                          .accuracy = number_of(json.root, "accuracy")};
+        to->points[to->count++] = (point){.round = fedge_json_number(json.root, "round"),
+                                          .loss = fedge_json_number(json.root, "loss"),
+                                          .accuracy = fedge_json_number(json.root, "accuracy")};
     }
     fedge_json_close(&json);
     return FEDGE_OK;

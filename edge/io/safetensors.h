@@ -13,7 +13,8 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 
-#define FEDGE_SAFETENSORS_MAX_HEADER ((size_t)1 << 20)   /* bytes of JSON */
+#define FEDGE_SAFETENSORS_MAX_HEADER ((size_t)1 << 20) /* bytes of JSON */
+#define FEDGE_SAFETENSORS_MAX_SIZE ((size_t)9 << 30)   /* FEDGE_MAX_ELEMENTS floats and a header */
 #define FEDGE_SAFETENSORS_MAX_VALUES ((uint32_t)1 << 15) /* JSON values in it */
 
 /* Exact bytes of the file. FEDGE_UNSUPPORTED when a tensor is not F32, FEDGE_TOO_BIG when the
