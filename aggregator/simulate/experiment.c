@@ -149,13 +149,21 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
+static bool is_enough(const fedge_experiment *self)
+{
+    return self->config.options->stop_at_target && fedge_totals_all_reached(&self->results.totals);
+}
+
 static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
 {
     fedge_experiment *self = user;
     if (self->progress.out) {
         fedge_progress_round(&self->progress, summary);
     }
-    return fedge_results_round(&self->results, self->simulation, summary, err);
+    fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
+    return status == FEDGE_OK && is_enough(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "all targets are reached")
+               : status;
 }
 
 static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t asked)
@@ -248,15 +256,21 @@ void fedge_experiment_fini(fedge_experiment *experiment)
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
 {
     experiment->started_ms = experiment->drawn_ms = fedge_os_monotonic_ms();
-    fedge_status status = fedge_simulation_run(experiment->simulation, err);
+    fedge_status status = is_enough(experiment) /* resumed */
+                              ? FEDGE_OK
+                              : fedge_simulation_run(experiment->simulation, err);
     if (experiment->progress.out) {
         fedge_progress_clear(&experiment->progress);
     }
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
         return status;
     }
+    const bool whole = experiment->results.totals.rounds == experiment->settings.num_rounds;
+    if (is_enough(experiment)) {
+        status = FEDGE_OK;
+    }
+    experiment->ending = status == FEDGE_CANCELLED ? "interrupted" : whole ? "complete" : "target";
     fedge_status written =
-        fedge_results_finish(&experiment->results, experiment->simulation,
-                             status == FEDGE_OK ? "complete" : "interrupted", err);
+        fedge_results_finish(&experiment->results, experiment->simulation, experiment->ending, err);
     return written == FEDGE_OK ? status : written;
 }

@@ -39,6 +39,7 @@ typedef struct fedge_experiment {
     fedge_simulation *simulation;
     fedge_results results;
     fedge_progress progress; /* out is NULL: not wanted */
+    const char *ending;      /* of a run: "complete", "target" or "interrupted" */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */
     uint64_t clients_at_start; /* likewise */
@@ -50,7 +51,8 @@ FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                                   fedge_error *err);
 void fedge_experiment_fini(fedge_experiment *experiment); /* also after a failed init */
 
-/* Runs it and writes the results. FEDGE_CANCELLED when it was interrupted: the results are those
+/* Runs it, with options->stop_at_target until all targets are reached, and writes the results.
+ * FEDGE_CANCELLED when it was interrupted: the results are those
  * until then. After any other failure the folder has the last checkpoint only. */
 FEDGE_MUST_USE fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err);
 

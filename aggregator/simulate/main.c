@@ -38,10 +38,10 @@ static int fail(const fedge_error *err, int code)
     return code;
 }
 
-static void print_end(const fedge_experiment *self, const char *ending)
+static void print_end(const fedge_experiment *self)
 {
     const fedge_totals *totals = &self->results.totals;
-    printf("%s after %" PRIu32 " rounds", ending, totals->rounds);
+    printf("%s after %" PRIu32 " rounds", self->ending, totals->rounds);
     if (totals->num_accuracies > 0) {
         printf(": accuracy %.2f%% (best %.2f%%, mean of the last %d %.2f%%)",
                100.0 * totals->accuracy, 100.0 * totals->best, FEDGE_TOTALS_LAST,
@@ -78,12 +78,12 @@ static int code_of(fedge_status status, bool running)
                                                   : EXIT_SETTINGS;
 }
 
-static int print_summary(const fedge_experiment *self, const char *ending)
+static int print_summary(const fedge_experiment *self)
 {
     char *text = NULL;
     fedge_error err;
-    if (fedge_totals_json(&self->results.totals, self->job, &self->settings, ending, &text, &err) !=
-        FEDGE_OK) {
+    if (fedge_totals_json(&self->results.totals, self->job, &self->settings, self->ending, &text,
+                          &err) != FEDGE_OK) {
         return fail(&err, EXIT_FAILED);
     }
     printf("%s\n", text);
@@ -110,11 +110,10 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
     }
     int code = status == FEDGE_OK ? EXIT_DONE : code_of(status, running);
     if (running && (status == FEDGE_OK || status == FEDGE_CANCELLED)) {
-        const char *ending = status == FEDGE_OK ? "complete" : "interrupted";
         if (options->json) {
-            code = print_summary(&self, ending) == EXIT_DONE ? code : EXIT_FAILED;
+            code = print_summary(&self) == EXIT_DONE ? code : EXIT_FAILED;
         } else {
-            print_end(&self, ending);
+            print_end(&self);
         }
     } else {
         (void)fail(&err, code);

@@ -24,11 +24,11 @@ const char *fedge_simulate_options_help(void)
            "  --partition SPEC     how the data is divided (as FILE says): iid, shards:2,\n"
            "                       dirichlet:0.3, dirichlet-client:0.3, labels:2,\n"
            "                       quantity:0.5, natural:COLUMN, file:CSV\n"
-           "  --partition-seed S   of the division (FILE's)\n"
-           "  --seed S, --rounds R in place of the job's\n"
+           "  --seed S, --partition-seed S, --rounds R  in place of the job's and FILE's\n"
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
            "  --evaluate-every K   rounds between evaluations on the test set (1)\n"
-           "  --target A[,A...]    accuracies whose first round is reported, e.g. 0.75,0.8\n"
+           "  --target A[,A...] [--stop-at-target]\n"
+           "                       report each accuracy's first round; end with the last's\n"
            "  --sweep KEY=A,B ...  one run for each combination of settings, such as\n"
            "                       lr=0.03,0.1 partition=iid,shards:2 seeds=3; a table\n"
            "  --compute D, --bandwidth D[/D]\n"
@@ -53,6 +53,7 @@ enum {
     OPT_OUT,
     OPT_PARTITION,
     OPT_TARGET,
+    OPT_STOP_AT_TARGET,
     OPT_SWEEP,
     OPT_SEED,
     OPT_PARTITION_SEED,
@@ -78,6 +79,7 @@ static const struct option LONG_OPTIONS[] = {
     {"out", required_argument, NULL, OPT_OUT},
     {"partition", required_argument, NULL, OPT_PARTITION},
     {"target", required_argument, NULL, OPT_TARGET},
+    {"stop-at-target", no_argument, NULL, OPT_STOP_AT_TARGET},
     {"sweep", required_argument, NULL, OPT_SWEEP},
     {"seed", required_argument, NULL, OPT_SEED},
     {"partition-seed", required_argument, NULL, OPT_PARTITION_SEED},
@@ -200,6 +202,9 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return parse_failure(value, out, err);
     case OPT_TARGET:
         return parse_targets(value, out, err);
+    case OPT_STOP_AT_TARGET:
+        out->stop_at_target = true;
+        return FEDGE_OK;
     case OPT_SWEEP:
         return add_axis(value, out, err);
     case OPT_RESUME:
@@ -229,6 +234,9 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
     }
     if (options->resume && !options->out) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR");
+    }
+    if (options->stop_at_target && options->num_targets == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--stop-at-target needs --target A");
     }
     return FEDGE_OK;
 }

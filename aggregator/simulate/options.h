@@ -29,6 +29,7 @@ typedef struct fedge_simulate_options {
     uint32_t evaluate_every; /* 1 when not given */
     double targets[FEDGE_TOTALS_MAX_TARGETS];
     uint32_t num_targets;
+    bool stop_at_target;                       /* num_targets is above 0 then */
     const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
     uint32_t num_axes;                         /* 0: no sweep */
     fedge_fleet_settings fleet;

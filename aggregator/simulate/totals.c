@@ -70,6 +70,16 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
     }
 }
 
+bool fedge_totals_all_reached(const fedge_totals *totals)
+{
+    for (uint32_t i = 0; i < totals->num_targets; i++) {
+        if (isnan(totals->reached[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 double fedge_totals_last_mean(const fedge_totals *totals)
 {
     const uint32_t count =

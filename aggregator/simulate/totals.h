@@ -57,12 +57,15 @@ void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num
 /* Adds a phase that has ended. */
 void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary);
 
+/* Has every target been reached? True without any. */
+bool fedge_totals_all_reached(const fedge_totals *totals);
+
 /* The mean of the last FEDGE_TOTALS_LAST accuracies, or of all when there are fewer; NaN without
  * any. */
 double fedge_totals_last_mean(const fedge_totals *totals);
 
 /* One object of JSON on one line: settings, then numbers. What is not known is null. *text is
- * malloc'ed. [ending]: "complete" or "interrupted". FEDGE_NO_MEMORY. */
+ * malloc'ed. [ending]: "complete", "target" or "interrupted". FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
                                               const fedge_simulation_settings *settings,
                                               const char *ending, char **text, fedge_error *err);

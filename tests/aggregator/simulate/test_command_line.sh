@@ -177,6 +177,23 @@ ends 0 '"dir":"out"' "$simulate" compare out --json
 ends 3 "has no simulation that has ended" "$simulate" compare out nowhere
 ends 2 "compare wants the folders" "$simulate" compare
 
+# an end at the targets: the whole run's rounds until then, and --resume to that run's model
+many=("${run[@]}" --rounds 200 --target 0.1,0.501)
+"${many[@]}" --json --out whole >whole.json
+ends 0 "target after" "${many[@]}" --stop-at-target --out early
+rounds=$(wc -l <early/rounds.jsonl)
+[ "$rounds" -lt 200 ] || fail "--stop-at-target goes on"
+models() { grep -o '"model_sha256":"[0-9a-f]*"' "$1"; }
+[ "$(models early/rounds.jsonl)" = "$(models whole/rounds.jsonl | head -n "$rounds")" ] || fail "--stop-at-target changes the rounds"
+targets() { grep -o '"targets":[^]]*' "$1"; }
+[ "$(targets early/summary.json)" = "$(targets whole.json)" ] || fail "--stop-at-target changes the targets' rounds"
+grep -qF '"ending":"target"' early/summary.json || fail "summary.json does not say why it ended"
+ends 0 "target after $rounds rounds" "${many[@]}" --stop-at-target --out early --resume
+ends 0 "complete after 200 rounds" "${many[@]}" --out early --resume
+[ "$(hash early/summary.json)" = "$(hash whole.json)" ] || fail "--stop-at-target then --resume end with another model"
+ends 0 "±" "${run[@]}" --rounds 200 --target 0.501 --stop-at-target --sweep seeds=2 --out targets
+[ "$(cat targets/*/rounds.jsonl | wc -l)" -lt 400 ] || fail "a sweep does not stop at the target"
+
 # 130: Ctrl-C leaves what was done, --resume goes on to the same model
 long=("${run[@]}" --rounds 3000)
 "${long[@]}" --json >whole.json

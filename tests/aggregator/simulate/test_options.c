@@ -50,7 +50,8 @@ static void everything(void **state)
     assert_int_equal(
         parse("--job j --data d --clients 1000 --partition shards:2 --partition-seed 9 "
               "--seed 0 --rounds 7 --threads 3 --evaluate-every 5 "
-              "--target 0.5,0.75,1 --compute fixed:9 --bandwidth fixed:8/fixed:7 --failure 0.25 "
+              "--target 0.5,0.75,1 --stop-at-target --compute fixed:9 --bandwidth fixed:8/fixed:7 "
+              "--failure 0.25 "
               "--trace t --availability 0.5,9 "
               "--out o --resume --quiet --json",
               &options, &err),
@@ -72,6 +73,7 @@ static void everything(void **state)
     assert_int_equal(options.num_targets, 3);
     assert_true(options.targets[0] == 0.5 && options.targets[1] == 0.75 &&
                 options.targets[2] == 1.0);
+    assert_true(options.stop_at_target);
     assert_true(options.resume && options.quiet && options.json);
 }
 
@@ -89,6 +91,7 @@ static void what_is_wrong_is_named(void **state)
                  {"--job j --threads 257", "--threads must be a number from 1 to 256"},
                  {"--job j --seed 9007199254740992", "--seed must be a number from 0 to"},
                  {"--job j --seed -1", "not '-1'"},
+                 {"--job j --stop-at-target", "needs --target"},
                  {"--job j --target 75", "over 0 and up to 1"},
                  {"--job j --target 0.5,", "not '0.5,'"},
                  {"--job j --target nan", "not 'nan'"},
