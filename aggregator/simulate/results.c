@@ -1,6 +1,7 @@
 #include "aggregator/simulate/results.h"
 
 #include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "aggregator/store/plot.h"
 #include "edge/core/os.h"
 
+#define SAVE_SHARE 20u /* checkpoints take at most a 20th of the time */
 #define NO_RUN "00000000000000000000000000000000"
 
 fedge_status fedge_results_path(const char *dir, const char *name, char path[FEDGE_MAX_PATH],
@@ -311,6 +313,28 @@ static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoi
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
+static fedge_status variates_path(const fedge_results *results, uint32_t round,
+                                  char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    char name[48];
+    (void)snprintf(name, sizeof(name), "checkpoints/variates-%06" PRIu32 ".bin", round);
+    return fedge_results_path(results->dir, name, path, err);
+}
+
+/* Where rounds are left. */
+static fedge_status load_variates(const fedge_results *results, fedge_simulation *simulation,
+                                  fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    const uint32_t round = results->checkpoint;
+    if (!fedge_simulation_variates(simulation) || round == 0 ||
+        round >= results->settings.num_rounds) {
+        return FEDGE_OK;
+    }
+    const fedge_status status = variates_path(results, round, path, err);
+    return status == FEDGE_OK ? fedge_simulation_load_variates(simulation, path, err) : status;
+}
+
 static fedge_status go_on(const fedge_results *results, fedge_simulation *simulation,
                           const fedge_checkpoint_data *data, fedge_error *err)
 {
@@ -323,9 +347,11 @@ static fedge_status go_on(const fedge_results *results, fedge_simulation *simula
     if (!data->model) {
         return FEDGE_OK;
     }
-    fedge_status status =
-        fedge_simulation_restore(simulation, &state, data->model, data->model_size,
-                                 data->strategy_state, data->strategy_state_size, err);
+    fedge_status status = load_variates(results, simulation, err);
+    if (status == FEDGE_OK) {
+        status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
+                                          data->strategy_state, data->strategy_state_size, err);
+    }
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
 }
 
@@ -335,6 +361,7 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     char path[FEDGE_MAX_PATH];
     fedge_checkpoint_data data = {0};
     results->checkpoint_ms = fedge_os_monotonic_ms();
+    results->interval_ms = FEDGE_RESULTS_CHECKPOINT_MS;
     if (!results->dir[0]) {
         return FEDGE_OK;
     }
@@ -359,9 +386,40 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
 
 /* ---- as it runs ------------------------------------------------------------------------------ */
 
+/* Before the checkpoint that needs them; there are none to keep when no round is left. */
+static fedge_status save_variates(const fedge_results *results, const fedge_simulation *simulation,
+                                  uint32_t round, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    const fedge_variates *variates = fedge_simulation_variates(simulation);
+    if (!variates || round == 0 || round >= results->settings.num_rounds) {
+        return FEDGE_OK;
+    }
+    const fedge_status status = variates_path(results, round, path, err);
+    return status == FEDGE_OK ? fedge_variates_save(variates, path, err) : status;
+}
+
+/* What the last checkpoint was; [round] is the new one's. */
+static fedge_status remove_last(const fedge_results *results, uint32_t round, fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
+    if (results->checkpoint == 0 || results->checkpoint == round) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
+    if (status == FEDGE_OK) {
+        status = fedge_checkpoint_remove(dir, results->checkpoint, err);
+    }
+    if (status == FEDGE_OK) {
+        status = variates_path(results, results->checkpoint, path, err);
+    }
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
 static fedge_status save(fedge_results *results, const fedge_simulation *simulation,
                          const uint8_t *model, size_t size, fedge_error *err)
 {
+    const uint64_t start_ms = fedge_os_monotonic_ms();
     char dir[FEDGE_MAX_PATH];
     const fedge_global_model *global = fedge_simulation_model(simulation);
     const fedge_simulation_state state = fedge_simulation_get_state(simulation);
@@ -383,16 +441,21 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
         status = fedge_os_sync(&results->log.file, err);
     }
     if (status == FEDGE_OK) {
+        status = save_variates(results, simulation, state.rounds_closed, err);
+    }
+    if (status == FEDGE_OK) {
         status =
             fedge_checkpoint_save(dir, &checkpoint, model, size, strategy.data, strategy.size, err);
     }
     fedge_buffer_fini(&strategy);
-    if (status == FEDGE_OK && results->checkpoint > 0 &&
-        results->checkpoint != state.rounds_closed) {
-        status = fedge_checkpoint_remove(dir, results->checkpoint, err);
+    if (status == FEDGE_OK) {
+        status = remove_last(results, state.rounds_closed, err);
     }
     results->checkpoint = state.rounds_closed;
     results->checkpoint_ms = fedge_os_monotonic_ms();
+    const uint64_t rest_ms = SAVE_SHARE * (results->checkpoint_ms - start_ms);
+    results->interval_ms =
+        rest_ms > FEDGE_RESULTS_CHECKPOINT_MS ? rest_ms : FEDGE_RESULTS_CHECKPOINT_MS;
     return status;
 }
 
@@ -430,7 +493,7 @@ fedge_status fedge_results_round(fedge_results *results, const fedge_simulation 
     }
     fedge_buffer_fini(&line);
     const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
-    return status == FEDGE_OK && age_ms >= FEDGE_RESULTS_CHECKPOINT_MS
+    return status == FEDGE_OK && age_ms >= results->interval_ms
                ? save_model(results, simulation, false, err)
                : status;
 }

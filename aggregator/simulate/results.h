@@ -8,11 +8,12 @@
  *     OUT/partition.svg       the same as a picture (partition_plot.h)
  *     OUT/summary.json        the run in numbers, complete or not (totals.h)
  *     OUT/model.safetensors   the last model
- *     OUT/checkpoints/        where --resume goes on
+ *     OUT/checkpoints/        where --resume goes on; with SCAFFOLD also variates-RRRRRR.bin there
  *     OUT/lock                held by the program that writes here
  *
  * Lines are written as rounds end and synced with a checkpoint, every FEDGE_RESULTS_CHECKPOINT_MS
- * and at the end: a crash costs at most that much.
+ * (or 20 times what writing one took, if that is longer) and at the end: a crash costs at most that
+ * much.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RESULTS_H
 #define FEDGE_AGGREGATOR_SIMULATE_RESULTS_H
@@ -39,6 +40,7 @@ typedef struct fedge_results {
     fedge_round_log log;
     uint32_t checkpoint;    /* its round */
     uint64_t checkpoint_ms; /* of the last one, monotonic */
+    uint64_t interval_ms;   /* until the next one */
 } fedge_results;
 
 /* The path of a file in a simulation's folder. FEDGE_TOO_BIG. */

@@ -138,6 +138,7 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
         fedge_sha256_text(file, size, summary->model);
         self->model_bytes = size + control_size;
         self->rounds_closed = summary->round;
+        fedge_variates_keep(&self->variates, summary->round);
     }
     free(file);
     summary->seconds_step = seconds_since(start_ns);
@@ -391,6 +392,9 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
             status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
         }
     }
+    if (status == FEDGE_CANCELLED) {
+        fedge_variates_undo(&self->variates);
+    }
     return status;
 }
 
@@ -457,7 +461,7 @@ static fedge_status make_variates(fedge_simulation *self, fedge_error *err)
     const uint32_t clients = self->config.population->num_clients;
     const fedge_cohort_size cohort = fedge_cohort_size_of(spec, FEDGE_TASK_TRAIN, clients);
     return fedge_variates_init(&self->variates, clients,
-                               (uint64_t)cohort.asked * spec->num_server_rounds,
+                               (uint64_t)cohort.asked * spec->num_server_rounds, cohort.asked,
                                self->plan->sent.sections[0].schema.num_elements, err);
 }
 
@@ -548,11 +552,12 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                       size_t strategy_size, fedge_error *err)
 {
     const uint32_t rounds = simulation->config.job->rounds.num_server_rounds;
-    if (simulation->plan->scaffold && state->rounds_closed > 0 && state->rounds_closed < rounds) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
+    if (simulation->plan->scaffold && state->rounds_closed < rounds &&
+        state->rounds_closed != simulation->variates.round) {
+        return fedge_fail(err, FEDGE_MISMATCH,
                           "SCAFFOLD cannot go on after round %" PRIu32 " of %" PRIu32
-                          ": its clients' variates are not kept; remove the folder or take another",
-                          state->rounds_closed, rounds);
+                          " with its clients' variates of round %" PRIu32,
+                          state->rounds_closed, rounds, simulation->variates.round);
     }
     fedge_status status =
         fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
@@ -579,6 +584,17 @@ fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simula
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)
 {
     return &simulation->global;
+}
+
+const fedge_variates *fedge_simulation_variates(const fedge_simulation *simulation)
+{
+    return simulation->plan->scaffold ? &simulation->variates : NULL;
+}
+
+fedge_status fedge_simulation_load_variates(fedge_simulation *simulation, const char *path,
+                                            fedge_error *err)
+{
+    return fedge_variates_load(&simulation->variates, path, err);
 }
 
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)

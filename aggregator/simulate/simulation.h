@@ -15,6 +15,7 @@
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/crew.h"
 #include "aggregator/simulate/fleet.h"
+#include "aggregator/simulate/variates.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
@@ -56,9 +57,12 @@ FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
 
+/* With SCAFFOLD, before fedge_simulation_restore: the variates that fedge_variates_save wrote. */
+FEDGE_MUST_USE fedge_status fedge_simulation_load_variates(fedge_simulation *simulation,
+                                                           const char *path, fedge_error *err);
 /* Goes on from [state] with the model in [file] and the strategy's saved state; before
- * fedge_simulation_run. FEDGE_UNSUPPORTED with SCAFFOLD between its first and its last round: the
- * clients' variates are not there. */
+ * fedge_simulation_run. With SCAFFOLD the clients' variates are loaded first, unless no round was
+ * closed or none is left: FEDGE_MISMATCH when they are of another round. */
 FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                                      const fedge_simulation_state *state,
                                                      const uint8_t *file, size_t file_size,
@@ -73,6 +77,9 @@ FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, f
 /* Where it stands. */
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation);
+/* SCAFFOLD's variates of the clients, of the last closed round once fedge_simulation_run has ended
+ * or in on_round; NULL with another strategy. */
+const fedge_variates *fedge_simulation_variates(const fedge_simulation *simulation);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
 
 #endif

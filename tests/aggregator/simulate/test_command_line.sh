@@ -194,26 +194,32 @@ ends 0 "complete after 200 rounds" "${many[@]}" --out early --resume
 ends 0 "±" "${run[@]}" --rounds 200 --target 0.501 --stop-at-target --sweep seeds=2 --out targets
 [ "$(cat targets/*/rounds.jsonl | wc -l)" -lt 400 ] || fail "a sweep does not stop at the target"
 
-# 130: Ctrl-C leaves what was done, --resume goes on to the same model
-long=("${run[@]}" --rounds 3000)
-"${long[@]}" --json >whole.json
-"${long[@]}" --out cut >said 2>&1 &
-pid=$!
-for _ in $(seq 2000); do
-    if [ "$(cat cut/rounds.jsonl 2>/dev/null | wc -l)" -ge 20 ]; then break; fi
-    sleep 0.005
-done
-kill -INT "$pid"
-code=0
-wait "$pid" || code=$?
-pid=
-if [ "$code" = 130 ]; then
-    grep -qF "interrupted after" said || fail "it does not say that it was interrupted: $(cat said)"
-    grep -qF '"ending":"interrupted"' cut/summary.json || fail "summary.json does not say so"
-    [ -s cut/rounds.svg ] || fail "no curves after an interruption"
-else
-    [ "$code" = 0 ] || fail "exit $code after SIGINT" # it was faster
-fi
-ends 0 "complete after 3000 rounds" "${long[@]}" --out cut --resume --quiet
-[ "$(wc -l <cut/rounds.jsonl)" = 3000 ] || fail "$(wc -l <cut/rounds.jsonl) lines after --resume"
-[ "$(hash cut/summary.json)" = "$(hash whole.json)" ] || fail "--resume ends with another model"
+# cut_short COMMAND...: Ctrl-C leaves what was done (130), --resume goes on to the same model.
+cut_short() {
+    rm -rf cut
+    "$@" --json >whole.json
+    "$@" --out cut >said 2>&1 &
+    pid=$!
+    for _ in $(seq 2000); do
+        if [ "$(cat cut/rounds.jsonl 2>/dev/null | wc -l)" -ge 20 ]; then break; fi
+        sleep 0.005
+    done
+    kill -INT "$pid"
+    local code=0
+    wait "$pid" || code=$?
+    pid=
+    if [ "$code" = 130 ]; then
+        grep -qF "interrupted after" said || fail "it does not say that it was interrupted: $(cat said)"
+        grep -qF '"ending":"interrupted"' cut/summary.json || fail "summary.json does not say so"
+        [ -s cut/rounds.svg ] || fail "no curves after an interruption"
+    else
+        [ "$code" = 0 ] || fail "exit $code after SIGINT" # it was faster
+    fi
+    ends 0 "complete after 3000 rounds" "$@" --out cut --resume --quiet
+    [ "$(wc -l <cut/rounds.jsonl)" = 3000 ] || fail "$(wc -l <cut/rounds.jsonl) lines after --resume"
+    [ "$(hash cut/summary.json)" = "$(hash whole.json)" ] || fail "--resume ends with another model"
+    [ "$(ls cut/checkpoints)" = round-003000 ] || fail "left in checkpoints: $(ls cut/checkpoints)"
+}
+cut_short "${run[@]}" --rounds 3000
+sed 's/"test-set"/"strategy": {"type": "SCAFFOLD"}, "test-set"/' job.json >scaffold.json
+cut_short "$simulate" --job scaffold.json --clients 10 --partition iid --rounds 3000

@@ -185,30 +185,83 @@ static void an_interrupted_run_says_all_that_it_did(void **state)
     }
 }
 
+static const char SCAFFOLD[] = ",\"strategy\":{\"type\":\"SCAFFOLD\"}";
+
+/* Brings [self] to where [from] stands, by the files of a checkpoint but, unless [with_variates],
+ * the clients' variates. */
+static fedge_status restore(run *self, const run *from, bool with_variates)
+{
+    static const char path[] = "simulate-variates.bin";
+    const fedge_simulation_state at = fedge_simulation_get_state(from->simulation);
+    const fedge_global_model *global = fedge_simulation_model(from->simulation);
+    uint8_t *file = NULL;
+    size_t size = 0, control = 0;
+    fedge_buffer saved;
+    fedge_buffer_init(&saved, FEDGE_STRATEGY_MAX_STATE);
+    assert_int_equal(fedge_global_model_write(global, &file, &size, &control, &self->err),
+                     FEDGE_OK);
+    assert_int_equal(global->strategy->save(global->strategy_state, &saved, &self->err), FEDGE_OK);
+    if (with_variates) {
+        assert_int_equal(
+            fedge_variates_save(fedge_simulation_variates(from->simulation), path, &self->err),
+            FEDGE_OK);
+        assert_int_equal(fedge_simulation_load_variates(self->simulation, path, &self->err),
+                         FEDGE_OK);
+    }
+    const fedge_status status = fedge_simulation_restore(self->simulation, &at, file, size,
+                                                         saved.data, saved.size, &self->err);
+    fedge_buffer_fini(&saved);
+    free(file);
+    return status;
+}
+
+/* Wherever it is stopped: what a dropped round did to variates is undone. */
+static void scaffold_goes_on_with_its_variates(void **state)
+{
+    (void)state;
+    static const char rounds[] = "\"num-server-rounds\":5,\"fraction-train\":0.6";
+    run whole;
+    assert_int_equal(begin(&whole, rounds, SCAFFOLD, "dirichlet:0.5", 7, 2), FEDGE_OK);
+    go(&whole);
+    uint32_t in_a_round = 0;
+    bool finished = false;
+    for (uint32_t stop = 3; !finished; stop += 5) {
+        run first, second;
+        assert_int_equal(begin(&first, rounds, SCAFFOLD, "dirichlet:0.5", 7, 1), FEDGE_OK);
+        first.stop_asked = stop;
+        finished = fedge_simulation_run(first.simulation, &first.err) == FEDGE_OK;
+        in_a_round += !finished && first.num_lines > 0;
+        assert_int_equal(begin(&second, rounds, SCAFFOLD, "dirichlet:0.5", 7, 2), FEDGE_OK);
+        assert_int_equal(restore(&second, &first, true), FEDGE_OK);
+        go(&second);
+        assert_int_equal(first.num_lines + second.num_lines, 5);
+        if (!finished) {
+            assert_string_equal(second.lines[second.num_lines - 1].model, whole.lines[4].model);
+        }
+        end(&first);
+        end(&second);
+    }
+    assert_true(in_a_round >= 3);
+    end(&whole);
+}
+
 static void scaffold_does_not_go_on_without_its_variates(void **state)
 {
     (void)state;
     for (uint32_t round = 0; round <= 3; round++) {
-        run self;
-        uint8_t *file = NULL;
-        size_t size = 0, control = 0;
-        fedge_buffer saved;
-        assert_int_equal(begin(&self, "\"num-server-rounds\":3",
-                               ",\"strategy\":{\"type\":\"SCAFFOLD\"}", "iid", 4, 1),
+        run first, second;
+        assert_int_equal(begin(&first, "\"num-server-rounds\":3", SCAFFOLD, "iid", 4, 1), FEDGE_OK);
+        first.stop_at = round;
+        if (round > 0) {
+            const fedge_status status = fedge_simulation_run(first.simulation, &first.err);
+            assert_int_equal(status, round < 3 ? FEDGE_CANCELLED : FEDGE_OK);
+        }
+        assert_int_equal(begin(&second, "\"num-server-rounds\":3", SCAFFOLD, "iid", 4, 1),
                          FEDGE_OK);
-        const fedge_global_model *global = fedge_simulation_model(self.simulation);
-        const fedge_simulation_state at = {.rounds_closed = round, .next_task_id = 100};
-        fedge_buffer_init(&saved, FEDGE_STRATEGY_MAX_STATE);
-        assert_int_equal(fedge_global_model_write(global, &file, &size, &control, &self.err),
-                         FEDGE_OK);
-        assert_int_equal(global->strategy->save(global->strategy_state, &saved, &self.err),
-                         FEDGE_OK);
-        assert_int_equal(fedge_simulation_restore(self.simulation, &at, file, size, saved.data,
-                                                  saved.size, &self.err),
-                         round == 0 || round == 3 ? FEDGE_OK : FEDGE_UNSUPPORTED);
-        fedge_buffer_fini(&saved);
-        free(file);
-        end(&self);
+        assert_int_equal(restore(&second, &first, false),
+                         round == 0 || round == 3 ? FEDGE_OK : FEDGE_MISMATCH);
+        end(&first);
+        end(&second);
     }
 }
 
@@ -641,6 +694,7 @@ int main(void)
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(a_run_goes_on_where_it_stopped),
         cmocka_unit_test(an_interrupted_run_says_all_that_it_did),
+        cmocka_unit_test(scaffold_goes_on_with_its_variates),
         cmocka_unit_test(scaffold_does_not_go_on_without_its_variates),
         cmocka_unit_test(a_client_that_fails_is_replaced),
         cmocka_unit_test(nobody_left_ends_the_run),

@@ -1,0 +1,132 @@
+#include "aggregator/simulate/variates.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "tests/edge/core/cmocka_all.h"
+
+#define FILE_NAME "variates-test.bin"
+#define VALUES 3u
+
+static void make(fedge_variates *variates, uint32_t clients, size_t values)
+{
+    fedge_error err;
+    assert_int_equal(fedge_variates_init(variates, clients, 100, 2, values, &err), FEDGE_OK);
+}
+
+static void set(fedge_variates *variates, uint32_t client, float first)
+{
+    float *of = fedge_variates_of(variates, client);
+    assert_non_null(of);
+    for (uint32_t i = 0; i < VALUES; i++) {
+        of[i] = first + (float)i;
+    }
+}
+
+static void a_dropped_round_is_undone(void **state)
+{
+    (void)state;
+    fedge_variates variates;
+    make(&variates, 4, VALUES);
+    set(&variates, 1, 5.0f);
+    fedge_variates_keep(&variates, 1);
+    set(&variates, 1, 9.0f);
+    set(&variates, 1, 10.0f); /* twice: as it was when the round began, still */
+    set(&variates, 2, 7.0f);
+    fedge_variates_undo(&variates);
+    assert_true(variates.of[1][0] == 5.0f && variates.of[1][2] == 7.0f);
+    assert_true(variates.of[2][0] == 0.0f && variates.of[2][2] == 0.0f);
+    set(&variates, 1, 11.0f);
+    fedge_variates_keep(&variates, 2);
+    fedge_variates_undo(&variates);
+    assert_true(variates.of[1][0] == 11.0f);
+    assert_int_equal(variates.round, 2);
+    fedge_variates_fini(&variates);
+}
+
+static void what_is_saved_is_loaded(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_variates variates, other;
+    make(&variates, 4, VALUES);
+    set(&variates, 3, -1.5f);
+    set(&variates, 0, 2.25f);
+    fedge_variates_keep(&variates, 17);
+    assert_int_equal(fedge_variates_save(&variates, FILE_NAME, &err), FEDGE_OK);
+    make(&other, 4, VALUES);
+    assert_int_equal(fedge_variates_load(&other, FILE_NAME, &err), FEDGE_OK);
+    assert_int_equal(other.round, 17);
+    assert_memory_equal(other.of[3], variates.of[3], VALUES * sizeof(float));
+    assert_memory_equal(other.of[0], variates.of[0], VALUES * sizeof(float));
+    assert_null(other.of[1]);
+    fedge_variates_fini(&variates);
+    fedge_variates_fini(&other);
+}
+
+/* Loads FILE_NAME's bytes but the last [cut], with the byte at [flip] changed, if any. */
+static fedge_status load_damaged(size_t flip, size_t cut, fedge_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    fedge_variates variates;
+    assert_int_equal(fedge_os_read_file(FILE_NAME, 1000, &bytes, &size, err), FEDGE_OK);
+    if (flip < size) {
+        bytes[flip] ^= 1;
+    }
+    assert_int_equal(fedge_os_write_file("variates-bad.bin", bytes, size - cut, 0600, err),
+                     FEDGE_OK);
+    free(bytes);
+    make(&variates, 4, VALUES);
+    const fedge_status status = fedge_variates_load(&variates, "variates-bad.bin", err);
+    fedge_variates_fini(&variates);
+    return status;
+}
+
+static void a_damaged_file_is_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_variates variates;
+    make(&variates, 4, VALUES);
+    set(&variates, 1, 1.0f);
+    set(&variates, 2, 2.0f);
+    assert_int_equal(fedge_variates_save(&variates, FILE_NAME, &err), FEDGE_OK);
+    fedge_variates_fini(&variates);
+    const size_t none = 1000;
+    assert_int_equal(load_damaged(none, 0, &err), FEDGE_OK);
+    assert_int_equal(load_damaged(none, 1, &err), FEDGE_TRUNCATED);
+    assert_int_equal(load_damaged(none, 50, &err), FEDGE_TRUNCATED);
+    assert_int_equal(load_damaged(0, 0, &err), FEDGE_CORRUPT);   /* not such a file */
+    assert_int_equal(load_damaged(12, 0, &err), FEDGE_MISMATCH); /* clients */
+    assert_int_equal(load_damaged(16, 0, &err), FEDGE_MISMATCH); /* values */
+    assert_int_equal(load_damaged(32, 0, &err), FEDGE_CORRUPT);  /* client 0 in the place of 1 */
+    assert_int_equal(load_damaged(35, 0, &err), FEDGE_CORRUPT);  /* a client that is not there */
+    assert_int_equal(load_damaged(40, 0, &err), FEDGE_CORRUPT);  /* a value */
+    make(&variates, 4, VALUES);
+    assert_int_equal(fedge_variates_load(&variates, "variates-none.bin", &err), FEDGE_NOT_FOUND);
+    fedge_variates_fini(&variates);
+}
+
+static void more_than_memory_is_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_variates variates;
+    assert_int_equal(fedge_variates_init(&variates, 1000000, 1000000, 10, 100000000, &err),
+                     FEDGE_TOO_BIG);
+    assert_non_null(strstr(err.message, "use fewer clients or rounds"));
+    fedge_variates_fini(&variates);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dropped_round_is_undone),
+        cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(a_damaged_file_is_refused),
+        cmocka_unit_test(more_than_memory_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
