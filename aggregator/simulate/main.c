@@ -7,9 +7,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/simulate/compare.h"
 #include "aggregator/simulate/experiment.h"
+#include "aggregator/simulate/generate_options.h"
 #include "aggregator/simulate/options.h"
 #include "aggregator/simulate/sweep.h"
 #include "edge/core/os.h"
@@ -156,10 +158,72 @@ static int run(const fedge_simulate_options *options)
     return code;
 }
 
+/* As a word of a shell. */
+static void print_word(const char *word)
+{
+    const char *const plain =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+:,-";
+    const char *quote = word[strspn(word, plain)] != '\0' ? "'" : "";
+    fputs(quote, stdout);
+    for (; *word; word++) {
+        if (*word == '\'') {
+            fputs("'\\''", stdout);
+        } else {
+            putchar(*word);
+        }
+    }
+    fputs(quote, stdout);
+}
+
+static void print_generated(const fedge_generate_settings *settings,
+                            const fedge_generate_report *report)
+{
+    char path[FEDGE_MAX_PATH];
+    printf("%s: %" PRIu64 " examples to train on, %" PRIu32 " clients with %" PRIu32 " to %" PRIu32
+           " each, and %" PRIu64 " to test on\n",
+           settings->dir, report->num_train, settings->num_clients, report->least, report->most,
+           report->num_test);
+    if (!isnan(report->best_accuracy)) {
+        printf("the best accuracy that a model can have on these: %.2f%%\n",
+               100.0 * report->best_accuracy);
+    }
+    fputs("run it with: fedge-simulate --job ", stdout);
+    (void)snprintf(path, sizeof(path), "%s/job.json", settings->dir);
+    print_word(path);
+    fputs(" --out ", stdout);
+    (void)snprintf(path, sizeof(path), "%s/run", settings->dir);
+    print_word(path);
+    putchar('\n');
+}
+
+static int generate(int argc, char **argv)
+{
+    fedge_generate_options options;
+    fedge_generate_report report;
+    fedge_error err;
+    if (fedge_generate_options_parse(argc, argv, &options, &err) != FEDGE_OK) {
+        return fail(&err, EXIT_USAGE);
+    }
+    if (options.help) {
+        fputs(fedge_generate_options_help(), stdout);
+        return EXIT_DONE;
+    }
+    fedge_status status = fedge_generate(&options.settings, &report, &err);
+    if (status != FEDGE_OK) {
+        return fail(&err, status == FEDGE_EXISTS || status == FEDGE_TOO_BIG ? EXIT_SETTINGS
+                                                                            : EXIT_FAILED);
+    }
+    print_generated(&options.settings, &report);
+    return EXIT_DONE;
+}
+
 int main(int argc, char **argv)
 {
     fedge_simulate_options options;
     fedge_error err;
+    if (argc > 1 && strcmp(argv[1], "generate") == 0) {
+        return generate(argc - 1, argv + 1);
+    }
     if (fedge_simulate_options_parse(argc, argv, &options, &err) != FEDGE_OK) {
         return fail(&err, EXIT_USAGE);
     }

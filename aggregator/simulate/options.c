@@ -15,6 +15,7 @@ const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
            "       fedge-simulate compare DIR... [--out FILE.svg] [--json]\n"
+           "       fedge-simulate generate KIND --out DIR (generate --help)\n"
            "Runs a federated learning job with N virtual clients on this machine.\n"
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
@@ -38,8 +39,7 @@ const char *fedge_simulate_options_help(void)
            "  --availability A     share of the time online and seconds of a period online,\n"
            "                       such as 0.3,3600; or file:CSV with client,from,to\n"
            "  --trace CSV          client,compute,down,up,failure of each client\n"
-           "  --out DIR            leave rounds, curves, summary and model in DIR\n"
-           "  --resume             go on with the simulation in DIR\n"
+           "  --out DIR, --resume  leave rounds, curves, summary, model in DIR; go on there\n"
            "  --quiet, --json      no lines per round; the summary as JSON in their place\n"
            "  --help, --version\n"
            "\n"
