@@ -1,0 +1,312 @@
+"""The measuring half of simulate.sh: fedge-simulate and its peers in turn, medians; a table, or a JSON object per row."""
+
+import argparse
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+SYNTHETIC = 50000  # images, 50 for each of 1,000 clients
+NOISE = 0.2        # of the synthetic images
+
+# name: job, clients, clients in a round
+CASES = {
+    "2nn": ("examples/zoo/2nn.json", 100, 10),
+    "mcmahan-cnn": ("examples/zoo/mcmahan-cnn.json", 100, 10),
+    "logistic": ("tests/bench/simulate/logistic.json", 1000, 10),
+    "cifar-cnn": ("tests/bench/simulate/cifar-cnn.json", 1000, 50),
+}
+WHOLE_RUN = 100  # rounds of logistic's whole run
+QUICK = ("2nn", "logistic")
+PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def median(values):
+    return statistics.median(values)
+
+
+class Table:
+    def __init__(self, as_json):
+        self.as_json = as_json
+        if not as_json:
+            print(f"{'case':58}{'value':>16} {'unit':14}{'peer':>24}{'':>16}{'ratio':>8}")
+
+    def row(self, case, value, unit, peer=None, peer_value=None, more_is_better=True):
+        ratio = None
+        if peer_value:
+            ratio = round(value / peer_value if more_is_better else peer_value / value, 4)
+        if self.as_json:
+            print(json.dumps({"bench": "simulate", "case": case, "value": value, "unit": unit, "peer": peer,
+                              "peer_value": peer_value, "ratio": ratio}))
+        else:
+            other = f"{peer:>24}" + (f"{peer_value:>16,.4g}{ratio:>8.2f}" if ratio else "") if peer else ""
+            print(f"{case:58}{value:>16,.4g} {unit:14}{other}")
+        sys.stdout.flush()
+
+
+# --- cases -----------------------------------------------------------------------------------------------
+
+
+def make_images(folder):
+    """A blurred picture for each label, and noise: what is learnt from is no matter, but that it can be learnt."""
+    import numpy  # only these images need it
+    values, labels = os.path.join(folder, "values.npy"), os.path.join(folder, "labels.npy")
+    draw = numpy.random.default_rng(1)
+    label = draw.integers(0, 10, SYNTHETIC)
+    pictures = draw.random((10, 3, 8, 8)).repeat(4, 2).repeat(4, 3)
+    images = numpy.empty((SYNTHETIC, 3, 32, 32), numpy.uint8)
+    for at in range(0, SYNTHETIC, 1000):
+        noise = draw.normal(0, NOISE, (1000, 3, 32, 32))
+        images[at:at + 1000] = (pictures[label[at:at + 1000]] + noise).clip(0, 1) * 255
+    numpy.save(values, images)
+    numpy.save(labels, label.astype(numpy.uint8))
+    return values, labels
+
+
+class Case:
+    """A job to which nothing but rounds belongs: no test set, updates as they are, a fixed number of clients."""
+
+    def __init__(self, folder, name):
+        path, self.clients, self.cohort = CASES[name]
+        self.name, self.folder, self.zoo = name, folder, os.path.join(ROOT, path)
+        with open(self.zoo, encoding="utf-8") as file:
+            self.job = json.load(file)
+        self.job.pop("test-set", None)
+        self.job["rounds"] = {"num-server-rounds": 1, "fraction-train": self.cohort / self.clients,
+                              "min-train-nodes": self.cohort, "min-available-nodes": self.clients}
+        self.batch = self.job["training"]["batch-size"]
+        self.path = self.write("job", dict(self.job, update={"codec": "none", "deflate": False}))
+        if self.job["data"]["name"] == "fashion-mnist":
+            values, labels = (f"{FASHION_MNIST}/train-{kind}.gz" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+            if not os.path.exists(values):
+                raise SystemExit("simulate.sh: no Fashion-MNIST: apt-get install dataset-fashion-mnist")
+        else:
+            values, labels = make_images(folder)
+        files = {"values": values, "labels": labels}
+        self.site = self.write("client", {"data": {self.job["data"]["name"]: files}})
+        self.for_peers = self.write("case", {"job": self.path, "clients": self.clients, "cohort": self.cohort, **files})
+        self.title = f"{name}, {self.cohort} of {self.clients} clients, B={self.batch}"
+
+    def write(self, kind, content):
+        path = os.path.join(self.folder, f"{self.name}-{kind}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        return path
+
+
+# --- the three -------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run of fedge-simulate: seconds of its rounds, of the process, of its CPU time; its largest memory."""
+
+    def __init__(self, args, case, rounds, threads, job=None, core=None):
+        command = [args.fedge, "--job", job or case.path, "--data", case.site, "--partition", "iid", "--clients",
+                   str(case.clients), "--rounds", str(rounds), "--threads", str(threads), "--json"]
+        start = time.monotonic()
+        process = subprocess.Popen((["taskset", "-c", str(core)] if core is not None else []) + command,
+                                   stdout=subprocess.PIPE)
+        text = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        self.wall = time.monotonic() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise SystemExit(f"{' '.join(command)} failed")
+        summary = json.loads(text)
+        self.seconds, self.examples = summary["seconds"], summary["examples_trained"]
+        self.round = self.seconds / rounds
+        self.cpu, self.memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+class Half:
+    """A program that says what it is when it is ready, then answers each line with a line."""
+
+    def __init__(self, command):
+        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
+        self.about = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(self.process.args)} ended early")
+        return line.strip()
+
+    def ask(self, what):
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+
+    def turn(self, what):
+        self.ask(what)
+        return float(self.answer().split()[0])
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def family(pid):
+    """A process and all that come from it."""
+    children = {}
+    for other in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{other}/stat", encoding="utf-8", errors="replace") as file:
+                children.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(other))
+        except OSError:  # it has ended
+            pass
+    found = [pid]
+    for one in found:
+        found.extend(children.get(one, []))
+    return found
+
+
+def pss_bytes(pid):
+    """Memory of a process and its children, each shared page once (PSS)."""
+    total = 0
+    for one in family(pid):
+        try:
+            with open(f"/proc/{one}/smaps_rollup", encoding="ascii") as file:
+                total += sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+        except OSError:
+            pass
+    return total
+
+
+def peak_bytes(half, rounds):
+    """The most of a turn that counts for nothing else, looked at five times a second."""
+    half.ask(rounds)
+    peak = pss_bytes(half.process.pid)
+    while not select.select([half.process.stdout], [], [], 0.2)[0]:
+        peak = max(peak, pss_bytes(half.process.pid))
+    half.answer()
+    return peak
+
+
+# --- rows ------------------------------------------------------------------------------------------------
+
+
+def as_many(args, seconds):
+    """Rounds of so many seconds that make a turn."""
+    return min(max(round(args.seconds / seconds), 1), 1000)
+
+
+def against_peer(args, table, case, python, script):
+    """Both in turn on all cores. Memory and start-up are those of whole processes."""
+    start = time.monotonic()
+    half = Half([python, "-B", os.path.join(HERE, script), case.for_peers, str(args.cores)])
+    half.turn(1)
+    begun = time.monotonic() - start
+    rounds = as_many(args, half.turn(1))
+    ours, theirs = [], []
+    for _ in range(args.turns):
+        ours.append(Run(args, case, case.rounds, args.cores).round)
+        theirs.append(half.turn(rounds) / rounds)
+    memory = peak_bytes(half, rounds)
+    half.close()
+    mine, other = median(ours), median(theirs)
+    table.row(case.title + ": rounds", 1 / mine, "rounds/s", half.about, 1 / other)
+    table.row(case.title + ": clients", case.cohort / mine, "clients/s", half.about, case.cohort / other)
+    table.row(case.title + ": samples", case.examples / mine, "samples/s", half.about, case.examples / other)
+    table.row(case.title + ": peak memory", case.memory, "bytes", half.about, memory, False)
+    table.row(case.title + ": start to the end of a round", case.begun, "s", half.about, begun, False)
+
+
+def alone(args, table, case):
+    """fedge by itself: what the engine costs, what a second core gives."""
+    one, many, cpu, training = [], [], [], []
+    half = Half(["taskset", "-c", str(args.core), args.train, case.zoo, str(case.batch)])
+    half.turn(args.seconds / 4)
+    for _ in range(args.turns):
+        training.append(half.turn(args.seconds))
+        short = Run(args, case, 1, 1, core=args.core)
+        long = Run(args, case, case.rounds + 1, 1, core=args.core)
+        cpu.append((long.examples - short.examples) / (long.cpu - short.cpu))
+        one.append(Run(args, case, case.rounds, 1).round)
+        many.append(Run(args, case, case.rounds, args.cores).round)
+    half.close()
+    table.row(case.title + ": samples, one thread's CPU time", median(cpu), "samples/s", "training alone",
+              median(training))
+    table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", "one thread", 1 / median(one))
+
+
+def with_int8(args, table, case):
+    path = case.write("int8", dict(case.job, update={"codec": "int8", "deflate": True}))
+    pairs = [(Run(args, case, case.rounds, args.cores, job=path).round,
+              Run(args, case, case.rounds, args.cores).round) for _ in range(args.turns)]
+    mine, plain = (1 / median(side) for side in zip(*pairs))
+    table.row(case.title + ": rounds, int8 and deflate", mine, "rounds/s", "codec none", plain)
+
+
+def in_all(args, table, case):
+    """From the start of the process to its end."""
+    runs = [Run(args, case, WHOLE_RUN, args.cores) for _ in range(args.turns)]
+    table.row(f"{case.title}: {WHOLE_RUN} rounds", median([run.seconds for run in runs]), "s")
+    table.row(f"{case.title}: {WHOLE_RUN} rounds, in all", median([run.wall for run in runs]), "s")
+
+
+def measure(args, table, case):
+    first = Run(args, case, 1, args.cores)
+    case.begun, case.examples = first.wall, first.examples
+    case.rounds = as_many(args, first.round)
+    case.rounds = as_many(args, Run(args, case, case.rounds, args.cores).round)
+    run = Run(args, case, case.rounds, args.cores)
+    case.memory = run.memory
+    if case.name == "logistic":
+        in_all(args, table, case)
+    alone(args, table, case)
+    if not args.quick:
+        with_int8(args, table, case)
+    for name, script in PEERS.items():
+        python = getattr(args, name.lower())
+        if python and not (args.quick and name == "Flower" and case.name != "logistic"):
+            against_peer(args, table, case, python, script)
+        else:
+            table.row(case.title + ": rounds", 1 / run.round, "rounds/s",
+                      f"{name}: not measured" if python else f"{name}: not found")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fedge", required=True)
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--pytorch", default="")
+    parser.add_argument("--flower", default="")
+    parser.add_argument("--turns", type=int)
+    parser.add_argument("--seconds", type=float, help="of a turn")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("cases", nargs="*")
+    args = parser.parse_args()
+    for name in args.cases:
+        if name not in CASES:
+            parser.error(f"there is no case {name}; there are {', '.join(CASES)}")
+    turns, seconds = (3, 0.3) if args.quick else (5, 1)
+    args.turns, args.seconds = args.turns or turns, args.seconds or seconds
+    args.cores, args.core = len(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    table = Table(args.json)
+    for name in args.cases or (QUICK if args.quick else CASES):
+        with open("/proc/loadavg", encoding="ascii") as file:
+            note(f"{name}, load average {file.read().split()[0]}, {args.cores} cores")
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="fedge-simulate-") as folder:
+            measure(args, table, Case(folder, name))
+        note(f"{name}: {time.monotonic() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
