@@ -10,16 +10,18 @@ import unittest
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 BIN = os.environ["FEDGE_BIN_DIR"]
 SCRIPT = os.path.join(SOURCE, "tests", "bench", "simulate.sh")
-COMPARE = os.path.join(SOURCE, "tests", "bench", "simulate", "compare.py")
+COMPARE = os.path.join(SOURCE, "tests", "bench", "simulate_compare.py")
 KEYS = ["bench", "case", "value", "unit", "peer", "peer_value", "ratio"]
 
 
-@unittest.skipUnless(os.path.exists("/usr/share/datasets/fashion-mnist"), "dataset-fashion-mnist is not installed")
+@unittest.skipUnless(os.path.exists("/usr/share/datasets/fashion-mnist"),
+                     "dataset-fashion-mnist is not installed")
 class Simulate(unittest.TestCase):
     def rows(self, *options):
         result = subprocess.run(
             [sys.executable, "-B", COMPARE, "--fedge", f"{BIN}/fedge-simulate", "--train", f"{BIN}/bench_train_fedge",
-             "--json", "--turns=1", "--seconds=0.02", *options], check=True, capture_output=True, text=True, timeout=280)
+             "--json", "--turns=1", "--seconds=0.02", *options], check=True, capture_output=True, text=True,
+            timeout=280)
         rows = [json.loads(line) for line in result.stdout.splitlines()]
         for row in rows:
             self.assertEqual(list(row), KEYS)

@@ -5,8 +5,9 @@ import glob
 import json
 import os
 import statistics
-import subprocess
 import sys
+
+from half import Half
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ZOO = os.path.join(ROOT, "examples", "zoo")
@@ -17,29 +18,11 @@ FUSED = ("2nn", "mcmahan-cnn", "lenet-5")  # rows of their own for other ways to
 WAYS = ("dense", "bf16")
 
 
-class Half:
-    """A program that says what it is, then trains for the seconds it reads on a line and answers with numbers."""
+class Pinned(Half):
+    """On one core."""
 
     def __init__(self, core, command):
-        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-        self.process = subprocess.Popen(["taskset", "-c", str(core), *command], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, env=env, text=True)
-        self.about = self.answer()
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{' '.join(self.process.args)} ended early")
-        return line.strip()
-
-    def turn(self, seconds):
-        self.process.stdin.write(f"{seconds}\n")
-        self.process.stdin.flush()
-        return [float(number) for number in self.answer().split()]
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        super().__init__(["taskset", "-c", str(core), *command])
 
 
 class Table:
@@ -62,12 +45,12 @@ def compare(args, table, name, batch, peak):
     """All halves in turn on one core; rows for each peer, then what the figures mean."""
     job = os.path.join(ZOO, name + ".json")
     fedge = [args.fedge, job, str(batch)]
-    halves = [Half(args.core, fedge)]
+    halves = [Pinned(args.core, fedge)]
     ways = WAYS if name in FUSED and not args.quick else ()
-    halves += [Half(args.core, fedge + [way]) for way in ways]
+    halves += [Pinned(args.core, fedge + [way]) for way in ways]
     ours = len(halves)
     for python in args.python:
-        halves.append(Half(args.core, [python, "-B", "tests/bench/train_pytorch.py", job, str(batch)]))
+        halves.append(Pinned(args.core, [python, "-B", "tests/bench/train_pytorch.py", job, str(batch)]))
     for half in halves:
         half.turn(args.seconds / 4)  # warm up
     turns = [[half.turn(args.seconds) for half in halves] for _ in range(args.turns)]
@@ -105,7 +88,7 @@ def main():
     if args.models:
         cases = [(name, batch) for name in args.models for batch in BATCHES]
     table = Table(args.json)
-    limits = Half(args.core, [args.fedge, "peak", "0.3" if args.quick else "2"])
+    limits = Pinned(args.core, [args.fedge, "peak", "0.3" if args.quick else "2"])
     peak, read = (float(number) for number in limits.about.split())
     limits.close()
     table.row("one core, fused multiply-adds", peak / 1e9, "GFLOP/s")

@@ -12,7 +12,8 @@ import time
 # Ray and Flower print to standard output, which here carries answers alone.
 answers = os.fdopen(os.dup(1), "w", encoding="ascii")
 os.dup2(2, 1)
-os.environ.update({"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"})
+os.environ.update({"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0",
+                   "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"})
 
 import torch  # noqa: E402 (after the environment that it reads)
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict  # noqa: E402

@@ -11,32 +11,31 @@ import time
 import numpy
 import torch
 import torch.multiprocessing as multiprocessing
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from work import Case
 
 
-def own_memory(model):
-    """All weights of a model as one array, which the model uses from now on."""
-    flat = parameters_to_vector(model.parameters()).detach().clone()
-    vector_to_parameters(flat, model.parameters())
-    return flat
+def arrays(model):
+    return [parameter.detach() for parameter in model.parameters()]
 
 
-def work(case, weights, total, pipe):
+def work(case, weights, totals, pipe):
     torch.set_num_threads(1)
     model = case.make_model()
-    own = own_memory(model)
+    own = arrays(model)
     while True:
         clients = pipe.recv()
         if clients is None:
             return
-        total.zero_()
+        for total in totals:
+            total.zero_()
         count = 0
         for client in clients:
-            own.copy_(weights)
+            for mine, weight in zip(own, weights):
+                mine.copy_(weight)
             examples = case.train(model, case.optimizer(model), client)
-            total.add_(own, alpha=examples)
+            for total, mine in zip(totals, own):
+                total.add_(mine, alpha=examples)
             count += examples
         pipe.send(count)
 
@@ -45,16 +44,15 @@ def main():
     multiprocessing.set_start_method("fork")  # the data is there once
     torch.set_num_threads(1)
     case, processes = Case(sys.argv[1]), int(sys.argv[2])
-    model = case.make_model()
-    weights = own_memory(model).share_memory_()
-    vector_to_parameters(weights, model.parameters())
+    model = case.make_model().share_memory()
+    weights = arrays(model)
     workers = []
     for _ in range(processes):
         ours, theirs = multiprocessing.Pipe()
-        total = torch.zeros_like(weights).share_memory_()
-        process = multiprocessing.Process(target=work, args=(case, weights, total, theirs))
+        totals = [torch.zeros_like(weight).share_memory_() for weight in weights]
+        process = multiprocessing.Process(target=work, args=(case, weights, totals, theirs))
         process.start()
-        workers.append((process, ours, total))
+        workers.append((process, ours, totals))
     draw = numpy.random.default_rng(1)
     print(f"PyTorch {torch.__version__.split('+')[0]}", flush=True)
     for line in sys.stdin:
@@ -64,7 +62,8 @@ def main():
             for (_, pipe, _), clients in zip(workers, numpy.array_split(cohort, processes)):
                 pipe.send(clients)
             count = sum(pipe.recv() for _, pipe, _ in workers)
-            torch.div(sum(total for _, _, total in workers), count, out=weights)
+            for weight, *totals in zip(weights, *(totals for _, _, totals in workers)):
+                torch.div(sum(totals), count, out=weight)
         print(time.monotonic() - start, flush=True)
     for process, pipe, _ in workers:
         pipe.send(None)

@@ -1,4 +1,4 @@
-"""The measuring half of simulate.sh: fedge-simulate and its peers in turn, medians; a table, or a JSON object per row."""
+"""The measuring half of simulate.sh: fedge-simulate and its peers in turn, medians; a table, or JSON rows."""
 
 import argparse
 import json
@@ -10,11 +10,12 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+from half import Half
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 SYNTHETIC = 50000  # images, 50 for each of 1,000 clients
-NOISE = 0.2        # of the synthetic images
+NOISE = 0.5        # of the synthetic images
 
 # name: job, clients, clients in a round
 CASES = {
@@ -25,7 +26,7 @@ CASES = {
 }
 WHOLE_RUN = 100  # rounds of logistic's whole run
 QUICK = ("2nn", "logistic")
-PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}
+PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}  # in tests/bench/simulate
 
 
 def note(text):
@@ -60,7 +61,10 @@ class Table:
 
 def make_images(folder):
     """A blurred picture for each label, and noise: what is learnt from is no matter, but that it can be learnt."""
-    import numpy  # only these images need it
+    try:
+        import numpy  # only these images need it
+    except ImportError as error:
+        raise SystemExit("simulate.sh: no NumPy for the images: apt-get install python3-numpy") from error
     values, labels = os.path.join(folder, "values.npy"), os.path.join(folder, "labels.npy")
     draw = numpy.random.default_rng(1)
     label = draw.integers(0, 10, SYNTHETIC)
@@ -129,37 +133,6 @@ class Run:
         self.cpu, self.memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-class Half:
-    """A program that says what it is when it is ready, then answers each line with a line."""
-
-    def __init__(self, command):
-        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
-        self.about = self.answer()
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{' '.join(self.process.args)} ended early")
-        return line.strip()
-
-    def ask(self, what):
-        self.process.stdin.write(f"{what}\n")
-        self.process.stdin.flush()
-
-    def turn(self, what):
-        self.ask(what)
-        return float(self.answer().split()[0])
-
-    def close(self):
-        self.process.stdin.close()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
 def family(pid):
     """A process and all that come from it."""
     children = {}
@@ -208,14 +181,15 @@ def as_many(args, seconds):
 def against_peer(args, table, case, python, script):
     """Both in turn on all cores. Memory and start-up are those of whole processes."""
     start = time.monotonic()
-    half = Half([python, "-B", os.path.join(HERE, script), case.for_peers, str(args.cores)])
+    script = os.path.join(ROOT, "tests", "bench", "simulate", script)
+    half = Half([python, "-B", script, case.for_peers, str(args.cores)])
     half.turn(1)
     begun = time.monotonic() - start
-    rounds = as_many(args, half.turn(1))
+    rounds = as_many(args, half.turn(1)[0])
     ours, theirs = [], []
     for _ in range(args.turns):
         ours.append(Run(args, case, case.rounds, args.cores).round)
-        theirs.append(half.turn(rounds) / rounds)
+        theirs.append(half.turn(rounds)[0] / rounds)
     memory = peak_bytes(half, rounds)
     half.close()
     mine, other = median(ours), median(theirs)
@@ -232,7 +206,7 @@ def alone(args, table, case):
     half = Half(["taskset", "-c", str(args.core), args.train, case.zoo, str(case.batch)])
     half.turn(args.seconds / 4)
     for _ in range(args.turns):
-        training.append(half.turn(args.seconds))
+        training.append(half.turn(args.seconds)[0])
         short = Run(args, case, 1, 1, core=args.core)
         long = Run(args, case, case.rounds + 1, 1, core=args.core)
         cpu.append((long.examples - short.examples) / (long.cpu - short.cpu))
@@ -241,7 +215,8 @@ def alone(args, table, case):
     half.close()
     table.row(case.title + ": samples, one thread's CPU time", median(cpu), "samples/s", "training alone",
               median(training))
-    table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", "one thread", 1 / median(one))
+    table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", "one thread",
+              1 / median(one))
 
 
 def with_int8(args, table, case):
