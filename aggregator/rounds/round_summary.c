@@ -73,6 +73,12 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     if (status == FEDGE_OK) {
         status = put_numbers(line, summary, err);
     }
+    if (status == FEDGE_OK && summary->validation.present) {
+        status = put_number(line, "validation_loss", summary->validation.loss, err);
+        if (status == FEDGE_OK) {
+            status = put_number(line, "validation_accuracy", summary->validation.accuracy, err);
+        }
+    }
     return status == FEDGE_OK && summary->virtual_phase.present
                ? put_virtual(line, &summary->virtual_phase, err)
                : status;

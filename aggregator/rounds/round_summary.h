@@ -20,6 +20,12 @@ typedef struct fedge_virtual_phase {
     uint32_t asked[FEDGE_SPEED_QUANTILES], reported[FEDGE_SPEED_QUANTILES];
 } fedge_virtual_phase;
 
+/* The global model on examples of the training data that nobody trained with. */
+typedef struct fedge_validation {
+    bool present;          /* false: the run has no such examples */
+    double loss, accuracy; /* NaN: not evaluated in this round */
+} fedge_validation;
+
 /* A phase that has ended, as rounds.jsonl, /metrics and the progress line tell it. Plain data; what
  * is not known is NaN. */
 typedef struct fedge_round_summary {
@@ -37,6 +43,7 @@ typedef struct fedge_round_summary {
     double seconds_step, seconds_evaluate, seconds_checkpoint;
     char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
     fedge_virtual_phase virtual_phase;
+    fedge_validation validation; /* TRAIN, of a simulation */
 } fedge_round_summary;
 
 /* Appends it as rounds.jsonl has it, the inside of a JSON object behind "round" and "phase": what

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/simulate/classification.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 #include "edge/io/control.h"
@@ -163,23 +164,48 @@ static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
 static fedge_status evaluate(worker *self, fedge_crew_task *task, fedge_error *err)
 {
     const fedge_crew_config *config = &self->crew->config;
-    const bool own = task->work == FEDGE_CREW_EVALUATE;
-    fedge_view view =
-        own ? fedge_population_held_out(config->population, task->client) : *config->test_set;
-    if (!own) {
-        view.indices += task->first;
-        view.count = task->count;
-    }
-    fedge_model *model = own ? self->evaluator : self->tester;
+    const fedge_view view = fedge_population_held_out(config->population, task->client);
     if (view.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the site file");
     }
     const fedge_examples examples = fedge_view_examples(&view);
-    fedge_model_set_state(model, config->global->values);
+    fedge_model_set_state(self->evaluator, config->global->values);
     /* Not to be cancelled: its round has closed already, and its line would be lost. */
-    return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), self->scratch,
+    return fedge_trainer_evaluate(self->evaluator, &examples,
+                                  fedge_model_max_batch(self->evaluator), self->scratch,
                                   self->scratch_size, NULL, NULL, &task->result, err);
+}
+
+/* Batch by batch, since a model keeps its outputs until the next. */
+static fedge_status test(worker *self, fedge_crew_task *task, fedge_error *err)
+{
+    const fedge_crew *crew = self->crew;
+    fedge_status status = FEDGE_OK;
+    task->result = (fedge_trainer_result){.num_examples = task->view.count};
+    if (task->may_stop && crew->config.cancel && crew->config.cancel(crew->config.user)) {
+        return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
+    }
+    fedge_model_set_state(self->tester, crew->config.global->values);
+    for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
+        const uint32_t left = task->view.count - at;
+        const fedge_view batch = {task->view.dataset, task->view.indices + at,
+                                  left < FEDGE_EVALUATOR_BATCH ? left : FEDGE_EVALUATOR_BATCH};
+        const fedge_examples examples = fedge_view_examples(&batch);
+        fedge_trainer_result result;
+        status =
+            fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH, self->scratch,
+                                   self->scratch_size, NULL, NULL, &result, err);
+        task->result.num_seen += result.num_seen;
+        task->result.loss_sum += result.loss_sum;
+        task->result.correct += result.correct;
+        if (status == FEDGE_OK && task->predicted) {
+            fedge_classify(&crew->plan->model, fedge_model_outputs(self->tester), batch.count,
+                           task->predicted + at);
+        }
+        at += batch.count;
+    }
+    return status;
 }
 
 static void work(worker *self)
@@ -190,8 +216,9 @@ static void work(worker *self)
         fedge_crew_task *task = &crew->tasks[at];
         fedge_error err;
         const uint64_t start_ns = fedge_os_monotonic_ns();
-        task->status =
-            task->work == FEDGE_CREW_TRAIN ? train(self, task, &err) : evaluate(self, task, &err);
+        task->status = task->work == FEDGE_CREW_TRAIN      ? train(self, task, &err)
+                       : task->work == FEDGE_CREW_EVALUATE ? evaluate(self, task, &err)
+                                                           : test(self, task, &err);
         task->message[0] = '\0';
         if (task->status != FEDGE_OK) {
             memcpy(task->message, err.message, sizeof(task->message));
@@ -292,7 +319,7 @@ static fedge_status make_models(worker *self, fedge_error *err)
     if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
         status = make_model(self, &options, &self->evaluator_block, &self->evaluator, err);
     }
-    if (status == FEDGE_OK && self->crew->config.test_set) {
+    if (status == FEDGE_OK && self->crew->config.most_tested > 0) {
         options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
         status = make_model(self, &options, &self->tester_block, &self->tester, err);
     }
@@ -301,8 +328,8 @@ static fedge_status make_models(worker *self, fedge_error *err)
 
 static uint32_t most_examples(const fedge_crew_config *config)
 {
-    const uint32_t test = config->test_set ? config->test_set->count : 0;
-    return config->population->most > test ? config->population->most : test;
+    return config->population->most > config->most_tested ? config->population->most
+                                                          : config->most_tested;
 }
 
 static fedge_status make_worker(worker *self, fedge_error *err)

@@ -25,14 +25,16 @@ typedef struct fedge_crew fedge_crew;
 typedef enum fedge_crew_work {
     FEDGE_CREW_TRAIN,    /* a client trains, its update is added to the sums */
     FEDGE_CREW_EVALUATE, /* the global model on a client's held-out examples */
-    FEDGE_CREW_TEST      /* the global model on a run of the server's test set */
+    FEDGE_CREW_TEST      /* the global model on any examples, as the server evaluates it */
 } fedge_crew_work;
 
 /* One piece of work and what came of it. Plain data. */
 typedef struct fedge_crew_task {
     fedge_crew_work work;
-    uint32_t client;       /* TRAIN, EVALUATE */
-    uint32_t first, count; /* TEST: of the test set's examples */
+    uint32_t client;    /* TRAIN, EVALUATE */
+    fedge_view view;    /* TEST: at most fedge_crew_config.most_tested examples */
+    int32_t *predicted; /* TEST: (view.count): the class of each; NULL: not wanted */
+    bool may_stop;      /* TEST: FEDGE_CANCELLED when [cancel] says so */
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
     fedge_trainer_result result;
@@ -45,7 +47,7 @@ typedef struct fedge_crew_config {
     const fedge_job *job;
     const fedge_population *population;
     fedge_global_model *global; /* has at least num_threads devices */
-    const fedge_view *test_set; /* NULL: none */
+    uint32_t most_tested;       /* examples of a TEST; 0: there are none */
     fedge_variates *variates;   /* for SCAFFOLD */
     uint32_t num_threads;       /* 1 to FEDGE_CREW_MAX_THREADS; the caller's is one of them */
     fedge_cancel_fn cancel;     /* asked between steps of training; may be NULL */

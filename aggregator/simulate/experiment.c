@@ -129,8 +129,9 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         status = count_clients(self, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_population_new(&self->job->plan, &self->data, self->settings.num_clients,
-                                      &self->population, err);
+        status = fedge_population_new(&self->job->plan, &self->data,
+                                      self->config.options->validation_split,
+                                      self->settings.num_clients, &self->population, err);
     }
     if (status == FEDGE_OK && fedge_fleet_is_wanted(&self->config.options->fleet)) {
         status = fedge_fleet_new(&self->config.options->fleet, self->job->plan.seed,
@@ -141,6 +142,8 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         self->settings.seed = self->job->plan.seed;
         self->settings.partition_seed = self->data.partition.seed;
         self->settings.validation_fraction = self->data.validation_fraction;
+        self->settings.validation_split = self->config.options->validation_split;
+        self->settings.num_validation = self->population->num_validation;
         self->settings.num_rounds = self->job->rounds.num_server_rounds;
         fedge_partition_text(&self->data.partition, self->settings.partition);
     }
@@ -243,6 +246,7 @@ fedge_status fedge_experiment_init(fedge_experiment *experiment,
 
 void fedge_experiment_fini(fedge_experiment *experiment)
 {
+    fedge_appraisal_fini(&experiment->appraisal);
     fedge_results_close(&experiment->results);
     fedge_simulation_free(experiment->simulation);
     fedge_fleet_free(experiment->fleet);
@@ -270,7 +274,15 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         status = FEDGE_OK;
     }
     experiment->ending = status == FEDGE_CANCELLED ? "interrupted" : whole ? "complete" : "target";
-    fedge_status written =
-        fedge_results_finish(&experiment->results, experiment->simulation, experiment->ending, err);
+    fedge_status written = FEDGE_OK;
+    if (status == FEDGE_OK && experiment->config.summary) {
+        written = fedge_appraisal_init(&experiment->appraisal, experiment->simulation,
+                                       &experiment->job->plan, experiment->population,
+                                       experiment->config.options->client_accuracy, err);
+    }
+    if (written == FEDGE_OK) {
+        written = fedge_results_finish(&experiment->results, experiment->simulation,
+                                       &experiment->appraisal, experiment->ending, err);
+    }
     return written == FEDGE_OK ? status : written;
 }

@@ -20,6 +20,7 @@ typedef struct fedge_experiment_config {
     const char *job_text;                  /* the job's bytes; options->job names them */
     size_t job_size;
     const char *out;        /* the folder; NULL: nothing is written */
+    bool summary;           /* the last model is looked at closely, for a summary */
     FILE *progress;         /* a line per phase, and a bar if it is a terminal; NULL: silence */
     bool resume;            /* goes on with what is in [out] */
     fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
@@ -38,8 +39,9 @@ typedef struct fedge_experiment {
     fedge_fleet *fleet; /* NULL: time is not virtual */
     fedge_simulation *simulation;
     fedge_results results;
-    fedge_progress progress; /* out is NULL: not wanted */
-    const char *ending;      /* of a run: "complete", "target" or "interrupted" */
+    fedge_appraisal appraisal; /* of the last model, when it was wanted and the run is complete */
+    fedge_progress progress;   /* out is NULL: not wanted */
+    const char *ending;        /* of a run: "complete", "target" or "interrupted" */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */
     uint64_t clients_at_start; /* likewise */

@@ -40,16 +40,29 @@ static int fail(const fedge_error *err, int code)
     return code;
 }
 
+/* The accuracies of one set, after [what]. */
+static void print_curve(const char *what, const fedge_totals_curve *curve)
+{
+    if (curve->num_accuracies > 0) {
+        printf("%s %.2f%% (best %.2f%%, mean of the last %d %.2f%%)", what, 100.0 * curve->accuracy,
+               100.0 * curve->best, FEDGE_TOTALS_LAST, 100.0 * fedge_totals_last_mean(curve));
+    }
+}
+
 static void print_end(const fedge_experiment *self)
 {
     const fedge_totals *totals = &self->results.totals;
     printf("%s after %" PRIu32 " rounds", self->ending, totals->rounds);
-    if (totals->num_accuracies > 0) {
-        printf(": accuracy %.2f%% (best %.2f%%, mean of the last %d %.2f%%)",
-               100.0 * totals->accuracy, 100.0 * totals->best, FEDGE_TOTALS_LAST,
-               100.0 * fedge_totals_last_mean(totals));
-    }
+    print_curve(": accuracy", &totals->test);
     printf("\n");
+    if (totals->validation.num_accuracies > 0) {
+        print_curve("validation:", &totals->validation);
+        printf(", best in round %" PRIu32, totals->validation.best_round);
+        if (isfinite(totals->test_at_best)) {
+            printf(" with a test accuracy of %.2f%%", 100.0 * totals->test_at_best);
+        }
+        printf("\n");
+    }
     if (totals->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
                totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
@@ -84,8 +97,8 @@ static int print_summary(const fedge_experiment *self)
 {
     char *text = NULL;
     fedge_error err;
-    if (fedge_totals_json(&self->results.totals, self->job, &self->settings, self->ending, &text,
-                          &err) != FEDGE_OK) {
+    if (fedge_totals_json(&self->results.totals, &self->appraisal, self->job, &self->settings,
+                          self->ending, &text, &err) != FEDGE_OK) {
         return fail(&err, EXIT_FAILED);
     }
     printf("%s\n", text);
@@ -101,6 +114,7 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
                                             .job_text = job_text,
                                             .job_size = job_size,
                                             .out = options->out,
+                                            .summary = options->out || options->json,
                                             .progress =
                                                 options->quiet || options->json ? NULL : stdout,
                                             .resume = options->resume,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/appraisal.h"
 #include "aggregator/simulate/crew.h"
 #include "aggregator/simulate/population.h"
 #include "edge/core/number.h"
@@ -20,14 +21,15 @@ const char *fedge_simulate_options_help(void)
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
            "  --clients N          virtual clients (as many as natural or file name)\n"
-           "  --data FILE          names the training data, as fedge-client's --config does\n"
-           "                       (client.json beside the job)\n"
+           "  --data FILE          names the training data (client.json beside the job)\n"
            "  --partition SPEC     how the data is divided (as FILE says): iid, shards:2,\n"
            "                       dirichlet:0.3, dirichlet-client:0.3, labels:2,\n"
            "                       quantity:0.5, natural:COLUMN, file:CSV\n"
            "  --seed S, --partition-seed S, --rounds R  in place of the job's and FILE's\n"
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
-           "  --evaluate-every K   rounds between evaluations on the test set (1)\n"
+           "  --evaluate-every K   rounds between evaluations (1)\n"
+           "  --validation-split S share of the examples to validate with, not train (0)\n"
+           "  --client-accuracy N  clients to evaluate the last model on (10000)\n"
            "  --target A[,A...] [--stop-at-target]\n"
            "                       report each accuracy's first round; end with the last's\n"
            "  --sweep KEY=A,B ...  one run for each combination of settings, such as\n"
@@ -40,8 +42,7 @@ const char *fedge_simulate_options_help(void)
            "                       such as 0.3,3600; or file:CSV with client,from,to\n"
            "  --trace CSV          client,compute,down,up,failure of each client\n"
            "  --out DIR, --resume  leave rounds, curves, summary, model in DIR; go on there\n"
-           "  --quiet, --json      no lines per round; the summary as JSON in their place\n"
-           "  --help, --version\n"
+           "  --quiet, --json      no lines per round; a summary as JSON   --help, --version\n"
            "\n"
            "Ctrl-C drops the open round: DIR has what was done before; --resume goes on.\n"
            "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n";
@@ -61,6 +62,8 @@ enum {
     OPT_ROUNDS,
     OPT_THREADS,
     OPT_EVALUATE_EVERY,
+    OPT_VALIDATION_SPLIT,
+    OPT_CLIENT_ACCURACY,
     OPT_COMPUTE,
     OPT_BANDWIDTH,
     OPT_FAILURE,
@@ -87,6 +90,8 @@ static const struct option LONG_OPTIONS[] = {
     {"rounds", required_argument, NULL, OPT_ROUNDS},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"evaluate-every", required_argument, NULL, OPT_EVALUATE_EVERY},
+    {"validation-split", required_argument, NULL, OPT_VALIDATION_SPLIT},
+    {"client-accuracy", required_argument, NULL, OPT_CLIENT_ACCURACY},
     {"compute", required_argument, NULL, OPT_COMPUTE},
     {"bandwidth", required_argument, NULL, OPT_BANDWIDTH},
     {"failure", required_argument, NULL, OPT_FAILURE},
@@ -125,17 +130,27 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
     }
 }
 
-/* A probability that leaves some chance. */
-static fedge_status parse_failure(const char *text, fedge_simulate_options *out, fedge_error *err)
+/* A probability or share that leaves something. */
+static fedge_status parse_share(const char *option, const char *text, double *share,
+                                fedge_error *err)
 {
     char *end = NULL;
     const double value = strtod(text, &end);
     if (end == text || *end != '\0' || !(value >= 0.0 && value < 1.0)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--failure must be a probability from 0 to below 1, not '%s'", text);
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s must be from 0 to below 1, not '%s'",
+                          option, text);
     }
-    out->fleet.failure = value;
+    *share = value;
     return FEDGE_OK;
+}
+
+static fedge_status take_clients(const char *value, fedge_simulate_options *out, fedge_error *err)
+{
+    uint64_t number = 0;
+    const fedge_status status =
+        fedge_option_number("client-accuracy", value, 0, FEDGE_SIMULATE_MAX_CLIENTS, &number, err);
+    out->client_accuracy = (uint32_t)number;
+    return status;
 }
 
 static fedge_status take_number(int option, const char *value, fedge_simulate_options *out,
@@ -155,6 +170,8 @@ static fedge_status take_number(int option, const char *value, fedge_simulate_op
         return fedge_option_count("rounds", value, MAX_ROUNDS, &out->num_rounds, err);
     case OPT_THREADS:
         return fedge_option_count("threads", value, FEDGE_CREW_MAX_THREADS, &out->num_threads, err);
+    case OPT_CLIENT_ACCURACY:
+        return take_clients(value, out, err);
     default:
         return fedge_option_count("evaluate-every", value, MAX_ROUNDS, &out->evaluate_every, err);
     }
@@ -199,7 +216,9 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         out->fleet.trace = value;
         return FEDGE_OK;
     case OPT_FAILURE:
-        return parse_failure(value, out, err);
+        return parse_share("failure", value, &out->fleet.failure, err);
+    case OPT_VALIDATION_SPLIT:
+        return parse_share("validation-split", value, &out->validation_split, err);
     case OPT_TARGET:
         return parse_targets(value, out, err);
     case OPT_STOP_AT_TARGET:
@@ -286,7 +305,8 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
 fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,
                                           fedge_error *err)
 {
-    *options = (fedge_simulate_options){.evaluate_every = 1};
+    *options =
+        (fedge_simulate_options){.evaluate_every = 1, .client_accuracy = FEDGE_APPRAISAL_CLIENTS};
     opterr = 0;
     optind = 0; /* starts anew, also within tests */
     if (argc > 1 && strcmp(argv[1], "compare") == 0) {

@@ -26,7 +26,9 @@ typedef struct fedge_simulate_options {
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
     uint32_t num_clients, num_threads, num_rounds;
-    uint32_t evaluate_every; /* 1 when not given */
+    uint32_t evaluate_every;  /* 1 when not given */
+    uint32_t client_accuracy; /* clients whose own examples the last model is evaluated on */
+    double validation_split;
     double targets[FEDGE_TOTALS_MAX_TARGETS];
     uint32_t num_targets;
     bool stop_at_target;                       /* num_targets is above 0 then */

@@ -92,7 +92,7 @@ static int by_value(const void *a, const void *b)
 static void count_bands(chart *c, const uint32_t *owner, const uint32_t *column_of)
 {
     for (uint32_t i = 0; i < c->data->num_examples && c->num_bands > 0; i++) {
-        uint32_t at = owner[i] == FEDGE_PARTITION_UNUSED ? UINT32_MAX : column_of[owner[i]];
+        uint32_t at = owner[i] < c->num_parts ? column_of[owner[i]] : UINT32_MAX;
         if (at != UINT32_MAX) {
             c->columns[at].counts[(uint32_t)c->data->labels[i] / c->labels_per_band]++;
         }
@@ -121,7 +121,7 @@ static fedge_status count(chart *c, const uint32_t *owner, fedge_error *err)
                           c->num_parts);
     }
     for (uint32_t i = 0; i < c->data->num_examples; i++) {
-        if (owner[i] != FEDGE_PARTITION_UNUSED) {
+        if (owner[i] < c->num_parts) {
             c->sizes[owner[i]]++;
         }
     }

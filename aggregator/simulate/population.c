@@ -18,6 +18,12 @@ static fedge_status group(fedge_population *population, fedge_error *err)
     }
     fedge_partition_group(population->owner, count, clients, population->first,
                           population->examples);
+    uint32_t *validation = population->examples + population->first[clients];
+    for (uint32_t i = 0; i < count; i++) {
+        if (population->owner[i] == FEDGE_PARTITION_VALIDATION) {
+            validation[population->num_validation++] = i;
+        }
+    }
     return FEDGE_OK;
 }
 
@@ -63,8 +69,8 @@ static fedge_status split(fedge_population *population, double fraction, uint64_
 }
 
 fedge_status fedge_population_new(const fedge_plan *plan, const fedge_site_data *data,
-                                  uint32_t num_clients, fedge_population **population,
-                                  fedge_error *err)
+                                  double validation_split, uint32_t num_clients,
+                                  fedge_population **population, fedge_error *err)
 {
     if (num_clients == 0 || num_clients > FEDGE_SIMULATE_MAX_CLIENTS) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%" PRIu32 " clients: 1 to %u", num_clients,
@@ -75,9 +81,9 @@ fedge_status fedge_population_new(const fedge_plan *plan, const fedge_site_data 
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
     }
     fresh->num_clients = num_clients;
-    fedge_status status =
-        fedge_dataset_load_divided(&plan->data, data->values, data->labels, &data->partition,
-                                   num_clients, &fresh->dataset, &fresh->owner, err);
+    fedge_status status = fedge_dataset_load_divided(
+        &plan->data, data->values, data->labels, &data->partition, validation_split, num_clients,
+        &fresh->dataset, &fresh->owner, err);
     if (status == FEDGE_OK) {
         status = group(fresh, err);
     }
@@ -117,4 +123,11 @@ fedge_view fedge_population_held_out(const fedge_population *population, uint32_
     const uint32_t held = population->held[client];
     return (fedge_view){population->dataset, population->examples + held,
                         population->first[client + 1] - held};
+}
+
+fedge_view fedge_population_validation(const fedge_population *population)
+{
+    return (fedge_view){population->dataset,
+                        population->examples + population->first[population->num_clients],
+                        population->num_validation};
 }

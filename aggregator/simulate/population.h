@@ -20,23 +20,27 @@
 typedef struct fedge_population {
     fedge_dataset *dataset;
     uint32_t num_clients;
-    uint32_t *owner;    /* of each example; FEDGE_PARTITION_UNUSED: nobody */
-    uint32_t *examples; /* those of client 0, then those of client 1, …; held-out ones last */
+    uint32_t *owner;    /* of each example; FEDGE_PARTITION_UNUSED or _VALIDATION: nobody */
+    uint32_t *examples; /* those of client 0, then those of client 1, …; held-out ones of each last;
+                           behind all of them those for validation */
     uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
     uint32_t *held;     /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
     uint32_t most;      /* examples of the largest training or held-out part */
+    uint32_t num_validation;
 } fedge_population;
 
-/* Loads the files of [data] and divides them into [num_clients] parts. Each client holds out
- * data->validation_fraction of its own examples. Errors as
- * fedge_dataset_load_divided. */
+/* Loads the files of [data], sets the share [validation_split] of all examples apart, and divides
+ * the others into [num_clients] parts. Each client holds out data->validation_fraction of its own
+ * examples. Errors as fedge_dataset_load_divided. */
 FEDGE_MUST_USE fedge_status fedge_population_new(const fedge_plan *plan,
-                                                 const fedge_site_data *data, uint32_t num_clients,
+                                                 const fedge_site_data *data,
+                                                 double validation_split, uint32_t num_clients,
                                                  fedge_population **population, fedge_error *err);
 void fedge_population_free(fedge_population *population); /* NULL is fine */
 
 /* Views into the population: not to be freed. */
 fedge_view fedge_population_train(const fedge_population *population, uint32_t client);
 fedge_view fedge_population_held_out(const fedge_population *population, uint32_t client);
+fedge_view fedge_population_validation(const fedge_population *population);
 
 #endif

@@ -60,6 +60,8 @@ static fedge_status settings_text(const fedge_simulation_settings *settings, cha
         cJSON_AddStringToObject(json, "partition", settings->partition) &&
         fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
         cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
+        (settings->validation_split == 0.0 ||
+         cJSON_AddNumberToObject(json, "validation_split", settings->validation_split)) &&
         cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds) &&
         add_fleet(json, &settings->fleet);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
@@ -262,7 +264,7 @@ static void read_virtual(const cJSON *line, fedge_virtual_phase *phase)
     read_counts(line, "reported_by_speed", phase->reported);
 }
 
-static void add_line(fedge_totals *totals, const cJSON *line)
+static void add_line(fedge_results *results, const cJSON *line)
 {
     const cJSON *phase = cJSON_GetObjectItemCaseSensitive(line, "phase");
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(line, "model_sha256");
@@ -280,7 +282,10 @@ static void add_line(fedge_totals *totals, const cJSON *line)
         (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
     }
     read_virtual(line, &summary.virtual_phase);
-    fedge_totals_add(totals, &summary);
+    summary.validation = (fedge_validation){results->settings.num_validation > 0,
+                                            fedge_json_number(line, "validation_loss"),
+                                            fedge_json_number(line, "validation_accuracy")};
+    fedge_totals_add(&results->totals, &summary);
 }
 
 /* The totals of the lines that are kept, which fedge_round_log_open has checked. */
@@ -293,7 +298,7 @@ static fedge_status add_lines(fedge_results *results, const char *path, fedge_er
         const uint8_t *end = memchr(text + at, '\n', size - at);
         const size_t length = end ? (size_t)(end - text) - at : size - at;
         cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
-        add_line(&results->totals, line);
+        add_line(results, line);
         cJSON_Delete(line);
         at += length + 1;
     }
@@ -499,7 +504,8 @@ fedge_status fedge_results_round(fedge_results *results, const fedge_simulation 
 }
 
 fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation *simulation,
-                                  const char *ending, fedge_error *err)
+                                  const fedge_appraisal *appraisal, const char *ending,
+                                  fedge_error *err)
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
     if (!results->dir[0]) {
@@ -507,8 +513,8 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
     }
     fedge_status status = save_model(results, simulation, true, err);
     if (status == FEDGE_OK) {
-        status = fedge_totals_json(&results->totals, results->job, &results->settings, ending,
-                                   &text, err);
+        status = fedge_totals_json(&results->totals, appraisal, results->job, &results->settings,
+                                   ending, &text, err);
     }
     if (status == FEDGE_OK) {
         status = write_file(results, "summary.json", text, strlen(text), err);

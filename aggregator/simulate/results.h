@@ -79,6 +79,7 @@ FEDGE_MUST_USE fedge_status fedge_results_round(fedge_results *results,
 /* The run is over, or was interrupted: checkpoint, model, picture, summary. */
 FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
                                                  const fedge_simulation *simulation,
+                                                 const fedge_appraisal *appraisal,
                                                  const char *ending, fedge_error *err);
 
 #endif

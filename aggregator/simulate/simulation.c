@@ -10,8 +10,6 @@
 #include "edge/core/os.h"
 #include "secure/identity/identity.h"
 
-#define TEST_PORTION 500u /* examples of the test set in one piece of work */
-
 /* ---- numbers of a phase ---------------------------------------------------------------------- */
 
 static double seconds_since(uint64_t start_ns)
@@ -74,48 +72,33 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
     return summary;
 }
 
-/* The global model on the server's test set, in portions for all threads. */
+/* The global model on the server's test set and on the examples for validation. */
 static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
                                fedge_error *err)
 {
-    const uint32_t count = self->test_set.count;
     const bool last = summary->round == self->config.job->rounds.num_server_rounds;
-    if (count == 0 || (summary->round % self->config.evaluate_every != 0 && !last)) {
+    const fedge_view validation = fedge_population_validation(self->config.population);
+    summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
+    if (summary->round % self->config.evaluate_every != 0 && !last) {
         return FEDGE_OK;
     }
     const uint64_t start_ns = fedge_os_monotonic_ns();
-    const uint32_t portions = (count + TEST_PORTION - 1) / TEST_PORTION;
-    fedge_crew_task *tasks = calloc(portions, sizeof(*tasks));
-    if (!tasks) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
+    fedge_tested_set sets[2];
+    const uint32_t tested = self->test_set.count > 0, validated = validation.count > 0;
+    sets[0] = (fedge_tested_set){.view = self->test_set};
+    sets[tested] = validated ? (fedge_tested_set){.view = validation} : sets[tested];
+    fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
+    if (status == FEDGE_OK && tested) {
+        summary->loss = sets[0].loss;
+        summary->accuracy = sets[0].accuracy;
     }
-    for (uint32_t i = 0; i < portions; i++) {
-        const uint32_t first = i * TEST_PORTION;
-        tasks[i] =
-            (fedge_crew_task){.work = FEDGE_CREW_TEST,
-                              .first = first,
-                              .count = count - first < TEST_PORTION ? count - first : TEST_PORTION};
+    if (status == FEDGE_OK && validated) {
+        summary->validation.loss = sets[tested].loss;
+        summary->validation.accuracy = sets[tested].accuracy;
     }
-    self->testing = true;
-    fedge_crew_run(self->crew, summary->round, self->bounds_log2, tasks, portions);
-    self->testing = false;
-    double loss = 0.0;
-    uint64_t correct = 0;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < portions && status == FEDGE_OK; i++) {
-        if (tasks[i].status == FEDGE_NOT_FINITE) {
-            loss = NAN; /* the model has diverged: a result, not a failure */
-        } else if (tasks[i].status != FEDGE_OK) {
-            status = fedge_fail(err, tasks[i].status, "%s", tasks[i].message);
-        } else {
-            loss += tasks[i].result.loss_sum;
-            correct += tasks[i].result.correct;
-        }
+    if (tested + validated > 0) {
+        summary->seconds_evaluate = seconds_since(start_ns);
     }
-    summary->loss = loss / (double)count;
-    summary->accuracy = isnan(loss) ? 0.0 : (double)correct / (double)count;
-    summary->seconds_evaluate = seconds_since(start_ns);
-    free(tasks);
     return status;
 }
 
@@ -489,7 +472,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         const fedge_crew_config crew = {.job = config->job,
                                         .population = config->population,
                                         .global = &self->global,
-                                        .test_set = config->test_set ? &self->test_set : NULL,
+                                        .most_tested = FEDGE_TESTED_PORTION,
                                         .variates = &self->variates,
                                         .num_threads = config->num_threads,
                                         .cancel = config->cancel ? cancel : NULL,
@@ -600,4 +583,19 @@ fedge_status fedge_simulation_load_variates(fedge_simulation *simulation, const 
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
 {
     return fedge_crew_bytes_per_thread(simulation->crew);
+}
+
+fedge_view fedge_simulation_test_set(const fedge_simulation *simulation)
+{
+    return simulation->test_set;
+}
+
+fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_tested_set *sets,
+                                       uint32_t num_sets, bool may_stop, fedge_error *err)
+{
+    simulation->testing = true;
+    const fedge_status status =
+        fedge_evaluate_sets(simulation->crew, sets, num_sets, may_stop, err);
+    simulation->testing = false;
+    return status;
 }

@@ -15,6 +15,7 @@
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/crew.h"
 #include "aggregator/simulate/fleet.h"
+#include "aggregator/simulate/tested_set.h"
 #include "aggregator/simulate/variates.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -27,11 +28,10 @@ typedef struct fedge_simulation fedge_simulation;
 typedef struct fedge_simulation_config {
     const fedge_job *job;
     const fedge_population *population;
-    const fedge_dataset *test_set; /* NULL: the model is not evaluated after rounds */
+    const fedge_dataset *test_set; /* NULL: none; the population may have examples for validation */
     const fedge_fleet *fleet;      /* of the population's clients; NULL: time is not virtual */
     uint32_t num_threads;
-    uint32_t
-        evaluate_every; /* ≥ 1: rounds between evaluations on the test set; the last one always */
+    uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */
@@ -81,5 +81,13 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
  * or in on_round; NULL with another strategy. */
 const fedge_variates *fedge_simulation_variates(const fedge_simulation *simulation);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
+
+/* All of the test set, by index; count 0: none. Not to be freed. */
+fedge_view fedge_simulation_test_set(const fedge_simulation *simulation);
+
+/* The present model on any examples, while no round is open: fedge_evaluate_sets. */
+FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulation,
+                                                      fedge_tested_set *sets, uint32_t num_sets,
+                                                      bool may_stop, fedge_error *err);
 
 #endif

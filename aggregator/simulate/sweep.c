@@ -370,6 +370,7 @@ static fedge_status run_one(const fedge_sweep *sweep, uint32_t combination, uint
                                       .job_text = text,
                                       .job_size = text ? strlen(text) : 0,
                                       .out = sweep->options->out ? out : NULL,
+                                      .summary = sweep->options->out != NULL,
                                       .cancel = cancel,
                                       .cancel_user = user};
     options.seed_offset = seed;
@@ -415,7 +416,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
         if (!sweep->options->quiet && !sweep->options->json) {
             fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s seed %" PRIu32 ": %s%.2f%% in %.1f s\n",
                     i + 1, runs, name, seed + 1, to->failed ? "failed at " : "",
-                    100.0 * to->totals.accuracy, to->totals.seconds);
+                    100.0 * to->totals.test.accuracy, to->totals.seconds);
         }
     }
     return FEDGE_OK;
@@ -464,13 +465,13 @@ static spread spread_of(const fedge_sweep *sweep, uint32_t combination,
 static double last_accuracy(const fedge_totals *totals, uint32_t which)
 {
     (void)which;
-    return totals->accuracy;
+    return totals->test.accuracy;
 }
 
 static double last_ten(const fedge_totals *totals, uint32_t which)
 {
     (void)which;
-    return fedge_totals_last_mean(totals);
+    return fedge_totals_last_mean(&totals->test);
 }
 
 static double rounds_to(const fedge_totals *totals, uint32_t which)

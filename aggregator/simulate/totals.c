@@ -5,11 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What is read back from rounds.jsonl has nine digits, and two accuracies on the same examples, of
+ * which there are at most 2^28, differ by more than this or not at all. */
+#define SAME 1e-9
+
 void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num_targets)
 {
-    *totals = (fedge_totals){.loss = NAN,
-                             .accuracy = NAN,
-                             .best = NAN,
+    const fedge_totals_curve unknown = {.loss = NAN, .accuracy = NAN, .best = NAN};
+    *totals = (fedge_totals){.test = unknown,
+                             .validation = unknown,
+                             .test_at_best = NAN,
                              .client_loss = NAN,
                              .client_accuracy = NAN,
                              .num_targets = num_targets};
@@ -20,9 +25,9 @@ void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num
 }
 
 /* Where the line from the highest accuracy so far to a higher one crosses the target. */
-static void reach_targets(fedge_totals *totals, uint32_t round, double accuracy)
+static void reach_targets(fedge_totals *totals, uint32_t round, double best, double accuracy)
 {
-    const double from = isnan(totals->best) ? 0.0 : totals->best;
+    const double from = isnan(best) ? 0.0 : best;
     for (uint32_t i = 0; i < totals->num_targets; i++) {
         if (isnan(totals->reached[i]) && accuracy >= totals->targets[i]) {
             const double share = (totals->targets[i] - from) / (accuracy - from);
@@ -32,14 +37,35 @@ static void reach_targets(fedge_totals *totals, uint32_t round, double accuracy)
     }
 }
 
-static void add_accuracy(fedge_totals *totals, const fedge_round_summary *summary)
+/* Is it the best so far? */
+static bool add_accuracy(fedge_totals_curve *curve, uint32_t round, double loss, double accuracy)
 {
-    reach_targets(totals, summary->round, summary->accuracy);
-    totals->loss = summary->loss;
-    totals->accuracy = summary->accuracy;
-    totals->best = isnan(totals->best) ? summary->accuracy : fmax(totals->best, summary->accuracy);
-    totals->last[totals->num_accuracies++ % FEDGE_TOTALS_LAST] = summary->accuracy;
-    totals->evaluated = summary->round;
+    const bool best = isnan(curve->best) || accuracy > curve->best + SAME;
+    curve->loss = loss;
+    curve->accuracy = accuracy;
+    curve->best = best ? accuracy : curve->best;
+    curve->best_round = best ? round : curve->best_round;
+    curve->last[curve->num_accuracies++ % FEDGE_TOTALS_LAST] = accuracy;
+    return best;
+}
+
+static void add_evaluation(fedge_totals *totals, const fedge_round_summary *summary)
+{
+    const uint32_t round = summary->round;
+    const fedge_validation *validation = &summary->validation;
+    const bool tested = isfinite(summary->accuracy);
+    const bool validated = validation->present && isfinite(validation->accuracy);
+    if (tested) {
+        reach_targets(totals, round, totals->test.best, summary->accuracy);
+        (void)add_accuracy(&totals->test, round, summary->loss, summary->accuracy);
+    } else if (validated) {
+        reach_targets(totals, round, totals->validation.best, validation->accuracy);
+    }
+    if (validated &&
+        add_accuracy(&totals->validation, round, validation->loss, validation->accuracy)) {
+        totals->test_at_best = summary->accuracy;
+    }
+    totals->evaluated = tested || validated ? round : totals->evaluated;
 }
 
 void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
@@ -65,9 +91,7 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
         totals->reported_by_speed[i] += summary->virtual_phase.reported[i];
     }
     memcpy(totals->model, summary->model, sizeof(totals->model));
-    if (isfinite(summary->accuracy)) {
-        add_accuracy(totals, summary);
-    }
+    add_evaluation(totals, summary);
 }
 
 bool fedge_totals_all_reached(const fedge_totals *totals)
@@ -80,13 +104,13 @@ bool fedge_totals_all_reached(const fedge_totals *totals)
     return true;
 }
 
-double fedge_totals_last_mean(const fedge_totals *totals)
+double fedge_totals_last_mean(const fedge_totals_curve *curve)
 {
     const uint32_t count =
-        totals->num_accuracies < FEDGE_TOTALS_LAST ? totals->num_accuracies : FEDGE_TOTALS_LAST;
+        curve->num_accuracies < FEDGE_TOTALS_LAST ? curve->num_accuracies : FEDGE_TOTALS_LAST;
     double sum = 0.0;
     for (uint32_t i = 0; i < count; i++) {
-        sum += totals->last[i];
+        sum += curve->last[i];
     }
     return count > 0 ? sum / count : NAN;
 }
@@ -137,9 +161,36 @@ static bool add_inclusion(cJSON *json, const fedge_totals *totals)
     return made;
 }
 
-fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
-                               const fedge_simulation_settings *settings, const char *ending,
-                               char **text, fedge_error *err)
+/* Nothing, where no examples are for validation. */
+static bool add_validation(cJSON *json, const fedge_totals *totals,
+                           const fedge_classification *classes,
+                           const fedge_simulation_settings *settings)
+{
+    const fedge_totals_curve *curve = &totals->validation;
+    if (settings->num_validation == 0) {
+        return true;
+    }
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"examples", settings->num_validation},
+                   {"accuracy", curve->accuracy},
+                   {"loss", curve->loss},
+                   {"accuracy_last_10", fedge_totals_last_mean(curve)},
+                   {"accuracy_best", curve->best},
+                   {"round_best", curve->num_accuracies > 0 ? (double)curve->best_round : NAN},
+                   {"test_accuracy_at_best", totals->test_at_best}};
+    cJSON *to = cJSON_AddObjectToObject(json, "validation");
+    bool made = to != NULL;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
+        made = cJSON_AddNumberToObject(to, numbers[i].key, numbers[i].value) != NULL;
+    }
+    return made && fedge_classification_add(to, classes);
+}
+
+fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal *appraisal,
+                               const fedge_job *job, const fedge_simulation_settings *settings,
+                               const char *ending, char **text, fedge_error *err)
 {
     cJSON *json = cJSON_CreateObject();
     const struct {
@@ -148,10 +199,10 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
     } numbers[] = {{"num_server_rounds", settings->num_rounds},
                    {"parameters", (double)job->plan.num_parameters},
                    {"rounds", totals->rounds},
-                   {"accuracy", totals->accuracy},
-                   {"loss", totals->loss},
-                   {"accuracy_last_10", fedge_totals_last_mean(totals)},
-                   {"accuracy_best", totals->best},
+                   {"accuracy", totals->test.accuracy},
+                   {"loss", totals->test.loss},
+                   {"accuracy_last_10", fedge_totals_last_mean(&totals->test)},
+                   {"accuracy_best", totals->test.best},
                    {"client_accuracy", totals->client_accuracy},
                    {"client_loss", totals->client_loss},
                    {"clients_trained", (double)totals->clients},
@@ -172,7 +223,10 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
     }
     made = made && add_targets(json, totals) && add_inclusion(json, totals) &&
            (totals->rounds > 0 ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
-                               : cJSON_AddNullToObject(json, "model_sha256"));
+                               : cJSON_AddNullToObject(json, "model_sha256")) &&
+           fedge_client_accuracies_add(json, &appraisal->clients) &&
+           fedge_classification_add(json, &appraisal->test) &&
+           add_validation(json, totals, &appraisal->validation, settings);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/appraisal.h"
 #include "aggregator/simulate/fleet.h"
 #include "edge/core/status.h"
 #include "edge/io/partition.h"
@@ -22,26 +23,36 @@ typedef struct fedge_simulation_settings {
     char partition[FEDGE_PARTITION_MAX_TEXT]; /* "dirichlet:0.5" */
     uint64_t partition_seed;
     double validation_fraction; /* that each client holds out */
+    double validation_split;    /* of all examples, set apart before they are divided */
+    uint32_t num_validation;    /* examples set apart, by the split or a division from a file */
     uint32_t num_rounds;
     fedge_fleet_settings fleet;
 } fedge_simulation_settings;
 
-/* Starts with zeros, but for targets and the three that are NaN: fedge_totals_init. */
+/* The evaluations of the global model on one set. */
+typedef struct fedge_totals_curve {
+    double loss, accuracy;          /* the last; NaN before */
+    double best;                    /* the highest accuracy; NaN before */
+    uint32_t best_round;            /* the first that reached it */
+    double last[FEDGE_TOTALS_LAST]; /* the last accuracies, a ring */
+    uint32_t num_accuracies;
+} fedge_totals_curve;
+
+/* Starts with zeros, but for targets and what is NaN: fedge_totals_init. */
 typedef struct fedge_totals {
     uint32_t rounds;            /* closed */
     uint64_t clients, examples; /* that trained, over all rounds */
     uint64_t bytes_up, bytes_down;
     double seconds;                      /* of all phases */
-    double loss, accuracy;               /* last evaluation on the test set; NaN before */
-    double best;                         /* the highest accuracy; NaN before */
     double client_loss, client_accuracy; /* last evaluation on the clients; NaN before */
-    double last[FEDGE_TOTALS_LAST];      /* the last accuracies, a ring */
-    uint32_t num_accuracies;
+    fedge_totals_curve test, validation;
+    double test_at_best; /* test accuracy in the round that validation would choose; NaN: none */
     uint32_t num_targets;
     double targets[FEDGE_TOTALS_MAX_TARGETS]; /* accuracies to reach, in (0, 1] */
     /* The first round whose accuracy, or an earlier one's, is the target: McMahan et al. 2017 read
      * their tables off such a monotone curve. Between two evaluations it is linear, so there is a
-     * fraction. NaN: not reached. */
+     * fraction. NaN: not reached. Accuracies are those on the test set, or without one on the
+     * examples for validation. */
     double reached[FEDGE_TOTALS_MAX_TARGETS];
     uint32_t evaluated; /* round of the last evaluation */
     bool has_virtual_time;
@@ -62,11 +73,13 @@ bool fedge_totals_all_reached(const fedge_totals *totals);
 
 /* The mean of the last FEDGE_TOTALS_LAST accuracies, or of all when there are fewer; NaN without
  * any. */
-double fedge_totals_last_mean(const fedge_totals *totals);
+double fedge_totals_last_mean(const fedge_totals_curve *curve);
 
 /* One object of JSON on one line: settings, then numbers. What is not known is null. *text is
  * malloc'ed. [ending]: "complete", "target" or "interrupted". FEDGE_NO_MEMORY. */
-FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_job *job,
+FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals,
+                                              const fedge_appraisal *appraisal,
+                                              const fedge_job *job,
                                               const fedge_simulation_settings *settings,
                                               const char *ending, char **text, fedge_error *err);
 

@@ -80,6 +80,9 @@ typedef struct division {
     uint32_t num_parts;
     uint32_t part; /* kept; all: every part's */
     bool all;
+    double validation; /* the share that is set apart first, by [assign_rest] */
+    fedge_status (*assign_rest)(const fedge_partition_spec *, const fedge_partition_data *, double,
+                                uint32_t, uint32_t *, fedge_error *); /* NULL: a device's part */
     uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
 } division;
 
@@ -108,7 +111,9 @@ static fedge_status divide(division *d, const fedge_data_spec *spec, const char 
                                        .num_labels = spec->num_labels,
                                        .labels = labels,
                                        .values_path = values_path};
-    return fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
+    return d->assign_rest
+               ? d->assign_rest(d->partition, &data, d->validation, d->num_parts, d->owner, err)
+               : fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
 }
 
 /* Keeps the labels of the own part, in place; returns how many. */
@@ -179,10 +184,16 @@ fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *va
 
 fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char *values_path,
                                         const char *labels_path,
-                                        const fedge_partition_spec *partition, uint32_t num_parts,
-                                        fedge_dataset **dataset, uint32_t **owner, fedge_error *err)
+                                        const fedge_partition_spec *partition, double validation,
+                                        uint32_t num_parts, fedge_dataset **dataset,
+                                        uint32_t **owner, fedge_error *err)
 {
-    division d = {.partition = partition, .num_parts = num_parts, .all = true};
+    /* By a pointer, so that what only simulations do is no part of a client. */
+    division d = {.partition = partition,
+                  .num_parts = num_parts,
+                  .all = true,
+                  .validation = validation,
+                  .assign_rest = fedge_partition_assign_rest};
     const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
     if (status)
         free(d.owner);

@@ -50,14 +50,13 @@ FEDGE_MUST_USE fedge_status fedge_dataset_load_part(const fedge_data_spec *spec,
 
 /* The same division for all parts at once, as a simulation wants it: the whole data set, and in
  * *owner, malloc'ed, (size), whose each example is, or FEDGE_PARTITION_UNUSED. Part j of
- * fedge_dataset_load_part has the examples that have owner j here, in the same order. On failure
- * both are NULL. */
-FEDGE_MUST_USE fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec,
-                                                       const char *values_path,
-                                                       const char *labels_path,
-                                                       const fedge_partition_spec *partition,
-                                                       uint32_t num_parts, fedge_dataset **dataset,
-                                                       uint32_t **owner, fedge_error *err);
+ * fedge_dataset_load_part has the examples that have owner j here, in the same order. With a
+ * [validation] share over 0 the examples of that share are FEDGE_PARTITION_VALIDATION, and the rest
+ * is divided (fedge_partition_assign_rest). On failure both are NULL. */
+FEDGE_MUST_USE fedge_status fedge_dataset_load_divided(
+    const fedge_data_spec *spec, const char *values_path, const char *labels_path,
+    const fedge_partition_spec *partition, double validation, uint32_t num_parts,
+    fedge_dataset **dataset, uint32_t **owner, fedge_error *err);
 void fedge_dataset_free(fedge_dataset *dataset); /* NULL is fine */
 
 uint32_t fedge_dataset_size(const fedge_dataset *dataset);

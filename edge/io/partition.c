@@ -155,12 +155,12 @@ void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_
 {
     memset(start, 0, ((size_t)num_parts + 1) * sizeof *start);
     for (uint32_t i = 0; i < num_examples; i++)
-        if (owner[i] != FEDGE_PARTITION_UNUSED)
+        if (owner[i] < num_parts)
             start[owner[i] + 1]++;
     for (uint32_t j = 0; j < num_parts; j++)
         start[j + 1] += start[j];
     for (uint32_t i = 0; i < num_examples; i++)
-        if (owner[i] != FEDGE_PARTITION_UNUSED)
+        if (owner[i] < num_parts)
             examples[start[owner[i]]++] = i;
     /* Each start has run on to the next one's place. */
     for (uint32_t j = num_parts; j > 0; j--)
@@ -188,15 +188,15 @@ static fedge_status check_labels(const fedge_partition_data *data, fedge_error *
     return FEDGE_OK;
 }
 
-static fedge_status check_no_part_is_empty(const fedge_partition_spec *spec, uint32_t num_examples,
-                                           uint32_t num_parts, const uint32_t *owner,
-                                           fedge_error *err)
+fedge_status fedge_partition_check_parts(const fedge_partition_spec *spec, uint32_t num_examples,
+                                         uint32_t num_parts, const uint32_t *owner,
+                                         fedge_error *err)
 {
     uint8_t *has_some = calloc(num_parts, 1);
     if (!has_some)
         return fedge_partition_no_memory(num_examples, num_parts, err);
     for (uint32_t i = 0; i < num_examples; i++)
-        if (owner[i] != FEDGE_PARTITION_UNUSED)
+        if (owner[i] < num_parts)
             has_some[owner[i]] = 1;
     uint32_t part = 0;
     while (part < num_parts && has_some[part])
@@ -234,7 +234,7 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
     if (!status)
         status = ops->assign(spec, data, num_parts, owner, err);
     return status ? status
-                  : check_no_part_is_empty(spec, data->num_examples, num_parts, owner, err);
+                  : fedge_partition_check_parts(spec, data->num_examples, num_parts, owner, err);
 }
 
 fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec, const char *values_path,

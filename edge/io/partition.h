@@ -23,6 +23,7 @@
 #define FEDGE_PARTITION_MAX_TEXT 544u   /* of a scheme as text, with NUL */
 #define FEDGE_PARTITION_MAX_NAMES ((size_t)1 << 28) /* bytes of the names of a column's owners */
 #define FEDGE_PARTITION_UNUSED UINT32_MAX           /* the owner of an example that nobody has */
+#define FEDGE_PARTITION_VALIDATION (UINT32_MAX - 1) /* of one that is kept to validate with */
 
 /* n examples, N parts, L labels. */
 typedef enum fedge_partition_scheme {
@@ -62,8 +63,8 @@ typedef enum fedge_partition_scheme {
     FEDGE_PARTITION_NATURAL,
 
     /* file:CSV: as someone decided. The first line is "example,client"; every other has the index
-     * of an example and that of its part, both from 0, in any order. What is left out is nobody's.
-     * Plain or gzip. */
+     * of an example and that of its part, both from 0, in any order; part -1 stands for
+     * FEDGE_PARTITION_VALIDATION. What is left out is nobody's. Plain or gzip. */
     FEDGE_PARTITION_FILE,
 
     FEDGE_PARTITION_COUNT
@@ -100,9 +101,9 @@ FEDGE_MUST_USE fedge_status fedge_partition_num_parts(const fedge_partition_spec
                                                       const char *values_path, uint32_t *num_parts,
                                                       fedge_error *err);
 
-/* owner[i] gets the part, in [0, num_parts), of example i; FEDGE_PARTITION_UNUSED where file leaves
- * it out. [owner]: (num_examples). Every part has at least one example. Time and memory grow with
- * examples + parts, for the two Dirichlets with parts · labels too.
+/* owner[i] gets the part, in [0, num_parts), of example i; FEDGE_PARTITION_UNUSED or _VALIDATION
+ * where file says so. [owner]: (num_examples). Every part has at least one example. Time and memory
+ * grow with examples + parts, for the two Dirichlets with parts · labels too.
  *
  * FEDGE_INVALID_ARGUMENT, with what to change, when a part cannot get its minimum (K with shards
  * and labels, FEDGE_PARTITION_MIN_EXAMPLES with dirichlet and quantity, else 1) or no attempt gave
@@ -118,8 +119,21 @@ FEDGE_MUST_USE fedge_status fedge_partition_assign(const fedge_partition_spec *s
                                                    uint32_t num_parts, uint32_t *owner,
                                                    fedge_error *err);
 
+/* The same for a data set of which floor([share] · num_examples) examples, share in [0, 1), are
+ * first set apart for validation, whatever their labels: they get FEDGE_PARTITION_VALIDATION, and
+ * the others are divided as if they were all there is. Which ones depends on spec->seed alone. With
+ * natural and file, where each example has its part already, it loses those that are set apart, of
+ * the examples that have one.
+ *
+ * As fedge_partition_assign; and FEDGE_INVALID_ARGUMENT when the share is less than one example, or
+ * the file names examples for validation itself. */
+FEDGE_MUST_USE fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
+                                                        const fedge_partition_data *data,
+                                                        double share, uint32_t num_parts,
+                                                        uint32_t *owner, fedge_error *err);
+
 /* Examples by owner: those of part j, ascending, are examples[start[j]] … examples[start[j + 1] −
- * 1]. owner: (num_examples), each below [num_parts] or FEDGE_PARTITION_UNUSED, which are left out;
+ * 1]. owner: (num_examples); those that are not below [num_parts] are left out;
  * start: (num_parts + 1); examples: (num_examples). */
 void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts,
                            uint32_t *start, uint32_t *examples);

@@ -10,7 +10,13 @@
 #define HEADER "example,client"
 #define TEMPORARY ".part" /* behind the path while it is written */
 #define CHUNK ((size_t)1 << 16)
-#define MAX_ROW 32 /* bytes of two numbers */
+#define MAX_ROW 32      /* bytes of two numbers */
+#define VALIDATION (-1) /* a client that is none */
+
+static int64_t client_of(uint32_t owner)
+{
+    return owner == FEDGE_PARTITION_VALIDATION ? VALIDATION : (int64_t)owner;
+}
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -51,17 +57,17 @@ static fedge_status take_row(const fedge_csv *csv, int64_t example, int64_t clie
                           "%s:%" PRIu64 ": example %" PRId64 "; the data has %" PRIu32
                           ", counted from 0",
                           path, csv->number, example, num_examples);
-    if (client < 0 || client >= num_parts)
+    if (client != VALIDATION && (client < 0 || client >= num_parts))
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s:%" PRIu64 ": client %" PRId64 "; there are to be %" PRIu32
                           ", counted from 0: correct it or ask for more clients",
                           path, csv->number, client, num_parts);
     if (owner[example] != FEDGE_PARTITION_UNUSED)
         return fedge_fail(err, FEDGE_DUPLICATE,
-                          "%s:%" PRIu64 ": example %" PRId64 " stands twice; client %" PRIu32
+                          "%s:%" PRIu64 ": example %" PRId64 " stands twice; client %" PRId64
                           " has it already",
-                          path, csv->number, example, owner[example]);
-    owner[example] = (uint32_t)client;
+                          path, csv->number, example, client_of(owner[example]));
+    owner[example] = client == VALIDATION ? FEDGE_PARTITION_VALIDATION : (uint32_t)client;
     return FEDGE_OK;
 }
 
@@ -100,13 +106,13 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
         status = next_row(&csv, &end, &example, &client, err);
         if (status || end)
             break;
-        if (client < 0 || client >= UINT32_MAX) {
+        if (client < VALIDATION || client >= FEDGE_PARTITION_VALIDATION) {
             status = fedge_fail(err, FEDGE_OUT_OF_RANGE,
                                 "%s:%" PRIu64 ": client %" PRId64 "; they are counted from 0",
                                 spec->source, csv.number, client);
             break;
         }
-        *num_parts = client >= *num_parts ? (uint32_t)client + 1 : *num_parts;
+        *num_parts = client >= (int64_t)*num_parts ? (uint32_t)client + 1 : *num_parts;
     }
     fedge_csv_close(&csv);
     return status;
@@ -140,7 +146,8 @@ static fedge_status write_rows(const fedge_os_file *file, const uint32_t *owner,
     for (uint32_t i = 0; i < num_examples && !status; i++) {
         if (owner[i] == FEDGE_PARTITION_UNUSED)
             continue;
-        status = fedge_buffer_printf(&rows, err, "%" PRIu32 ",%" PRIu32 "\n", i, owner[i]);
+        status =
+            fedge_buffer_printf(&rows, err, "%" PRIu32 ",%" PRId64 "\n", i, client_of(owner[i]));
         if (!status && rows.size > CHUNK - MAX_ROW)
             status = flush(file, &rows, &offset, err);
     }

@@ -50,8 +50,14 @@ enum {
     FEDGE_DRAW_LABELS = 8,       /* labels: who has which */
     FEDGE_DRAW_LABELS_ORDER = 9, /* labels: a = label */
     FEDGE_DRAW_SIZES = 10,       /* quantity: b = attempt */
-    FEDGE_DRAW_SIZES_ORDER = 11  /* quantity */
+    FEDGE_DRAW_SIZES_ORDER = 11, /* quantity */
+    FEDGE_DRAW_VALIDATION = 12   /* what is set apart before any of them */
 };
+
+/* Every part has an example, or FEDGE_INVALID_ARGUMENT names the first that has none. */
+FEDGE_MUST_USE fedge_status fedge_partition_check_parts(const fedge_partition_spec *spec,
+                                                        uint32_t num_examples, uint32_t num_parts,
+                                                        const uint32_t *owner, fedge_error *err);
 
 /* Examples sorted by label, those of a label in the order of the file. */
 typedef struct fedge_classes {

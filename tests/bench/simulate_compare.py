@@ -25,8 +25,6 @@ CASES = {
     "cifar-cnn": ("tests/bench/simulate/cifar-cnn.json", 1000, 50),
 }
 WHOLE_RUN = 100  # rounds of logistic's whole run
-PLAIN = {"codec": "none", "deflate": False}
-ONE_CLIENT = {"num-server-rounds": 1, "min-train-nodes": 1, "min-available-nodes": 1}
 QUICK = ("2nn", "logistic")
 PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}  # in tests/bench/simulate
 
@@ -92,7 +90,7 @@ class Case:
         self.job["rounds"] = {"num-server-rounds": 1, "fraction-train": self.cohort / self.clients,
                               "min-train-nodes": self.cohort, "min-available-nodes": self.clients}
         self.batch = self.job["training"]["batch-size"]
-        self.path = self.write("job", dict(self.job, update=PLAIN))
+        self.path = self.write("job", dict(self.job, update={"codec": "none", "deflate": False}))
         if self.job["data"]["name"] == "fashion-mnist":
             values, labels = (f"{FASHION_MNIST}/train-{kind}.gz" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
             if not os.path.exists(values):
@@ -117,9 +115,9 @@ class Case:
 class Run:
     """One run of fedge-simulate: seconds of its rounds, of the process, of its CPU time; its largest memory."""
 
-    def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None):
+    def __init__(self, args, case, rounds, threads, job=None, core=None):
         command = [args.fedge, "--job", job or case.path, "--data", case.site, "--partition", "iid", "--clients",
-                   str(clients or case.clients), "--rounds", str(rounds), "--threads", str(threads), "--json"]
+                   str(case.clients), "--rounds", str(rounds), "--threads", str(threads), "--json"]
         start = time.monotonic()
         process = subprocess.Popen((["taskset", "-c", str(core)] if core is not None else []) + command,
                                    stdout=subprocess.PIPE)
@@ -203,27 +201,20 @@ def against_peer(args, table, case, python, script):
 
 
 def alone(args, table, case):
-    """fedge by itself, on one core: training on random floats in a cache, training on the case's data as one client's,
-    and simulating. Then what the other cores give."""
-    one, many, simulated, trainer, training = [], [], [], [], []
+    """fedge by itself: what the engine costs, what a second core gives."""
+    one, many, cpu, training = [], [], [], []
     half = Half(["taskset", "-c", str(args.core), args.train, case.zoo, str(case.batch)])
     half.turn(args.seconds / 4)
-    steps = max(case.rounds * case.examples // case.batch, 2)
-    alone_jobs = [case.write(f"{count}-steps", dict(case.job, update=PLAIN, rounds=ONE_CLIENT,
-                                                    training=dict(case.job["training"], **{"local-steps": count})))
-                  for count in (1, steps)]
     for _ in range(args.turns):
         training.append(half.turn(args.seconds)[0])
-        short, long = (Run(args, case, 1, 1, job=job, clients=1, core=args.core) for job in alone_jobs)
-        trainer.append((steps - 1) * case.batch / (long.cpu - short.cpu))
-        short, long = (Run(args, case, rounds, 1, core=args.core) for rounds in (1, case.rounds + 1))
-        simulated.append((long.examples - short.examples) / (long.cpu - short.cpu))
+        short = Run(args, case, 1, 1, core=args.core)
+        long = Run(args, case, case.rounds + 1, 1, core=args.core)
+        cpu.append((long.examples - short.examples) / (long.cpu - short.cpu))
         one.append(Run(args, case, case.rounds, 1).round)
         many.append(Run(args, case, case.rounds, args.cores).round)
     half.close()
-    per_core = case.title + ": samples, one thread's CPU time"
-    table.row(per_core, median(simulated), "samples/s", "training alone", median(training))
-    table.row(per_core, median(simulated), "samples/s", "one client's training", median(trainer))
+    table.row(case.title + ": samples, one thread's CPU time", median(cpu), "samples/s", "training alone",
+              median(training))
     table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", "one thread",
               1 / median(one))
 

@@ -22,7 +22,8 @@ static void check_owners(const uint32_t *owner, uint32_t num_examples, uint32_t 
                 break;
             }
     for (uint32_t i = 0; i < num_examples; i++)
-        if (owner[i] >= num_parts && owner[i] != FEDGE_PARTITION_UNUSED)
+        if (owner[i] >= num_parts && owner[i] != FEDGE_PARTITION_UNUSED &&
+            owner[i] != FEDGE_PARTITION_VALIDATION)
             abort();
     if (has_some != num_parts)
         abort();
@@ -61,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint32_t num_owners = count_parts(&natural, path);
     fedge_dataset *dataset = NULL;
     uint32_t *owners = NULL;
-    if (num_owners > 0 && !fedge_dataset_load_divided(&column, path, "", &natural, num_owners,
+    if (num_owners > 0 && !fedge_dataset_load_divided(&column, path, "", &natural, 0.0, num_owners,
                                                       &dataset, &owners, &err))
         check_owners(owners, fedge_dataset_size(dataset), num_owners);
     free(owners);

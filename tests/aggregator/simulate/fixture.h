@@ -53,22 +53,31 @@ static fedge_job *make_job(const char *rounds, const char *more)
     return job;
 }
 
-/* The points, divided as [partition] says; [validation]: the share that is held out. */
-static fedge_population *make_population(const fedge_job *job, const char *partition,
-                                         uint32_t num_clients, double validation)
+/* The points, of which the share [split] is for validation, divided as [partition] says;
+ * [held_out]: the share that each client holds out. */
+static inline fedge_population *make_split_population(const fedge_job *job, const char *partition,
+                                                      uint32_t num_clients, double held_out,
+                                                      double split)
 {
     fedge_error err;
     fedge_site_data data = {.name = "points",
                             .values = POINTS_FILE,
-                            .validation_fraction = validation,
+                            .validation_fraction = held_out,
                             .has_partition = true,
                             .partition = {.seed = 2}};
     fedge_population *population = NULL;
     assert_int_equal(fedge_partition_parse(partition, &data.partition, &err), FEDGE_OK);
-    if (fedge_population_new(&job->plan, &data, num_clients, &population, &err) != FEDGE_OK) {
+    if (fedge_population_new(&job->plan, &data, split, num_clients, &population, &err) !=
+        FEDGE_OK) {
         fail_msg("%s", err.message);
     }
     return population;
+}
+
+static inline fedge_population *make_population(const fedge_job *job, const char *partition,
+                                                uint32_t num_clients, double held_out)
+{
+    return make_split_population(job, partition, num_clients, held_out, 0.0);
 }
 
 #endif

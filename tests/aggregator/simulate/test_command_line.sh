@@ -167,6 +167,34 @@ before=$(inclusion fleet/summary.json)
 ends 0 "complete after 4 rounds" "${run[@]}" "${fleet[@]}" --out fleet --resume
 [ "$(inclusion fleet/summary.json)" = "$before" ] || fail "--resume changes a complete simulation's summary"
 
+# examples for validation: what is said of them, and that partition.csv keeps them
+split=("${run[@]}" --validation-split 0.25)
+ends 0 "validation: " "${split[@]}" --out split
+grep -qF '"validation":{"examples":50,' split/summary.json || fail "no validation in summary.json"
+[ "$(grep -c '"validation_accuracy":0' split/rounds.jsonl)" = 4 ] || fail "no validation in rounds.jsonl"
+[ "$(grep -c ',-1$' split/partition.csv)" = 50 ] || fail "partition.csv does not name them"
+if grep -qF validation_accuracy out/rounds.jsonl; then fail "validation unasked"; fi
+ends 3 "split/simulation.json differs" "${run[@]}" --out split --resume
+ends 3 "split/simulation.json differs" "${run[@]}" --validation-split 0.5 --out split --resume
+kept() { grep -o '"validation":{.*' "$1" | grep -o '"accuracy_best".*'; }
+before=$(kept split/summary.json)
+ends 0 "validation: " "${split[@]}" --out split --resume
+[ "$(kept split/summary.json)" = "$before" ] || fail "--resume changes the validation's summary"
+again=("$simulate" --job job.json --partition file:split/partition.csv)
+"${again[@]}" --json >second.json
+[ "$(kept second.json)" = "$before" ] || fail "partition.csv is read back with another validation"
+[ "$(hash second.json)" = "$(hash split/summary.json)" ] || fail "partition.csv with validation is another division"
+ends 3 "for validation (client -1) already" "${again[@]}" --validation-split 0.1
+ends 3 "raise it" "${run[@]}" --validation-split 0.001
+ends 2 "--validation-split must be" "${run[@]}" --validation-split 1
+grep -qF '"per_client_accuracy":{"set":"training","clients":10,' out/summary.json || fail "no clients' accuracies"
+"${run[@]}" --json --client-accuracy 0 >second.json
+grep -qF '"per_client_accuracy":null' second.json || fail "clients' accuracies unasked"
+"${run[@]}" --json --data held.json --client-accuracy 3 >second.json
+grep -qF '"per_client_accuracy":{"set":"held-out","clients":3,"clients_with_examples":10,' second.json ||
+    fail "not three clients' held-out examples"
+grep -qF '"confusion_matrix":[[' out/summary.json || fail "no confusion matrix"
+
 # side by side
 ends 3 "1 to 10" "$simulate" compare out grid/* --out both.svg
 ends 0 "accuracy %" "$simulate" compare out "grid/lr=0.1,partition=iid,seed=2" --out both.svg

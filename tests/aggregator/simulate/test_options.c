@@ -4,7 +4,7 @@
 
 #include "aggregator/simulate/options.h"
 
-#define MAX_WORDS 40
+#define MAX_WORDS 60
 
 /* Parses "fedge-simulate" and the words of [line], which are separated by one space. */
 static fedge_status parse(const char *line, fedge_simulate_options *options, fedge_error *err)
@@ -37,6 +37,8 @@ static void defaults(void **state)
     assert_null(options.partition);
     assert_false(fedge_fleet_is_wanted(&options.fleet));
     assert_int_equal(options.evaluate_every, 1);
+    assert_int_equal(options.client_accuracy, 10000);
+    assert_true(options.validation_split == 0.0);
     assert_int_equal(options.num_clients + options.num_threads + options.num_rounds, 0);
     assert_false(options.has_seed || options.has_partition_seed || options.resume ||
                  options.quiet || options.json);
@@ -51,7 +53,7 @@ static void everything(void **state)
         parse("--job j --data d --clients 1000 --partition shards:2 --partition-seed 9 "
               "--seed 0 --rounds 7 --threads 3 --evaluate-every 5 "
               "--target 0.5,0.75,1 --stop-at-target --compute fixed:9 --bandwidth fixed:8/fixed:7 "
-              "--failure 0.25 "
+              "--failure 0.25 --validation-split 0.1 --client-accuracy 0 "
               "--trace t --availability 0.5,9 "
               "--out o --resume --quiet --json",
               &options, &err),
@@ -74,6 +76,7 @@ static void everything(void **state)
     assert_true(options.targets[0] == 0.5 && options.targets[1] == 0.75 &&
                 options.targets[2] == 1.0);
     assert_true(options.stop_at_target);
+    assert_true(options.validation_split == 0.1 && options.client_accuracy == 0);
     assert_true(options.resume && options.quiet && options.json);
 }
 
@@ -95,8 +98,10 @@ static void what_is_wrong_is_named(void **state)
                  {"--job j --target 75", "over 0 and up to 1"},
                  {"--job j --target 0.5,", "not '0.5,'"},
                  {"--job j --target nan", "not 'nan'"},
-                 {"--job j --failure 1", "--failure must be a probability from 0 to below 1"},
+                 {"--job j --failure 1", "--failure must be from 0 to below 1"},
                  {"--job j --failure 5%", "not '5%'"},
+                 {"--job j --validation-split 1", "--validation-split must be from 0 to below 1"},
+                 {"--job j --client-accuracy -1", "--client-accuracy must be a number from 0"},
                  {"--job j --evaluate-every 0", "--evaluate-every must be a number from 1"},
                  {"--job j --resume", "--resume needs --out DIR"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

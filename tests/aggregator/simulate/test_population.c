@@ -56,6 +56,32 @@ static void parts_are_those_of_devices(void **state)
     fedge_job_free(job);
 }
 
+/* The examples for validation are nobody's, and whoever validates has them all. */
+static void validation_examples_are_nobodys(void **state)
+{
+    (void)state;
+    fedge_job *job = make_job(ROUNDS, "");
+    fedge_population *population = make_split_population(job, "iid", 6, 0.0, 0.2);
+    const fedge_view validation = fedge_population_validation(population);
+    uint8_t seen[POINTS] = {0};
+    assert_int_equal(validation.count, POINTS / 5);
+    for (uint32_t i = 0; i < validation.count; i++) {
+        assert_int_equal(population->owner[validation.indices[i]], FEDGE_PARTITION_VALIDATION);
+        seen[validation.indices[i]]++;
+    }
+    for (uint32_t c = 0; c < 6; c++) {
+        const fedge_view own = fedge_population_train(population, c);
+        for (uint32_t i = 0; i < own.count; i++) {
+            seen[own.indices[i]]++;
+        }
+    }
+    for (uint32_t i = 0; i < POINTS; i++) {
+        assert_int_equal(seen[i], 1);
+    }
+    fedge_population_free(population);
+    fedge_job_free(job);
+}
+
 static void impossible_ones_are_refused(void **state)
 {
     (void)state;
@@ -63,13 +89,13 @@ static void impossible_ones_are_refused(void **state)
     fedge_job *job = make_job(ROUNDS, "");
     fedge_population *population = NULL;
     fedge_site_data data = {.values = POINTS_FILE, .partition = {.scheme = FEDGE_PARTITION_IID}};
-    assert_int_equal(fedge_population_new(&job->plan, &data, 0, &population, &err),
+    assert_int_equal(fedge_population_new(&job->plan, &data, 0.0, 0, &population, &err),
                      FEDGE_OUT_OF_RANGE);
-    assert_int_equal(fedge_population_new(&job->plan, &data, POINTS + 1, &population, &err),
+    assert_int_equal(fedge_population_new(&job->plan, &data, 0.0, POINTS + 1, &population, &err),
                      FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "240"));
     data.validation_fraction = 1.0;
-    assert_int_equal(fedge_population_new(&job->plan, &data, 4, &population, &err),
+    assert_int_equal(fedge_population_new(&job->plan, &data, 0.0, 4, &population, &err),
                      FEDGE_INVALID_ARGUMENT);
     assert_null(population);
     fedge_job_free(job);
@@ -79,6 +105,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_those_of_devices),
+        cmocka_unit_test(validation_examples_are_nobodys),
         cmocka_unit_test(impossible_ones_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

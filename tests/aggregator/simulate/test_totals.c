@@ -6,6 +6,8 @@
 
 #include "aggregator/simulate/totals.h"
 
+static const fedge_appraisal nothing;
+
 static void add(fedge_totals *totals, uint32_t round, double accuracy)
 {
     const fedge_round_summary summary = {.round = round,
@@ -26,7 +28,7 @@ static void sums_go_over_rounds(void **state)
     (void)state;
     fedge_totals totals;
     fedge_totals_init(&totals, NULL, 0);
-    assert_true(isnan(totals.accuracy) && isnan(fedge_totals_last_mean(&totals)));
+    assert_true(isnan(totals.test.accuracy) && isnan(fedge_totals_last_mean(&totals.test)));
     for (uint32_t round = 1; round <= 12; round++) {
         add(&totals, round, 0.05 * round);
     }
@@ -37,11 +39,11 @@ static void sums_go_over_rounds(void **state)
     assert_int_equal(totals.bytes_down, 360);
     assert_true(totals.seconds == 6.0);
     /* Rounds 3 to 12. */
-    assert_true(fabs(fedge_totals_last_mean(&totals) - 0.375) < 1e-12);
+    assert_true(fabs(fedge_totals_last_mean(&totals.test) - 0.375) < 1e-12);
     add(&totals, 13, NAN); /* not evaluated: changes no accuracy */
-    assert_true(totals.accuracy == 0.05 * 12 && totals.num_accuracies == 12);
+    assert_true(totals.test.accuracy == 0.05 * 12 && totals.test.num_accuracies == 12);
     add(&totals, 14, 0.1);
-    assert_true(totals.accuracy == 0.1 && totals.best == 0.05 * 12);
+    assert_true(totals.test.accuracy == 0.1 && totals.test.best == 0.05 * 12);
 }
 
 static void evaluations_on_clients_are_apart(void **state)
@@ -53,7 +55,7 @@ static void evaluations_on_clients_are_apart(void **state)
     const fedge_round_summary summary = {
         .round = 1, .kind = FEDGE_TASK_EVALUATE, .reported = 7, .accuracy = 0.9, .loss = 0.2};
     fedge_totals_add(&totals, &summary);
-    assert_true(totals.accuracy == 0.5 && totals.client_accuracy == 0.9);
+    assert_true(totals.test.accuracy == 0.5 && totals.client_accuracy == 0.9);
     assert_int_equal(totals.clients, 4);
 }
 
@@ -77,6 +79,60 @@ static void targets_are_reached_once(void **state)
     assert_true(isnan(totals.reached[2]));
 }
 
+static fedge_round_summary validated(uint32_t round, double accuracy, double validation)
+{
+    return (fedge_round_summary){.round = round,
+                                 .kind = FEDGE_TASK_TRAIN,
+                                 .accuracy = accuracy,
+                                 .loss = 1.0 - accuracy,
+                                 .validation = {true, 0.5, validation}};
+}
+
+/* The round is chosen by the examples for validation: the first of the best. */
+static void validation_chooses_a_round(void **state)
+{
+    (void)state;
+    static fedge_job job;
+    const double targets[] = {0.7};
+    const fedge_simulation_settings settings = {.num_clients = 9, .num_validation = 50};
+    const fedge_round_summary rounds[] = {validated(1, 0.5, 0.4), validated(2, 0.6, 0.8),
+                                          validated(3, NAN, NAN), validated(4, 0.9, 0.8),
+                                          validated(5, 0.95, 0.6)};
+    fedge_totals totals;
+    fedge_error err;
+    char *text = NULL;
+    fedge_totals_init(&totals, targets, 1);
+    for (size_t i = 0; i < sizeof(rounds) / sizeof(rounds[0]); i++) {
+        fedge_totals_add(&totals, &rounds[i]);
+    }
+    /* Targets are those of the test set: from 0.6 in round 2 to 0.9 in round 4. */
+    assert_true(fabs(totals.reached[0] - (2.0 + 2.0 / 3.0)) < 1e-12);
+    assert_int_equal(fedge_totals_json(&totals, &nothing, &job, &settings, "complete", &text, &err),
+                     FEDGE_OK);
+    if (!strstr(text, "\"validation\":{\"examples\":50,\"accuracy\":0.6,\"loss\":0.5,"
+                      "\"accuracy_last_10\":0.65,\"accuracy_best\":0.8,\"round_best\":2,"
+                      "\"test_accuracy_at_best\":0.6,")) {
+        fail_msg("%s", text);
+    }
+    free(text);
+}
+
+/* Without a test set targets are reached on the examples for validation. */
+static void validation_stands_in_for_a_test_set(void **state)
+{
+    (void)state;
+    const double targets[] = {0.5};
+    fedge_totals totals;
+    fedge_totals_init(&totals, targets, 1);
+    for (uint32_t round = 1; round <= 3; round++) {
+        const fedge_round_summary summary = validated(round, NAN, 0.2 * round);
+        fedge_totals_add(&totals, &summary);
+    }
+    assert_true(fabs(totals.reached[0] - 2.5) < 1e-12);
+    assert_true(isnan(totals.test.accuracy) && isnan(totals.test_at_best));
+    assert_int_equal(totals.validation.best_round, 3);
+}
+
 static void inclusion_is_in_the_summary_when_time_is_virtual(void **state)
 {
     (void)state;
@@ -93,7 +149,7 @@ static void inclusion_is_in_the_summary_when_time_is_virtual(void **state)
     fedge_totals_init(&totals, NULL, 0);
     fedge_totals_add(&totals, &round);
     fedge_totals_add(&totals, &evaluation);
-    assert_int_equal(fedge_totals_json(&totals, &job, &settings, "complete", &text, &err),
+    assert_int_equal(fedge_totals_json(&totals, &nothing, &job, &settings, "complete", &text, &err),
                      FEDGE_OK);
     assert_non_null(strstr(text, "\"virtual_seconds\":3,\"inclusion\":[{\"asked\":0.25,"
                                  "\"reported\":0},{\"asked\":0.25,\"reported\":0},"
@@ -117,7 +173,7 @@ static void a_summary_is_json(void **state)
     strcpy(job.plan.name, "job");
     fedge_totals_init(&totals, targets, 2);
     add(&totals, 1, 0.5);
-    assert_int_equal(fedge_totals_json(&totals, &job, &settings, "complete", &text, &err),
+    assert_int_equal(fedge_totals_json(&totals, &nothing, &job, &settings, "complete", &text, &err),
                      FEDGE_OK);
     static const char *const parts[] = {
         "{\"job\":\"job\",\"ending\":\"complete\",\"partition\":\"file:a\\\"b\",\"seed\":"
@@ -126,7 +182,9 @@ static void a_summary_is_json(void **state)
         "\"rounds\":1,\"accuracy\":0.5,\"loss\":0.5,\"accuracy_last_10\":0.5,\"accuracy_best\":0.5,"
         "\"client_accuracy\":null,\"client_loss\":null,\"clients_trained\":4,",
         "\"seconds\":0.5,\"clients_per_second\":8,\"targets\":[{\"accuracy\":0.25,\"rounds\":0.5},"
-        "{\"accuracy\":0.75,\"rounds\":null}],\"model_sha256\":\"ab12\"}"};
+        "{\"accuracy\":0.75,\"rounds\":null}],\"model_sha256\":\"ab12\",\"per_client_accuracy\":"
+        "null,"
+        "\"macro_f1\":null,"};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (!strstr(text, parts[i])) {
             fail_msg("%s has no %s", text, parts[i]);
@@ -141,6 +199,8 @@ int main(void)
         cmocka_unit_test(sums_go_over_rounds),
         cmocka_unit_test(evaluations_on_clients_are_apart),
         cmocka_unit_test(targets_are_reached_once),
+        cmocka_unit_test(validation_chooses_a_round),
+        cmocka_unit_test(validation_stands_in_for_a_test_set),
         cmocka_unit_test(a_summary_is_json),
         cmocka_unit_test(inclusion_is_in_the_summary_when_time_is_virtual),
     };

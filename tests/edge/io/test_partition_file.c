@@ -103,7 +103,8 @@ static void test_bad_files_are_refused(void **state)
         {"example,client\n-1,0\n", FEDGE_OUT_OF_RANGE, "csv:2: example -1"},
         {"example,client\n0,3\n", FEDGE_OUT_OF_RANGE,
          "csv:2: client 3; there are to be 3, counted from 0"},
-        {"example,client\n0,-1\n", FEDGE_OUT_OF_RANGE, "csv:2: client -1"},
+        {"example,client\n0,-2\n", FEDGE_OUT_OF_RANGE, "csv:2: client -2"},
+        {"example,client\n0,-1\n0,0\n", FEDGE_DUPLICATE, "client -1 has it already"},
         {"example,client\n0,0\n1,1\n0,2\n", FEDGE_DUPLICATE,
          "csv:4: example 0 stands twice; client 0 has it already"},
         {"example,client\n0,0\n1,2\n", FEDGE_INVALID_ARGUMENT, "client 1 of 3 has no examples"},
@@ -122,6 +123,21 @@ static void test_bad_files_are_refused(void **state)
     expect_refusal("file:" SPLIT, 5, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts");
 }
 
+/* Client -1: nobody trains with it. */
+static void test_a_file_sets_examples_apart(void **state)
+{
+    (void)state;
+    static const uint32_t EXPECTED[] = {1, FEDGE_PARTITION_VALIDATION, 0, 1,
+                                        FEDGE_PARTITION_UNUSED};
+    const fedge_partition_spec spec = parsed("file:" SPLIT, 0);
+    uint32_t num_parts = 0;
+    fedge_error err = {.status = FEDGE_OK};
+    save_text(SPLIT, "example,client\n0,1\n1,-1\n2,0\n3,1\n");
+    expect_owners("file:" SPLIT, 5, 2, EXPECTED);
+    assert_int_equal(fedge_partition_num_parts(&spec, "", &num_parts, &err), FEDGE_OK);
+    assert_int_equal(num_parts, 2);
+}
+
 static void test_what_is_written_is_read_back(void **state)
 {
     (void)state;
@@ -131,7 +147,7 @@ static void test_what_is_written_is_read_back(void **state)
     fedge_error err = {.status = FEDGE_OK};
     assert_int_equal(assign("quantity:5", MANY, 100, owner, &err), FEDGE_OK);
     for (uint32_t i = 0; i < MANY; i += 7)
-        owner[i] = FEDGE_PARTITION_UNUSED;
+        owner[i] = i % 2 ? FEDGE_PARTITION_UNUSED : FEDGE_PARTITION_VALIDATION;
     save_text(SPLIT ".part", "what a crash has left");
     assert_int_equal(fedge_partition_write_csv(SPLIT, owner, MANY, &err), FEDGE_OK);
     assert_false(fedge_os_exists(SPLIT ".part"));
@@ -188,7 +204,7 @@ static void test_labels_may_lie_beside(void **state)
     uint32_t *owner = NULL;
     save_text(VALUES, "user,a,b\nx,1,2\ny,3,4\n");
     save_text(LABELS, "label\n5\n6\n");
-    if (fedge_dataset_load_divided(&spec, VALUES, LABELS, &natural, 2, &dataset, &owner, &err))
+    if (fedge_dataset_load_divided(&spec, VALUES, LABELS, &natural, 0.0, 2, &dataset, &owner, &err))
         fail_msg("%s", err.message);
     assert_true(owner[0] == 0 && owner[1] == 1);
     assert_int_equal(fedge_dataset_labels(dataset)[1], 6);
@@ -197,7 +213,7 @@ static void test_labels_may_lie_beside(void **state)
     /* Columns are counted as in the file. */
     save_text(VALUES, "user,a,b\nx,1,2\ny,3,400\n");
     assert_int_equal(
-        fedge_dataset_load_divided(&spec, VALUES, LABELS, &natural, 2, &dataset, &owner, &err),
+        fedge_dataset_load_divided(&spec, VALUES, LABELS, &natural, 0.0, 2, &dataset, &owner, &err),
         FEDGE_OUT_OF_RANGE);
     assert_non_null(strstr(err.message, "values:3: column 3: \"400\""));
     assert_null(dataset);
@@ -276,7 +292,7 @@ static void check_parts(const fedge_partition_spec *scheme, const char *values, 
     fedge_error err = {.status = FEDGE_OK};
     fedge_dataset *whole = NULL, *own = NULL;
     uint32_t *owner = NULL;
-    if (fedge_dataset_load_divided(&spec, values, "", scheme, num_parts, &whole, &owner, &err))
+    if (fedge_dataset_load_divided(&spec, values, "", scheme, 0.0, num_parts, &whole, &owner, &err))
         fail_msg("%s", err.message);
     assert_int_equal(fedge_dataset_size(whole), COUNT);
     for (uint32_t part = 0; part < num_parts; part++) {
@@ -337,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_file_decides),
         cmocka_unit_test(test_bad_files_are_refused),
+        cmocka_unit_test(test_a_file_sets_examples_apart),
         cmocka_unit_test(test_what_is_written_is_read_back),
         cmocka_unit_test(test_a_column_decides),
         cmocka_unit_test(test_labels_may_lie_beside),

@@ -1,0 +1,182 @@
+#include "aggregator/simulate/appraisal.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "tests/aggregator/simulate/fixture.h"
+
+#define CLIENTS 12u
+
+typedef struct run {
+    fedge_job *job;
+    fedge_population *population;
+    fedge_simulation *simulation;
+    fedge_round_summary last;
+    atomic_bool stop;
+    fedge_error err;
+} run;
+
+static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    run *self = user;
+    (void)err;
+    self->last = *summary;
+    return FEDGE_OK;
+}
+
+static bool is_over(void *user)
+{
+    run *self = user;
+    return atomic_load(&self->stop);
+}
+
+/* [split] for validation, [held_out] by each client; the test set is all there is, or none. */
+static void begin(run *self, double split, double held_out, bool tested, uint32_t threads)
+{
+    *self = (run){.job = make_job("\"num-server-rounds\":4", "")};
+    self->population = make_split_population(self->job, "dirichlet:5", CLIENTS, held_out, split);
+    const fedge_simulation_config config = {.job = self->job,
+                                            .population = self->population,
+                                            .test_set = tested ? self->population->dataset : NULL,
+                                            .num_threads = threads,
+                                            .evaluate_every = 3,
+                                            .cancel = is_over,
+                                            .on_round = on_round,
+                                            .user = self};
+    if (fedge_simulation_new(&config, &self->simulation, &self->err) != FEDGE_OK ||
+        fedge_simulation_run(self->simulation, &self->err) != FEDGE_OK) {
+        fail_msg("%s", self->err.message);
+    }
+}
+
+static void end(run *self)
+{
+    fedge_simulation_free(self->simulation);
+    fedge_population_free(self->population);
+    fedge_job_free(self->job);
+}
+
+static fedge_appraisal appraise(run *self, uint32_t max_clients)
+{
+    fedge_appraisal of;
+    if (fedge_appraisal_init(&of, self->simulation, &self->job->plan, self->population, max_clients,
+                             &self->err) != FEDGE_OK) {
+        fail_msg("%s", self->err.message);
+    }
+    return of;
+}
+
+static uint64_t sum_of(const uint64_t *counts, uint32_t step, uint32_t num)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < num; i++) {
+        sum += counts[(size_t)i * step];
+    }
+    return sum;
+}
+
+static void assert_classes(const fedge_classification *of, uint32_t examples, double accuracy)
+{
+    assert_int_equal(of->num_classes, 3);
+    assert_int_equal(sum_of(of->support, 1, 3), examples);
+    assert_int_equal(sum_of(of->predicted, 1, 3), examples);
+    assert_int_equal(sum_of(of->confusion, 1, 9), examples);
+    for (uint32_t c = 0; c < 3; c++) {
+        assert_int_equal(sum_of(of->confusion + 3 * (size_t)c, 1, 3), of->support[c]);
+        assert_int_equal(sum_of(of->confusion + c, 3, 3), of->predicted[c]);
+    }
+    assert_true(sum_of(of->confusion, 4, 3) == sum_of(of->right, 1, 3));
+    assert_true((double)sum_of(of->right, 1, 3) / examples == accuracy);
+}
+
+/* What the classes say is what the last round said. */
+static void classes_agree_with_accuracy(void **state)
+{
+    (void)state;
+    run self;
+    begin(&self, 0.25, 0.0, true, 2);
+    fedge_appraisal of = appraise(&self, 100);
+    assert_int_equal(self.last.round, 4);
+    assert_true(self.last.accuracy > 0.5);
+    assert_classes(&of.test, POINTS, self.last.accuracy);
+    assert_classes(&of.validation, POINTS / 4, self.last.validation.accuracy);
+    /* All examples are for validation or somebody's. */
+    assert_int_equal(of.clients.num_examples, POINTS - POINTS / 4);
+    assert_int_equal(of.clients.num_clients, CLIENTS);
+    assert_false(of.clients.held_out);
+    const double right =
+        (double)sum_of(of.test.right, 1, 3) - (double)sum_of(of.validation.right, 1, 3);
+    assert_true(fabs(of.clients.weighted_mean - right / (double)of.clients.num_examples) < 1e-12);
+    fedge_appraisal_fini(&of);
+    end(&self);
+}
+
+static void validation_needs_no_test_set(void **state)
+{
+    (void)state;
+    run self;
+    begin(&self, 0.25, 0.0, false, 1);
+    assert_true(isnan(self.last.accuracy) && isnan(self.last.loss));
+    assert_true(self.last.validation.present && self.last.validation.accuracy > 0.5);
+    assert_true(self.last.validation.loss > 0.0);
+    fedge_appraisal of = appraise(&self, 0);
+    assert_classes(&of.validation, POINTS / 4, self.last.validation.accuracy);
+    assert_int_equal(of.test.num_classes, 0);
+    assert_int_equal(of.clients.num_clients, 0);
+    fedge_appraisal_fini(&of);
+    end(&self);
+}
+
+/* Who is held out, how many, and that neither threads nor the order of work matter. */
+static void a_choice_of_clients_is_the_same_on_all_threads(void **state)
+{
+    (void)state;
+    double means[2][2];
+    for (uint32_t i = 0; i < 2; i++) {
+        run self;
+        begin(&self, 0.0, 0.5, false, 1 + 2 * i);
+        assert_false(self.last.validation.present);
+        for (uint32_t k = 0; k < 2; k++) {
+            fedge_appraisal of = appraise(&self, k == 0 ? 5 : CLIENTS);
+            assert_true(of.clients.held_out);
+            assert_int_equal(of.clients.num_clients, k == 0 ? 5 : CLIENTS);
+            assert_int_equal(of.clients.num_eligible, CLIENTS);
+            means[i][k] = of.clients.mean;
+            fedge_appraisal_fini(&of);
+        }
+        end(&self);
+    }
+    assert_true(means[0][0] == means[1][0] && means[0][1] == means[1][1]);
+    assert_true(means[0][0] != means[0][1]);
+}
+
+static void an_interruption_leaves_nothing(void **state)
+{
+    (void)state;
+    run self;
+    begin(&self, 0.25, 0.0, true, 2);
+    atomic_store(&self.stop, true);
+    fedge_appraisal of = appraise(&self, 100);
+    assert_int_equal(of.test.num_classes + of.validation.num_classes + of.clients.num_clients, 0);
+    fedge_appraisal_fini(&of);
+    end(&self);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    write_points(POINTS_FILE, POINTS);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(classes_agree_with_accuracy),
+        cmocka_unit_test(validation_needs_no_test_set),
+        cmocka_unit_test(a_choice_of_clients_is_the_same_on_all_threads),
+        cmocka_unit_test(an_interruption_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
