@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Prints a paper's table, in Markdown, from the folders that its sweeps have left.
+
+    table.py niid-bench|mcmahan-2017|shakespeare OUT [--into README]
+
+OUT is what the commands of the paper's README gave to --out, or the folder of several of these. Runs that are not
+there or have not ended stand as "not yet run". The published figures are those of the papers. --into writes the table
+into a README, between its lines "<!-- table -->" and "<!-- end of table -->".
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import statistics
+
+MISSING = "not yet run"
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+
+
+def read(folder, name):
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def load(out):
+    """Settings and summary of every run below [out] that has ended."""
+    runs = []
+    for folder, _, files in os.walk(out):
+        if "summary.json" not in files or read(folder, "summary.json")["ending"] == "interrupted":
+            continue
+        job, summary = read(folder, "job.json"), read(folder, "summary.json")
+        training = job["training"]
+        runs.append({"job": job["name"], "epochs": training["local-epochs"], "batch": training["batch-size"],
+                     "lr": training["learning-rate"], "fraction": job["rounds"]["fraction-train"],
+                     "planned": summary["num_server_rounds"], **summary})
+    return runs
+
+
+def pick(runs, **wanted):
+    return [run for run in runs if all(run[key] == value for key, value in wanted.items())]
+
+
+def table(head, rows):
+    print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def mean_and_spread(values):
+    if not values:
+        return MISSING
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread} ({len(values)} seed{'s' if len(values) > 1 else ''})"
+
+
+def reached(run, target):
+    """Rounds to an accuracy; None: not reached."""
+    return next(each["rounds"] for each in run["targets"] if each["accuracy"] == target)
+
+
+def rounds_text(run, target, base=None):
+    """With how many times fewer rounds these are than those of [base]."""
+    rounds = reached(run, target)
+    if rounds is None:
+        return f"over {run['planned']}"
+    if base is None or base is run or reached(base, target) is None:
+        return f"{rounds:.0f}"
+    return f"{rounds:.0f} ({reached(base, target) / rounds:.1f}×)"
+
+
+# ---- NIID-Bench ------------------------------------------------------------------------------------------------------
+
+# Li et al. 2022, Table 3: Fashion-MNIST, FedAvg.
+NIID_BENCH = [("iid", "IID", "89.23 ± 0.45"), ("dirichlet:0.5", "label shares from Dir(0.5)", "88.09 ± 0.29"),
+              ("labels:3", "three labels each", "82.43 ± 1.5"), ("labels:2", "two labels each", "78.10 ± 2.5")]
+
+
+def niid_bench(runs):
+    rows = []
+    for partition, words, published in NIID_BENCH:
+        found = pick(runs, job="niid-bench", partition=partition)
+        rows.append([f"{words} (`{partition}`)", published,
+                     mean_and_spread([100 * run["accuracy"] for run in found]),
+                     mean_and_spread([100 * run["accuracy_last_10"] for run in found])])
+    table(["division", "published, %", "ours, %", "ours, mean of the last ten rounds, %"], rows)
+
+
+# ---- McMahan et al. 2017 ---------------------------------------------------------------------------------------------
+
+FRACTIONS = {0.01: "0 (one client)", 0.1: "0.1", 0.2: "0.2", 0.5: "0.5", 1: "1"}
+TARGETS = (0.75, 0.8, 0.85)
+# Table 1, rounds to 97 % (2NN, E = 1) and 99 % (CNN, E = 5) on MNIST; None: not reached.
+PUBLISHED = {("2nn", "iid"): {600: (1455, 1474, 1658, None, None), 10: (316, 87, 77, 75, 70)},
+             ("2nn", "shards:2"): {600: (4278, 1796, 1528, None, None), 10: (3275, 664, 619, 443, 380)},
+             ("cnn", "iid"): {600: (387, 339, 337, 164, 246), 10: (50, 18, 18, 18, 16)}}
+# Table 2, rounds to 99 % on MNIST, IID, C = 0.1: FedSGD first.
+TABLE_2 = [(1, 600, 626), (5, 600, 179), (1, 10, 34), (5, 10, 20), (20, 10, 18)]
+
+
+def best(runs):
+    """Of runs that differ in the learning rate only: the one that is first at the highest target, or gets furthest."""
+    def order(run):
+        return [float("inf") if reached(run, target) is None else reached(run, target)
+                for target in reversed(TARGETS)] + [-run["accuracy_best"]]
+    return min(runs, key=order, default=None)
+
+
+def most_used_rate(runs):
+    """The learning rate that most fractions were run with; the pilot tried the others at one of them."""
+    rates = [rate for rate, _ in {(run["lr"], run["fraction"]) for run in runs}]
+    return max(sorted(rates), key=rates.count, default=None)
+
+
+def ours_at(run, base):
+    if run is None:
+        return MISSING
+    return " / ".join(rounds_text(run, target, base if target == TARGETS[-1] else None) for target in TARGETS)
+
+
+def published_at(column, at):
+    value = column[at]
+    if value is None:
+        return "not reached"
+    return f"{value}" + (f" ({column[0] / value:.1f}×)" if at > 0 else "")
+
+
+def fractions_table(runs, model, partition, rates):
+    """One block of Table 1: C by B, and what B = 10 gains over B = ∞ at each C."""
+    published = PUBLISHED[model, partition]
+    chosen = {(fraction, batch): best(pick(runs, job=f"mcmahan-2017-{model}", partition=partition, fraction=fraction,
+                                           batch=batch, epochs=1 if model == "2nn" else 5, lr=rates[batch]))
+              for fraction in FRACTIONS for batch in (600, 10)}
+    rows = []
+    for at, (fraction, words) in enumerate(FRACTIONS.items()):
+        row = [words]
+        for batch in (600, 10):
+            row += [ours_at(chosen[fraction, batch], chosen[0.01, batch]), published_at(published[batch], at)]
+        rows.append(row + [gain(chosen[fraction, 600], chosen[fraction, 10]),
+                           f"{published[600][at] / published[10][at]:.1f}×" if published[600][at] else "-"])
+    table(["C", "B = ∞: ours", "theirs", "B = 10: ours", "theirs", "B = ∞ / B = 10: ours", "theirs"], rows)
+
+
+def gain(slow, fast):
+    if slow is None or fast is None or reached(fast, TARGETS[-1]) is None:
+        return "-"
+    if reached(slow, TARGETS[-1]) is None:
+        return f"over {slow['planned'] / reached(fast, TARGETS[-1]):.1f}×"
+    return f"{reached(slow, TARGETS[-1]) / reached(fast, TARGETS[-1]):.1f}×"
+
+
+def computation_table(runs):
+    """Table 2: the CNN at C = 0.1, IID, by E and B."""
+    rows = []
+    sgd = best(pick(runs, job="mcmahan-2017-cnn", partition="iid", fraction=0.1, batch=600, epochs=1))
+    for epochs, batch, published in TABLE_2:
+        run = best(pick(runs, job="mcmahan-2017-cnn", partition="iid", fraction=0.1, batch=batch, epochs=epochs))
+        name = "FedSGD" if (epochs, batch) == (1, 600) else "FedAvg"
+        rows.append([name, str(epochs), "∞" if batch == 600 else str(batch),
+                     MISSING if run is None else f"{run['lr']:g}", ours_at(run, sgd),
+                     f"{published}" + ("" if name == "FedSGD" else f" ({TABLE_2[0][2] / published:.1f}×)")])
+    table(["", "E", "B", "learning rate", "ours", "theirs"], rows)
+
+
+def rates_table(runs):
+    """The pilot: all learning rates at C = 0.1."""
+    rows = []
+    for model, partition, batch, epochs in [(m, p, b, e) for m, p, e in
+                                            (("2nn", "iid", 1), ("2nn", "shards:2", 1), ("cnn", "iid", 5))
+                                            for b in (600, 10)]:
+        found = pick(runs, job=f"mcmahan-2017-{model}", partition=partition, batch=batch, epochs=epochs, fraction=0.1)
+        for rate in sorted({run["lr"] for run in found}):
+            run = best([each for each in found if each["lr"] == rate])
+            rows.append([model.upper(), partition, "∞" if batch == 600 else "10", f"{run['lr']:g}",
+                         ours_at(run, None), f"{100 * run['accuracy_best']:.2f}"])
+    table(["model", "division", "B", "learning rate", "rounds to 75 / 80 / 85 %", "best, %"], rows)
+
+
+def mcmahan_2017(runs):
+    for model, partition, words in (("2nn", "iid", "2NN, E = 1, IID"),
+                                    ("2nn", "shards:2", "2NN, E = 1, two shards each"),
+                                    ("cnn", "iid", "CNN, E = 5, IID")):
+        rates = {batch: most_used_rate(pick(runs, job=f"mcmahan-2017-{model}", partition=partition, batch=batch,
+                                            epochs=1 if model == "2nn" else 5)) for batch in (600, 10)}
+        print(f"**{words}**; learning rates " +
+              ", ".join(f"{rate:g} (B = {'∞' if batch == 600 else batch})" for batch, rate in rates.items() if rate) +
+              "\n")
+        fractions_table(runs, model, partition, rates)
+    print("**CNN, IID, C = 0.1: more computation per client**\n")
+    computation_table(runs)
+    print("**Learning rates at C = 0.1**\n")
+    rates_table(runs)
+
+
+# ---- Shakespeare -----------------------------------------------------------------------------------------------------
+
+
+def shakespeare(runs):
+    found = pick(runs, job="shakespeare-lstm")
+    targets = sorted({each["accuracy"] for run in found for each in run["targets"]})
+    rows = []
+    for natural in (True, False):
+        mine = [run for run in found if run["partition"].startswith("file:") == natural]
+        row = ["speaking parts" if natural else "IID"]
+        for target in targets:
+            values = [reached(run, target) for run in mine]
+            row.append(", ".join(f"over {run['planned']}" if value is None else f"{value:.0f}"
+                                 for run, value in zip(mine, values)) or MISSING)
+        rows.append(row + [mean_and_spread([100 * run["accuracy"] for run in mine])])
+    table(["clients", *(f"rounds to {100 * target:g} %" for target in targets), "accuracy at the end, %"], rows)
+
+
+def main():
+    papers = {"niid-bench": niid_bench, "mcmahan-2017": mcmahan_2017, "shakespeare": shakespeare}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("paper", choices=papers)
+    parser.add_argument("out")
+    parser.add_argument("--into", metavar="README")
+    args = parser.parse_args()
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        papers[args.paper](load(args.out))
+    if not args.into:
+        print(text.getvalue().rstrip())
+        return
+    with open(args.into, encoding="utf-8") as file:
+        page = file.read()
+    before, found, rest = page.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        parser.error(f"{args.into} has no lines '{BEGIN}' and '{END}'")
+    with open(args.into, "w", encoding="utf-8") as file:
+        file.write(f"{before}{BEGIN}\n\n{text.getvalue().rstrip()}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

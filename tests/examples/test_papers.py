@@ -1,0 +1,158 @@
+"""examples/papers: the commands of each README run as they stand there, on few examples and for a round, and make its
+table."""
+
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+BIN = os.environ["FEDGE_BIN_DIR"]
+PAPERS = os.path.join("examples", "papers")
+PATIENCE_S = 240
+
+
+def write_idx(path, shape, data):
+    with open(path, "wb") as file:
+        file.write(bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", size) for size in shape) + data)
+
+
+def write_images(folder, prefix, count):
+    """Images of one grey for each label, so that they can be learnt."""
+    labels = bytes(i % 10 for i in range(count))
+    write_idx(os.path.join(folder, prefix + "-images"), (count, 28, 28),
+              b"".join(bytes([25 * label]) * 784 for label in labels))
+    write_idx(os.path.join(folder, prefix + "-labels"), (count,), labels)
+
+
+def play(parts):
+    """Speeches by turns; one of 30 lines each, and one part that says too little."""
+    rng = random.Random(1)
+    words = ["what", "light", "through", "yonder", "window", "breaks", "it", "is", "the", "east"]
+    text = "A ROOM IN THE CASTLE\n\n"
+    for _ in range(5):
+        for part in range(parts):
+            lines = [" ".join(rng.choices(words, k=8)) for _ in range(6)]
+            text += f"PART {part}:\n" + "\n".join(lines) + "\n\n"
+    return text + "SERVANT:\nMy lord?\n"
+
+
+class Papers(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="fedge-papers-")
+        self.addCleanup(self.folder.cleanup)
+        self.root = self.folder.name
+        for part in ("papers", "zoo"):
+            shutil.copytree(os.path.join(SOURCE, "examples", part), os.path.join(self.root, "examples", part))
+        self.env = dict(os.environ, PATH=BIN + os.pathsep + os.environ["PATH"])
+
+    def shorten(self, paper):
+        """One round, and for images few of them."""
+        folder = os.path.join(self.root, PAPERS, paper)
+        write_images(folder, "train", 400)
+        write_images(folder, "test", 20)
+        for path in glob.glob(os.path.join(folder, "*.json")):
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+            if "rounds" in content:
+                content["rounds"]["num-server-rounds"] = 1
+                if content["data"]["name"] == "fashion-mnist":
+                    content["test-set"] = {"values": "test-images", "labels": "test-labels"}
+            else:
+                content["data"]["fashion-mnist"] = {"values": "train-images", "labels": "train-labels"}
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+        for path in glob.glob(os.path.join(folder, "*.sh")):
+            with open(path, encoding="utf-8") as file:
+                text = re.sub(r"rounds=\d+", "rounds=1", file.read())
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def commands(self, paper):
+        with open(os.path.join(SOURCE, PAPERS, paper, "README.md"), encoding="utf-8") as file:
+            return re.findall(r"^    ((?:fedge-simulate|python3|bash) .*)$", file.read(), re.MULTILINE)
+
+    def run_all(self, paper):
+        """The output of the last command, which is the table."""
+        commands = self.commands(paper)
+        self.assertTrue(commands)
+        for command in commands:
+            result = subprocess.run(["bash", "-c", command], cwd=self.root, env=self.env, text=True,
+                                    capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(result.returncode, 0, f"{command}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
+        return result.stdout
+
+    def test_niid_bench(self):
+        self.shorten("niid-bench")
+        table = self.run_all("niid-bench")
+        self.assertNotIn("not yet run", table)
+        self.assertEqual(table.count("(3 seeds)"), 8, table)
+
+    def test_mcmahan_2017(self):
+        self.shorten("mcmahan-2017")
+        command = next(command for command in self.commands("mcmahan-2017") if command.startswith("bash"))
+        result = subprocess.run(["bash", "-c", command], cwd=self.root, env=self.env, text=True, capture_output=True,
+                                timeout=PATIENCE_S)
+        self.assertEqual(result.returncode, 0, result.stderr[-2000:])
+        table = result.stdout[result.stdout.index("**2NN, E = 1, IID**"):]
+        self.assertNotIn("not yet run", table)
+
+    def test_shakespeare(self):
+        with open(os.path.join(self.root, "TEXT"), "w", encoding="utf-8") as file:
+            file.write(play(4))
+        self.shorten("shakespeare")
+        commands = [command.replace("--clients 243", "--clients 4") for command in self.commands("shakespeare")]
+        self.assertIn("speaking_parts.py TEXT", commands[0])
+        said = []
+        for command in commands:
+            result = subprocess.run(["bash", "-c", command], cwd=self.root, env=self.env, text=True,
+                                    capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(result.returncode, 0, f"{command}\n{result.stderr[-2000:]}")
+            said.append(result.stdout)
+        # 24 of 30 lines are for training, 6 for testing: windows that fit, one every 40 characters.
+        owners, test = {}, 0
+        for part in range(4):
+            lines = [line for speech in play(4).split("\n\n") if speech.startswith(f"PART {part}:")
+                     for line in speech.splitlines()[1:]]
+            owners[part] = len(range(0, len("\n".join(lines[:24])) - 80, 40))
+            test += len(range(0, len("\n".join(lines[24:])) - 80, 40))
+        self.assertIn(f"{sum(owners.values())} windows of 4 clients, {test} to test with", said[0])
+        self.assertIn("left out 1 of 5 parts", said[0])
+        with open(os.path.join(self.root, "build/papers/text/parts.csv"), encoding="utf-8") as file:
+            rows = [tuple(map(int, line.split(","))) for line in file.read().splitlines()[1:]]
+        self.assertEqual([example for example, _ in rows], list(range(len(rows))))
+        self.assertEqual([sum(1 for _, owner in rows if owner == part) for part in range(4)], list(owners.values()))
+        self.assertNotIn("not yet run", said[-1])
+
+    def test_a_play_needs_parts(self):
+        path = os.path.join(self.root, "prose")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("It was a dark night.\n" * 100)
+        result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "shakespeare", "speaking_parts.py"),
+                                 path, os.path.join(self.root, "out")], text=True, capture_output=True, timeout=60)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("has 0 speaking parts", result.stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.root, "out")))
+
+    def test_each_is_listed_and_has_its_tables(self):
+        with open(os.path.join(SOURCE, PAPERS, "README.md"), encoding="utf-8") as file:
+            listed = re.findall(r"^\| \[([\w-]+)\]\(\1/README\.md\) \|", file.read(), re.MULTILINE)
+        folders = [name for name in os.listdir(os.path.join(SOURCE, PAPERS))
+                   if os.path.isdir(os.path.join(SOURCE, PAPERS, name)) and name != "__pycache__"]
+        self.assertEqual(sorted(listed), sorted(folders))
+        for paper in folders:
+            path = os.path.join(self.root, PAPERS, paper, "README.md")
+            command = ["python3", "-B", os.path.join(self.root, PAPERS, "table.py"), paper, self.root, "--into", path]
+            subprocess.run(command, check=True, timeout=60)
+            with open(path, encoding="utf-8") as file:
+                self.assertIn("not yet run", file.read(), "an empty folder gives an empty table")
+
+
+if __name__ == "__main__":
+    unittest.main()
