@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/os.h"
 #include "edge/io/dataset.h"
+#include "edge/io/file_list.h"
 #include "edge/io/plan.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
@@ -59,10 +59,14 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
     if (!data)
         return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
                           plan->data.name);
-    if (!fedge_os_exists(data->values) || (data->labels[0] && !fedge_os_exists(data->labels)))
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "the files of data set '%s' are missing: %.180s %.180s", data->name,
-                          data->values, data->labels);
+    const char *const paths[] = {data->values, data->labels};
+    for (int i = 0; i < 2; i++) {
+        fedge_file_list files;
+        const fedge_status status = fedge_file_list_open(&files, paths[i], err);
+        if (status)
+            return fedge_error_prefix(err, status, "data set '%s'", data->name);
+        fedge_file_list_close(&files);
+    }
     if (t->config.num_partitions > 0 && !data->has_partition)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the site file names no 'partition' for data set '%s', but this client "

@@ -109,8 +109,8 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
                                                     &self->settings.num_clients, err);
     return status == FEDGE_OK && self->settings.num_clients == 0
                ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "--clients is missing: only natural:COLUMN and file:CSV say how many "
-                            "there are")
+                            "--clients is missing: only natural:COLUMN, file:CSV and per-file say "
+                            "how many there are")
                : status;
 }
 

@@ -53,6 +53,7 @@ FEDGE_MUST_USE fedge_status fedge_os_write_file(const char *path, const void *da
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
 bool fedge_os_exists(const char *path);
+bool fedge_os_is_dir(const char *path);
 /* FEDGE_DENIED, with the command that mends it, when anyone but the owner may read, write or enter
  * [path]: for keys. */
 FEDGE_MUST_USE fedge_status fedge_os_check_private(const char *path, fedge_error *err);

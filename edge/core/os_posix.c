@@ -230,6 +230,12 @@ bool fedge_os_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+bool fedge_os_is_dir(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 fedge_status fedge_os_remove(const char *path, fedge_error *err)
 {
     if (unlink(path) != 0)

@@ -1,7 +1,8 @@
 /* Headers of files that hold one array of numbers: idx and npy.
  *
  * Internal to edge/io. After a header is read the reader stands at the first element; the elements
- * follow in row-major order, the first dimension being the example.
+ * follow in row-major order, the first dimension being the example. idx and npy leave before, after
+ * and open_end 0.
  */
 #ifndef FEDGE_EDGE_IO_ARRAY_FILE_H
 #define FEDGE_EDGE_IO_ARRAY_FILE_H
@@ -23,7 +24,13 @@ typedef struct fedge_array_info {
     bool big_endian;
     uint32_t rank;                       /* ≥ 1 */
     uint64_t dims[FEDGE_ARRAY_MAX_RANK]; /* as in the file: not checked against anything */
+    uint32_t before, after; /* bytes around the elements of each example that belong to others */
+    bool open_end;          /* others may follow the last element, too */
 } fedge_array_info;
+
+/* The element at [in], as the file has it: of U8, I32 or I64; of F32 or F64. */
+int64_t fedge_array_integer(const fedge_array_info *info, const uint8_t *in);
+float fedge_array_float(const fedge_array_info *info, const uint8_t *in);
 
 /* Does a file that begins with these bytes claim to be of the format? */
 bool fedge_idx_matches(const uint8_t *magic, size_t size);

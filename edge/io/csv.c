@@ -147,6 +147,18 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
     return FEDGE_OK;
 }
 
+fedge_status fedge_csv_open_aside(fedge_csv *csv, const char *path, uint64_t columns,
+                                  const char *aside, fedge_error *err)
+{
+    fedge_status status = fedge_csv_open(csv, path, columns, err);
+    if (status || !aside)
+        return status;
+    status = fedge_csv_set_aside(csv, aside, err);
+    if (status)
+        fedge_csv_close(csv);
+    return status;
+}
+
 /* Takes the column that is set aside out of the row. */
 static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
 {

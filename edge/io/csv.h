@@ -47,6 +47,10 @@ FEDGE_MUST_USE fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err);
  * FEDGE_NOT_FOUND names the nearest column. */
 FEDGE_MUST_USE fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *err);
 
+/* fedge_csv_open, and with a name fedge_csv_set_aside. [aside]: NULL for none. */
+FEDGE_MUST_USE fedge_status fedge_csv_open_aside(fedge_csv *csv, const char *path, uint64_t columns,
+                                                 const char *aside, fedge_error *err);
+
 /* Goes to the next row and counts its fields; *end is true behind the last. FEDGE_CORRUPT when
  * there are more or fewer than there should be. */
 FEDGE_MUST_USE fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err);

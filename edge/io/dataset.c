@@ -94,15 +94,11 @@ static const char *aside(const division *d)
 }
 
 static fedge_status divide(division *d, const fedge_data_spec *spec, const char *values_path,
-                           const int32_t *labels, uint32_t count, fedge_error *err)
+                           const fedge_dataset_files *files, const int32_t *labels, uint32_t count,
+                           fedge_error *err)
 {
     if (!d->partition)
         return FEDGE_OK;
-    if (!d->all && d->part >= d->num_parts)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "data '%s': part %" PRIu32 " of %" PRIu32
-                          "; parts are counted from 0 to their number − 1",
-                          spec->name, d->part, d->num_parts);
     d->owner = malloc(count * sizeof *d->owner);
     if (!d->owner)
         return fedge_fail(err, FEDGE_NO_MEMORY,
@@ -110,10 +106,50 @@ static fedge_status divide(division *d, const fedge_data_spec *spec, const char 
     const fedge_partition_data data = {.num_examples = count,
                                        .num_labels = spec->num_labels,
                                        .labels = labels,
-                                       .values_path = values_path};
+                                       .values_path = values_path,
+                                       .num_files = files->values.count,
+                                       .file_ends = files->ends};
     return d->assign_rest
                ? d->assign_rest(d->partition, &data, d->validation, d->num_parts, d->owner, err)
                : fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
+}
+
+/* Lists the files; of per-file's, for one part, its own alone. */
+static fedge_status list_files(const fedge_data_spec *spec, const char *values_path,
+                               const char *labels_path, division *d, fedge_dataset_files *files,
+                               fedge_error *err)
+{
+    fedge_status status = fedge_file_list_open(&files->values, values_path, err);
+    if (!status)
+        status = fedge_file_list_open(&files->labels, labels_path, err);
+    if (status)
+        return status;
+    const uint32_t count = files->values.count;
+    if (count == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': no file is named", spec->name);
+    if (files->labels.count > 0 && files->labels.count != count)
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "data '%s': %" PRIu32 " files of values (%s …), but %" PRIu32
+                          " of labels (%s …); name as many, in the same order",
+                          spec->name, count, files->values.paths[0], files->labels.count,
+                          files->labels.paths[0]);
+    if (!d->partition || d->all)
+        return FEDGE_OK;
+    if (d->part >= d->num_parts)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': part %" PRIu32 " of %" PRIu32
+                          "; parts are counted from 0 to their number − 1",
+                          spec->name, d->part, d->num_parts);
+    if (d->partition->scheme != FEDGE_PARTITION_PER_FILE)
+        return FEDGE_OK;
+    status = fedge_partition_check_files(count, d->num_parts, err);
+    if (status)
+        return status;
+    fedge_file_list_keep(&files->values, d->part);
+    if (files->labels.count > 0)
+        fedge_file_list_keep(&files->labels, d->part);
+    d->partition = NULL;
+    return FEDGE_OK;
 }
 
 /* Keeps the labels of the own part, in place; returns how many. */
@@ -124,6 +160,25 @@ static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *own
         if (!owner || owner[i] == part)
             labels[kept++] = labels[i];
     return kept;
+}
+
+static fedge_status fill(fedge_dataset *dataset, const char *values_path, const char *labels_path,
+                         fedge_dataset_files *files, division *d, fedge_error *err)
+{
+    const fedge_data_spec *spec = &dataset->spec;
+    uint32_t count = 0;
+    fedge_status status = list_files(spec, values_path, labels_path, d, files, err);
+    if (!status)
+        status = fedge_labels_load(spec, dataset->example_values, files, aside(d), &dataset->labels,
+                                   &count, err);
+    if (!status)
+        status = divide(d, spec, values_path, files, dataset->labels, count, err);
+    if (!status) {
+        const uint32_t *owner = d->all ? NULL : d->owner;
+        dataset->count = keep_labels(dataset->labels, count, owner, d->part);
+        status = fedge_values_load(dataset, files, aside(d), owner, d->part, err);
+    }
+    return status ? status : make_table(dataset, err);
 }
 
 /* On failure division->owner may be there all the same. */
@@ -142,20 +197,11 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
     dataset->spec = *spec;
     dataset->example_values = example_values;
     dataset->plane = example_values / (spec->num_channels > 1 ? spec->num_channels : 1);
-    uint32_t count = 0;
-    status = fedge_labels_load(spec, example_values, values_path, labels_path, aside(d),
-                               &dataset->labels, &count, err);
-    if (!status)
-        status = divide(d, spec, values_path, dataset->labels, count, err);
-    if (!status) {
-        const fedge_selection kept = {
-            .num_examples = count, .owner = d->all ? NULL : d->owner, .part = d->part};
-        dataset->count = keep_labels(dataset->labels, count, kept.owner, kept.part);
-        status =
-            fedge_values_load(dataset, values_path, labels_path[0] == '\0', aside(d), &kept, err);
-    }
-    if (!status)
-        status = make_table(dataset, err);
+    fedge_dataset_files files = {.ends = NULL};
+    status = fill(dataset, values_path, labels_path, &files, d, err);
+    fedge_file_list_close(&files.values);
+    fedge_file_list_close(&files.labels);
+    free(files.ends);
     if (status) {
         fedge_dataset_free(dataset);
         return status;

@@ -1,4 +1,4 @@
-/* Data sets on a device: idx (MNIST's format), csv and npy files, plain or gzip, in memory.
+/* Data sets on a device: idx (MNIST's format), csv, npy and CIFAR files, plain or gzip, in memory.
  *
  * Values are kept as they are stored (u8 or f32) and normalised on reading. A data set may be
  * divided among clients (edge/io/partition.h): then only the device's own part is kept. A part or a
@@ -23,8 +23,11 @@
 /* Opaque: values as stored (u8 or f32), labels as int32. Read by any number of threads. */
 typedef struct fedge_dataset fedge_dataset;
 
-/* Loads [values_path] and [labels_path], by their contents: idx, npy or csv, each plain or gzip.
- * labels_path "": the values are csv and the label is the last column of each row.
+/* Loads [values_path] and [labels_path]: each a path, folder or pattern, or several, one per line
+ * (edge/io/file_list.h); the files' examples one behind the other. Each file by its contents: idx,
+ * npy, csv or CIFAR's (edge/io/cifar.h, which says how that is told), plain or gzip. labels_path
+ * "": the files of the values have the labels, as CIFAR's and csv do, where the label is the last
+ * column of each row; else as many files, in the same order, have them.
  *
  * Dimensions of the file behind the first must be spec->shape; dimensions of 1 do not matter, and
  * either side may be flat (one dimension). Values: spec->dtype, with npy's f64 read as f32. Labels:
@@ -39,8 +42,9 @@ FEDGE_MUST_USE fedge_status fedge_dataset_load(const fedge_data_spec *spec, cons
                                                fedge_error *err);
 
 /* As fedge_dataset_load, and keeps only the examples that [partition] gives to [part] of
- * [num_parts], in the order of the file; the others are never in memory. With natural a column of
- * the csv file is no value: the one that names the owners. */
+ * [num_parts], in the order of the files; the others are never in memory. With natural a column of
+ * the csv files is no value: the one that names the owners. With per-file only file [part] is read.
+ */
 FEDGE_MUST_USE fedge_status fedge_dataset_load_part(const fedge_data_spec *spec,
                                                     const char *values_path,
                                                     const char *labels_path,

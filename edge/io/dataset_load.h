@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "edge/io/dataset.h"
+#include "edge/io/file_list.h"
 
 #define FEDGE_DATASET_LEVELS 256 /* values of a u8 */
 
@@ -20,26 +21,28 @@ struct fedge_dataset {
     float *table;          /* u8 only: (max(1, num_channels), 256), a stored value normalised */
 };
 
-/* Which of a file's examples are wanted. */
-typedef struct fedge_selection {
-    uint32_t num_examples; /* in the file */
-    const uint32_t *owner; /* (num_examples); NULL: all are wanted */
-    uint32_t part;         /* those i with owner[i] == part */
-} fedge_selection;
+/* The files that a data set comes from. */
+typedef struct fedge_dataset_files {
+    fedge_file_list values;
+    fedge_file_list
+        labels;     /* as many, in the same order; none: the values' files have the labels */
+    uint32_t *ends; /* (values.count), malloc'ed by fedge_labels_load: so many examples are in the
+                       files up to this one, and with it */
+} fedge_dataset_files;
 
-/* Reads all labels of [labels_path], or those in the last column of [values_path]. [aside]: a
- * column of a csv file of values that is no value, or NULL. [example_values]: of one example.
- * *labels is malloc'ed, (*count), each in [0, num_labels). */
+/* Reads all labels, file by file. [aside]: a column of csv files of values that is no value, or
+ * NULL. [example_values]: of one example. *labels is malloc'ed, (*count), each in [0, num_labels).
+ */
 FEDGE_MUST_USE fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_values,
-                                              const char *values_path, const char *labels_path,
-                                              const char *aside, int32_t **labels, uint32_t *count,
-                                              fedge_error *err);
+                                              fedge_dataset_files *files, const char *aside,
+                                              int32_t **labels, uint32_t *count, fedge_error *err);
 
-/* Reads the values of the examples, as many as the selection says and no more, and keeps those that
- * are wanted, dataset->count of them, in dataset->values, which it allocates. [label_column]: a csv
- * row ends in a label. [aside]: as above. */
-FEDGE_MUST_USE fedge_status fedge_values_load(fedge_dataset *dataset, const char *path,
-                                              bool label_column, const char *aside,
-                                              const fedge_selection *kept, fedge_error *err);
+/* Reads the values of as many examples as there are labels, and keeps those i that have owner[i] ==
+ * [part], dataset->count of them, in dataset->values, which it allocates once all headers are
+ * checked. owner: by example over all files; NULL: all are kept. [aside]: as above. */
+FEDGE_MUST_USE fedge_status fedge_values_load(fedge_dataset *dataset,
+                                              const fedge_dataset_files *files, const char *aside,
+                                              const uint32_t *owner, uint32_t part,
+                                              fedge_error *err);
 
 #endif

@@ -58,8 +58,12 @@ static const fedge_json_field STRATEGY[] = {
 };
 
 static const fedge_json_field TEST_SET[] = {
-    {"values", NULL, FEDGE_JSON_TEXT, REQUIRED, AT(fedge_test_set, images), .min = 1},
-    {.key = "labels", .kind = FEDGE_JSON_TEXT, AT(fedge_test_set, labels)},
+    {"values", NULL, FEDGE_JSON_LINES, REQUIRED, AT(fedge_test_set, images), .min = 1,
+     .max = FEDGE_MAX_PATH - 1},
+    {.key = "labels",
+     .kind = FEDGE_JSON_LINES,
+     AT(fedge_test_set, labels),
+     .max = FEDGE_MAX_PATH - 1},
     FEDGE_JSON_END,
 };
 
@@ -135,19 +139,16 @@ static fedge_status settle_rounds(const fedge_json *json, fedge_rounds_spec *rou
 /* Makes the job's paths relative to where its file lies. */
 static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
-    const struct {
-        const char *key;
-        char *path;
-    } paths[] = {{"test-set.values", job->test_set.images},
-                 {"test-set.labels", job->test_set.labels},
-                 {"initial-model", job->initial_model}};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        if (!fedge_path_resolve(json->options.name, paths[i].path))
-            return fedge_json_fail_at(json, paths[i].key, err,
-                                      "is over %d bytes with the folder of the job before it",
-                                      FEDGE_MAX_PATH - 1);
-    }
-    return FEDGE_OK;
+    const char *folder_of = json->options.name;
+    const char *key = !fedge_paths_resolve(folder_of, job->test_set.images)   ? "test-set.values"
+                      : !fedge_paths_resolve(folder_of, job->test_set.labels) ? "test-set.labels"
+                      : !fedge_path_resolve(folder_of, job->initial_model)    ? "initial-model"
+                                                                              : NULL;
+    return key == NULL ? FEDGE_OK
+                       : fedge_json_fail_at(json, key, err,
+                                            "is over %d bytes (a list: over %d) with the folder of "
+                                            "the job before it",
+                                            FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
 static fedge_status settle_strategy(const fedge_json *json, fedge_job *job, fedge_error *err)

@@ -64,6 +64,7 @@ typedef enum fedge_json_kind {
     FEDGE_JSON_SECONDS, /* uint64_t of milliseconds: a number of seconds */
     FEDGE_JSON_PAIR,    /* uint32_t[2]: one integer for both, or [first, second] */
     FEDGE_JSON_TEXT,    /* char[size]: text of [min, size) bytes without control characters */
+    FEDGE_JSON_LINES,   /* char[size]: TEXT of up to [max] bytes, or a list of them, one per line */
     FEDGE_JSON_HEX,     /* char[size]: exactly size − 1 lower-case hex digits */
     FEDGE_JSON_ENUM,    /* an enum: one of the texts that name_of gives for 0 … num_names − 1 */
     FEDGE_JSON_ENUMS,   /* unsigned, bit i for enum value i: a list of such texts */

@@ -209,6 +209,28 @@ fedge_status fedge_json_text(const fedge_json *json, const cJSON *node, size_t m
     return FEDGE_OK;
 }
 
+static fedge_status read_lines(const fedge_json *json, const cJSON *node,
+                               const fedge_json_field *field, char *out, fedge_error *err)
+{
+    if (!cJSON_IsArray(node))
+        return fedge_json_text(json, node, (size_t)field->min, out, (size_t)field->max + 1, err);
+    if (node->child == NULL)
+        return fedge_json_fail(json, node, NULL, err, "must have at least one element");
+    size_t used = 0;
+    for (const cJSON *line = node->child; line != NULL; line = line->next) {
+        if (field->size - used <= (size_t)field->max)
+            return fedge_json_fail(json, node, NULL, err, "has more than the limit of %zu bytes",
+                                   field->size - (size_t)field->max);
+        if (used > 0)
+            out[used - 1] = '\n';
+        fedge_status st = fedge_json_text(json, line, 1, out + used, (size_t)field->max + 1, err);
+        if (st != FEDGE_OK)
+            return st;
+        used += strlen(out + used) + 1;
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status read_hex(const fedge_json *json, const cJSON *node,
                              const fedge_json_field *field, char *out, fedge_error *err)
 {
@@ -300,6 +322,8 @@ static fedge_status read_value(const fedge_json *json, const cJSON *node,
         return read_pair(json, node, field, record, offset, err);
     case FEDGE_JSON_TEXT:
         return fedge_json_text(json, node, (size_t)field->min, at, field->size, err);
+    case FEDGE_JSON_LINES:
+        return read_lines(json, node, field, at, err);
     case FEDGE_JSON_HEX:
         return read_hex(json, node, field, at, err);
     case FEDGE_JSON_ENUM:
@@ -359,6 +383,7 @@ static void default_value(const fedge_json_field *field, void *record)
         store_number(field, field->fallback, record, field->offset + sizeof(uint32_t));
         break;
     case FEDGE_JSON_TEXT:
+    case FEDGE_JSON_LINES:
     case FEDGE_JSON_HEX:
         at[0] = '\0';
         break;

@@ -20,6 +20,7 @@ static const fedge_partition_ops *const SCHEMES[FEDGE_PARTITION_COUNT] = {
     [FEDGE_PARTITION_QUANTITY] = &fedge_partition_quantity,
     [FEDGE_PARTITION_NATURAL] = &fedge_partition_natural,
     [FEDGE_PARTITION_FILE] = &fedge_partition_file,
+    [FEDGE_PARTITION_PER_FILE] = &fedge_partition_per_file,
 };
 
 /* --- texts ------------------------------------------------------------------------------------ */
@@ -173,7 +174,7 @@ static fedge_status check_labels(const fedge_partition_data *data, fedge_error *
     if (!data->labels)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the data has no labels to divide by; use iid, quantity:ALPHA, "
-                          "natural:COLUMN or file:CSV");
+                          "natural:COLUMN, file:CSV or per-file");
     if (data->num_labels > FEDGE_PARTITION_MAX_LABELS)
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%" PRIu32 " labels are over the limit of %" PRIu32

@@ -67,12 +67,15 @@ typedef enum fedge_partition_scheme {
      * FEDGE_PARTITION_VALIDATION. What is left out is nobody's. Plain or gzip. */
     FEDGE_PARTITION_FILE,
 
+    /* per-file: each file of the values is one part's, in the order of fedge_file_list. */
+    FEDGE_PARTITION_PER_FILE,
+
     FEDGE_PARTITION_COUNT
 } fedge_partition_scheme;
 
 typedef struct fedge_partition_spec {
     fedge_partition_scheme scheme;
-    uint64_t seed;                           /* of all schemes but natural and file */
+    uint64_t seed;                           /* of all schemes but natural, file and per-file */
     double alpha;                            /* dirichlet, dirichlet-client, quantity */
     uint32_t count;                          /* shards, labels: K */
     char source[FEDGE_PARTITION_MAX_SOURCE]; /* natural: the column; file: the path */
@@ -83,8 +86,10 @@ typedef struct fedge_partition_data {
     uint32_t num_examples;
     uint32_t num_labels;
     const int32_t *labels;   /* (num_examples), each in [0, num_labels); NULL where there are none:
-                                for   iid, quantity, natural and file */
-    const char *values_path; /* for natural; else it may be NULL */
+                                for   iid, quantity, natural, file and per-file */
+    const char *values_path; /* as fedge_dataset_load has it; for natural, else it may be NULL */
+    uint32_t num_files;      /* of the values; 0 when it is not known, as only per-file asks */
+    const uint32_t *file_ends; /* (num_files): examples up to and with each file, ascending */
 } fedge_partition_data;
 
 /* One of the texts above, "dirichlet:0.5"; spec->seed is left alone. FEDGE_INVALID_ARGUMENT names
@@ -95,11 +100,15 @@ FEDGE_MUST_USE fedge_status fedge_partition_parse(const char *text, fedge_partit
 /* The text that fedge_partition_parse reads back as [spec], but for the seed. */
 void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PARTITION_MAX_TEXT]);
 
-/* *num_parts gets how many parts natural and file have, and 0 for the others, which divide among
- * any number. Reads the file: its errors, as below. */
+/* *num_parts gets how many parts natural, file and per-file have, and 0 for the others, which
+ * divide among any number. Reads the file: its errors, as below. */
 FEDGE_MUST_USE fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec,
                                                       const char *values_path, uint32_t *num_parts,
                                                       fedge_error *err);
+
+/* FEDGE_MISMATCH unless there are as many files as parts: for per-file. */
+FEDGE_MUST_USE fedge_status fedge_partition_check_files(uint32_t num_files, uint32_t num_parts,
+                                                        fedge_error *err);
 
 /* owner[i] gets the part, in [0, num_parts), of example i; FEDGE_PARTITION_UNUSED or _VALIDATION
  * where file says so. [owner]: (num_examples). Every part has at least one example. Time and memory
@@ -109,7 +118,8 @@ FEDGE_MUST_USE fedge_status fedge_partition_num_parts(const fedge_partition_spec
  * and labels, FEDGE_PARTITION_MIN_EXAMPLES with dirichlet and quantity, else 1) or no attempt gave
  * it; when a label cannot be given to all the parts that are to have it, or nobody has it.
  * FEDGE_OUT_OF_RANGE for a label, example or client that is not there; FEDGE_DUPLICATE for an
- * example that stands twice; FEDGE_MISMATCH when natural's column has more or fewer owners or rows;
+ * example that stands twice; FEDGE_MISMATCH when natural's column has more or fewer owners or rows,
+ * or per-file other than [num_parts] files;
  * FEDGE_NOT_FOUND for a column or file that does not exist; FEDGE_UNSUPPORTED for natural without a
  * csv file; FEDGE_TOO_BIG for more than FEDGE_PARTITION_MAX_DRAWS, _LABELS or _NAMES; what
  * reading a csv file gives. The same arguments give the same division on every machine whose libm
@@ -122,8 +132,8 @@ FEDGE_MUST_USE fedge_status fedge_partition_assign(const fedge_partition_spec *s
 /* The same for a data set of which floor([share] · num_examples) examples, share in [0, 1), are
  * first set apart for validation, whatever their labels: they get FEDGE_PARTITION_VALIDATION, and
  * the others are divided as if they were all there is. Which ones depends on spec->seed alone. With
- * natural and file, where each example has its part already, it loses those that are set apart, of
- * the examples that have one.
+ * natural, file and per-file, where each example has its part already, it loses those that are set
+ * apart, of the examples that have one.
  *
  * As fedge_partition_assign; and FEDGE_INVALID_ARGUMENT when the share is less than one example, or
  * the file names examples for validation itself. */

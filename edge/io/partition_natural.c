@@ -5,6 +5,7 @@
 #include "edge/core/bytes.h"
 #include "edge/io/array_file.h"
 #include "edge/io/csv.h"
+#include "edge/io/file_list.h"
 #include "edge/io/partition_scheme.h"
 
 #define FIRST_SLOTS ((uint32_t)1 << 10) /* of the table; doubled when half of it is full */
@@ -105,24 +106,21 @@ static fedge_status check_format(const char *path, const char *column, fedge_err
     return status;
 }
 
-/* Reads the owners of all rows; more rows than [num_examples] are refused. owner NULL: they are
- * only counted, whatever their number. */
+/* Reads the owners of all rows; *row counts on, and more rows than [num_examples] are refused.
+ * owner NULL: they are only counted, whatever their number. */
 static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples, uint32_t *owner,
-                                fedge_error *err)
+                                uint32_t *row, fedge_error *err)
 {
-    uint32_t row = 0;
-    for (;; row++) {
+    for (;; ++*row) {
         bool end = false;
         uint32_t who = 0;
         fedge_status status = fedge_csv_next(csv, &end, err);
-        if (status)
+        if (status || end)
             return status;
-        if (end)
-            break;
         if (csv->text[0] == '\0')
             return fedge_fail(err, FEDGE_CORRUPT, "%s:%" PRIu64 ": column %" PRIu64 " is empty",
                               csv->reader.path, csv->number, csv->aside);
-        if (row == num_examples)
+        if (*row == num_examples)
             return fedge_fail(err, FEDGE_MISMATCH,
                               "%s:%" PRIu64 ": more rows than the %" PRIu32 " examples",
                               csv->reader.path, csv->number, num_examples);
@@ -130,33 +128,48 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
         if (status)
             return fedge_error_prefix(err, status, "%s:%" PRIu64, csv->reader.path, csv->number);
         if (owner)
-            owner[row] = who;
+            owner[*row] = who;
     }
-    if (owner && row < num_examples)
-        return fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu32 " rows, but %" PRIu32 " examples",
-                          csv->reader.path, row, num_examples);
-    return FEDGE_OK;
 }
 
-static fedge_status read_file(const char *path, const char *column, uint32_t num_examples,
-                              uint32_t *owner, uint32_t *num_owners, fedge_error *err)
+static fedge_status read_file(const char *path, const char *column, roster *r,
+                              uint32_t num_examples, uint32_t *owner, uint32_t *row,
+                              fedge_error *err)
 {
     fedge_status status = check_format(path, column, err);
     if (status)
         return status;
     fedge_csv csv;
-    status = fedge_csv_open(&csv, path, 0, err);
+    status = fedge_csv_open_aside(&csv, path, 0, column, err);
+    if (!status) {
+        status = read_owners(&csv, r, num_examples, owner, row, err);
+        fedge_csv_close(&csv);
+    }
+    return status ? fedge_error_prefix(err, status, "partition natural:%.64s", column) : FEDGE_OK;
+}
+
+/* An owner who stands in several files is one. */
+static fedge_status read_files(const char *paths, const char *column, uint32_t num_examples,
+                               uint32_t *owner, uint32_t *num_owners, fedge_error *err)
+{
+    fedge_file_list list;
+    fedge_status status = fedge_file_list_open(&list, paths, err);
     if (status)
         return status;
+    uint32_t row = 0;
     roster r = {.count = 0};
     fedge_buffer_init(&r.names, FEDGE_PARTITION_MAX_NAMES);
-    status = fedge_csv_set_aside(&csv, column, err);
-    if (!status)
-        status = read_owners(&csv, &r, num_examples, owner, err);
+    for (uint32_t f = 0; f < list.count && !status; f++)
+        status = read_file(list.paths[f], column, &r, num_examples, owner, &row, err);
     *num_owners = r.count;
     roster_fini(&r);
-    fedge_csv_close(&csv);
-    return status ? fedge_error_prefix(err, status, "partition natural:%.64s", column) : FEDGE_OK;
+    fedge_file_list_close(&list);
+    if (!status && owner && row < num_examples)
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "partition natural:%.64s: %.200s: %" PRIu32 " rows, but %" PRIu32
+                          " examples",
+                          column, paths, row, num_examples);
+    return status;
 }
 
 static fedge_status assign(const fedge_partition_spec *spec, const fedge_partition_data *data,
@@ -164,7 +177,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
 {
     uint32_t num_owners = 0;
     const fedge_status status =
-        read_file(data->values_path, spec->source, data->num_examples, owner, &num_owners, err);
+        read_files(data->values_path, spec->source, data->num_examples, owner, &num_owners, err);
     if (status)
         return status;
     if (num_owners != num_parts)
@@ -178,7 +191,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
 static fedge_status count_owners(const fedge_partition_spec *spec, const char *values_path,
                                  uint32_t *num_parts, fedge_error *err)
 {
-    return read_file(values_path, spec->source, UINT32_MAX, NULL, num_parts, err);
+    return read_files(values_path, spec->source, UINT32_MAX, NULL, num_parts, err);
 }
 
 const fedge_partition_ops fedge_partition_natural = {.name = "natural",

@@ -35,7 +35,8 @@ typedef struct fedge_partition_ops {
 
 extern const fedge_partition_ops fedge_partition_iid, fedge_partition_shards,
     fedge_partition_dirichlet, fedge_partition_dirichlet_client, fedge_partition_labels,
-    fedge_partition_quantity, fedge_partition_natural, fedge_partition_file;
+    fedge_partition_quantity, fedge_partition_natural, fedge_partition_file,
+    fedge_partition_per_file;
 
 /* Streams of FEDGE_PURPOSE_PARTITION by c, with a and b. Part of the contract: never renumber. */
 enum {

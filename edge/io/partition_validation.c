@@ -88,7 +88,8 @@ fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
     fedge_status status;
     if (!order || !part || !labels)
         status = fedge_partition_no_memory(count, num_parts, err);
-    else if (spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE)
+    else if (spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE ||
+             spec->scheme == FEDGE_PARTITION_PER_FILE)
         status = assign_then_take(spec, data, share, num_parts, owner, order, err);
     else
         status = take_then_assign(spec, data, held, num_parts, owner, order, labels, part, err);

@@ -14,3 +14,26 @@ bool fedge_path_resolve(const char *file, char path[FEDGE_MAX_PATH])
     memcpy(path, file, folder);
     return true;
 }
+
+bool fedge_paths_resolve(const char *file, char paths[FEDGE_MAX_PATHS])
+{
+    char resolved[FEDGE_MAX_PATHS], path[FEDGE_MAX_PATH];
+    size_t used = 0;
+    for (const char *line = paths;; line++) {
+        const size_t length = strcspn(line, "\n");
+        if (length >= sizeof path)
+            return false;
+        memcpy(path, line, length);
+        path[length] = '\0';
+        if (!fedge_path_resolve(file, path) || strlen(path) >= sizeof resolved - used)
+            return false;
+        memcpy(resolved + used, path, strlen(path));
+        used += strlen(path);
+        line += length;
+        resolved[used++] = *line;
+        if (*line == '\0')
+            break;
+    }
+    memcpy(paths, resolved, used);
+    return true;
+}

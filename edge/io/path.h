@@ -10,4 +10,7 @@
  * result is too long; [path] is unchanged then. */
 FEDGE_MUST_USE bool fedge_path_resolve(const char *file, char path[FEDGE_MAX_PATH]);
 
+/* The same for each line. False also when all are too long together. */
+FEDGE_MUST_USE bool fedge_paths_resolve(const char *file, char paths[FEDGE_MAX_PATHS]);
+
 #endif

@@ -29,6 +29,7 @@
 #define FEDGE_MAX_DATA_NAME 64
 #define FEDGE_MAX_CHANNELS 16
 #define FEDGE_MAX_PATH 512
+#define FEDGE_MAX_PATHS 4096 /* bytes of several paths, one in each line, with the NUL */
 
 /* Examples as the job names them; each client's own file maps the name to paths.
  * A value v of channel c enters the model as (v / divide_by − mean[c]) / std[c]. */
@@ -107,7 +108,7 @@ typedef struct fedge_rounds_spec {
 
 typedef struct fedge_test_set {
     bool present;
-    char images[FEDGE_MAX_PATH], labels[FEDGE_MAX_PATH]; /* or csv/npy: labels may be "" */
+    char images[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_site_data has them */
 } fedge_test_set;
 
 typedef struct fedge_job {

@@ -93,6 +93,14 @@ static fedge_status read_some(fedge_reader *reader, uint8_t *out, size_t size, s
     return FEDGE_OK;
 }
 
+static fedge_status rewind_file(fedge_reader *reader, fedge_error *err)
+{
+    if (gzrewind(reader->file))
+        return fedge_fail(err, FEDGE_IO, "%s: cannot go back to its beginning; use a regular file",
+                          reader->path);
+    return FEDGE_OK;
+}
+
 fedge_status fedge_reader_peek(fedge_reader *reader, uint8_t *out, size_t size, size_t *got,
                                fedge_error *err)
 {
@@ -101,10 +109,22 @@ fedge_status fedge_reader_peek(fedge_reader *reader, uint8_t *out, size_t size, 
         return status;
     if (*got == 0)
         return fedge_fail(err, FEDGE_TRUNCATED, "%s: the file is empty", reader->path);
-    if (gzrewind(reader->file))
-        return fedge_fail(err, FEDGE_IO, "%s: cannot go back to its beginning; use a regular file",
-                          reader->path);
-    return FEDGE_OK;
+    return rewind_file(reader, err);
+}
+
+fedge_status fedge_reader_total(fedge_reader *reader, uint64_t *total, fedge_error *err)
+{
+    *total = reader->size;
+    if (gzdirect(reader->file))
+        return FEDGE_OK;
+    uint8_t chunk[CHUNK_SIZE];
+    size_t got = sizeof chunk;
+    for (*total = 0; got == sizeof chunk; *total += got) {
+        const fedge_status status = read_some(reader, chunk, sizeof chunk, &got, err);
+        if (status)
+            return status;
+    }
+    return rewind_file(reader, err);
 }
 
 fedge_status fedge_reader_read(fedge_reader *reader, void *out, size_t size, const char *what,

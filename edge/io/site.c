@@ -39,8 +39,12 @@ static fedge_status read_partition(const fedge_json *json, const cJSON *node, vo
 static_assert(FEDGE_PARTITION_MAX_SOURCE == FEDGE_MAX_PATH, "file: has a path");
 
 const fedge_json_field fedge_site_data_fields[] = {
-    {"values", NULL, FEDGE_JSON_TEXT, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values), .min = 1},
-    {.key = "labels", .kind = FEDGE_JSON_TEXT, AT(fedge_site_data, labels)},
+    {"values", NULL, FEDGE_JSON_LINES, FEDGE_JSON_REQUIRED, AT(fedge_site_data, values), .min = 1,
+     .max = FEDGE_MAX_PATH - 1},
+    {.key = "labels",
+     .kind = FEDGE_JSON_LINES,
+     AT(fedge_site_data, labels),
+     .max = FEDGE_MAX_PATH - 1},
     {"validation-fraction", "validation_fraction", FEDGE_JSON_F64,
      AT(fedge_site_data, validation_fraction), .min = 0, .max = 0.9},
     {"partition-seed", "partition_seed", FEDGE_JSON_U64, AT(fedge_site_data, partition.seed)},
@@ -90,12 +94,13 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
             return st;
         memcpy(data->name, child->string, length + 1);
         const bool has_file = data->has_partition && data->partition.scheme == FEDGE_PARTITION_FILE;
-        if (!fedge_path_resolve(json->options.name, data->values) ||
-            !fedge_path_resolve(json->options.name, data->labels) ||
+        if (!fedge_paths_resolve(json->options.name, data->values) ||
+            !fedge_paths_resolve(json->options.name, data->labels) ||
             (has_file && !fedge_path_resolve(json->options.name, data->partition.source)))
             return fedge_json_fail(json, child, NULL, err,
-                                   "a path is over %d bytes with the folder of this file before it",
-                                   FEDGE_MAX_PATH - 1);
+                                   "a path is over %d bytes with the folder of this file before "
+                                   "it, or all are over %d",
+                                   FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
         site->num_data++;
     }
     return FEDGE_OK;

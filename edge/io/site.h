@@ -1,6 +1,7 @@
 /* The client's own file: where its data is, and what the device allows (site policy).
  *
- *   {"data": {"fashion-mnist": {"values": "train-images.gz", "labels": "train-labels.gz",
+ *   {"data": {"cifar-10": {"values": ["data_batch_1.bin", "data_batch_2.bin"]},
+ *             "fashion-mnist": {"values": "train-images.gz", "labels": "train-labels.gz",
  *                               "validation-fraction": 0.1,
  *                               "partition": "dirichlet:0.5", "partition-seed": 1}},
  *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50, "jobs":
@@ -24,7 +25,7 @@
 
 typedef struct fedge_site_data {
     char name[FEDGE_MAX_DATA_NAME];
-    char values[FEDGE_MAX_PATH], labels[FEDGE_MAX_PATH];
+    char values[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_dataset_load takes them */
     double validation_fraction; /* held out for federated evaluation, in [0, 0.9] */
     bool has_partition;
     fedge_partition_spec partition;

@@ -75,7 +75,14 @@ static void check_value(const fedge_json_field *field, const cJSON *node)
 {
     if (field->kind == FEDGE_JSON_PAIR)
         node = get(node, "oneOf")->child;
-    if (field->kind == FEDGE_JSON_TEXT) {
+    if (field->kind == FEDGE_JSON_LINES) {
+        const cJSON *lines = get(node, "oneOf")->child;
+        check_number(field->key, lines, "minLength", field->min);
+        check_number(field->key, lines, "maxLength", field->max);
+        check_number(field->key, lines->next, "minItems", 1);
+        check_number(field->key, get(lines->next, "items"), "minLength", 1);
+        check_number(field->key, get(lines->next, "items"), "maxLength", field->max);
+    } else if (field->kind == FEDGE_JSON_TEXT) {
         check_number(field->key, node, "minLength", field->min);
         check_number(field->key, node, "maxLength", (double)field->size - 1);
     } else if (field->min != 0 || field->max != 0) {

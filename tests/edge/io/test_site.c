@@ -68,6 +68,34 @@ static void a_partition_file_lies_beside(void **state)
     fedge_site_free(site);
 }
 
+static void paths_may_be_lists(void **state)
+{
+    (void)state;
+    fedge_site *site = parse("{\"data\": {\"a\": {\"values\": [\"b1.bin\", \"/b2.bin\", \"b*\"],"
+                             "                 \"labels\": [\"l\"]}}}");
+    assert_string_equal(site->data[0].values, "/etc/fedge/b1.bin\n/b2.bin\n/etc/fedge/b*");
+    assert_string_equal(site->data[0].labels, "/etc/fedge/l");
+    fedge_site_free(site);
+    char text[2 * FEDGE_MAX_PATHS] = "{\"data\": {\"a\": {\"values\": [\"x\"";
+    size_t used = strlen(text);
+    for (int i = 0; i < 12; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, ",\"%0300d\"", i);
+    (void)snprintf(text + used, sizeof text - used, "]}}}");
+    char name[128];
+    (void)snprintf(name, sizeof name, "/%090d/client.json", 0);
+    fedge_error err = {0};
+    /* within the limit as they stand, over it with the folder before each, and over it at once */
+    assert_int_equal(fedge_site_parse(text, strlen(text), name, &site, &err),
+                     FEDGE_INVALID_ARGUMENT);
+    if (strstr(err.message, "client.json:1: data.a") == NULL || strstr(err.message, "4095") == NULL)
+        fail_msg("%s", err.message);
+    (void)snprintf(text + used, sizeof text - used, ",\"%0500d\"]}}}", 0);
+    assert_int_equal(fedge_site_parse(text, strlen(text), "client.json", &site, &err),
+                     FEDGE_INVALID_ARGUMENT);
+    if (strstr(err.message, "data.a.values: has more than the limit of 3585 bytes") == NULL)
+        fail_msg("%s", err.message);
+}
+
 static void an_empty_file_allows_all_and_has_no_data(void **state)
 {
     (void)state;
@@ -91,6 +119,12 @@ static void mistakes_name_key_and_line(void **state)
         {"\"values\": \"iris.csv\"", "\"value\": \"iris.csv\"", FEDGE_INVALID_ARGUMENT,
          "client.json:3: data.iris.value: \"value\" is not known here; did you mean \"values\"?"},
         {"\"values\": \"iris.csv\"", "", FEDGE_INVALID_ARGUMENT, "data.iris.values: is missing"},
+        {"\"iris.csv\"", "[]", FEDGE_INVALID_ARGUMENT, "data.iris.values: must have at least one"},
+        {"\"iris.csv\"", "[\"a\", \"\"]", FEDGE_INVALID_ARGUMENT,
+         "data.iris.values[1]: must have 1 to 511 bytes"},
+        {"\"iris.csv\"", "[\"a\\nb\"]", FEDGE_INVALID_ARGUMENT,
+         "data.iris.values[0]: has a control character"},
+        {"\"iris.csv\"", "{}", FEDGE_INVALID_ARGUMENT, "data.iris.values: must be a text"},
         {"\"iris\": {", "\"iris\": [], \"x\": {", FEDGE_INVALID_ARGUMENT, "must be an object"},
         {"\"iris\"", "\"fashion-mnist\"", FEDGE_CORRUPT, "data.fashion-mnist: stands twice"},
         {"\"iris\"", "\"\"", FEDGE_INVALID_ARGUMENT, "name must have 1 to 63 bytes"},
@@ -224,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
         cmocka_unit_test(a_partition_file_lies_beside),
+        cmocka_unit_test(paths_may_be_lists),
         cmocka_unit_test(an_empty_file_allows_all_and_has_no_data),
         cmocka_unit_test(mistakes_name_key_and_line),
         cmocka_unit_test(too_many_data_sets_are_refused),

@@ -1,0 +1,150 @@
+#include "edge/io/dataset_load.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "edge/io/array_file.h"
+#include "edge/io/csv.h"
+#include "edge/io/data_file.h"
+
+/* The labels of the files so far. */
+typedef struct label_list {
+    int32_t *of; /* malloc'ed, (capacity) */
+    uint32_t count, capacity;
+} label_list;
+
+static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t index,
+                                int64_t label, fedge_error *err)
+{
+    if (label < 0 || label >= spec->num_labels)
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%s: the label of example %" PRIu64 " is %" PRId64
+                          "; the job has labels 0 to %" PRIu32,
+                          path, index, label, spec->num_labels - 1);
+    return FEDGE_OK;
+}
+
+/* Makes room for [more] labels. */
+static fedge_status reserve(label_list *list, const char *path, uint64_t more, fedge_error *err)
+{
+    if (more > FEDGE_DATASET_MAX_EXAMPLES - list->count)
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "%s: %" PRIu64 " examples behind %" PRIu32 "; the limit is %" PRIu32,
+                          path, more, list->count, FEDGE_DATASET_MAX_EXAMPLES);
+    const uint32_t need = list->count + (uint32_t)more;
+    if (need <= list->capacity)
+        return FEDGE_OK;
+    const uint32_t room = need > list->capacity * 2 ? need : list->capacity * 2;
+    int32_t *grown = realloc(list->of, room * sizeof *grown);
+    if (!grown)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu32 " labels", path, room);
+    list->of = grown;
+    list->capacity = room;
+    return FEDGE_OK;
+}
+
+static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *file, label_list *list,
+                               fedge_error *err)
+{
+    fedge_reader *reader = &file->reader;
+    const fedge_array_info *info = &file->info;
+    const char *path = reader->path;
+    if (info->rank != 1)
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s: labels with %" PRIu32 " dimensions; 1 is needed", path, info->rank);
+    const size_t size = fedge_dtype_size(info->dtype);
+    if (info->dtype != FEDGE_U8 && info->dtype != FEDGE_I32 && info->dtype != FEDGE_I64)
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed", path,
+                          fedge_dtype_name(info->dtype));
+    fedge_status status = reserve(list, path, info->dims[0], err);
+    if (!status)
+        status = fedge_reader_expect(reader, info->dims[0] * size, "labels", err);
+    for (uint64_t i = 0; i < info->dims[0] && !status; i++) {
+        uint8_t raw[8];
+        status = fedge_reader_skip(reader, info->before, "the labels", err);
+        if (!status)
+            status = fedge_reader_read(reader, raw, size, "the labels", err);
+        if (!status)
+            status = fedge_reader_skip(reader, info->after, "the labels", err);
+        const int64_t label = status ? 0 : fedge_array_integer(info, raw);
+        if (!status)
+            status = check_label(spec, path, i, label, err);
+        if (!status)
+            list->of[list->count++] = (int32_t)label;
+    }
+    return status || info->open_end ? status : fedge_reader_end(reader, err);
+}
+
+static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint64_t columns,
+                             const char *aside, label_list *list, fedge_error *err)
+{
+    fedge_csv csv;
+    fedge_status status = fedge_csv_open_aside(&csv, path, columns, aside, err);
+    if (status)
+        return status;
+    const uint32_t first = list->count;
+    for (;;) {
+        bool end = false;
+        int64_t label = 0;
+        status = fedge_csv_next(&csv, &end, err);
+        if (status || end)
+            break;
+        status = fedge_csv_label(&csv, &label, err);
+        if (!status)
+            status = check_label(spec, path, list->count - first, label, err);
+        if (!status)
+            status = reserve(list, path, 1, err);
+        if (status) {
+            status = fedge_error_prefix(err, status, "line %" PRIu64, csv.number);
+            break;
+        }
+        list->of[list->count++] = (int32_t)label;
+    }
+    fedge_csv_close(&csv);
+    return status;
+}
+
+static fedge_status read_file(const fedge_data_spec *spec, const char *path, bool own,
+                              uint64_t columns, const char *aside, label_list *list,
+                              fedge_error *err)
+{
+    fedge_data_file file;
+    const fedge_data_role role = own ? FEDGE_DATA_OWN_LABELS : FEDGE_DATA_LABELS;
+    const uint32_t first = list->count;
+    fedge_status status = fedge_data_file_open(&file, spec, path, role, err);
+    if (status)
+        return status;
+    if (file.format == FEDGE_DATA_CSV)
+        status = read_csv(spec, path, columns, aside, list, err);
+    else
+        status = read_array(spec, &file, list, err);
+    fedge_data_file_close(&file);
+    if (!status && list->count == first)
+        status = fedge_fail(err, FEDGE_TRUNCATED, "%s: there are no examples in it", path);
+    return status;
+}
+
+fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_values,
+                               fedge_dataset_files *files, const char *aside, int32_t **labels,
+                               uint32_t *count, fedge_error *err)
+{
+    const bool own = files->labels.count == 0;
+    const fedge_file_list *from = own ? &files->values : &files->labels;
+    const uint64_t columns = own ? (uint64_t)example_values + 1 : 1;
+    label_list list = {.count = 0};
+    files->ends = malloc(from->count * sizeof *files->ends);
+    fedge_status status = FEDGE_OK;
+    if (!files->ends)
+        status =
+            fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list %" PRIu32 " files", from->count);
+    for (uint32_t f = 0; f < from->count && !status; f++) {
+        status = read_file(spec, from->paths[f], own, columns, own ? aside : NULL, &list, err);
+        if (!status)
+            files->ends[f] = list.count;
+    }
+    if (status)
+        free(list.of);
+    *labels = status ? NULL : list.of;
+    *count = status ? 0 : list.count;
+    return status;
+}
