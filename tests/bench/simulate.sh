@@ -5,11 +5,10 @@
 #
 #   tests/bench/simulate.sh [--quick] [--json] [CASE...]
 #
-# CASE is one of: 2nn mcmahan-cnn logistic cifar-cnn (default: all; with --quick the first and the third,
-# Flower with the third). The first of the Pythons that PYTHON names, python3 and /usr/bin/python3 that has
+# CASE is one of: 2nn mcmahan-cnn logistic cifar-cnn (default: all; with --quick the first beside PyTorch and
+# the third beside Flower). The first of the Pythons that PYTHON names, python3 and /usr/bin/python3 that has
 # PyTorch is one peer, the first with Flower the other: pip install torch 'flwr[simulation]' in a virtual
-# environment. Without them rows say so. Needs the Debian package dataset-fashion-mnist, and NumPy in one of
-# the Pythons for cifar-cnn's images.
+# environment. Without them rows say so. Needs the Debian package dataset-fashion-mnist.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,7 +16,7 @@ arguments=()
 for arg in "$@"; do
     case "$arg" in
     -h | --help)
-        sed -n '2,12s/^# \{0,1\}//p' "$0"
+        sed -n '2,11s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     --quick | --json | [!-]*) arguments+=("$arg") ;;
@@ -44,10 +43,9 @@ sys.exit(any(u.find_spec(m) is None for m in ($modules)))" 2>/dev/null; then
             return
         fi
     done
-    echo "simulate.sh: no Python has all of: $*; see --help" >&2
+    echo "simulate.sh: no Python with $*: that peer is left out; see --help" >&2
 }
 
-measuring=$(first_with numpy)
-exec "${measuring:-python3}" -B tests/bench/simulate_compare.py --fedge "$build/bin/fedge-simulate" \
+exec python3 -B tests/bench/simulate_compare.py --fedge "$build/bin/fedge-simulate" \
     --train "$build/bin/bench_train_fedge" --pytorch="$(first_with numpy torch)" \
     --flower="$(first_with numpy torch flwr ray)" ${arguments[@]+"${arguments[@]}"}

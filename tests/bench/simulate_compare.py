@@ -14,8 +14,7 @@ from half import Half
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
-SYNTHETIC = 50000  # images, 50 for each of 1,000 clients
-NOISE = 0.5        # of the synthetic images
+IMAGES = 50  # made up for each client
 
 # name: job, clients, clients in a round
 CASES = {
@@ -25,7 +24,9 @@ CASES = {
     "cifar-cnn": ("tests/bench/simulate/cifar-cnn.json", 1000, 50),
 }
 WHOLE_RUN = 100  # rounds of logistic's whole run
-QUICK = ("2nn", "logistic")
+PLAIN = {"codec": "none", "deflate": False}
+ONE_CLIENT = {"num-server-rounds": 1, "min-train-nodes": 1, "min-available-nodes": 1}
+QUICK = {"2nn": ("alone", "PyTorch"), "logistic": ("in all", "Flower")}  # the parts of each case
 PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}  # in tests/bench/simulate
 
 
@@ -59,29 +60,10 @@ class Table:
 # --- cases -----------------------------------------------------------------------------------------------
 
 
-def make_images(folder):
-    """A blurred picture for each label, and noise: what is learnt from is no matter, but that it can be learnt."""
-    try:
-        import numpy  # only these images need it
-    except ImportError as error:
-        raise SystemExit("simulate.sh: no NumPy for the images: apt-get install python3-numpy") from error
-    values, labels = os.path.join(folder, "values.npy"), os.path.join(folder, "labels.npy")
-    draw = numpy.random.default_rng(1)
-    label = draw.integers(0, 10, SYNTHETIC)
-    pictures = draw.random((10, 3, 8, 8)).repeat(4, 2).repeat(4, 3)
-    images = numpy.empty((SYNTHETIC, 3, 32, 32), numpy.uint8)
-    for at in range(0, SYNTHETIC, 1000):
-        noise = draw.normal(0, NOISE, (1000, 3, 32, 32))
-        images[at:at + 1000] = (pictures[label[at:at + 1000]] + noise).clip(0, 1) * 255
-    numpy.save(values, images)
-    numpy.save(labels, label.astype(numpy.uint8))
-    return values, labels
-
-
 class Case:
     """A job to which nothing but rounds belongs: no test set, updates as they are, a fixed number of clients."""
 
-    def __init__(self, folder, name):
+    def __init__(self, args, folder, name):
         path, self.clients, self.cohort = CASES[name]
         self.name, self.folder, self.zoo = name, folder, os.path.join(ROOT, path)
         with open(self.zoo, encoding="utf-8") as file:
@@ -90,13 +72,15 @@ class Case:
         self.job["rounds"] = {"num-server-rounds": 1, "fraction-train": self.cohort / self.clients,
                               "min-train-nodes": self.cohort, "min-available-nodes": self.clients}
         self.batch = self.job["training"]["batch-size"]
-        self.path = self.write("job", dict(self.job, update={"codec": "none", "deflate": False}))
+        self.path = self.write("job", dict(self.job, update=PLAIN))
         if self.job["data"]["name"] == "fashion-mnist":
             values, labels = (f"{FASHION_MNIST}/train-{kind}.gz" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
             if not os.path.exists(values):
                 raise SystemExit("simulate.sh: no Fashion-MNIST: apt-get install dataset-fashion-mnist")
         else:
-            values, labels = make_images(folder)
+            subprocess.run([args.fedge, "generate", "images", "--clients", str(self.clients), "--examples", str(IMAGES),
+                            "--out", folder], check=True, stdout=subprocess.DEVNULL)
+            values, labels = (os.path.join(folder, f"train-{kind}.npy") for kind in ("values", "labels"))
         files = {"values": values, "labels": labels}
         self.site = self.write("client", {"data": {self.job["data"]["name"]: files}})
         self.for_peers = self.write("case", {"job": self.path, "clients": self.clients, "cohort": self.cohort, **files})
@@ -115,9 +99,9 @@ class Case:
 class Run:
     """One run of fedge-simulate: seconds of its rounds, of the process, of its CPU time; its largest memory."""
 
-    def __init__(self, args, case, rounds, threads, job=None, core=None):
+    def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None):
         command = [args.fedge, "--job", job or case.path, "--data", case.site, "--partition", "iid", "--clients",
-                   str(case.clients), "--rounds", str(rounds), "--threads", str(threads), "--json"]
+                   str(clients or case.clients), "--rounds", str(rounds), "--threads", str(threads), "--json"]
         start = time.monotonic()
         process = subprocess.Popen((["taskset", "-c", str(core)] if core is not None else []) + command,
                                    stdout=subprocess.PIPE)
@@ -201,20 +185,27 @@ def against_peer(args, table, case, python, script):
 
 
 def alone(args, table, case):
-    """fedge by itself: what the engine costs, what a second core gives."""
-    one, many, cpu, training = [], [], [], []
+    """fedge by itself, on one core: training on random floats in a cache, training on the case's data as one client's,
+    and simulating. Then what the other cores give."""
+    one, many, simulated, trainer, training = [], [], [], [], []
     half = Half(["taskset", "-c", str(args.core), args.train, case.zoo, str(case.batch)])
     half.turn(args.seconds / 4)
+    steps = max(case.rounds * case.examples // case.batch, 2)
+    alone_jobs = [case.write(f"{count}-steps", dict(case.job, update=PLAIN, rounds=ONE_CLIENT,
+                                                    training=dict(case.job["training"], **{"local-steps": count})))
+                  for count in (1, steps)]
     for _ in range(args.turns):
         training.append(half.turn(args.seconds)[0])
-        short = Run(args, case, 1, 1, core=args.core)
-        long = Run(args, case, case.rounds + 1, 1, core=args.core)
-        cpu.append((long.examples - short.examples) / (long.cpu - short.cpu))
+        short, long = (Run(args, case, 1, 1, job=job, clients=1, core=args.core) for job in alone_jobs)
+        trainer.append((steps - 1) * case.batch / (long.cpu - short.cpu))
+        short, long = (Run(args, case, rounds, 1, core=args.core) for rounds in (1, case.rounds + 1))
+        simulated.append((long.examples - short.examples) / (long.cpu - short.cpu))
         one.append(Run(args, case, case.rounds, 1).round)
         many.append(Run(args, case, case.rounds, args.cores).round)
     half.close()
-    table.row(case.title + ": samples, one thread's CPU time", median(cpu), "samples/s", "training alone",
-              median(training))
+    per_core = case.title + ": samples, one thread's CPU time"
+    table.row(per_core, median(simulated), "samples/s", "training alone", median(training))
+    table.row(per_core, median(simulated), "samples/s", "one client's training", median(trainer))
     table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", "one thread",
               1 / median(one))
 
@@ -241,14 +232,16 @@ def measure(args, table, case):
     case.rounds = as_many(args, Run(args, case, case.rounds, args.cores).round)
     run = Run(args, case, case.rounds, args.cores)
     case.memory = run.memory
-    if case.name == "logistic":
+    parts = args.quick and QUICK.get(case.name) or ("in all", "alone", "int8", *PEERS)
+    if "in all" in parts and case.name == "logistic":
         in_all(args, table, case)
-    alone(args, table, case)
-    if not args.quick:
+    if "alone" in parts:
+        alone(args, table, case)
+    if "int8" in parts:
         with_int8(args, table, case)
     for name, script in PEERS.items():
         python = getattr(args, name.lower())
-        if python and not (args.quick and name == "Flower" and case.name != "logistic"):
+        if python and name in parts:
             against_peer(args, table, case, python, script)
         else:
             table.row(case.title + ": rounds", 1 / run.round, "rounds/s",
@@ -279,7 +272,7 @@ def main():
             note(f"{name}, load average {file.read().split()[0]}, {args.cores} cores")
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="fedge-simulate-") as folder:
-            measure(args, table, Case(folder, name))
+            measure(args, table, Case(args, folder, name))
         note(f"{name}: {time.monotonic() - start:.1f} s")
 
 
