@@ -94,7 +94,7 @@ fedge_place fedge_fused_place(const fedge_model *model, size_t index);
 fedge_place fedge_graph_place(const fedge_model *model, bool buffer, size_t index);
 
 /* The first of [n] values that is not finite; [n]: all are. */
-size_t fedge_find_not_finite(const float *values, size_t n);
+size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, size_t n);
 
 /* Before the first part of a batch: names the step's stream of random numbers, clears the gradients
  * that are kept. */

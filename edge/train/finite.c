@@ -6,13 +6,9 @@
 
 #define WIDE 256u /* values of 16 bits that are widened at a time */
 
-size_t fedge_find_not_finite(const float *values, size_t n)
+size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, size_t n)
 {
-    float sum = 0.0f; /* NaN once a value is not finite */
-    for (size_t i = 0; i < n; i++) {
-        sum += values[i] * 0.0f;
-    }
-    size_t first = sum == 0.0f ? n : 0;
+    size_t first = kernels->all_finite(values, n) ? n : 0;
     while (first < n && isfinite(values[first])) {
         first++;
     }
@@ -24,7 +20,7 @@ static size_t find_parameter(const fedge_model *model, float *value)
 {
     const size_t n = model->num_values;
     if (model->narrow == NULL) {
-        const size_t first = fedge_find_not_finite(model->values, n);
+        const size_t first = fedge_find_not_finite(model->kernels, model->values, n);
         *value = first < n ? model->values[first] : 0.0f;
         return first;
     }
@@ -32,7 +28,7 @@ static size_t find_parameter(const fedge_model *model, float *value)
         float wide[WIDE];
         const size_t part = n - i < WIDE ? n - i : WIDE;
         fedge_half_widen(model->options.weights, model->narrow + i, part, wide);
-        const size_t first = fedge_find_not_finite(wide, part);
+        const size_t first = fedge_find_not_finite(model->kernels, wide, part);
         if (first < part) {
             *value = wide[first];
             return i + first;
@@ -62,7 +58,7 @@ fedge_status fedge_model_check(const fedge_model *model, fedge_error *err)
                                                        : fedge_graph_place(model, false, first);
         return fail_at(&place, value, err);
     }
-    first = fedge_find_not_finite(model->buffers, model->num_buffers);
+    first = fedge_find_not_finite(model->kernels, model->buffers, model->num_buffers);
     if (first < model->num_buffers) {
         const fedge_place place = fedge_graph_place(model, true, first);
         return fail_at(&place, model->buffers[first], err);

@@ -321,6 +321,7 @@ typedef struct fedge_kernels {
     void (*relu6_backward)(const float *y, const float *dy, size_t n, float *dx);
     void (*adam)(const fedge_adam_step *step, size_t n, const float *g, float *w, float *m,
                  float *v);
+    bool (*all_finite)(const float *x, size_t n);
 } fedge_kernels;
 
 extern const fedge_kernels fedge_kernels_scalar;

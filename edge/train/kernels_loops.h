@@ -3,6 +3,9 @@
  * so every table gives the same bits.
  */
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
 /* What is written may lie on what is read, place upon place. */
 #if defined(__clang__)
@@ -137,8 +140,21 @@ static void adam(const fedge_adam_step *step, size_t n, const float *g, float *r
     }
 }
 
+/* One bit says it of all: of a number that is not finite the exponent's bits are all set, so that
+ * one more in the last of them carries into the sign's place, and of no other. */
+static bool all_finite(const float *x, size_t n)
+{
+    uint32_t carries = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof(bits));
+        carries |= (bits & 0x7fffffffu) + 0x00800000u;
+    }
+    return carries >> 31 == 0;
+}
+
 #define LOOP_KERNELS                                                                               \
     .normalize = normalize, .normalize_backward = normalize_backward, .add = add_to,               \
     .split_rows = split_rows, .spread_rows = spread_rows, .pick_rows = pick_rows,                  \
     .weave_rows = weave_rows, .relu6_forward = relu6_forward, .relu6_backward = relu6_backward,    \
-    .adam = adam
+    .adam = adam, .all_finite = all_finite

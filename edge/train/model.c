@@ -331,10 +331,10 @@ void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
 }
 
 /* Refuses numbers that are not finite. values: (examples, each). */
-static fedge_status check_finite(const char *what, const float *values, uint32_t examples,
-                                 size_t each, fedge_error *err)
+static fedge_status check_finite(const fedge_model *model, const char *what, const float *values,
+                                 uint32_t examples, size_t each, fedge_error *err)
 {
-    const size_t n = examples * each, i = fedge_find_not_finite(values, n);
+    const size_t n = examples * each, i = fedge_find_not_finite(model->kernels, values, n);
     if (i < n) {
         return fedge_fail(err, FEDGE_NOT_FINITE,
                           "%s %u of example %u in the batch is %g: the model's data must be finite",
@@ -375,10 +375,10 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
     }
     fedge_status status = check_labels(model, batch, err);
     if (status == FEDGE_OK) {
-        status = check_finite("value", batch->x, batch->size, model->example_size, err);
+        status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
     }
     if (status == FEDGE_OK && batch->targets != NULL) {
-        status = check_finite("target", batch->targets, batch->size, model->outputs, err);
+        status = check_finite(model, "target", batch->targets, batch->size, model->outputs, err);
     }
     return status;
 }

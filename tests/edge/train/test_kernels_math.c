@@ -221,6 +221,32 @@ static void test_lengths(void **state)
     }
 }
 
+/* The largest and the smallest numbers are finite; the least NaN, in any one place, is not. */
+static void test_what_is_finite(void **state)
+{
+    (void)state;
+    enum { MOST = 150 };
+    static const uint32_t FINITE[] = {0x00000000, 0x80000000, 0x00000001, 0x807fffff,
+                                      0x00800000, 0x3f800000, 0x7f7fffff, 0xff7fffff};
+    static const uint32_t NOT[] = {0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fffffff};
+    const fedge_kernels *kernels;
+    for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
+        float x[MOST];
+        for (size_t i = 0; i < MOST; i++) {
+            memcpy(&x[i], &FINITE[i % (sizeof FINITE / sizeof FINITE[0])], sizeof x[i]);
+        }
+        for (size_t n = 0; n < MOST; n++) {
+            assert_true(kernels->all_finite(x, n));
+            const float saved = x[n];
+            memcpy(&x[n], &NOT[n % (sizeof NOT / sizeof NOT[0])], sizeof x[n]);
+            assert_true(kernels->all_finite(x, n));
+            assert_false(kernels->all_finite(x, n + 1));
+            assert_false(kernels->all_finite(x, MOST));
+            x[n] = saved;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_special_numbers),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_what_is_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
