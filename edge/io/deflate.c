@@ -6,6 +6,12 @@
 #define ZLIB_CONST /* next_in points to const */
 #include <zlib.h>
 
+/* Runs of one byte are the only strings that an update has more than once. To look for no others
+ * takes less than half the time of level 1 and leaves 1 to 3 % fewer bytes, since chance matches
+ * make the codes of all bytes longer. Any level but 0 does the same then. */
+#define LEVEL 1
+#define MEMORY_LEVEL 8 /* zlib's default */
+
 /* zlib counts in unsigned int; larger buffers go through it piece by piece. */
 static uInt piece(size_t left)
 {
@@ -36,14 +42,12 @@ static int run(z_stream *stream, int (*step)(z_stream *, int), const uint8_t *in
     return code;
 }
 
-fedge_status fedge_deflate(const uint8_t *in, size_t in_size, int level, uint8_t *out,
-                           size_t out_size, size_t *size, fedge_error *err)
+fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size,
+                           size_t *size, fedge_error *err)
 {
     z_stream stream = {0};
     size_t used = 0, made = 0;
-    if (level < 1 || level > 9)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "deflate level %d is not in [1, 9]", level);
-    if (deflateInit(&stream, level) != Z_OK)
+    if (deflateInit2(&stream, LEVEL, Z_DEFLATED, MAX_WBITS, MEMORY_LEVEL, Z_RLE) != Z_OK)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate %zu bytes", in_size);
     int code = run(&stream, deflate, in, in_size, out, out_size, &used, &made);
     (void)deflateEnd(&stream);

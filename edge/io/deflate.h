@@ -7,11 +7,11 @@
 
 #include "edge/core/status.h"
 
-/* Compresses into out[0, out_size). FEDGE_TOO_BIG when the result does not fit: the caller then
- * keeps the bytes as they are. [level]: 1 (fast) to 9. */
-FEDGE_MUST_USE fedge_status fedge_deflate(const uint8_t *in, size_t in_size, int level,
-                                          uint8_t *out, size_t out_size, size_t *size,
-                                          fedge_error *err);
+/* Compresses into out[0, out_size) by what updates have: some bytes more often than others, and
+ * runs of one byte. FEDGE_TOO_BIG when the result does not fit: the caller then keeps the bytes as
+ * they are. */
+FEDGE_MUST_USE fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out,
+                                          size_t out_size, size_t *size, fedge_error *err);
 
 /* Inflates exactly [out_size] bytes. Stops at out_size + 1: FEDGE_TOO_BIG. FEDGE_TRUNCATED when the
  * stream ends before, FEDGE_CORRUPT when it is broken or bytes follow it. */

@@ -10,8 +10,6 @@
 #include "edge/core/message.h"
 #include "edge/io/deflate.h"
 
-#define DEFLATE_LEVEL 1 /* int8 deltas shrink as much as they ever do, at the least time */
-
 static size_t raw_size_of(const fedge_section *section)
 {
     return fedge_codec_size(section->codec, &section->schema);
@@ -33,8 +31,7 @@ static fedge_status pack_section(const fedge_plan *plan, const fedge_section *se
 {
     size_t size = raw_size;
     if (plan->update.deflate && raw_size > 1) {
-        fedge_status st =
-            fedge_deflate(raw, raw_size, DEFLATE_LEVEL, scratch, raw_size - 1, &size, err);
+        fedge_status st = fedge_deflate(raw, raw_size, scratch, raw_size - 1, &size, err);
         if (st == FEDGE_OK)
             memcpy(raw, scratch, size);
         if (st != FEDGE_OK && st != FEDGE_TOO_BIG)
