@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "edge/io/dataset_load.h"
 
@@ -59,18 +60,20 @@ static float normalise(const fedge_data_spec *spec, uint32_t channel, float v)
     return spec->num_channels == 0 ? x : (x - spec->mean[channel]) / spec->std[channel];
 }
 
-static fedge_status make_table(fedge_dataset *dataset, fedge_error *err)
+static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
 {
     if (dataset->spec.dtype != FEDGE_U8)
         return FEDGE_OK;
     const uint32_t rows = dataset->spec.num_channels > 1 ? dataset->spec.num_channels : 1;
-    dataset->table = malloc(rows * FEDGE_DATASET_LEVELS * sizeof *dataset->table);
-    if (!dataset->table)
+    dataset->levels = malloc(rows * sizeof *dataset->levels);
+    if (!dataset->levels)
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
                           dataset->spec.name);
+    const fedge_data_spec *spec = &dataset->spec;
+    const bool centred = spec->num_channels > 0; /* x − 0 and x / 1 are x */
     for (uint32_t c = 0; c < rows; c++)
-        for (uint32_t v = 0; v < FEDGE_DATASET_LEVELS; v++)
-            dataset->table[c * FEDGE_DATASET_LEVELS + v] = normalise(&dataset->spec, c, (float)v);
+        fedge_levels_make(&dataset->levels[c], spec->divide_by, centred ? spec->mean[c] : 0.0f,
+                          centred ? spec->std[c] : 1.0f, fedge_os_cpu_features());
     return FEDGE_OK;
 }
 
@@ -178,7 +181,7 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
         dataset->count = keep_labels(dataset->labels, count, owner, d->part);
         status = fedge_values_load(dataset, files, aside(d), owner, d->part, err);
     }
-    return status ? status : make_table(dataset, err);
+    return status ? status : make_levels(dataset, err);
 }
 
 /* On failure division->owner may be there all the same. */
@@ -253,7 +256,7 @@ void fedge_dataset_free(fedge_dataset *dataset)
         return;
     free(dataset->values);
     free(dataset->labels);
-    free(dataset->table);
+    free(dataset->levels);
     free(dataset);
 }
 
@@ -269,15 +272,15 @@ const int32_t *fedge_dataset_labels(const fedge_dataset *dataset)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-static void read_u8(const fedge_dataset *dataset, uint32_t example, float *x)
+/* [next]: the example that will be read after it. */
+static void read_u8(const fedge_dataset *dataset, uint32_t example, uint32_t next, float *x)
 {
-    const uint8_t *v = (const uint8_t *)dataset->values + (size_t)example * dataset->example_values;
-    const float *table = dataset->table;
-    for (size_t at = 0; at < dataset->example_values; at += dataset->plane) {
-        for (size_t i = 0; i < dataset->plane; i++)
-            x[at + i] = table[v[at + i]];
-        table += FEDGE_DATASET_LEVELS;
-    }
+    const uint8_t *values = dataset->values;
+    const uint8_t *v = values + (size_t)example * dataset->example_values;
+    const uint8_t *soon = values + (size_t)next * dataset->example_values;
+    const fedge_levels *levels = dataset->levels;
+    for (size_t at = 0; at < dataset->example_values; at += dataset->plane)
+        fedge_levels_read(levels++, v + at, dataset->plane, soon + at, x + at);
 }
 
 static void read_f32(const fedge_dataset *dataset, uint32_t example, float *x)
@@ -289,20 +292,26 @@ static void read_f32(const fedge_dataset *dataset, uint32_t example, float *x)
             x[at + i] = normalise(&dataset->spec, channel, v[at + i]);
 }
 
+static uint32_t example_of(const fedge_view *view, uint32_t index)
+{
+    return view->indices ? view->indices[index] : index;
+}
+
 static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, float *x,
                               int32_t *labels, fedge_error *err)
 {
     const fedge_view *view = user;
     const fedge_dataset *dataset = view->dataset;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         if (indices[i] >= view->count)
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "data '%s': example %" PRIu32 " is asked for, but there are %" PRIu32,
                               dataset->spec.name, indices[i], view->count);
-        const uint32_t example = view->indices ? view->indices[indices[i]] : indices[i];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t example = example_of(view, indices[i]);
         float *out = x + (size_t)i * dataset->example_values;
         if (dataset->spec.dtype == FEDGE_U8)
-            read_u8(dataset, example, out);
+            read_u8(dataset, example, example_of(view, indices[i + 1 < n ? i + 1 : i]), out);
         else
             read_f32(dataset, example, out);
         labels[i] = dataset->labels[example];

@@ -8,8 +8,7 @@
 
 #include "edge/io/dataset.h"
 #include "edge/io/file_list.h"
-
-#define FEDGE_DATASET_LEVELS 256 /* values of a u8 */
+#include "edge/io/levels.h"
 
 struct fedge_dataset {
     fedge_data_spec spec;
@@ -18,7 +17,7 @@ struct fedge_dataset {
     uint32_t count;        /* examples kept */
     void *values;          /* (count, example_values) of spec.dtype */
     int32_t *labels;       /* (count) */
-    float *table;          /* u8 only: (max(1, num_channels), 256), a stored value normalised */
+    fedge_levels *levels;  /* u8 only: (max(1, num_channels)), a stored value normalised */
 };
 
 /* The files that a data set comes from. */
