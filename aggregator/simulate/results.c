@@ -11,6 +11,7 @@
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
+#include "aggregator/store/round_lines.h"
 #include "edge/core/os.h"
 
 #define SAVE_SHARE 20u /* checkpoints take at most a 20th of the time */
@@ -240,70 +241,11 @@ fedge_status fedge_results_partition(const fedge_results *results,
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-static uint64_t count_of(const cJSON *line, const char *key)
+static fedge_status add_line(void *user, const fedge_round_summary *summary, fedge_error *err)
 {
-    const double value = fedge_json_number(line, key);
-    return value >= 0.0 && value < 1.8e19 ? (uint64_t)value : 0;
-}
-
-static void read_counts(const cJSON *line, const char *key, uint32_t counts[FEDGE_SPEED_QUANTILES])
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, key);
-    for (int i = 0; i < (int)FEDGE_SPEED_QUANTILES; i++) {
-        const cJSON *item = cJSON_GetArrayItem(list, i);
-        counts[i] = cJSON_IsNumber(item) ? (uint32_t)item->valuedouble : 0;
-    }
-}
-
-static void read_virtual(const cJSON *line, fedge_virtual_phase *phase)
-{
-    phase->time = fedge_json_number(line, "virtual_time");
-    phase->seconds = fedge_json_number(line, "virtual_seconds");
-    phase->present = isfinite(phase->time);
-    read_counts(line, "asked_by_speed", phase->asked);
-    read_counts(line, "reported_by_speed", phase->reported);
-}
-
-static void add_line(fedge_results *results, const cJSON *line)
-{
-    const cJSON *phase = cJSON_GetObjectItemCaseSensitive(line, "phase");
-    const cJSON *model = cJSON_GetObjectItemCaseSensitive(line, "model_sha256");
-    const bool train = cJSON_IsString(phase) && strcmp(phase->valuestring, "train") == 0;
-    fedge_round_summary summary = {.round = (uint32_t)count_of(line, "round"),
-                                   .kind = train ? FEDGE_TASK_TRAIN : FEDGE_TASK_EVALUATE,
-                                   .reported = (uint32_t)count_of(line, "clients"),
-                                   .examples = count_of(line, "examples"),
-                                   .bytes_up = count_of(line, "bytes_up"),
-                                   .bytes_down = count_of(line, "bytes_down"),
-                                   .seconds = fedge_json_number(line, "seconds"),
-                                   .loss = fedge_json_number(line, "loss"),
-                                   .accuracy = fedge_json_number(line, "accuracy")};
-    if (cJSON_IsString(model)) {
-        (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
-    }
-    read_virtual(line, &summary.virtual_phase);
-    summary.validation = (fedge_validation){results->settings.num_validation > 0,
-                                            fedge_json_number(line, "validation_loss"),
-                                            fedge_json_number(line, "validation_accuracy")};
-    fedge_totals_add(&results->totals, &summary);
-}
-
-/* The totals of the lines that are kept, which fedge_round_log_open has checked. */
-static fedge_status add_lines(fedge_results *results, const char *path, fedge_error *err)
-{
-    uint8_t *text = NULL;
-    size_t size = 0;
-    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
-    for (size_t at = 0; status == FEDGE_OK && at < size;) {
-        const uint8_t *end = memchr(text + at, '\n', size - at);
-        const size_t length = end ? (size_t)(end - text) - at : size - at;
-        cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
-        add_line(results, line);
-        cJSON_Delete(line);
-        at += length + 1;
-    }
-    free(text);
-    return status;
+    (void)err;
+    fedge_totals_add(user, summary);
+    return FEDGE_OK;
 }
 
 /* [data] stays all 0 without one: killed before the first. */
@@ -380,7 +322,7 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
         results->log.lazy = true;
     }
     if (status == FEDGE_OK) {
-        status = add_lines(results, path, err);
+        status = fedge_round_lines_read(path, add_line, &results->totals, err);
     }
     if (status == FEDGE_OK) {
         status = go_on(results, simulation, &data, err);
@@ -508,6 +450,7 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
                                   fedge_error *err)
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
+    char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
     if (!results->dir[0]) {
         return FEDGE_OK;
     }
@@ -526,6 +469,8 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
     if (status == FEDGE_OK) {
         status = fedge_results_path(results->dir, "rounds.svg", picture, err);
     }
-    return status == FEDGE_OK ? fedge_plot_rounds(log, picture, results->job->plan.name, err)
-                              : status;
+    (void)snprintf(title, sizeof(title), "%s, %s, %u clients, seed %llu", results->job->plan.name,
+                   results->settings.partition, results->settings.num_clients,
+                   (unsigned long long)results->settings.seed);
+    return status == FEDGE_OK ? fedge_plot_rounds(log, picture, title, err) : status;
 }

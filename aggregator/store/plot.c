@@ -4,272 +4,271 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/store/json_file.h"
-#include "aggregator/store/round_log.h"
+#include "aggregator/store/chart.h"
+#include "aggregator/store/round_lines.h"
 #include "aggregator/store/svg.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
-#include "edge/io/json.h"
 
 /* The page, in pixels. */
-#define WIDTH 720.0
-#define HEIGHT 560.0
-#define LEFT 70.0
-#define RIGHT 24.0
-#define TOP 48.0
-#define PANEL_HEIGHT 200.0
-#define PANEL_GAP 48.0
-#define LIST_LINE 18.0
+#define MARGIN 24.0
+#define TITLE 26.0
+#define LEGEND_LINE 20.0
+#define LEGEND_MARK 30.0
+#define LETTER 6.4 /* of the legend, about */
+#define PANEL_HEIGHT 170.0
+#define PANEL_GAP 18.0
+#define TWO_WIDTH 400.0   /* of a panel, of two side by side */
+#define THREE_WIDTH 310.0 /* of three */
+#define MAX_LINES FEDGE_PLOT_MAX_RUNS
 
-typedef struct point {
-    double round, loss, accuracy; /* NaN: not known */
-} point;
+/* What accuracy and loss are measured on, in the order of preference. */
+enum { TEST, VALIDATION, CLIENTS, TRAINING, NUM_SETS };
 
-typedef struct curve {
-    point *points;
-    uint32_t count;
-} curve;
+static const struct {
+    const char *name, *colour;
+    double thickness;
+} SETS[NUM_SETS] = {{"test set", "#1f5fa8", 2.0},
+                    {"validation", "#2b8a3e", 2.0},
+                    {"clients' own data", "#c2571a", 2.0},
+                    {"while training", "#a5adb5", 1.4}};
 
-/* One of the two stacked diagrams. */
-typedef struct panel {
-    const char *label;
-    size_t value; /* offset in point */
-    double top;   /* of the panel, in pixels */
-    double max_round, low, high;
-} panel;
+static const struct {
+    const char *name, *colour;
+} DIRECTIONS[2] = {{"bytes up", "#862e9c"}, {"bytes down", "#0b7285"}};
 
-/* What is drawn. */
-typedef struct picture {
-    const char *title;
-    const curve *curves;
-    const char *const *names; /* of the curves */
-    uint32_t num_curves;
-    bool listed; /* names stand below, one a line, and not beside the title */
-} picture;
+static const char *const RUN_COLOURS[FEDGE_PLOT_MAX_RUNS] = {
+    "#1f5fa8", "#c2571a", "#2b8a3e", "#862e9c", "#c92a2a",
+    "#0b7285", "#e67700", "#5c5f66", "#d6336c", "#66a80f"};
 
-static const char *const colours[FEDGE_PLOT_MAX_RUNS] = {"#1f5fa8", "#c2571a", "#2b8a3e", "#862e9c",
-                                                         "#c92a2a", "#0b7285", "#e67700", "#5c5f66",
-                                                         "#d6336c", "#66a80f"};
+/* A phase; NaN: not known. */
+typedef struct row {
+    double round, time, up, down; /* bytes: all so far */
+    double loss[NUM_SETS], accuracy[NUM_SETS];
+} row;
+
+typedef struct run {
+    row *rows;
+    uint32_t count, capacity;
+    bool has[NUM_SETS]; /* evaluations on it */
+    bool has_time;
+} run;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Adds the line to curves[0] (train phases) or curves[1] (evaluations). */
-static fedge_status read_line(const char *line, size_t size, curve curves[2], fedge_error *err)
+static void set_values(run *self, row *to, int set, double loss, double accuracy)
 {
-    fedge_json json;
-    const fedge_json_options options = {.name = "rounds.jsonl",
-                                        .status = FEDGE_CORRUPT,
-                                        .max_size = FEDGE_ROUND_LOG_MAX_LINE,
-                                        .max_depth = FEDGE_JSON_MAX_DEPTH,
-                                        .max_values = 1024};
-    fedge_status status = fedge_json_open(&json, line, size, &options, err);
-    if (status != FEDGE_OK) {
-        return status;
+    to->loss[set] = loss;
+    to->accuracy[set] = accuracy;
+    self->has[set] = self->has[set] || isfinite(accuracy) || isfinite(loss);
+}
+
+static fedge_status add_row(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    run *self = user;
+    if (self->count == FEDGE_PLOT_MAX_ROUNDS) {
+        return FEDGE_OK;
     }
-    const cJSON *phase = fedge_json_get(json.root, "phase");
-    bool evaluation = cJSON_IsString(phase) && strcmp(phase->valuestring, "evaluate") == 0;
-    curve *to = &curves[evaluation];
-    if (to->count < FEDGE_PLOT_MAX_ROUNDS) {
-        to->points[to->count++] = (point){.round = fedge_json_number(json.root, "round"),
-                                          .loss = fedge_json_number(json.root, "loss"),
-                                          .accuracy = fedge_json_number(json.root, "accuracy")};
+    if (self->count == self->capacity) {
+        const uint32_t more = self->capacity * 2 + 64;
+        row *rows = realloc(self->rows, more * sizeof(*rows));
+        if (!rows) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", more);
+        }
+        self->rows = rows;
+        self->capacity = more;
     }
-    fedge_json_close(&json);
+    const row *before = self->count > 0 ? &self->rows[self->count - 1] : NULL;
+    row *to = &self->rows[self->count++];
+    *to = (row){.round = summary->round,
+                .time = summary->virtual_phase.time,
+                .up = (before ? before->up : 0.0) + (double)summary->bytes_up,
+                .down = (before ? before->down : 0.0) + (double)summary->bytes_down};
+    self->has_time = summary->virtual_phase.present;
+    for (int set = 0; set < NUM_SETS; set++) {
+        to->loss[set] = to->accuracy[set] = NAN;
+    }
+    if (summary->kind == FEDGE_TASK_EVALUATE) {
+        set_values(self, to, CLIENTS, summary->loss, summary->accuracy);
+        return FEDGE_OK;
+    }
+    set_values(self, to, TEST, summary->loss, summary->accuracy);
+    set_values(self, to, TRAINING, summary->train_loss, summary->train_accuracy);
+    if (summary->validation.present) {
+        set_values(self, to, VALIDATION, summary->validation.loss, summary->validation.accuracy);
+    }
     return FEDGE_OK;
 }
 
-static fedge_status read_curves(const char *path, curve curves[2], fedge_error *err)
+/* ---- what stands in a panel ------------------------------------------------------------------ */
+
+typedef enum x_kind { BY_ROUND, BY_TIME, BY_BYTES } x_kind;
+typedef enum y_kind { ACCURACY, LOSS, BYTES } y_kind;
+
+static const struct {
+    const char *label;
+    fedge_chart_unit unit;
+} X_AXES[] = {[BY_ROUND] = {"round", FEDGE_CHART_COUNT},
+              [BY_TIME] = {"simulated time", FEDGE_CHART_SECONDS},
+              [BY_BYTES] = {"bytes sent, up and down", FEDGE_CHART_BYTES}},
+  Y_AXES[] = {[ACCURACY] = {"accuracy", FEDGE_CHART_SHARE},
+              [LOSS] = {"loss", FEDGE_CHART_NUMBER},
+              [BYTES] = {"bytes sent", FEDGE_CHART_BYTES}};
+
+/* A line of a panel: values of a set, or bytes in a direction. */
+typedef struct source {
+    const run *of;
+    int which; /* set or direction */
+    const char *name, *colour;
+    double thickness;
+} source;
+
+static double x_of(const row *at, x_kind x)
 {
-    uint8_t *text = NULL;
-    size_t size = 0;
-    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
-    if (status != FEDGE_OK) {
-        return status;
+    return x == BY_ROUND ? at->round : x == BY_TIME ? at->time : at->up + at->down;
+}
+
+/* Rows without an evaluation are left out, so that the line goes on. *points is malloc'ed. */
+static fedge_status list_points(const source *from, x_kind x, y_kind y, fedge_chart_point **points,
+                                uint32_t *count, fedge_error *err)
+{
+    *points = malloc(((size_t)from->of->count + 1) * sizeof(**points));
+    *count = 0;
+    if (!*points) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", from->of->count);
     }
-    uint32_t lines = 1;
-    for (size_t i = 0; i < size; i++) {
-        lines += text[i] == '\n' && lines < FEDGE_PLOT_MAX_ROUNDS;
-    }
-    for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
-        curves[i].points = calloc(lines, sizeof(point));
-        if (!curves[i].points) {
-            status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", lines);
+    for (uint32_t k = 0; k < from->of->count; k++) {
+        const row *at = &from->of->rows[k];
+        const double loss = at->loss[from->which], accuracy = at->accuracy[from->which];
+        if (y == BYTES) {
+            (*points)[(*count)++] =
+                (fedge_chart_point){x_of(at, x), from->which == 0 ? at->up : at->down};
+        } else if (isfinite(loss) || isfinite(accuracy)) {
+            (*points)[(*count)++] =
+                (fedge_chart_point){x_of(at, x), y == ACCURACY ? accuracy : loss};
         }
     }
-    size_t start = 0;
-    while (status == FEDGE_OK && start < size) {
-        const uint8_t *end = memchr(text + start, '\n', size - start);
-        size_t length = end ? (size_t)(end - text) - start : size - start;
-        if (length > 0) {
-            status = read_line((const char *)text + start, length, curves, err);
-        }
-        start += length + 1;
-    }
-    free(text);
-    return status;
+    return FEDGE_OK;
 }
 
-/* ---- drawing --------------------------------------------------------------------------------- */
-
-static double value_of(const point *at, const panel *in)
+static fedge_status draw_panel(fedge_buffer *out, fedge_chart *chart, const source *sources,
+                               uint32_t num_sources, x_kind x, y_kind y, fedge_error *err)
 {
-    double value;
-    memcpy(&value, (const char *)at + in->value, sizeof(value));
-    return value;
-}
-
-static double pixel_x(const panel *in, double round)
-{
-    double span = in->max_round > 1.0 ? in->max_round - 1.0 : 1.0;
-    return LEFT + (round - 1.0) / span * (WIDTH - LEFT - RIGHT);
-}
-
-static double pixel_y(const panel *in, double value)
-{
-    return in->top + PANEL_HEIGHT * (1.0 - (value - in->low) / (in->high - in->low));
-}
-
-/* Sets the panel's range so that all values are inside, ending at ticks. */
-static void fit(panel *to, const curve *curves, uint32_t num_curves)
-{
-    double low = INFINITY, high = -INFINITY;
-    to->max_round = 1.0;
-    for (uint32_t i = 0; i < num_curves; i++) {
-        for (uint32_t k = 0; k < curves[i].count; k++) {
-            double value = value_of(&curves[i].points[k], to);
-            to->max_round = fmax(to->max_round, curves[i].points[k].round);
-            if (isfinite(value)) {
-                low = fmin(low, value);
-                high = fmax(high, value);
-            }
-        }
+    fedge_chart_line lines[MAX_LINES];
+    fedge_chart_point *points[MAX_LINES] = {NULL};
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < num_sources && status == FEDGE_OK; i++) {
+        lines[i] =
+            (fedge_chart_line){.colour = sources[i].colour, .thickness = sources[i].thickness};
+        status = list_points(&sources[i], x, y, &points[i], &lines[i].count, err);
+        lines[i].points = points[i];
     }
-    if (!(low <= high)) {
-        low = 0.0;
-        high = 1.0;
-    }
-    double step = fedge_svg_tick_step(fmax(high - low, 1e-6 + 1e-3 * fabs(high)));
-    to->low = floor(low / step) * step;
-    to->high = ceil(high / step) * step;
-    if (to->high <= to->low) {
-        to->high = to->low + step;
-    }
-}
-
-static fedge_status draw_axes(fedge_buffer *out, const panel *in, fedge_error *err)
-{
-    double step = fedge_svg_tick_step(in->high - in->low);
-    int decimals = fedge_svg_tick_decimals(step);
-    fedge_status status =
-        fedge_buffer_printf(out, err, "<text x=\"%g\" y=\"%g\" class=\"label\">%s</text>\n", LEFT,
-                            in->top - 10.0, in->label);
-    for (double tick = in->low; tick <= in->high + step / 2 && status == FEDGE_OK; tick += step) {
-        double y = pixel_y(in, tick);
-        status = fedge_buffer_printf(
-            out, err,
-            "<line x1=\"%g\" y1=\"%.1f\" x2=\"%g\" y2=\"%.1f\" class=\"grid\"/>"
-            "<text x=\"%g\" y=\"%.1f\" class=\"tick\" text-anchor=\"end\">%.*f</text>\n",
-            LEFT, y, WIDTH - RIGHT, y, LEFT - 8.0, y + 4.0, decimals, tick);
-    }
-    double step_x = fmax(1.0, fedge_svg_tick_step(fmax(in->max_round - 1.0, 1.0)));
-    for (double round = 1.0; round <= in->max_round && status == FEDGE_OK;
-         round = round == 1.0 && step_x > 1.0 ? step_x : round + step_x) {
-        status = fedge_buffer_printf(
-            out, err,
-            "<text x=\"%.1f\" y=\"%g\" class=\"tick\" text-anchor=\"middle\">%.0f</text>\n",
-            pixel_x(in, round), in->top + PANEL_HEIGHT + 18.0, round);
-    }
-    return status;
-}
-
-static fedge_status draw_curve(fedge_buffer *out, const panel *in, const curve *line,
-                               const char *colour, fedge_error *err)
-{
-    fedge_status status = fedge_buffer_printf(
-        out, err, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" d=\"", colour);
-    bool down = false;
-    for (uint32_t k = 0; k < line->count && status == FEDGE_OK; k++) {
-        double value = value_of(&line->points[k], in);
-        if (isfinite(value)) {
-            status = fedge_buffer_printf(out, err, "%c%.1f %.1f ", down ? 'L' : 'M',
-                                         pixel_x(in, line->points[k].round), pixel_y(in, value));
-        }
-        down = isfinite(value);
-    }
+    chart->x_label = X_AXES[x].label;
+    chart->x_unit = X_AXES[x].unit;
+    chart->y_label = Y_AXES[y].label;
+    chart->y_unit = Y_AXES[y].unit;
+    chart->from_zero = y == BYTES;
+    chart->lines = lines;
+    chart->num_lines = num_sources;
     if (status == FEDGE_OK) {
-        status = fedge_buffer_printf(out, err, "\"/>\n");
+        status = fedge_chart_draw(out, chart, err);
     }
-    for (uint32_t k = 0; k < line->count && line->count <= 60 && status == FEDGE_OK; k++) {
-        double value = value_of(&line->points[k], in);
-        if (isfinite(value)) {
-            status = fedge_buffer_printf(
-                out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
-                pixel_x(in, line->points[k].round), pixel_y(in, value), colour);
-        }
+    for (uint32_t i = 0; i < num_sources; i++) {
+        free(points[i]);
     }
     return status;
 }
 
-static fedge_status draw_name(fedge_buffer *out, const picture *of, uint32_t i, double x, double y,
+/* ---- the page -------------------------------------------------------------------------------- */
+
+typedef struct page {
+    const char *title;
+    const source *sources; /* of accuracy and loss */
+    uint32_t num_sources;
+    const source *directions; /* of bytes; NULL: no row of them */
+    x_kind columns[3];
+    uint32_t num_columns;
+    double panel_width, width;
+} page;
+
+/* Where the name behind the one at *x, *y begins. */
+static void next_name(const page *of, const char *name, double *x, double *y)
+{
+    const double width = LEGEND_MARK + LETTER * (double)strlen(name);
+    if (*x > MARGIN && *x + width > of->width - MARGIN) {
+        *x = MARGIN;
+        *y += LEGEND_LINE;
+    }
+}
+
+static fedge_status draw_name(fedge_buffer *out, const source *of, double x, double y,
                               fedge_error *err)
 {
     fedge_status status = fedge_buffer_printf(
-        out, err, "<rect x=\"%g\" y=\"%g\" width=\"12\" height=\"12\" fill=\"%s\"/>", x, y - 10.0,
-        colours[i]);
-    return status == FEDGE_OK ? fedge_svg_text(out, x + 18.0, y, "tick", "start", of->names[i], err)
+        out, err, "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"4\" fill=\"%s\"/>", x, y - 6.0,
+        of->colour);
+    return status == FEDGE_OK ? fedge_svg_text(out, x + 19.0, y, "tick", "start", of->name, err)
                               : status;
 }
 
-static fedge_status draw_legend(fedge_buffer *out, const picture *of, fedge_error *err)
+/* Names from left to right, in as many lines as they need; [out] NULL: nothing is drawn. *bottom:
+ * of the last line. */
+static fedge_status draw_legend(fedge_buffer *out, const page *of, double *bottom, fedge_error *err)
 {
+    double x = MARGIN, y = MARGIN + TITLE + 12.0;
     fedge_status status = FEDGE_OK;
-    double x = WIDTH - RIGHT - 130.0;
-    for (uint32_t i = of->num_curves; i-- > 0 && status == FEDGE_OK;) {
-        if (of->listed) {
-            status = draw_name(out, of, i, LEFT, HEIGHT + LIST_LINE * (i + 0.5), err);
-        } else if (of->curves[i].count > 0 && of->curves[1].count > 0) {
-            status = draw_name(out, of, i, x, 24.0, err);
-            x -= 110.0;
-        }
+    const uint32_t count = of->num_sources + (of->directions ? 2 : 0);
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        const source *at =
+            i < of->num_sources ? &of->sources[i] : &of->directions[i - of->num_sources];
+        next_name(of, at->name, &x, &y);
+        status = out ? draw_name(out, at, x, y, err) : FEDGE_OK;
+        x += LEGEND_MARK + LETTER * (double)strlen(at->name);
     }
+    *bottom = y;
     return status;
 }
 
-static fedge_status draw(fedge_buffer *out, const picture *of, fedge_error *err)
+static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
 {
-    panel panels[2] = {{.label = "accuracy", .value = offsetof(point, accuracy), .top = TOP + 14.0},
-                       {.label = "loss",
-                        .value = offsetof(point, loss),
-                        .top = TOP + 14.0 + PANEL_HEIGHT + PANEL_GAP}};
-    const double below = of->listed ? LIST_LINE * (of->num_curves + 0.5) : 0.0;
-    fedge_status status = fedge_svg_begin(out, WIDTH, HEIGHT + below, err);
+    const uint32_t num_rows = of->directions ? 3 : 2;
+    const double pitch_x = FEDGE_CHART_LEFT + of->panel_width + PANEL_GAP;
+    const double pitch_y = FEDGE_CHART_ABOVE + PANEL_HEIGHT + FEDGE_CHART_BELOW + PANEL_GAP;
+    double legend = 0.0;
+    of->width = MARGIN + pitch_x * of->num_columns + MARGIN - PANEL_GAP;
+    fedge_status status = draw_legend(NULL, of, &legend, err);
+    const double top = legend + 18.0;
     if (status == FEDGE_OK) {
-        status = fedge_svg_text(out, LEFT, 24.0, "title", "start", of->title, err);
+        status = fedge_svg_begin(out, of->width, top + pitch_y * num_rows, err);
     }
     if (status == FEDGE_OK) {
-        status = draw_legend(out, of, err);
+        status = fedge_svg_text(out, MARGIN, MARGIN + 10.0, "title", "start", of->title, err);
     }
-    for (int p = 0; p < 2 && status == FEDGE_OK; p++) {
-        fit(&panels[p], of->curves, of->num_curves);
-        status = draw_axes(out, &panels[p], err);
-        for (uint32_t i = 0; i < of->num_curves && status == FEDGE_OK; i++) {
-            status = draw_curve(out, &panels[p], &of->curves[i], colours[i], err);
+    if (status == FEDGE_OK) {
+        status = draw_legend(out, of, &legend, err);
+    }
+    for (uint32_t i = 0; i < num_rows * of->num_columns && status == FEDGE_OK; i++) {
+        const uint32_t r = i / of->num_columns, c = i % of->num_columns;
+        const y_kind y = (y_kind)r;
+        fedge_chart chart = {.left = MARGIN + pitch_x * c + FEDGE_CHART_LEFT,
+                             .top = top + pitch_y * r + FEDGE_CHART_ABOVE,
+                             .width = of->panel_width,
+                             .height = PANEL_HEIGHT};
+        if (y == BYTES && of->columns[c] == BY_BYTES) {
+            continue; /* bytes over bytes */
         }
+        status = y == BYTES ? draw_panel(out, &chart, of->directions, 2, of->columns[c], y, err)
+                            : draw_panel(out, &chart, of->sources, of->num_sources, of->columns[c],
+                                         y, err);
     }
-    if (status == FEDGE_OK) {
-        status = fedge_buffer_printf(
-            out, err,
-            "<text x=\"%g\" y=\"%g\" class=\"label\" text-anchor=\"middle\">round</text>\n</svg>\n",
-            (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 12.0);
-    }
-    return status;
+    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
 }
 
-static fedge_status write_picture(const picture *of, const char *svg_path, fedge_error *err)
+static fedge_status write_page(page *of, const char *svg_path, fedge_error *err)
 {
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
-    fedge_status status = draw(&out, of, err);
+    fedge_status status = draw_page(&out, of, err);
     if (status == FEDGE_OK) {
         status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
     }
@@ -280,41 +279,69 @@ static fedge_status write_picture(const picture *of, const char *svg_path, fedge
 fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, const char *title,
                                fedge_error *err)
 {
-    static const char *const names[] = {"test set", "clients' own data"};
-    curve curves[2] = {{0}};
-    const picture of = {.title = title, .curves = curves, .names = names, .num_curves = 2};
-    fedge_status status = read_curves(jsonl_path, curves, err);
-    if (status == FEDGE_OK) {
-        status = write_picture(&of, svg_path, err);
+    run self = {0};
+    source sets[NUM_SETS], directions[2];
+    page of = {.title = title,
+               .sources = sets,
+               .directions = directions,
+               .num_columns = 2,
+               .panel_width = TWO_WIDTH};
+    fedge_status status = fedge_round_lines_read(jsonl_path, add_row, &self, err);
+    for (int set = 0; set < NUM_SETS; set++) {
+        if (self.has[set]) {
+            sets[of.num_sources++] =
+                (source){&self, set, SETS[set].name, SETS[set].colour, SETS[set].thickness};
+        }
     }
-    free(curves[0].points);
-    free(curves[1].points);
+    for (int d = 0; d < 2; d++) {
+        directions[d] = (source){&self, d, DIRECTIONS[d].name, DIRECTIONS[d].colour, 2.0};
+    }
+    of.columns[0] = BY_ROUND;
+    of.columns[1] = self.has_time ? BY_TIME : BY_BYTES;
+    if (status == FEDGE_OK) {
+        status = write_page(&of, svg_path, err);
+    }
+    free(self.rows);
     return status;
+}
+
+static int best_set(const run *of)
+{
+    int set = TEST;
+    while (set + 1 < NUM_SETS && !of->has[set]) {
+        set++;
+    }
+    return set;
 }
 
 fedge_status fedge_plot_runs(const char *const *jsonl_paths, const char *const *names,
                              uint32_t num_runs, const char *svg_path, const char *title,
                              fedge_error *err)
 {
-    curve tested[FEDGE_PLOT_MAX_RUNS] = {{0}};
-    const picture of = {
-        .title = title, .curves = tested, .names = names, .num_curves = num_runs, .listed = true};
+    run runs[FEDGE_PLOT_MAX_RUNS] = {{0}};
+    source sources[FEDGE_PLOT_MAX_RUNS];
+    page of = {.title = title,
+               .sources = sources,
+               .num_sources = num_runs,
+               .columns = {BY_ROUND, BY_BYTES, BY_TIME}};
+    bool timed = true;
     if (num_runs == 0 || num_runs > FEDGE_PLOT_MAX_RUNS) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u runs in a picture: 1 to %d", num_runs,
                           FEDGE_PLOT_MAX_RUNS);
     }
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_runs && status == FEDGE_OK; i++) {
-        curve both[2] = {{0}};
-        status = read_curves(jsonl_paths[i], both, err);
-        tested[i] = both[0];
-        free(both[1].points);
+        status = fedge_round_lines_read(jsonl_paths[i], add_row, &runs[i], err);
+        sources[i] = (source){&runs[i], best_set(&runs[i]), names[i], RUN_COLOURS[i], 2.0};
+        timed = timed && runs[i].has_time;
     }
+    of.num_columns = timed ? 3 : 2;
+    of.panel_width = timed ? THREE_WIDTH : TWO_WIDTH;
     if (status == FEDGE_OK) {
-        status = write_picture(&of, svg_path, err);
+        status = write_page(&of, svg_path, err);
     }
     for (uint32_t i = 0; i < num_runs; i++) {
-        free(tested[i].points);
+        free(runs[i].rows);
     }
     return status;
 }

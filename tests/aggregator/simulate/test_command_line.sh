@@ -199,7 +199,7 @@ grep -qF '"confusion_matrix":[[' out/summary.json || fail "no confusion matrix"
 ends 3 "1 to 10" "$simulate" compare out grid/* --out both.svg
 ends 0 "accuracy %" "$simulate" compare out "grid/lr=0.1,partition=iid,seed=2" --out both.svg
 [ "$(wc -l <said)" = 3 ] || fail "not a line for each: $(cat said)"
-[ "$(grep -o '<path' both.svg | wc -l)" = 4 ] || fail "both.svg has not two curves twice"
+[ "$(grep -o '<path' both.svg | wc -l)" = 8 ] || fail "both.svg has not two curves in four panels"
 grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name its runs"
 ends 0 '"dir":"out"' "$simulate" compare out --json
 ends 3 "has no simulation that has ended" "$simulate" compare out nowhere

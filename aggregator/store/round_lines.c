@@ -1,0 +1,90 @@
+#include "aggregator/store/round_lines.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/json_file.h"
+#include "aggregator/store/round_log.h"
+#include "edge/core/os.h"
+
+static uint64_t count_of(const cJSON *line, const char *key)
+{
+    const double value = fedge_json_number(line, key);
+    return value >= 0.0 && value < 1.8e19 ? (uint64_t)value : 0;
+}
+
+static void read_counts(const cJSON *line, const char *key, uint32_t counts[FEDGE_SPEED_QUANTILES])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, key);
+    for (int i = 0; i < (int)FEDGE_SPEED_QUANTILES; i++) {
+        const cJSON *item = cJSON_GetArrayItem(list, i);
+        counts[i] = cJSON_IsNumber(item) ? (uint32_t)item->valuedouble : 0;
+    }
+}
+
+static fedge_virtual_phase read_virtual(const cJSON *line)
+{
+    fedge_virtual_phase phase = {.time = fedge_json_number(line, "virtual_time"),
+                                 .seconds = fedge_json_number(line, "virtual_seconds")};
+    phase.present = isfinite(phase.time);
+    read_counts(line, "asked_by_speed", phase.asked);
+    read_counts(line, "reported_by_speed", phase.reported);
+    return phase;
+}
+
+static fedge_round_summary read_line(const cJSON *line)
+{
+    const cJSON *phase = cJSON_GetObjectItemCaseSensitive(line, "phase");
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(line, "model_sha256");
+    const bool train = cJSON_IsString(phase) && strcmp(phase->valuestring, "train") == 0;
+    fedge_round_summary summary = {.round = (uint32_t)count_of(line, "round"),
+                                   .kind = train ? FEDGE_TASK_TRAIN : FEDGE_TASK_EVALUATE,
+                                   .reported = (uint32_t)count_of(line, "clients"),
+                                   .examples = count_of(line, "examples"),
+                                   .bytes_up = count_of(line, "bytes_up"),
+                                   .bytes_down = count_of(line, "bytes_down"),
+                                   .seconds = fedge_json_number(line, "seconds"),
+                                   .loss = fedge_json_number(line, "loss"),
+                                   .accuracy = fedge_json_number(line, "accuracy"),
+                                   .train_loss = fedge_json_number(line, "train_loss"),
+                                   .train_accuracy = fedge_json_number(line, "train_accuracy"),
+                                   .virtual_phase = read_virtual(line),
+                                   .validation = {cJSON_HasObjectItem(line, "validation_accuracy"),
+                                                  fedge_json_number(line, "validation_loss"),
+                                                  fedge_json_number(line, "validation_accuracy")}};
+    if (cJSON_IsString(model)) {
+        (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
+    }
+    return summary;
+}
+
+fedge_status fedge_round_lines_read(const char *path,
+                                    fedge_status (*on_line)(void *user,
+                                                            const fedge_round_summary *summary,
+                                                            fedge_error *err),
+                                    void *user, fedge_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size = 0, number = 0;
+    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
+    for (size_t at = 0; status == FEDGE_OK && at < size;) {
+        const uint8_t *end = memchr(text + at, '\n', size - at);
+        const size_t length = end ? (size_t)(end - text) - at : size - at;
+        number++;
+        if (length > 0) {
+            cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
+            const fedge_round_summary summary = read_line(line);
+            status =
+                cJSON_IsObject(line)
+                    ? on_line(user, &summary, err)
+                    : fedge_fail(err, FEDGE_CORRUPT, "%s:%zu: not a line of a round", path, number);
+            cJSON_Delete(line);
+        }
+        at += length + 1;
+    }
+    free(text);
+    return status;
+}
