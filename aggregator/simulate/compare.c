@@ -49,6 +49,10 @@ static void print_row(FILE *out, const char *dir, int width, const cJSON *json)
     print_number(out, 10, 2, 100.0 * fedge_json_number(json, "accuracy"));
     print_number(out, 8, 2, 100.0 * fedge_json_number(json, "accuracy_last_10"));
     print_number(out, 8, 2, 100.0 * fedge_json_number(json, "accuracy_best"));
+    const cJSON *validation = cJSON_GetObjectItemCaseSensitive(json, "validation");
+    print_number(out, 8, 4, fedge_json_number(json, "macro_f1"));
+    print_number(out, 10, 2, 100.0 * fedge_json_number(validation, "accuracy_best"));
+    print_number(out, 8, 2, 100.0 * fedge_json_number(validation, "test_accuracy_at_best"));
     print_number(out, 9, 4, fedge_json_number(json, "loss"));
     print_number(out, 9, 1, fedge_json_number(json, "bytes_up") / 1e6);
     print_number(out, 8, 1, fedge_json_number(json, "seconds"));
@@ -96,9 +100,9 @@ fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json
         width = length > width ? length : width;
     }
     if (!json) {
-        fprintf(out, "%-*s %-18s %8s %5s %6s %10s %8s %8s %9s %9s %8s\n", width, "run", "partition",
-                "clients", "seed", "rounds", "accuracy %", "last 10", "best", "loss", "MB up",
-                "seconds");
+        fprintf(out, "%-*s %-18s %8s %5s %6s %10s %8s %8s %8s %10s %8s %9s %9s %8s\n", width, "run",
+                "partition", "clients", "seed", "rounds", "accuracy %", "last 10", "best",
+                "macro F1", "validation", "there", "loss", "MB up", "seconds");
     }
     for (uint32_t i = 0; i < num_dirs; i++) {
         cJSON *summary = NULL;

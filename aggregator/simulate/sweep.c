@@ -8,39 +8,13 @@
 #include <string.h>
 
 #include "aggregator/simulate/experiment.h"
+#include "aggregator/simulate/sweep_internal.h"
 #include "edge/core/os.h"
 
-#define MAX_VALUES 64u /* of one axis */
-#define MAX_TEXT 1024u /* of one axis */
-#define MAX_NAME 256u  /* of a combination: its folder, as long as file systems allow */
+#define MAX_NAME 256u /* of a combination: its folder, as long as file systems allow */
 #define SEED_PART ",seed=1000"
 #define SEEDS "seeds"
 #define ROUNDS_PATH "rounds.num-server-rounds"
-
-typedef struct axis {
-    char text[MAX_TEXT]; /* KEY=VALUE,… cut up: key and values point into it */
-    const char *key;
-    const char *values[MAX_VALUES];
-    uint32_t num_values;
-} axis;
-
-/* What came of a run. */
-typedef struct outcome {
-    bool done, failed;
-    char why[FEDGE_ERROR_MESSAGE_SIZE];
-    fedge_totals totals;
-} outcome;
-
-struct fedge_sweep {
-    const fedge_simulate_options *options;
-    const char *job_text;
-    size_t job_size;
-    axis axes[FEDGE_SIMULATE_MAX_AXES]; /* without seeds */
-    uint32_t num_axes;
-    uint32_t num_seeds;        /* 0 until they are known */
-    uint32_t num_combinations; /* without seeds */
-    outcome *outcomes;         /* num_combinations · num_seeds, seeds innermost */
-};
 
 /* ---- axes ------------------------------------------------------------------------------------ */
 
@@ -66,7 +40,7 @@ static const char *path_of(const char *key)
     return key;
 }
 
-static bool has_value(const axis *of, const char *value)
+static bool has_value(const sweep_axis *of, const char *value)
 {
     for (uint32_t i = 0; i < of->num_values; i++) {
         if (strcmp(of->values[i], value) == 0) {
@@ -76,13 +50,13 @@ static bool has_value(const axis *of, const char *value)
     return false;
 }
 
-static fedge_status parse_axis(const char *text, axis *to, fedge_error *err)
+static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *err)
 {
     const size_t length = strlen(text);
-    *to = (axis){.num_values = 0};
+    *to = (sweep_axis){.num_values = 0};
     if (length >= sizeof(to->text)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %.40s… is over %u bytes", text,
-                          MAX_TEXT - 1);
+                          FEDGE_SWEEP_MAX_TEXT - 1);
     }
     memcpy(to->text, text, length + 1);
     char *at = strchr(to->text, '=');
@@ -93,9 +67,9 @@ static fedge_status parse_axis(const char *text, axis *to, fedge_error *err)
     *at = '\0';
     to->key = to->text;
     while (at) {
-        if (to->num_values == MAX_VALUES) {
+        if (to->num_values == FEDGE_SWEEP_MAX_VALUES) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s has more than %u values",
-                              to->key, MAX_VALUES);
+                              to->key, FEDGE_SWEEP_MAX_VALUES);
         }
         const char *value = ++at;
         at = strchr(at, ',');
@@ -111,7 +85,7 @@ static fedge_status parse_axis(const char *text, axis *to, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status take_seeds(fedge_sweep *sweep, const axis *seeds, fedge_error *err)
+static fedge_status take_seeds(fedge_sweep *sweep, const sweep_axis *seeds, fedge_error *err)
 {
     char *end = NULL;
     const unsigned long count = strtoul(seeds->values[0], &end, 10);
@@ -148,7 +122,7 @@ static fedge_status parse_axes(fedge_sweep *sweep, fedge_error *err)
 {
     sweep->num_combinations = 1;
     for (uint32_t i = 0; i < sweep->options->num_axes; i++) {
-        axis *to = &sweep->axes[sweep->num_axes];
+        sweep_axis *to = &sweep->axes[sweep->num_axes];
         fedge_status status = parse_axis(sweep->options->axes[i], to, err);
         if (status == FEDGE_OK) {
             status = check_once(sweep, to->key, err);
@@ -172,13 +146,12 @@ static fedge_status parse_axes(fedge_sweep *sweep, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The value of an axis in a combination; the last axis changes fastest. */
-static const char *value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
+const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
 {
     for (uint32_t i = sweep->num_axes - 1; i > at; i--) {
         combination /= sweep->axes[i].num_values;
     }
-    const axis *of = &sweep->axes[at];
+    const sweep_axis *of = &sweep->axes[at];
     return of->values[combination % of->num_values];
 }
 
@@ -190,7 +163,7 @@ static size_t name_of(const fedge_sweep *sweep, uint32_t combination, char name[
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         const size_t at = size < MAX_NAME ? size : MAX_NAME - 1;
         size += (size_t)snprintf(name + at, MAX_NAME - at, "%s%s=%s", i > 0 ? "," : "",
-                                 sweep->axes[i].key, value_of(sweep, combination, i));
+                                 sweep->axes[i].key, fedge_sweep_value_of(sweep, combination, i));
     }
     return size;
 }
@@ -243,7 +216,8 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
-        const char *key = path_of(sweep->axes[i].key), *value = value_of(sweep, combination, i);
+        const char *key = path_of(sweep->axes[i].key),
+                   *value = fedge_sweep_value_of(sweep, combination, i);
         if (strcmp(key, "partition") == 0) {
             options->partition = value;
         } else if (strcmp(key, "clients") == 0) {
@@ -399,7 +373,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     for (uint32_t i = 0; i < runs; i++) {
         char name[MAX_NAME];
         bool begun = false;
-        outcome *to = &sweep->outcomes[i];
+        sweep_outcome *to = &sweep->outcomes[i];
         const uint32_t combination = i / sweep->num_seeds, seed = i % sweep->num_seeds;
         (void)name_of(sweep, combination, name);
         fedge_status status =
@@ -429,160 +403,6 @@ uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)
         done += sweep->outcomes[i].done;
     }
     return done;
-}
-
-/* ---- the table ------------------------------------------------------------------------------- */
-
-typedef struct spread {
-    double mean, deviation; /* NaN: nothing to say; the deviation of one value is 0 */
-    uint32_t count;
-} spread;
-
-/* Over the seeds of a combination; values that are not finite do not count. */
-static spread spread_of(const fedge_sweep *sweep, uint32_t combination,
-                        double (*value)(const fedge_totals *totals, uint32_t which), uint32_t which)
-{
-    const outcome *first = &sweep->outcomes[(size_t)combination * sweep->num_seeds];
-    double sum = 0.0, squares = 0.0;
-    spread of = {NAN, NAN, 0};
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
-        sum += isfinite(x) ? x : 0.0;
-        of.count += isfinite(x);
-    }
-    if (of.count == 0) {
-        return of;
-    }
-    of.mean = sum / of.count;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
-        squares += isfinite(x) ? (x - of.mean) * (x - of.mean) : 0.0;
-    }
-    of.deviation = of.count > 1 ? sqrt(squares / (of.count - 1)) : 0.0;
-    return of;
-}
-
-static double last_accuracy(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->test.accuracy;
-}
-
-static double last_ten(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return fedge_totals_last_mean(&totals->test);
-}
-
-static double rounds_to(const fedge_totals *totals, uint32_t which)
-{
-    return totals->reached[which];
-}
-
-static double seconds(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->seconds;
-}
-
-static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
-{
-    uint32_t failed = 0;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        failed += sweep->outcomes[(size_t)combination * sweep->num_seeds + i].failed;
-    }
-    return failed;
-}
-
-static void print_spread(FILE *out, spread of, double scale, int decimals)
-{
-    char text[48] = "-";
-    if (of.count > 0) {
-        (void)snprintf(text, sizeof(text), "%.*f ± %.*f", decimals, scale * of.mean, decimals,
-                       scale * of.deviation);
-    }
-    /* The sign takes two bytes and one column. */
-    fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
-}
-
-static void print_row(const fedge_sweep *sweep, uint32_t combination, FILE *out)
-{
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        fprintf(out, "%-16s ", value_of(sweep, combination, i));
-    }
-    const fedge_simulate_options *options = sweep->options;
-    print_spread(out, spread_of(sweep, combination, last_accuracy, 0), 100.0, 2);
-    print_spread(out, spread_of(sweep, combination, last_ten, 0), 100.0, 2);
-    for (uint32_t t = 0; t < options->num_targets; t++) {
-        const spread of = spread_of(sweep, combination, rounds_to, t);
-        print_spread(out, of, 1.0, 1);
-        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, of.count, sweep->num_seeds);
-    }
-    print_spread(out, spread_of(sweep, combination, seconds, 0), 1.0, 1);
-    const uint32_t failed = count_failed(sweep, combination);
-    if (failed > 0) {
-        fprintf(out, "  %" PRIu32 " failed", failed);
-    }
-    fputc('\n', out);
-}
-
-static void print_json_row(const fedge_sweep *sweep, uint32_t combination, FILE *out)
-{
-    cJSON *json = cJSON_CreateObject();
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        (void)cJSON_AddStringToObject(json, sweep->axes[i].key, value_of(sweep, combination, i));
-    }
-    const spread accuracy = spread_of(sweep, combination, last_accuracy, 0),
-                 ten = spread_of(sweep, combination, last_ten, 0),
-                 time = spread_of(sweep, combination, seconds, 0);
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"seeds", sweep->num_seeds},    {"failed", count_failed(sweep, combination)},
-                   {"accuracy", accuracy.mean},    {"accuracy_deviation", accuracy.deviation},
-                   {"accuracy_last_10", ten.mean}, {"accuracy_last_10_deviation", ten.deviation},
-                   {"seconds", time.mean}};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        (void)cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value);
-    }
-    cJSON *targets = cJSON_AddArrayToObject(json, "targets");
-    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread of = spread_of(sweep, combination, rounds_to, t);
-        cJSON *target = cJSON_CreateObject();
-        (void)cJSON_AddNumberToObject(target, "accuracy", sweep->options->targets[t]);
-        (void)cJSON_AddNumberToObject(target, "rounds", of.mean);
-        (void)cJSON_AddNumberToObject(target, "rounds_deviation", of.deviation);
-        (void)cJSON_AddNumberToObject(target, "reached", of.count);
-        (void)cJSON_AddItemToArray(targets, target);
-    }
-    char *text = cJSON_PrintUnformatted(json);
-    fprintf(out, "%s\n", text ? text : "{}");
-    free(text);
-    cJSON_Delete(json);
-}
-
-void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
-{
-    const fedge_simulate_options *options = sweep->options;
-    for (uint32_t c = 0; c < sweep->num_combinations && options->json; c++) {
-        print_json_row(sweep, c, out);
-    }
-    if (options->json) {
-        return;
-    }
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        fprintf(out, "%-16s ", sweep->axes[i].key);
-    }
-    fprintf(out, " %16s %16s", "accuracy %", "mean of last 10");
-    for (uint32_t t = 0; t < options->num_targets; t++) {
-        char text[32];
-        (void)snprintf(text, sizeof(text), "rounds to %g%%", 100.0 * options->targets[t]);
-        fprintf(out, " %16s      ", text);
-    }
-    fprintf(out, " %16s\n", "seconds");
-    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        print_row(sweep, c, out);
-    }
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

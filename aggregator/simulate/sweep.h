@@ -39,7 +39,8 @@ FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn 
 
 uint32_t fedge_sweep_num_done(const fedge_sweep *sweep); /* runs, those that failed too */
 
-/* The table of what has been run; options->json: one line of JSON per combination. */
+/* The table of what has been run; options->json: one line of JSON per combination. Where runs have
+ * examples for validation, the combination with the best accuracy on them is marked. */
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
 
 #endif

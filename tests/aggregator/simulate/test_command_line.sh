@@ -187,6 +187,14 @@ again=("$simulate" --job job.json --partition file:split/partition.csv)
 ends 3 "for validation (client -1) already" "${again[@]}" --validation-split 0.1
 ends 3 "raise it" "${run[@]}" --validation-split 0.001
 ends 2 "--validation-split must be" "${run[@]}" --validation-split 1
+ends 0 "best validation" "${split[@]}" --sweep lr=0.000001,0.2 seeds=2 --out chosen
+[ "$(grep -c '± .*± .*± .*± .*±' said)" = 2 ] || fail "no columns of validation: $(cat said)"
+[ "$(grep -c 'chosen by validation' said)" = 1 ] || fail "no row is marked, or more: $(cat said)"
+"${split[@]}" --sweep lr=0.000001,0.2 seeds=2 --json >sweep.json
+best=$(grep -o '"validation_best":[0-9.]*' sweep.json | cut -d: -f2 | sort -g | tail -1)
+grep '"chosen":true' sweep.json | grep -qF "\"validation_best\":$best," || fail "not the best is chosen: $(cat sweep.json)"
+grep -qF '"accuracy_at_best":' sweep.json || fail "no accuracy where validation is best"
+if "${run[@]}" --sweep lr=0.1 --json | grep -qE 'validation|chosen'; then fail "validation unasked in a sweep"; fi
 grep -qF '"per_client_accuracy":{"set":"training","clients":10,' out/summary.json || fail "no clients' accuracies"
 "${run[@]}" --json --client-accuracy 0 >second.json
 grep -qF '"per_client_accuracy":null' second.json || fail "clients' accuracies unasked"
