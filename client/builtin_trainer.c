@@ -187,7 +187,9 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     if (task->correction)
         memcpy(fedge_model_correction(t->model), task->correction,
                fedge_model_num_values(t->model) * sizeof(float));
-    const fedge_examples examples = fedge_view_examples(&t->train);
+    const fedge_examples stored = fedge_view_examples(&t->train);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(t->plan, &config, &stored, &augmented);
     status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
                                client, &result, err);
     if (status)

@@ -145,10 +145,12 @@ static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
     const fedge_crew *crew = self->crew;
     const fedge_plan *plan = crew->plan;
     const fedge_view view = fedge_population_train(crew->config.population, task->client);
-    const fedge_examples examples = fedge_view_examples(&view);
     const double rate = fedge_plan_learning_rate(plan, crew->round);
     const fedge_trainer_config config =
         fedge_plan_trainer_config(plan, crew->round, task->client, rate);
+    const fedge_examples stored = fedge_view_examples(&view);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
     float *own = NULL;
     fedge_model_set_state(self->model, crew->config.global->values);
     fedge_model_reset_optimizer(self->model);

@@ -72,6 +72,11 @@ const fedge_json_field fedge_data_fields[] = {
      .min = 1,
      .max = MAX_LABELS},
     {"normalisation", "normalization", FEDGE_JSON_OBJECT, .fields = NORMALISATION},
+    {.key = "augmentation",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = FEDGE_JSON_PRESENCE,
+     .extra = offsetof(fedge_data_spec, has_augmentation),
+     .fields = fedge_augmentation_fields},
     FEDGE_JSON_END,
 };
 
@@ -392,7 +397,9 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
     fedge_status st = plan->scaffold ? validate_scaffold(json, plan, err) : FEDGE_OK;
     if (st == FEDGE_OK && json->options.strict)
         st = validate_schedule(json, &plan->training.schedule, err);
-    return st == FEDGE_OK && plan->has_data ? validate_data(json, plan, err) : st;
+    if (st == FEDGE_OK && plan->has_data)
+        st = validate_data(json, plan, err);
+    return st == FEDGE_OK && plan->has_data ? fedge_augmentation_check(json, plan, err) : st;
 }
 
 fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan, fedge_error *err)
@@ -429,6 +436,8 @@ static const char *const FEATURES[] = {
     "scaffold",
     "weights",
     "normalisation",
+    "augmentation:horizontal-flip",
+    "augmentation:crop",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
@@ -488,6 +497,10 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
     if (plan->external)
         return false;
+    if (strcmp(feature, "augmentation:horizontal-flip") == 0)
+        return plan->data.has_augmentation && plan->data.horizontal_flip > 0;
+    if (strcmp(feature, "augmentation:crop") == 0)
+        return plan->data.has_augmentation && plan->data.has_crop;
     const fedge_optimizer *optimizer = &plan->training.optimizer;
     if (strcmp(feature, "optimizer:nesterov") == 0)
         return optimizer->nesterov;

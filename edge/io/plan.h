@@ -19,6 +19,7 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 #include "edge/io/sections.h"
+#include "edge/train/augment.h"
 #include "edge/train/model.h"
 #include "edge/train/schedule.h"
 #include "edge/train/trainer.h"
@@ -42,6 +43,10 @@ typedef struct fedge_data_spec {
     float divide_by;       /* 1 when absent */
     uint32_t num_channels; /* of mean and std: 0 (none), 1 (for all) or shape[0] */
     float mean[FEDGE_MAX_CHANNELS], std[FEDGE_MAX_CHANNELS];
+    bool has_augmentation; /* in training (edge/train/augment.h): */
+    float horizontal_flip; /* its probability */
+    bool has_crop;         /* with */
+    uint32_t crop_padding; /* of stored zeros, which are normalised like others */
 } fedge_data_spec;
 
 /* How clients evaluate. */
@@ -148,6 +153,11 @@ bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *
 /* What the trainer is told for a task of this plan (not for external models). */
 fedge_trainer_config fedge_plan_trainer_config(const fedge_plan *plan, uint32_t round,
                                                uint32_t client_index, double learning_rate);
+
+/* The examples of that task as the plan says that they are trained on: [examples], or augmented by
+ * [augmented], which must outlive them then. */
+fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_config *config,
+                                  const fedge_examples *examples, fedge_augmented *augmented);
 
 /* The learning rate of a round. */
 double fedge_plan_learning_rate(const fedge_plan *plan, uint32_t round);

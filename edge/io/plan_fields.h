@@ -18,6 +18,12 @@ extern const fedge_json_field fedge_model_fields[];
 extern const fedge_json_field fedge_external_fields[];
 extern const fedge_json_field fedge_tensor_fields[];
 
+extern const fedge_json_field fedge_augmentation_fields[]; /* of a fedge_data_spec */
+
+/* Whether the data can be augmented so. */
+FEDGE_MUST_USE fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
+                                                     fedge_error *err);
+
 /* The model of a fedge_plan, with its schema. */
 FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON *node,
                                              void *record, fedge_error *err);

@@ -67,6 +67,16 @@ class Simulation(NetTest):
             self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
             self.assertAlmostEqual(got["accuracy"], expected["accuracy"], places=9)
 
+    def test_augmentation(self):
+        model = test_sections.batchnorm(frozen=True)
+        plain, _ = self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=model)
+        changed, lines = self.assert_same(
+            prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=model, training__local_epochs=2,
+            data__augmentation={"horizontal-flip": 0.5, "crop": {"padding": 1}})
+        self.assertNotEqual(plain.lines()[0]["train_loss"], changed.lines()[0]["train_loss"])
+        alone = self.simulated(changed, threads=1)
+        self.assertEqual([line["model_sha256"] for line in alone], [line["model_sha256"] for line in lines])
+
     def test_frozen_layers(self):
         self.assert_same(model=test_sections.mlp(first={"train": "none"}))
 

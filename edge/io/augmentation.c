@@ -1,0 +1,91 @@
+#include "edge/io/plan_fields.h"
+
+#define REQUIRED FEDGE_JSON_REQUIRED
+#define AT FEDGE_JSON_AT
+#define MAX_PADDING 65535
+
+_Static_assert(FEDGE_MAX_CHANNELS <= FEDGE_AUGMENT_MAX_FILL, "each channel has its fill");
+
+static const fedge_json_field CROP[] = {
+    {.key = "padding",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_data_spec, crop_padding),
+     .min = 1,
+     .max = MAX_PADDING},
+    FEDGE_JSON_END,
+};
+
+const fedge_json_field fedge_augmentation_fields[] = {
+    {"horizontal-flip", "horizontal_flip", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
+     AT(fedge_data_spec, horizontal_flip), .min = 0, .max = 1},
+    {.key = "crop",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = FEDGE_JSON_PRESENCE,
+     .extra = offsetof(fedge_data_spec, has_crop),
+     .fields = CROP},
+    FEDGE_JSON_END,
+};
+
+/* Are examples of two dimensions [steps, features] rather than [channels, length]? */
+static bool reads_steps(const fedge_model_spec *model)
+{
+    switch (model->layers[0].type) {
+    case FEDGE_LAYER_LSTM:
+    case FEDGE_LAYER_GRU:
+    case FEDGE_LAYER_POSITIONALEMBEDDING:
+    case FEDGE_LAYER_MULTIHEADATTENTION:
+    case FEDGE_LAYER_TRANSFORMERENCODERLAYER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
+                                      fedge_error *err)
+{
+    const fedge_data_spec *data = &plan->data;
+    const char *path = "data.augmentation";
+    if (!data->has_augmentation)
+        return FEDGE_OK;
+    if (plan->external)
+        return fedge_json_fail_at(json, path, err,
+                                  "is for models that fedge trains; remove it, and let your own "
+                                  "trainer augment");
+    if (data->rank == 1 || (data->rank == 2 && reads_steps(&plan->model)))
+        return fedge_json_fail_at(json, path, err,
+                                  "is for [channels, height, width] and [channels, length], not "
+                                  "for %s; remove it",
+                                  data->rank == 1 ? "[features]" : "[steps, features]");
+    for (uint32_t i = 1; data->has_crop && i < data->rank; i++) {
+        if (data->crop_padding >= data->shape[i])
+            return fedge_json_fail_at(json, "data.augmentation.crop.padding", err,
+                                      "is %u, but examples have a side of %u; lower it",
+                                      (unsigned)data->crop_padding, (unsigned)data->shape[i]);
+    }
+    return FEDGE_OK;
+}
+
+/* A stored 0, normalised: exactly what a data set gives for it. */
+static float fill_of(const fedge_data_spec *data, uint32_t channel)
+{
+    return data->num_channels == 0 ? 0.0f : (0.0f - data->mean[channel]) / data->std[channel];
+}
+
+fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_config *config,
+                                  const fedge_examples *examples, fedge_augmented *augmented)
+{
+    const fedge_data_spec *data = &plan->data;
+    if (!data->has_augmentation)
+        return *examples;
+    fedge_augmentation how = {.channels = data->shape[0],
+                              .height = data->rank == 3 ? data->shape[1] : 1,
+                              .width = data->shape[data->rank - 1],
+                              .horizontal_flip = data->horizontal_flip,
+                              .crop_padding = data->has_crop ? data->crop_padding : 0,
+                              .num_fill = data->num_channels > 1 ? data->num_channels : 1};
+    for (uint32_t c = 0; c < how.num_fill; c++)
+        how.fill[c] = fill_of(data, c);
+    return fedge_augment(augmented, &how, examples, config);
+}
