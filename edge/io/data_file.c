@@ -1,6 +1,7 @@
 #include "edge/io/data_file.h"
 
 #include "edge/io/cifar.h"
+#include "edge/io/leaf.h"
 
 static fedge_status check_labels(const char *path, fedge_data_role role, bool has_labels,
                                  fedge_error *err)
@@ -47,7 +48,10 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
         return status ? status : fedge_idx_read_header(reader, &file->info, err);
     }
     file->format = FEDGE_DATA_CSV;
-    return FEDGE_OK;
+    if (!fedge_leaf_matches(head, got))
+        return FEDGE_OK;
+    file->format = FEDGE_DATA_LEAF;
+    return check_labels(reader->path, role, true, err);
 }
 
 fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *spec,
@@ -57,7 +61,7 @@ fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *
     if (status)
         return status;
     status = read_header(file, spec, role, err);
-    if (status || file->format == FEDGE_DATA_CSV)
+    if (status || file->format != FEDGE_DATA_ARRAY)
         fedge_reader_close(&file->reader);
     return status;
 }

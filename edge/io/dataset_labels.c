@@ -6,6 +6,7 @@
 #include "edge/io/array_file.h"
 #include "edge/io/csv.h"
 #include "edge/io/data_file.h"
+#include "edge/io/leaf.h"
 
 /* The labels of the files so far. */
 typedef struct label_list {
@@ -104,6 +105,33 @@ static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint
     return status;
 }
 
+/* A LEAF file whose labels are read. */
+typedef struct leaf_labels {
+    const fedge_data_spec *spec;
+    const char *path;
+    label_list *list;
+    uint32_t first;
+} leaf_labels;
+
+static fedge_status add_leaf_label(void *context, int64_t label, fedge_error *err)
+{
+    const leaf_labels *l = context;
+    fedge_status status = check_label(l->spec, l->path, l->list->count - l->first, label, err);
+    if (!status)
+        status = reserve(l->list, l->path, 1, err);
+    if (!status)
+        l->list->of[l->list->count++] = (int32_t)label;
+    return status;
+}
+
+static fedge_status read_leaf(const fedge_data_spec *spec, const char *path, label_list *list,
+                              fedge_error *err)
+{
+    leaf_labels l = {spec, path, list, list->count};
+    const fedge_leaf_visitor visitor = {.context = &l, .label = add_leaf_label};
+    return fedge_leaf_read(path, &visitor, err);
+}
+
 static fedge_status read_file(const fedge_data_spec *spec, const char *path, bool own,
                               uint64_t columns, const char *aside, label_list *list,
                               fedge_error *err)
@@ -116,6 +144,8 @@ static fedge_status read_file(const fedge_data_spec *spec, const char *path, boo
         return status;
     if (file.format == FEDGE_DATA_CSV)
         status = read_csv(spec, path, columns, aside, list, err);
+    else if (file.format == FEDGE_DATA_LEAF)
+        status = read_leaf(spec, path, list, err);
     else
         status = read_array(spec, &file, list, err);
     fedge_data_file_close(&file);

@@ -8,6 +8,7 @@
 #include "edge/io/array_file.h"
 #include "edge/io/csv.h"
 #include "edge/io/data_file.h"
+#include "edge/io/leaf.h"
 
 /* --- what the header must say ----------------------------------------------------------------- */
 
@@ -212,6 +213,40 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
     return status;
 }
 
+/* A LEAF file whose values are read. */
+typedef struct leaf_values {
+    const fedge_dataset *dataset;
+    const selection *kept;
+    const char *path;
+    uint32_t example;
+    uint32_t *slot;
+} leaf_values;
+
+static fedge_status next_leaf_slot(void *context, void **out, fedge_error *err)
+{
+    leaf_values *l = context;
+    if (l->example == l->kept->num_examples)
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read",
+                          l->path);
+    if (is_kept(l->kept, l->example++))
+        *out = slot_values(l->dataset, (*l->slot)++);
+    return FEDGE_OK;
+}
+
+static fedge_status read_leaf(const fedge_dataset *dataset, const char *path, const selection *kept,
+                              uint32_t *slot, fedge_error *err)
+{
+    leaf_values l = {dataset, kept, path, 0, slot};
+    const fedge_leaf_visitor visitor = {.context = &l,
+                                        .values = next_leaf_slot,
+                                        .dtype = dataset->spec.dtype,
+                                        .example_values = dataset->example_values};
+    const fedge_status status = fedge_leaf_read(path, &visitor, err);
+    if (!status && l.example != kept->num_examples)
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read", path);
+    return status;
+}
+
 /* Checks a file's header, or, when there is memory, reads its values into slots from *slot on. */
 static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own_labels,
                               const char *aside, const selection *kept, uint32_t *slot,
@@ -225,6 +260,9 @@ static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own
     if (file.format == FEDGE_DATA_CSV) {
         if (dataset->values)
             status = read_csv(dataset, path, own_labels, aside, kept, slot, err);
+    } else if (file.format == FEDGE_DATA_LEAF) {
+        if (dataset->values)
+            status = read_leaf(dataset, path, kept, slot, err);
     } else if (dataset->values) {
         status = read_array(dataset, &file, kept, slot, err);
     } else {

@@ -57,9 +57,9 @@ typedef enum fedge_partition_scheme {
      * part has FEDGE_PARTITION_MIN_EXAMPLES; a seeded shuffle is cut there. */
     FEDGE_PARTITION_QUANTITY,
 
-    /* natural:COLUMN: the values' csv file has a header and a column of this name, which is none of
-     * the values. What stands there names the example's owner; owners are parts 0, 1, … in the
-     * order in which their names first stand in the file. */
+    /* natural:COLUMN: the values' csv files have a header and a column of this name, which is none
+     * of the values; LEAF's files have users, natural:user. What stands there names the example's
+     * owner; owners are parts 0, 1, … in the order in which their names first stand in the file. */
     FEDGE_PARTITION_NATURAL,
 
     /* file:CSV: as someone decided. The first line is "example,client"; every other has the index

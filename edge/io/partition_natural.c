@@ -6,6 +6,7 @@
 #include "edge/io/array_file.h"
 #include "edge/io/csv.h"
 #include "edge/io/file_list.h"
+#include "edge/io/leaf.h"
 #include "edge/io/partition_scheme.h"
 
 #define FIRST_SLOTS ((uint32_t)1 << 10) /* of the table; doubled when half of it is full */
@@ -81,29 +82,32 @@ static fedge_status owner_of(roster *r, const char *name, uint32_t *owner, fedge
     return FEDGE_OK;
 }
 
-/* Only a csv file has columns with names. */
-static fedge_status check_format(const char *path, const char *column, fedge_error *err)
+/* Only a csv file has columns with names, and a LEAF file has users. */
+static fedge_status check_format(const char *path, const char *column, bool *leaf, fedge_error *err)
 {
-    if (!path || path[0] == '\0')
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "partition natural:%.64s: there is no csv file with that column; write "
-                          "who owns what to a file and use file:CSV",
-                          column);
     fedge_reader reader;
     fedge_status status = fedge_reader_open(&reader, path, err);
     if (status)
         return status;
-    uint8_t magic[FEDGE_ARRAY_MAGIC_SIZE];
+    uint8_t head[FEDGE_ARRAY_MAGIC_SIZE];
     size_t got = 0;
-    status = fedge_reader_peek(&reader, magic, sizeof magic, &got, err);
+    status = fedge_reader_peek(&reader, head, sizeof head, &got, err);
     fedge_reader_close(&reader);
-    if (!status && (fedge_npy_matches(magic, got) || fedge_idx_matches(magic, got)))
+    if (status)
+        return status;
+    *leaf = fedge_leaf_matches(head, got);
+    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got))
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "partition natural:%.64s: %.200s has no columns with names; write who owns "
             "what to a csv file, \"example,client\", and use file:CSV",
             column, path);
-    return status;
+    if (*leaf && strcmp(column, FEDGE_LEAF_USER) != 0)
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "partition natural:%.64s: %.200s is LEAF's, which has users, not "
+                          "columns: write natural:" FEDGE_LEAF_USER,
+                          column, path);
+    return FEDGE_OK;
 }
 
 /* Reads the owners of all rows; *row counts on, and more rows than [num_examples] are refused.
@@ -132,18 +136,53 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
     }
 }
 
+/* A LEAF file whose users are read. */
+typedef struct leaf_owners {
+    roster *r;
+    const char *path;
+    uint32_t num_examples, who;
+    uint32_t *owner, *row;
+} leaf_owners;
+
+static fedge_status next_user(void *context, const char *name, fedge_error *err)
+{
+    leaf_owners *l = context;
+    return owner_of(l->r, name, &l->who, err);
+}
+
+static fedge_status next_example(void *context, int64_t label, fedge_error *err)
+{
+    const leaf_owners *l = context;
+    (void)label;
+    if (*l->row == l->num_examples)
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: more than the %" PRIu32 " examples", l->path,
+                          l->num_examples);
+    if (l->owner)
+        l->owner[*l->row] = l->who;
+    ++*l->row;
+    return FEDGE_OK;
+}
+
 static fedge_status read_file(const char *path, const char *column, roster *r,
                               uint32_t num_examples, uint32_t *owner, uint32_t *row,
                               fedge_error *err)
 {
-    fedge_status status = check_format(path, column, err);
+    bool leaf = false;
+    fedge_status status = check_format(path, column, &leaf, err);
     if (status)
         return status;
     fedge_csv csv;
-    status = fedge_csv_open_aside(&csv, path, 0, column, err);
-    if (!status) {
-        status = read_owners(&csv, r, num_examples, owner, row, err);
-        fedge_csv_close(&csv);
+    if (leaf) {
+        leaf_owners l = {r, path, num_examples, 0, owner, row};
+        const fedge_leaf_visitor visitor = {
+            .context = &l, .user = next_user, .label = next_example};
+        status = fedge_leaf_read(path, &visitor, err);
+    } else {
+        status = fedge_csv_open_aside(&csv, path, 0, column, err);
+        if (!status) {
+            status = read_owners(&csv, r, num_examples, owner, row, err);
+            fedge_csv_close(&csv);
+        }
     }
     return status ? fedge_error_prefix(err, status, "partition natural:%.64s", column) : FEDGE_OK;
 }
@@ -152,6 +191,11 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
 static fedge_status read_files(const char *paths, const char *column, uint32_t num_examples,
                                uint32_t *owner, uint32_t *num_owners, fedge_error *err)
 {
+    if (!paths || paths[0] == '\0')
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "partition natural:%.64s: there is no csv file with that column; write "
+                          "who owns what to a file and use file:CSV",
+                          column);
     fedge_file_list list;
     fedge_status status = fedge_file_list_open(&list, paths, err);
     if (status)

@@ -76,16 +76,15 @@ static fedge_status pending_error(fedge_reader *reader, int errnum, fedge_error 
     }
 }
 
-/* Reads up to [size] bytes; fewer only at the end of the file. */
-static fedge_status read_some(fedge_reader *reader, uint8_t *out, size_t size, size_t *got,
-                              fedge_error *err)
+fedge_status fedge_reader_some(fedge_reader *reader, void *out, size_t size, size_t *got,
+                               fedge_error *err)
 {
     *got = 0;
     while (*got < size) {
         const size_t left = size - *got;
         const unsigned ask = left > INT_MAX ? (unsigned)INT_MAX : (unsigned)left;
         errno = 0;
-        const int n = gzread(reader->file, out + *got, ask);
+        const int n = gzread(reader->file, (uint8_t *)out + *got, ask);
         if (n <= 0)
             return pending_error(reader, errno, err);
         *got += (size_t)n;
@@ -104,7 +103,7 @@ static fedge_status rewind_file(fedge_reader *reader, fedge_error *err)
 fedge_status fedge_reader_peek(fedge_reader *reader, uint8_t *out, size_t size, size_t *got,
                                fedge_error *err)
 {
-    const fedge_status status = read_some(reader, out, size, got, err);
+    const fedge_status status = fedge_reader_some(reader, out, size, got, err);
     if (status)
         return status;
     if (*got == 0)
@@ -120,7 +119,7 @@ fedge_status fedge_reader_total(fedge_reader *reader, uint64_t *total, fedge_err
     uint8_t chunk[CHUNK_SIZE];
     size_t got = sizeof chunk;
     for (*total = 0; got == sizeof chunk; *total += got) {
-        const fedge_status status = read_some(reader, chunk, sizeof chunk, &got, err);
+        const fedge_status status = fedge_reader_some(reader, chunk, sizeof chunk, &got, err);
         if (status)
             return status;
     }
@@ -131,7 +130,7 @@ fedge_status fedge_reader_read(fedge_reader *reader, void *out, size_t size, con
                                fedge_error *err)
 {
     size_t got = 0;
-    const fedge_status status = read_some(reader, out, size, &got, err);
+    const fedge_status status = fedge_reader_some(reader, out, size, &got, err);
     if (status)
         return status;
     if (got < size)
@@ -196,7 +195,7 @@ fedge_status fedge_reader_end(fedge_reader *reader, fedge_error *err)
     const uint64_t at = position(reader);
     uint8_t byte;
     size_t got = 0;
-    const fedge_status status = read_some(reader, &byte, 1, &got, err);
+    const fedge_status status = fedge_reader_some(reader, &byte, 1, &got, err);
     if (status)
         return status;
     if (got > 0)

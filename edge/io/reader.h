@@ -32,6 +32,11 @@ void fedge_reader_close(fedge_reader *reader); /* one that is closed is fine */
 FEDGE_MUST_USE fedge_status fedge_reader_peek(fedge_reader *reader, uint8_t *out, size_t size,
                                               size_t *got, fedge_error *err);
 
+/* Reads up to [size] bytes; *got is less only at the end of the file. Errors as
+ * fedge_reader_read but for the end. */
+FEDGE_MUST_USE fedge_status fedge_reader_some(fedge_reader *reader, void *out, size_t size,
+                                              size_t *got, fedge_error *err);
+
 /* How many bytes there are in all, decoded. At the beginning of the file, where it stays; a gzip
  * stream is read through for it. Errors as fedge_reader_read. */
 FEDGE_MUST_USE fedge_status fedge_reader_total(fedge_reader *reader, uint64_t *total,

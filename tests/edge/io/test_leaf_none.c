@@ -1,0 +1,28 @@
+/* A build without FEDGE_LEAF knows LEAF's files, and refuses them. Linked with leaf_none.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/edge/io/data_files.h"
+
+#define FILE_NAME "test_no_leaf.json"
+
+static void test_it_is_refused(void **state)
+{
+    (void)state;
+    static bytes file;
+    const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 1, 0, 0);
+    add_text(&file, "{\"user_data\": {\"u\": {\"x\": [[1]], \"y\": [1]}}}");
+    save_file(FILE_NAME, &file, 0);
+    expect_refused(&spec, FILE_NAME, "", FEDGE_UNSUPPORTED,
+                   FILE_NAME ": this small build reads no JSON data; convert it to csv or npy");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_it_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
