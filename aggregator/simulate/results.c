@@ -70,7 +70,39 @@ static fedge_status settings_text(const fedge_simulation_settings *settings, cha
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
 }
 
-static fedge_status check_same(const fedge_results *results, const char *name, const void *wanted,
+/* Says which setting of [found] is another in [wanted]. */
+static fedge_status fail_differs(const char *path, const char *found, const char *wanted,
+                                 fedge_error *err)
+{
+    cJSON *had = cJSON_Parse(found), *have = cJSON_Parse(wanted);
+    const cJSON *was = NULL, *is = NULL;
+    cJSON_ArrayForEach(was, had)
+    {
+        is = cJSON_GetObjectItemCaseSensitive(have, was->string);
+        if (!cJSON_Compare(was, is, true)) {
+            break;
+        }
+    }
+    char *before = was ? cJSON_PrintUnformatted(was) : NULL;
+    char *now = is && was ? cJSON_PrintUnformatted(is) : NULL;
+    fedge_status status =
+        before ? fedge_fail(err, FEDGE_MISMATCH,
+                            "%s differs: --resume goes on with the same settings only; %s was "
+                            "%.120s, and now it is %.120s",
+                            path, was->string, before, now ? now : "not given")
+               : fedge_fail(err, FEDGE_MISMATCH,
+                            "%s differs: --resume goes on with the same settings only; it has "
+                            "%.200s, and now they are %.200s",
+                            path, found, wanted);
+    cJSON_free(before);
+    cJSON_free(now);
+    cJSON_Delete(had);
+    cJSON_Delete(have);
+    return status;
+}
+
+/* [wanted] ends with a NUL behind its [size] bytes. */
+static fedge_status check_same(const fedge_results *results, const char *name, const char *wanted,
                                size_t size, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -81,10 +113,10 @@ static fedge_status check_same(const fedge_results *results, const char *name, c
         status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &found_size, err);
     }
     if (status == FEDGE_OK && (found_size != size || memcmp(found, wanted, size) != 0)) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "%s differs: --resume goes on with the same job and settings only; it "
-                            "has %.200s",
-                            path, strcmp(name, "job.json") == 0 ? "another job" : (char *)found);
+        status = strcmp(name, "job.json") == 0
+                     ? fedge_fail(err, FEDGE_MISMATCH,
+                                  "%s differs: --resume goes on with the same job only", path)
+                     : fail_differs(path, (const char *)found, wanted, err);
     }
     free(found);
     return status;
@@ -101,11 +133,55 @@ static fedge_status take_lock(fedge_results *results, fedge_error *err)
     return status;
 }
 
+/* Is [name] in the folder, with other contents than [same] (NULL: with any)? */
+static fedge_status find_other(const fedge_results *results, const char *name, const void *same,
+                               size_t size, bool *found, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *text = NULL;
+    size_t text_size = 0;
+    fedge_status status = fedge_results_path(results->dir, name, path, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    *found = fedge_os_exists(path);
+    if (*found && same) { /* what cannot be read is something else */
+        *found = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
+                 text_size != size || memcmp(text, same, size) != 0;
+        free(text);
+    }
+    return FEDGE_OK;
+}
+
+/* A folder without simulation.json has no simulation: files of these names are a user's, such as
+ * the job beside which results were asked for. The same job may be one that was killed here. */
+static fedge_status check_free(const fedge_results *results, const char *job_text, size_t job_size,
+                               fedge_error *err)
+{
+    static const char *const NAMES[] = {"job.json",         "rounds.jsonl",  "rounds.svg",
+                                        "summary.json",     "partition.csv", "partition.svg",
+                                        "model.safetensors"};
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]) && status == FEDGE_OK; i++) {
+        bool found = false;
+        status = find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err);
+        if (status == FEDGE_OK && found) {
+            status = fedge_fail(err, FEDGE_EXISTS,
+                                "%s/%s is there already, and no simulation's: choose another --out",
+                                results->dir, NAMES[i]);
+        }
+    }
+    return status;
+}
+
 static fedge_status make_folder(fedge_results *results, const char *job_text, size_t job_size,
                                 const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_results_path(results->dir, "checkpoints", path, err);
+    fedge_status status = check_free(results, job_text, job_size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_results_path(results->dir, "checkpoints", path, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_os_make_dirs(path, err);
     }

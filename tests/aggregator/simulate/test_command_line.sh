@@ -95,6 +95,7 @@ cmp -s job.json out/job.json || fail "out/job.json is not the job"
 ends 3 "--resume goes on with it" "${run[@]}" --out out
 ends 3 "has no simulation to resume" "${run[@]}" --out nowhere --resume
 ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --seed 2
+grep -qF "seed was 1, and now it is 2" said || fail "not what differs: $(cat said)"
 echo '{"data": {"points": {"values": "points.csv", "validation-fraction": 0.5}}}' >held.json
 ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --data held.json
 head -n 190 points.csv >fewer.csv
@@ -111,6 +112,18 @@ ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume
 [ "$(hash out/summary.json)" = "$(hash first.json)" ] || fail "--resume of a complete one changes it"
 ends 0 "complete" "$simulate" --job job.json --partition file:out/partition.csv --json
 [ "$(hash said)" = "$(hash first.json)" ] || fail "partition.csv is another division"
+
+# a user's files are no simulation's: they stay. A folder in which one was killed at once is fine.
+mkdir own killed
+sed 's/"points"/"mine"/' job.json >own/job.json
+cp own/job.json mine.json
+ends 3 "own/job.json is there already" "${run[@]}" --out own
+cmp -s mine.json own/job.json || fail "a user's job was replaced"
+rm own/job.json
+echo mine >own/model.safetensors
+ends 3 "own/model.safetensors is there already" "${run[@]}" --out own
+cp job.json killed
+ends 0 "complete after 4 rounds" "${run[@]}" --out killed
 
 # a sweep: what each run gives, the table, and what is refused before anything runs
 ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
