@@ -209,6 +209,7 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .fleet = self->fleet,
         .num_threads = threads < FEDGE_CREW_MAX_THREADS ? threads : FEDGE_CREW_MAX_THREADS,
         .evaluate_every = options->evaluate_every,
+        .rounds_only = !self->config.summary || options->client_accuracy == 0,
         .cancel = cancel,
         .on_round = on_round,
         .on_progress = on_progress,

@@ -448,6 +448,14 @@ static fedge_status make_variates(fedge_simulation *self, fedge_error *err)
                                self->plan->sent.sections[0].schema.num_elements, err);
 }
 
+static uint32_t most_tested(const fedge_simulation *self)
+{
+    return self->config.rounds_only && self->test_set.count == 0 &&
+                   fedge_population_validation(self->config.population).count == 0
+               ? 0
+               : FEDGE_TESTED_PORTION;
+}
+
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
@@ -472,7 +480,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         const fedge_crew_config crew = {.job = config->job,
                                         .population = config->population,
                                         .global = &self->global,
-                                        .most_tested = FEDGE_TESTED_PORTION,
+                                        .most_tested = most_tested(self),
                                         .variates = &self->variates,
                                         .num_threads = config->num_threads,
                                         .cancel = config->cancel ? cancel : NULL,

@@ -32,6 +32,9 @@ typedef struct fedge_simulation_config {
     const fedge_fleet *fleet;      /* of the population's clients; NULL: time is not virtual */
     uint32_t num_threads;
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
+    /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
+     * memory is taken for evaluation. */
+    bool rounds_only;
     fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */

@@ -101,7 +101,8 @@ class Run:
 
     def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None):
         command = [args.fedge, "--job", job or case.path, "--data", case.site, "--partition", "iid", "--clients",
-                   str(clients or case.clients), "--rounds", str(rounds), "--threads", str(threads), "--json"]
+                   str(clients or case.clients), "--rounds", str(rounds), "--threads", str(threads),
+                   "--client-accuracy", "0", "--json"]
         start = time.monotonic()
         process = subprocess.Popen((["taskset", "-c", str(core)] if core is not None else []) + command,
                                    stdout=subprocess.PIPE)

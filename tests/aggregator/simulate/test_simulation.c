@@ -681,6 +681,36 @@ static void the_clock_goes_on_where_it_stopped(void **state)
     }
 }
 
+static uint64_t bytes_of_thread(const fedge_job *job, const fedge_population *population,
+                                const fedge_dataset *test_set, bool rounds_only)
+{
+    const fedge_simulation_config config = {.job = job,
+                                            .population = population,
+                                            .test_set = test_set,
+                                            .num_threads = 1,
+                                            .evaluate_every = 1,
+                                            .rounds_only = rounds_only};
+    fedge_simulation *simulation = NULL;
+    fedge_error err;
+    assert_int_equal(fedge_simulation_new(&config, &simulation, &err), FEDGE_OK);
+    const uint64_t bytes = fedge_simulation_bytes_per_thread(simulation);
+    fedge_simulation_free(simulation);
+    return bytes;
+}
+
+static void evaluation_takes_memory_where_there_is_one(void **state)
+{
+    (void)state;
+    fedge_job *job = make_job("\"num-server-rounds\": 1", "");
+    fedge_population *population = make_population(job, "iid", 4, 0);
+    const uint64_t all = bytes_of_thread(job, population, population->dataset, false);
+    assert_int_equal(bytes_of_thread(job, population, population->dataset, true), all);
+    assert_int_equal(bytes_of_thread(job, population, NULL, false), all);
+    assert_true(bytes_of_thread(job, population, NULL, true) < all);
+    fedge_population_free(population);
+    fedge_job_free(job);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -710,6 +740,7 @@ int main(void)
         cmocka_unit_test(threads_change_no_time),
         cmocka_unit_test(training_that_fails_takes_its_time),
         cmocka_unit_test(the_clock_goes_on_where_it_stopped),
+        cmocka_unit_test(evaluation_takes_memory_where_there_is_one),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
