@@ -48,7 +48,11 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
         return status ? status : fedge_idx_read_header(reader, &file->info, err);
     }
     file->format = FEDGE_DATA_CSV;
-    if (!fedge_leaf_matches(head, got))
+    if (!FEDGE_WITH_LEAF && head[0] == '{')
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s: this small build reads no JSON data; convert it to csv or npy",
+                          reader->path);
+    if (!FEDGE_WITH_LEAF || !fedge_leaf_matches(head, got))
         return FEDGE_OK;
     file->format = FEDGE_DATA_LEAF;
     return check_labels(reader->path, role, true, err);

@@ -260,7 +260,7 @@ static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own
     if (file.format == FEDGE_DATA_CSV) {
         if (dataset->values)
             status = read_csv(dataset, path, own_labels, aside, kept, slot, err);
-    } else if (file.format == FEDGE_DATA_LEAF) {
+    } else if (FEDGE_WITH_LEAF && file.format == FEDGE_DATA_LEAF) {
         if (dataset->values)
             status = read_leaf(dataset, path, kept, slot, err);
     } else if (dataset->values) {

@@ -1,4 +1,5 @@
-/* A build without FEDGE_LEAF knows LEAF's files, and refuses them. Linked with leaf_none.c. */
+/* A build without FEDGE_LEAF knows LEAF's files, and refuses them. Linked with such a data_file.c.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
