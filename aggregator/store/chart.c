@@ -279,7 +279,7 @@ static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error
 
 fedge_status fedge_chart_draw(fedge_buffer *out, const fedge_chart *chart, fedge_error *err)
 {
-    axis y;
+    axis y = {.low = 0.0};
     const axis x = fit_x(chart);
     pen at = {.out = out, .in = chart, .x = &x, .y = &y};
     fedge_status status = fit_y(chart, &y, err);

@@ -1,5 +1,6 @@
 #include "aggregator/store/plot.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,7 @@ static fedge_status add_row(void *user, const fedge_round_summary *summary, fedg
         self->rows = rows;
         self->capacity = more;
     }
+    assert(self->rows);
     const row *before = self->count > 0 ? &self->rows[self->count - 1] : NULL;
     row *to = &self->rows[self->count++];
     *to = (row){.round = summary->round,
@@ -151,9 +153,11 @@ static fedge_status list_points(const source *from, x_kind x, y_kind y, fedge_ch
     return FEDGE_OK;
 }
 
-static fedge_status draw_panel(fedge_buffer *out, fedge_chart *chart, const source *sources,
+/* Where [place] is. */
+static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, const source *sources,
                                uint32_t num_sources, x_kind x, y_kind y, fedge_error *err)
 {
+    fedge_chart chart = *place;
     fedge_chart_line lines[MAX_LINES];
     fedge_chart_point *points[MAX_LINES] = {NULL};
     fedge_status status = FEDGE_OK;
@@ -163,15 +167,15 @@ static fedge_status draw_panel(fedge_buffer *out, fedge_chart *chart, const sour
         status = list_points(&sources[i], x, y, &points[i], &lines[i].count, err);
         lines[i].points = points[i];
     }
-    chart->x_label = X_AXES[x].label;
-    chart->x_unit = X_AXES[x].unit;
-    chart->y_label = Y_AXES[y].label;
-    chart->y_unit = Y_AXES[y].unit;
-    chart->from_zero = y == BYTES;
-    chart->lines = lines;
-    chart->num_lines = num_sources;
+    chart.x_label = X_AXES[x].label;
+    chart.x_unit = X_AXES[x].unit;
+    chart.y_label = Y_AXES[y].label;
+    chart.y_unit = Y_AXES[y].unit;
+    chart.from_zero = y == BYTES;
+    chart.lines = lines;
+    chart.num_lines = num_sources;
     if (status == FEDGE_OK) {
-        status = fedge_chart_draw(out, chart, err);
+        status = fedge_chart_draw(out, &chart, err);
     }
     for (uint32_t i = 0; i < num_sources; i++) {
         free(points[i]);
@@ -250,15 +254,15 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
     for (uint32_t i = 0; i < num_rows * of->num_columns && status == FEDGE_OK; i++) {
         const uint32_t r = i / of->num_columns, c = i % of->num_columns;
         const y_kind y = (y_kind)r;
-        fedge_chart chart = {.left = MARGIN + pitch_x * c + FEDGE_CHART_LEFT,
-                             .top = top + pitch_y * r + FEDGE_CHART_ABOVE,
-                             .width = of->panel_width,
-                             .height = PANEL_HEIGHT};
+        const fedge_chart place = {.left = MARGIN + pitch_x * c + FEDGE_CHART_LEFT,
+                                   .top = top + pitch_y * r + FEDGE_CHART_ABOVE,
+                                   .width = of->panel_width,
+                                   .height = PANEL_HEIGHT};
         if (y == BYTES && of->columns[c] == BY_BYTES) {
             continue; /* bytes over bytes */
         }
-        status = y == BYTES ? draw_panel(out, &chart, of->directions, 2, of->columns[c], y, err)
-                            : draw_panel(out, &chart, of->sources, of->num_sources, of->columns[c],
+        status = y == BYTES ? draw_panel(out, &place, of->directions, 2, of->columns[c], y, err)
+                            : draw_panel(out, &place, of->sources, of->num_sources, of->columns[c],
                                          y, err);
     }
     return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
