@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "edge/train/half.h"
+
 static uint64_t load_bits(const fedge_array_info *info, const uint8_t *in)
 {
     const size_t size = fedge_dtype_size(info->dtype);
@@ -27,7 +29,9 @@ float fedge_array_float(const fedge_array_info *info, const uint8_t *in)
         memcpy(&x, &bits, sizeof x);
         return (float)x;
     }
-    const uint32_t low = (uint32_t)bits;
+    if (FEDGE_WITH_MORE_DATA && info->dtype == FEDGE_F16)
+        return fedge_f16_to_float((uint16_t)bits);
+    const uint32_t low = (uint32_t)(info->dtype == FEDGE_BF16 ? bits << 16 : bits);
     float x;
     memcpy(&x, &low, sizeof x);
     return x;

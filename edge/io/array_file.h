@@ -15,6 +15,10 @@
 #include "edge/core/tensor.h"
 #include "edge/io/reader.h"
 
+#ifndef FEDGE_WITH_MORE_DATA
+#define FEDGE_WITH_MORE_DATA 1 /* 0: a build without edge/io/leaf.h and edge/io/tensor_data.h */
+#endif
+
 #define FEDGE_ARRAY_MAX_RANK 8
 #define FEDGE_ARRAY_MAGIC_SIZE 6                 /* bytes that tell the formats apart */
 #define FEDGE_NPY_MAX_HEADER ((uint32_t)1 << 16) /* bytes of the dictionary */
@@ -28,7 +32,8 @@ typedef struct fedge_array_info {
     bool open_end;          /* others may follow the last element, too */
 } fedge_array_info;
 
-/* The element at [in], as the file has it: of U8, I32 or I64; of F32 or F64. */
+/* The element at [in], as the file has it: of U8, I32 or I64; of F32, F64, F16
+ * or BF16. */
 int64_t fedge_array_integer(const fedge_array_info *info, const uint8_t *in);
 float fedge_array_float(const fedge_array_info *info, const uint8_t *in);
 

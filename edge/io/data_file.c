@@ -2,6 +2,7 @@
 
 #include "edge/io/cifar.h"
 #include "edge/io/leaf.h"
+#include "edge/io/tensor_data.h"
 
 static fedge_status check_labels(const char *path, fedge_data_role role, bool has_labels,
                                  fedge_error *err)
@@ -28,11 +29,20 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     fedge_status status = fedge_reader_peek(reader, head, sizeof head, &got, err);
     if (status)
         return status;
+    const bool both = role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
+    const bool labels = role == FEDGE_DATA_OWN_LABELS || role == FEDGE_DATA_LABELS;
+    if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0)))
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s: this small build reads no JSON or safetensors data; convert it to csv or npy",
+            reader->path);
     file->format = FEDGE_DATA_ARRAY;
     if (fedge_npy_matches(head, got)) {
         status = check_labels(reader->path, role, false, err);
         return status ? status : fedge_npy_read_header(reader, &file->info, err);
     }
+    if (FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got))
+        return fedge_tensor_data_open(reader, labels, both, &file->info, err);
     if (role != FEDGE_DATA_LABELS)
         status = fedge_cifar_matches(spec, reader, head, got, &size, err);
     if (status)
@@ -40,19 +50,14 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     if (size > 0) {
         status = check_labels(reader->path, role, true, err);
         return status ? status
-                      : fedge_cifar_layout(spec, reader->path, size, role == FEDGE_DATA_OWN_LABELS,
-                                           &file->info, err);
+                      : fedge_cifar_layout(spec, reader->path, size, labels, &file->info, err);
     }
     if (fedge_idx_matches(head, got)) {
         status = check_labels(reader->path, role, false, err);
         return status ? status : fedge_idx_read_header(reader, &file->info, err);
     }
     file->format = FEDGE_DATA_CSV;
-    if (!FEDGE_WITH_LEAF && head[0] == '{')
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s: this small build reads no JSON data; convert it to csv or npy",
-                          reader->path);
-    if (!FEDGE_WITH_LEAF || !fedge_leaf_matches(head, got))
+    if (!FEDGE_WITH_MORE_DATA || !fedge_leaf_matches(head, got))
         return FEDGE_OK;
     file->format = FEDGE_DATA_LEAF;
     return check_labels(reader->path, role, true, err);

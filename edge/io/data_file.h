@@ -12,7 +12,7 @@
 #include "edge/io/reader.h"
 
 typedef enum fedge_data_format {
-    FEDGE_DATA_ARRAY, /* idx, npy, CIFAR: opened, at the first element */
+    FEDGE_DATA_ARRAY, /* idx, npy, CIFAR, safetensors: opened, at the first element */
     FEDGE_DATA_CSV,   /* closed again: fedge_csv_open reads it */
     FEDGE_DATA_LEAF   /* closed again: fedge_leaf_read reads it */
 } fedge_data_format;

@@ -1,5 +1,5 @@
-/* Data sets on a device: idx (MNIST's format), csv, npy, CIFAR and LEAF files, plain or gzip, in
- * memory.
+/* Data sets on a device: idx (MNIST's format), csv, npy, CIFAR, LEAF and safetensors files, plain
+ * or gzip, in memory.
  *
  * Values are kept as they are stored (u8 or f32) and normalised on reading. A data set may be
  * divided among clients (edge/io/partition.h): then only the device's own part is kept. A part or a
@@ -26,13 +26,14 @@ typedef struct fedge_dataset fedge_dataset;
 
 /* Loads [values_path] and [labels_path]: each a path, folder or pattern, or several, one per line
  * (edge/io/file_list.h); the files' examples one behind the other. Each file by its contents: idx,
- * npy, csv, LEAF's (edge/io/leaf.h) or CIFAR's (edge/io/cifar.h), plain or gzip. labels_path
+ * npy, csv, safetensors (edge/io/tensor_data.h), LEAF's (edge/io/leaf.h) or CIFAR's
+ * (edge/io/cifar.h), plain or gzip. labels_path
  * "": the files of the values have the labels, as LEAF's, CIFAR's and csv do, where the label is
  * the last column of each row; else as many files, in the same order, have them.
  *
  * Dimensions of the file behind the first must be spec->shape; dimensions of 1 do not matter, and
- * either side may be flat (one dimension). Values: spec->dtype, with npy's f64 read as f32. Labels:
- * integers (idx or npy of one dimension, csv of one column).
+ * either side may be flat (one dimension). Values: spec->dtype, with f64, f16 and bf16 read as f32.
+ * Labels: integers (idx or npy of one dimension, csv of one column).
  *
  * Checks every size against [spec] before memory is taken: FEDGE_MISMATCH for shape, dtype and
  * number of labels, FEDGE_OUT_OF_RANGE for a label not in [0, num_labels), FEDGE_NOT_FINITE for a

@@ -144,7 +144,7 @@ static fedge_status read_file(const fedge_data_spec *spec, const char *path, boo
         return status;
     if (file.format == FEDGE_DATA_CSV)
         status = read_csv(spec, path, columns, aside, list, err);
-    else if (FEDGE_WITH_LEAF && file.format == FEDGE_DATA_LEAF)
+    else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF)
         status = read_leaf(spec, path, list, err);
     else
         status = read_array(spec, &file, list, err);

@@ -59,8 +59,9 @@ static fedge_status check_array(const fedge_dataset *dataset, fedge_reader *read
                                 fedge_error *err)
 {
     const fedge_data_spec *spec = &dataset->spec;
-    const bool fits =
-        info->dtype == spec->dtype || (info->dtype == FEDGE_F64 && spec->dtype == FEDGE_F32);
+    const bool floats =
+        info->dtype == FEDGE_F64 || info->dtype == FEDGE_F16 || info->dtype == FEDGE_BF16;
+    const bool fits = info->dtype == spec->dtype || (floats && spec->dtype == FEDGE_F32);
     if (!fits)
         return fedge_fail(err, FEDGE_MISMATCH, "%s: values of type %s, but the job has data of %s",
                           reader->path, fedge_dtype_name(info->dtype),
@@ -260,7 +261,7 @@ static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own
     if (file.format == FEDGE_DATA_CSV) {
         if (dataset->values)
             status = read_csv(dataset, path, own_labels, aside, kept, slot, err);
-    } else if (FEDGE_WITH_LEAF && file.format == FEDGE_DATA_LEAF) {
+    } else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF) {
         if (dataset->values)
             status = read_leaf(dataset, path, kept, slot, err);
     } else if (dataset->values) {

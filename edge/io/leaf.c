@@ -150,7 +150,7 @@ static fedge_status next_unit(scanner *s, int *unit, fedge_error *err)
         return corrupt(s, "an escape that JSON does not have", err);
     s->at++;
     if (escape) {
-        *unit = MEANT[escape - ESCAPES];
+        *unit = (unsigned char)MEANT[escape - ESCAPES];
         return FEDGE_OK;
     }
     status = scan_hex(s, unit, err);

@@ -7,7 +7,7 @@
  * other keys are passed over. An x is a list of numbers, nested or not, or a text; a y is an
  * integer or a text of one character. Characters are numbered by their place in FEDGE_LEAF_LETTERS,
  * as LEAF does for Shakespeare. The file is read as a stream: memory does not grow with it.
- * Internal to edge/io. A build without FEDGE_LEAF (CMake) refuses such files (data_file.c).
+ * Internal to edge/io. A build without FEDGE_MORE_DATA (CMake) refuses such files (data_file.c).
  */
 #ifndef FEDGE_EDGE_IO_LEAF_H
 #define FEDGE_EDGE_IO_LEAF_H
@@ -18,10 +18,6 @@
 
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
-
-#ifndef FEDGE_WITH_LEAF
-#define FEDGE_WITH_LEAF 1 /* 0: nothing here is there */
-#endif
 
 #define FEDGE_LEAF_LETTERS                                                                         \
     "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

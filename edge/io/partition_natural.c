@@ -95,14 +95,14 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
     fedge_reader_close(&reader);
     if (status)
         return status;
-    *leaf = FEDGE_WITH_LEAF && fedge_leaf_matches(head, got);
+    *leaf = FEDGE_WITH_MORE_DATA && fedge_leaf_matches(head, got);
     if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got))
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "partition natural:%.64s: %.200s has no columns with names; write who owns "
             "what to a csv file, \"example,client\", and use file:CSV",
             column, path);
-    if (FEDGE_WITH_LEAF && *leaf && strcmp(column, FEDGE_LEAF_USER) != 0)
+    if (FEDGE_WITH_MORE_DATA && *leaf && strcmp(column, FEDGE_LEAF_USER) != 0)
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "partition natural:%.64s: %.200s is LEAF's, which has users, not "
                           "columns: write natural:" FEDGE_LEAF_USER,
@@ -172,7 +172,7 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
     if (status)
         return status;
     fedge_csv csv;
-    if (FEDGE_WITH_LEAF && leaf) {
+    if (FEDGE_WITH_MORE_DATA && leaf) {
         leaf_owners l = {r, path, num_examples, 0, owner, row};
         const fedge_leaf_visitor visitor = {
             .context = &l, .user = next_user, .label = next_example};
