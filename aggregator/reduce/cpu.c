@@ -1,5 +1,6 @@
 /* The CPU as a device: one block of sums in stripes, each with its own lock, so that workers that
  * add updates at the same time work on different stripes. */
+#include <assert.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -123,6 +124,32 @@ static fedge_status cpu_accumulate(void *device, const int32_t *v, uint32_t weig
     return FEDGE_OK;
 }
 
+static fedge_status cpu_begin(void *device, uint32_t weight, fedge_error *err)
+{
+    cpu_device *self = device;
+    const fedge_status status = claim_weight(self, weight, err);
+    if (status == FEDGE_OK)
+        atomic_fetch_add(&self->num_updates, 1);
+    return status;
+}
+
+static void cpu_add(void *device, const int32_t *v, size_t first, size_t count, uint32_t weight)
+{
+    cpu_device *self = device;
+    assert(first <= self->num_elements && count <= self->num_elements - first);
+    while (count > 0) {
+        const size_t stripe = first / STRIPE_ELEMENTS;
+        const size_t left = (stripe + 1) * STRIPE_ELEMENTS - first;
+        const size_t part = left < count ? left : count;
+        pthread_mutex_lock(&self->locks[stripe]);
+        fedge_fixed_accumulate(self->sums + first, v, part, weight);
+        pthread_mutex_unlock(&self->locks[stripe]);
+        v += part;
+        first += part;
+        count -= part;
+    }
+}
+
 static fedge_status cpu_add_to(void *device, int64_t *sums, fedge_device_totals *totals,
                                fedge_error *err)
 {
@@ -162,4 +189,6 @@ const fedge_device_ops fedge_device_cpu = {
     .add_to = cpu_add_to,
     .reset = cpu_reset,
     .close = cpu_close,
+    .begin = cpu_begin,
+    .add = cpu_add,
 };

@@ -16,6 +16,17 @@ fedge_status fedge_device_accumulate(fedge_device *device, const int32_t *v, uin
     return device->ops->accumulate(device->state, v, weight, err);
 }
 
+fedge_status fedge_device_begin(fedge_device *device, uint32_t weight, fedge_error *err)
+{
+    return device->ops->begin(device->state, weight, err);
+}
+
+void fedge_device_add(fedge_device *device, const int32_t *v, size_t first, size_t count,
+                      uint32_t weight)
+{
+    device->ops->add(device->state, v, first, count, weight);
+}
+
 fedge_status fedge_device_reset(fedge_device *device, fedge_error *err)
 {
     return device->ops->reset(device->state, err);

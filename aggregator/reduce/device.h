@@ -35,6 +35,12 @@ typedef struct fedge_device_ops {
                            fedge_error *err);
     fedge_status (*reset)(void *device, fedge_error *err); /* all sums and totals 0 */
     void (*close)(void *device);                           /* NULL is fine */
+
+    /* accumulate for an update that is made piece by piece: begin counts it and its weight and
+     * fails as accumulate does; then each of its values is added once, v (count) being those from
+     * [first] on. */
+    fedge_status (*begin)(void *device, uint32_t weight, fedge_error *err);
+    void (*add)(void *device, const int32_t *v, size_t first, size_t count, uint32_t weight);
 } fedge_device_ops;
 
 extern const fedge_device_ops fedge_device_cpu;
@@ -50,6 +56,10 @@ FEDGE_MUST_USE fedge_status fedge_device_open(const fedge_device_ops *ops, uint3
                                               fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_device_accumulate(fedge_device *device, const int32_t *v,
                                                     uint32_t weight, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_device_begin(fedge_device *device, uint32_t weight,
+                                               fedge_error *err);
+void fedge_device_add(fedge_device *device, const int32_t *v, size_t first, size_t count,
+                      uint32_t weight);
 FEDGE_MUST_USE fedge_status fedge_device_reset(fedge_device *device, fedge_error *err);
 void fedge_device_close(fedge_device *device); /* one that is closed or all zero is fine */
 

@@ -7,7 +7,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/simulate/classification.h"
-#include "edge/core/fixed.h"
+#include "aggregator/simulate/fold.h"
 #include "edge/core/os.h"
 #include "edge/io/control.h"
 #include "edge/io/update.h"
@@ -23,19 +23,17 @@ typedef struct worker {
     fedge_model *tester;            /* as the server's own evaluation has it */
     void *block, *evaluator_block, *tester_block, *scratch;
     size_t scratch_size;
-    float *values;           /* as trained, then what travels of it */
-    int32_t *v;              /* in fixed point */
-    uint8_t *bytes, *packed; /* encoded; NULL when updates are summed as they are */
-    size_t bytes_size;
+    float *values; /* as trained, then what travels of it; NULL: fold.h takes the model's */
+    int32_t *v;    /* with SCAFFOLD: the update in fixed point */
+    fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
+    uint8_t *bytes, *packed;
     fedge_control control; /* when the plan has SCAFFOLD */
-    fedge_upload upload;
-    uint64_t total; /* bytes of all of it */
+    uint64_t total;        /* bytes of all of it */
 } worker;
 
 struct fedge_crew {
     fedge_crew_config config;
     const fedge_plan *plan;
-    bool plain; /* updates travel as floats: nothing is lost or gained by encoding them */
     /* The work in hand. */
     uint32_t round;
     const int8_t *bounds_log2;
@@ -52,45 +50,6 @@ struct fedge_crew {
 };
 
 /* ---- one task -------------------------------------------------------------------------------- */
-
-/* As encode and decode of codec "none" would do, without the bytes in between. */
-static fedge_status quantise(worker *self, fedge_crew_task *task, fedge_error *err)
-{
-    const fedge_crew *crew = self->crew;
-    const fedge_schema *schema = &crew->plan->sent.schema;
-    for (uint32_t t = 0; t < schema->num_tensors; t++) {
-        const fedge_tensor_spec *tensor = &schema->tensors[t];
-        uint64_t not_finite = 0;
-        fedge_fixed_quantise(self->values + tensor->offset, tensor->count, crew->bounds_log2[t],
-                             self->v + tensor->offset, &task->clamped, &not_finite);
-        if (not_finite > 0) {
-            return fedge_fail(err, FEDGE_NOT_FINITE,
-                              "tensor %s: %llu changes are not numbers: training diverged; lower "
-                              "the learning rate",
-                              tensor->name, (unsigned long long)not_finite);
-        }
-    }
-    task->bytes_up = fedge_update_max_size(crew->plan);
-    return FEDGE_OK;
-}
-
-static fedge_status encode(worker *self, fedge_crew_task *task, fedge_error *err)
-{
-    const fedge_crew *crew = self->crew;
-    self->upload.num_metrics = 0;
-    fedge_status status =
-        fedge_update_encode_into(crew->plan, crew->bounds_log2, self->values, &self->upload,
-                                 self->bytes, self->packed, self->bytes_size, err);
-    if (status == FEDGE_OK) {
-        status = fedge_update_decode(crew->plan, crew->bounds_log2, &self->upload, self->bytes,
-                                     self->packed, self->bytes_size, self->v, err);
-    }
-    if (status == FEDGE_OK) {
-        task->bytes_up = self->upload.size;
-        task->clamped = self->upload.num_metrics > 0 ? (uint64_t)self->upload.metrics[0].value : 0;
-    }
-    return status;
-}
 
 /* SCAFFOLD: the correction of the client's gradients; *own is its variate. */
 static fedge_status begin_control(worker *self, uint32_t client, float **own, fedge_error *err)
@@ -111,33 +70,52 @@ static fedge_status begin_control(worker *self, uint32_t client, float **own, fe
     return FEDGE_OK;
 }
 
+/* What travels of a model whose values do not lie there as they are, or with SCAFFOLD. */
+static fedge_status make_changes(worker *self, const fedge_crew_task *task, double rate,
+                                 fedge_error *err)
+{
+    const fedge_plan *plan = self->crew->plan;
+    const float *start = self->crew->config.global->values;
+    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
+    fedge_model_get_trained(self->model, self->values);
+    fedge_sections_changes(&plan->sent, start, self->values);
+    return plan->scaffold ? fedge_control_change(&self->control, task->result.num_steps, rate,
+                                                 self->values, err)
+                          : FEDGE_OK;
+}
+
 /* Sums what has become of the model; [own] is moved, for SCAFFOLD. */
 static fedge_status add_update(worker *self, fedge_crew_task *task, double rate, float *own,
                                fedge_error *err)
 {
     const fedge_crew *crew = self->crew;
     const fedge_plan *plan = crew->plan;
-    const float *start = crew->config.global->values;
-    fedge_status status = FEDGE_OK;
-    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
-    fedge_model_get_trained(self->model, self->values);
-    fedge_sections_changes(&plan->sent, start, self->values);
-    if (plan->scaffold) {
-        status =
-            fedge_control_change(&self->control, task->result.num_steps, rate, self->values, err);
-    }
+    const fedge_fold update = {.plan = plan,
+                               .bounds_log2 = crew->bounds_log2,
+                               .changes = self->values,
+                               .start = crew->config.global->values,
+                               .parameters = fedge_model_values(self->model),
+                               .buffers = fedge_model_buffers(self->model),
+                               .v = self->v,
+                               .deflater = self->deflater,
+                               .bytes = self->bytes,
+                               .packed = self->packed};
+    fedge_folded folded;
+    fedge_status status = self->values ? make_changes(self, task, rate, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
-        status = crew->plain ? quantise(self, task, err) : encode(self, task, err);
+        status = fedge_fold_update(&update, self->device,
+                                   fedge_update_weight(crew->config.job, task->result.num_examples),
+                                   &folded, err);
     }
     if (status != FEDGE_OK) {
         return status;
     }
+    task->bytes_up = folded.size;
+    task->clamped = folded.clamped;
     if (plan->scaffold) {
         fedge_control_move(plan, crew->bounds_log2, self->v, own);
     }
-    return fedge_device_accumulate(self->device, self->v,
-                                   fedge_update_weight(crew->config.job, task->result.num_examples),
-                                   err);
+    return FEDGE_OK;
 }
 
 static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
@@ -348,15 +326,21 @@ static fedge_status make_worker(worker *self, fedge_error *err)
         fedge_trainer_scratch_size(&plan->model, most_examples(&crew->config),
                                    batch > FEDGE_EVALUATOR_BATCH ? batch : FEDGE_EVALUATOR_BATCH);
     self->scratch = take(self, self->scratch_size);
-    self->values = take(self, (model > sent ? model : sent) * sizeof(*self->values));
-    self->v = take(self, sent * sizeof(*self->v));
-    if (!crew->plain) {
-        self->bytes_size = fedge_update_max_size(plan);
-        self->bytes = take(self, self->bytes_size);
-        self->packed = take(self, self->bytes_size);
+    const bool apart = plan->scaffold || !fedge_model_values(self->model);
+    const bool deflated = plan->update.deflate;
+    if (apart) {
+        self->values = take(self, (model > sent ? model : sent) * sizeof(*self->values));
     }
-    if (!self->scratch || !self->values || !self->v ||
-        (!crew->plain && (!self->bytes || !self->packed))) {
+    if (plan->scaffold) {
+        self->v = take(self, sent * sizeof(*self->v));
+    }
+    if (deflated) {
+        self->bytes = take(self, fedge_update_max_size(plan));
+        self->packed = take(self, fedge_update_max_size(plan));
+        status = fedge_deflater_new(&self->deflater, err);
+    }
+    if (status != FEDGE_OK || !self->scratch || (apart && !self->values) ||
+        (plan->scaffold && !self->v) || (deflated && (!self->bytes || !self->packed))) {
         return no_memory(self, err);
     }
     self->total += sent * sizeof(int64_t); /* its device's */
@@ -366,16 +350,6 @@ static fedge_status make_worker(worker *self, fedge_error *err)
     self->total +=
         (2 * plan->sent.sections[0].schema.num_elements + plan->num_parameters) * sizeof(float);
     return fedge_control_init(&self->control, plan, err);
-}
-
-/* Are all sections floats that nothing compresses? */
-static bool is_plain(const fedge_plan *plan)
-{
-    bool plain = !plan->update.deflate;
-    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
-        plain = plain && plan->sent.sections[i].codec == FEDGE_CODEC_NONE;
-    }
-    return plain;
 }
 
 /* Memory is promised before it is there: what is too much would end the program in a round. */
@@ -428,7 +402,6 @@ fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, 
     }
     fresh->config = *config;
     fresh->plan = &config->job->plan;
-    fresh->plain = is_plain(fresh->plan);
     atomic_init(&fresh->next, 0);
     atomic_init(&fresh->num_done, 0);
     pthread_mutex_init(&fresh->mutex, NULL);
@@ -465,6 +438,7 @@ void fedge_crew_free(fedge_crew *crew)
         free(self->v);
         free(self->bytes);
         free(self->packed);
+        fedge_deflater_free(self->deflater);
         fedge_control_fini(&self->control);
     }
     pthread_cond_destroy(&crew->called);

@@ -211,6 +211,7 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .evaluate_every = options->evaluate_every,
         .rounds_only = !self->config.summary || options->client_accuracy == 0,
         .cancel = cancel,
+        .no_hashes = !self->config.out,
         .on_round = on_round,
         .on_progress = on_progress,
         .user = self};

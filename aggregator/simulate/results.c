@@ -527,8 +527,10 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
     char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
-    if (!results->dir[0]) {
-        return FEDGE_OK;
+    if (!results->dir[0]) { /* rounds were not hashed */
+        fedge_totals *totals = &results->totals;
+        return totals->rounds > 0 ? fedge_simulation_hash(simulation, totals->model, err)
+                                  : FEDGE_OK;
     }
     fedge_status status = save_model(results, simulation, true, err);
     if (status == FEDGE_OK) {

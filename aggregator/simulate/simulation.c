@@ -104,26 +104,35 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
+fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
+                                   fedge_error *err)
 {
     uint8_t *file = NULL;
     size_t size = 0, control_size = 0;
+    const fedge_status status =
+        fedge_global_model_write(&self->global, &file, &size, &control_size, err);
+    if (status == FEDGE_OK) {
+        fedge_sha256_text(file, size, text);
+    }
+    free(file);
+    return status;
+}
+
+static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
+{
     const uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_status status =
         fedge_global_model_step(&self->global, summary->round, self->bounds_log2, err);
     if (status == FEDGE_OK) {
         status = fedge_global_model_reset(&self->global, err);
     }
-    if (status == FEDGE_OK) {
-        status = fedge_global_model_write(&self->global, &file, &size, &control_size, err);
+    if (status == FEDGE_OK && !self->config.no_hashes) {
+        status = fedge_simulation_hash(self, summary->model, err);
     }
     if (status == FEDGE_OK) {
-        fedge_sha256_text(file, size, summary->model);
-        self->model_bytes = size + control_size;
         self->rounds_closed = summary->round;
         fedge_variates_keep(&self->variates, summary->round);
     }
-    free(file);
     summary->seconds_step = seconds_since(start_ns);
     return status;
 }

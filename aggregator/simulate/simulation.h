@@ -35,6 +35,9 @@ typedef struct fedge_simulation_config {
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
      * memory is taken for evaluation. */
     bool rounds_only;
+    /* Summaries are without the hash of their model, which takes longer than a step of a small one.
+     */
+    bool no_hashes;
     fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */
@@ -76,6 +79,10 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
  * and the model is that of the last closed one, which was evaluated and given to [on_round]: what
  * evaluates is not interrupted. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
+
+/* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simulation,
+                                                  char text[FEDGE_HASH_TEXT], fedge_error *err);
 
 /* Where it stands. */
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);

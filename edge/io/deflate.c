@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 #define ZLIB_CONST /* next_in points to const */
 #include <zlib.h>
@@ -42,12 +43,17 @@ static int run(z_stream *stream, int (*step)(z_stream *, int), const uint8_t *in
     return code;
 }
 
+static bool begin(z_stream *stream)
+{
+    return deflateInit2(stream, LEVEL, Z_DEFLATED, MAX_WBITS, MEMORY_LEVEL, Z_RLE) == Z_OK;
+}
+
 fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size,
                            size_t *size, fedge_error *err)
 {
     z_stream stream = {0};
     size_t used = 0, made = 0;
-    if (deflateInit2(&stream, LEVEL, Z_DEFLATED, MAX_WBITS, MEMORY_LEVEL, Z_RLE) != Z_OK)
+    if (!begin(&stream))
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate %zu bytes", in_size);
     int code = run(&stream, deflate, in, in_size, out, out_size, &used, &made);
     (void)deflateEnd(&stream);
@@ -56,6 +62,37 @@ fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out, size
                           out_size);
     *size = made;
     return FEDGE_OK;
+}
+
+struct fedge_deflater {
+    z_stream stream;
+};
+
+fedge_status fedge_deflater_new(fedge_deflater **deflater, fedge_error *err)
+{
+    fedge_deflater *fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL || !begin(&fresh->stream)) {
+        free(fresh);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate updates");
+    }
+    *deflater = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_deflater_free(fedge_deflater *deflater)
+{
+    if (deflater == NULL)
+        return;
+    (void)deflateEnd(&deflater->stream);
+    free(deflater);
+}
+
+bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_size, uint8_t *out,
+                        size_t out_size, size_t *size)
+{
+    size_t used = 0;
+    (void)deflateReset(&deflater->stream);
+    return run(&deflater->stream, deflate, in, in_size, out, out_size, &used, size) == Z_STREAM_END;
 }
 
 /* Does the stream end where it should? One byte of room more tells an end from an overflow. */

@@ -2,6 +2,7 @@
 #ifndef FEDGE_EDGE_IO_DEFLATE_H
 #define FEDGE_EDGE_IO_DEFLATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,17 @@
  * they are. */
 FEDGE_MUST_USE fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out,
                                           size_t out_size, size_t *size, fedge_error *err);
+
+/* The same again and again with memory that is taken once: for who has many updates to deflate. One
+ * thread at a time. */
+typedef struct fedge_deflater fedge_deflater;
+
+/* FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_deflater_new(fedge_deflater **deflater, fedge_error *err);
+void fedge_deflater_free(fedge_deflater *deflater); /* NULL is fine */
+/* As fedge_deflate; false when the result does not fit. */
+bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_size, uint8_t *out,
+                        size_t out_size, size_t *size);
 
 /* Inflates exactly [out_size] bytes. Stops at out_size + 1: FEDGE_TOO_BIG. FEDGE_TRUNCATED when the
  * stream ends before, FEDGE_CORRUPT when it is broken or bytes follow it. */

@@ -61,6 +61,29 @@ static void what_does_not_shrink_is_too_big(void **state)
     assert_int_equal(size, 0);
 }
 
+/* Each time as if it were the first, also after what did not fit. */
+static void a_deflater_is_used_again(void **state)
+{
+    (void)state;
+    static uint8_t again[2 * SIZE];
+    fedge_deflater *deflater = NULL;
+    fedge_error err;
+    assert_int_equal(fedge_deflater_new(&deflater, &err), FEDGE_OK);
+    for (uint32_t trial = 0; trial < 20; trial++) {
+        fedge_rng rng = fedge_rng_stream(2, FEDGE_PURPOSE_TEST, trial, 0, 0);
+        const size_t n = fedge_rng_below(&rng, SIZE);
+        size_t size = 0, same = 0;
+        for (size_t i = 0; i < n; i++)
+            plain[i] = (uint8_t)(fedge_rng_below(&rng, 8) * fedge_rng_below(&rng, 8));
+        assert_int_equal(fedge_deflate(plain, n, packed, sizeof packed, &size, &err), FEDGE_OK);
+        assert_false(fedge_deflater_run(deflater, plain, n, again, size - 1, &same));
+        assert_true(fedge_deflater_run(deflater, plain, n, again, size, &same));
+        assert_int_equal(same, size);
+        assert_memory_equal(again, packed, size);
+    }
+    fedge_deflater_free(deflater);
+}
+
 static void a_bomb_stops_at_the_expected_size(void **state)
 {
     (void)state;
@@ -108,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_deflated_inflates),
         cmocka_unit_test(what_does_not_shrink_is_too_big),
+        cmocka_unit_test(a_deflater_is_used_again),
         cmocka_unit_test(a_bomb_stops_at_the_expected_size),
         cmocka_unit_test(short_streams_are_truncated),
         cmocka_unit_test(broken_streams_are_corrupt),
