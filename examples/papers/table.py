@@ -66,9 +66,14 @@ def rounds_text(run, target, base=None):
     rounds = reached(run, target)
     if rounds is None:
         return f"over {run['planned']}"
-    if base is None or base is run or reached(base, target) is None:
-        return f"{rounds:.0f}"
-    return f"{rounds:.0f} ({reached(base, target) / rounds:.1f}×)"
+    return f"{rounds:.0f}" if base in (None, run) else f"{rounds:.0f} ({gain(base, run, target)})"
+
+
+def gain(slow, fast, target):
+    """How many times fewer rounds [fast] needs."""
+    if reached(slow, target) is None:
+        return f"over {slow['planned'] / reached(fast, target):.1f}×"
+    return f"{reached(slow, target) / reached(fast, target):.1f}×"
 
 
 # ---- NIID-Bench ------------------------------------------------------------------------------------------------------
@@ -138,17 +143,11 @@ def fractions_table(runs, model, partition, rates):
         row = [words]
         for batch in (600, 10):
             row += [ours_at(chosen[fraction, batch], chosen[0.01, batch]), published_at(published[batch], at)]
-        rows.append(row + [gain(chosen[fraction, 600], chosen[fraction, 10]),
+        slow, fast = chosen[fraction, 600], chosen[fraction, 10]
+        known = slow and fast and reached(fast, TARGETS[-1]) is not None
+        rows.append(row + [gain(slow, fast, TARGETS[-1]) if known else "-",
                            f"{published[600][at] / published[10][at]:.1f}×" if published[600][at] else "-"])
     table(["C", "B = ∞: ours", "theirs", "B = 10: ours", "theirs", "B = ∞ / B = 10: ours", "theirs"], rows)
-
-
-def gain(slow, fast):
-    if slow is None or fast is None or reached(fast, TARGETS[-1]) is None:
-        return "-"
-    if reached(slow, TARGETS[-1]) is None:
-        return f"over {slow['planned'] / reached(fast, TARGETS[-1]):.1f}×"
-    return f"{reached(slow, TARGETS[-1]) / reached(fast, TARGETS[-1]):.1f}×"
 
 
 def computation_table(runs):
@@ -184,9 +183,8 @@ def mcmahan_2017(runs):
                                     ("cnn", "iid", "CNN, E = 5, IID")):
         rates = {batch: most_used_rate(pick(runs, job=f"mcmahan-2017-{model}", partition=partition, batch=batch,
                                             epochs=1 if model == "2nn" else 5)) for batch in (600, 10)}
-        print(f"**{words}**; learning rates " +
-              ", ".join(f"{rate:g} (B = {'∞' if batch == 600 else batch})" for batch, rate in rates.items() if rate) +
-              "\n")
+        print(f"**{words}**" + "".join(f"; B = {'∞' if batch == 600 else batch}: learning rate {rate:g}"
+                                       for batch, rate in rates.items() if rate) + "\n")
         fractions_table(runs, model, partition, rates)
     print("**CNN, IID, C = 0.1: more computation per client**\n")
     computation_table(runs)
