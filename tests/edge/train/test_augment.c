@@ -163,8 +163,8 @@ static void by_round_client_epoch_and_position(void **state)
     read_all(fedge_augment(&self, &how, &stored, &config), SIZE, EXAMPLES, COUNT, x);
     assert_memory_equal(x, wanted, sizeof(x));
     /* as the definition says, drawn from the stream's name */
+    fedge_rng rng = {0};
     for (uint32_t p = 0; p < COUNT; p++) {
-        static fedge_rng rng;
         if (p % EXAMPLES == 0) {
             rng = fedge_rng_stream(9, FEDGE_PURPOSE_AUGMENT, 2, 5, (uint16_t)(p / EXAMPLES));
         }
@@ -218,6 +218,33 @@ static void shares(void **state)
     }
 }
 
+/* A signal moves along its length alone, whatever was drawn. */
+static void signals(void **state)
+{
+    (void)state;
+    enum { SIZE = 2 * 6, COUNT = 4 * EXAMPLES };
+    static float x[COUNT * SIZE];
+    fedge_augmentation how = shape(2, 1, 6);
+    how.crop_padding = 2;
+    source from = {.how = &how};
+    const fedge_examples stored = {&from, EXAMPLES, read_source};
+    const fedge_trainer_config config = {.seed = 1, .round = 1};
+    fedge_augmented self;
+    read_all(fedge_augment(&self, &how, &stored, &config), SIZE, 4, COUNT, x);
+    fedge_rng rng = {0};
+    for (uint32_t p = 0; p < COUNT; p++) {
+        float plain[SIZE], expected[SIZE];
+        int32_t label;
+        const uint32_t index = p % EXAMPLES;
+        if (index == 0) {
+            rng = fedge_rng_stream(1, FEDGE_PURPOSE_AUGMENT, 1, 0, (uint16_t)(p / EXAMPLES));
+        }
+        assert_int_equal(read_source(&from, &index, 1, plain, &label, NULL), FEDGE_OK);
+        reference(&how, how.crop_padding, fedge_rng_below(&rng, 5), false, plain, expected);
+        assert_memory_equal(x + p * SIZE, expected, sizeof(expected));
+    }
+}
+
 static void never_and_always(void **state)
 {
     (void)state;
@@ -259,11 +286,9 @@ static void failures_pass_through(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_place),
-        cmocka_unit_test(by_round_client_epoch_and_position),
-        cmocka_unit_test(shares),
-        cmocka_unit_test(never_and_always),
-        cmocka_unit_test(failures_pass_through),
+        cmocka_unit_test(every_place),      cmocka_unit_test(by_round_client_epoch_and_position),
+        cmocka_unit_test(shares),           cmocka_unit_test(signals),
+        cmocka_unit_test(never_and_always), cmocka_unit_test(failures_pass_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
