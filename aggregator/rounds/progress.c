@@ -44,7 +44,7 @@ static void print_share(FILE *out, double share)
 static void print_number(FILE *out, double value)
 {
     if (isfinite(value)) {
-        fprintf(out, " %8.4f", value);
+        fprintf(out, fabs(value) < 1000.0 ? " %8.4f" : " %8.3g", value);
     } else {
         fprintf(out, " %8s", "-");
     }

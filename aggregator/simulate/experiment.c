@@ -269,6 +269,11 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         fedge_progress_clear(&experiment->progress);
     }
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
+        fedge_error second; /* what failed first is what is told */
+        experiment->ending = "failed";
+        const fedge_status told = fedge_results_tell(&experiment->results, &experiment->appraisal,
+                                                     experiment->ending, &second);
+        (void)told;
         return status;
     }
     const bool whole = experiment->results.totals.rounds == experiment->settings.num_rounds;

@@ -41,7 +41,7 @@ typedef struct fedge_experiment {
     fedge_results results;
     fedge_appraisal appraisal; /* of the last model, when it was wanted and the run is complete */
     fedge_progress progress;   /* out is NULL: not wanted */
-    const char *ending;        /* of a run: "complete", "target" or "interrupted" */
+    const char *ending;        /* of a run: "complete", "target", "interrupted", "failed" */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */
     uint64_t clients_at_start; /* likewise */

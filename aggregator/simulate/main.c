@@ -126,13 +126,14 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
     }
     int code = status == FEDGE_OK ? EXIT_DONE : code_of(status, running);
     if (running && (status == FEDGE_OK || status == FEDGE_CANCELLED)) {
-        if (options->json) {
-            code = print_summary(&self) == EXIT_DONE ? code : EXIT_FAILED;
-        } else {
+        if (!options->json) {
             print_end(&self);
         }
     } else {
         (void)fail(&err, code);
+    }
+    if (running && options->json && print_summary(&self) != EXIT_DONE) {
+        code = EXIT_FAILED;
     }
     fedge_experiment_fini(&self);
     return code;

@@ -521,9 +521,8 @@ fedge_status fedge_results_round(fedge_results *results, const fedge_simulation 
                : status;
 }
 
-fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation *simulation,
-                                  const fedge_appraisal *appraisal, const char *ending,
-                                  fedge_error *err)
+fedge_status fedge_results_tell(const fedge_results *results, const fedge_appraisal *appraisal,
+                                const char *ending, fedge_error *err)
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
     char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
@@ -532,11 +531,8 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
         return totals->rounds > 0 ? fedge_simulation_hash(simulation, totals->model, err)
                                   : FEDGE_OK;
     }
-    fedge_status status = save_model(results, simulation, true, err);
-    if (status == FEDGE_OK) {
-        status = fedge_totals_json(&results->totals, appraisal, results->job, &results->settings,
-                                   ending, &text, err);
-    }
+    fedge_status status = fedge_totals_json(&results->totals, appraisal, results->job,
+                                            &results->settings, ending, &text, err);
     if (status == FEDGE_OK) {
         status = write_file(results, "summary.json", text, strlen(text), err);
     }
@@ -551,4 +547,12 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
                    results->settings.partition, results->settings.num_clients,
                    (unsigned long long)results->settings.seed);
     return status == FEDGE_OK ? fedge_plot_rounds(log, picture, title, err) : status;
+}
+
+fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation *simulation,
+                                  const fedge_appraisal *appraisal, const char *ending,
+                                  fedge_error *err)
+{
+    fedge_status status = results->dir[0] ? save_model(results, simulation, true, err) : FEDGE_OK;
+    return status == FEDGE_OK ? fedge_results_tell(results, appraisal, ending, err) : status;
 }

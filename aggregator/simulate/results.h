@@ -76,6 +76,11 @@ FEDGE_MUST_USE fedge_status fedge_results_round(fedge_results *results,
                                                 const fedge_round_summary *summary,
                                                 fedge_error *err);
 
+/* Picture and summary of the rounds so far; the model may be between two of them. */
+FEDGE_MUST_USE fedge_status fedge_results_tell(const fedge_results *results,
+                                               const fedge_appraisal *appraisal, const char *ending,
+                                               fedge_error *err);
+
 /* The run is over, or was interrupted: checkpoint, model, picture, summary. */
 FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
                                                  const fedge_simulation *simulation,

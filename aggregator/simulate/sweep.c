@@ -366,6 +366,23 @@ static fedge_status run_one(const fedge_sweep *sweep, uint32_t combination, uint
     return status;
 }
 
+static void print_outcome(uint32_t number, uint32_t runs, const char *name, uint32_t seed,
+                          const sweep_outcome *of)
+{
+    const fedge_totals *totals = &of->totals;
+    const double accuracy =
+        isnan(totals->test.accuracy) ? totals->validation.accuracy : totals->test.accuracy;
+    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s seed %" PRIu32 ": ", number, runs, name,
+            seed + 1);
+    fputs(of->failed ? "failed at " : "", stderr);
+    if (isnan(accuracy)) {
+        fprintf(stderr, "round %" PRIu32, totals->rounds);
+    } else {
+        fprintf(stderr, "%.2f%%", 100.0 * accuracy);
+    }
+    fprintf(stderr, " in %.1f s\n", totals->seconds);
+}
+
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                              fedge_error *err)
 {
@@ -388,9 +405,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
             memcpy(to->why, err->message, sizeof(to->why));
         }
         if (!sweep->options->quiet && !sweep->options->json) {
-            fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s seed %" PRIu32 ": %s%.2f%% in %.1f s\n",
-                    i + 1, runs, name, seed + 1, to->failed ? "failed at " : "",
-                    100.0 * to->totals.test.accuracy, to->totals.seconds);
+            print_outcome(i + 1, runs, name, seed, to);
         }
     }
     return FEDGE_OK;

@@ -76,7 +76,7 @@ bool fedge_totals_all_reached(const fedge_totals *totals);
 double fedge_totals_last_mean(const fedge_totals_curve *curve);
 
 /* One object of JSON on one line: settings, then numbers. What is not known is null. *text is
- * malloc'ed. [ending]: "complete", "target" or "interrupted". FEDGE_NO_MEMORY. */
+ * malloc'ed. [ending]: "complete", "target", "interrupted" or "failed". FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals,
                                               const fedge_appraisal *appraisal,
                                               const fedge_job *job,

@@ -28,7 +28,7 @@ def load(out):
     """Settings and summary of every run below [out] that has ended."""
     runs = []
     for folder, _, files in os.walk(out):
-        if "summary.json" not in files or read(folder, "summary.json")["ending"] == "interrupted":
+        if "summary.json" not in files or read(folder, "summary.json")["ending"] in ("interrupted", "failed"):
             continue
         job, summary = read(folder, "job.json"), read(folder, "summary.json")
         training = job["training"]

@@ -125,6 +125,22 @@ ends 3 "own/model.safetensors is there already" "${run[@]}" --out own
 cp job.json killed
 ends 0 "complete after 4 rounds" "${run[@]}" --out killed
 
+# training that diverges, at once or after a round: an error, and what was before it
+sed 's/"local-epochs": 1/"local-epochs": 50/; s/"learning-rate": 0.1/"learning-rate": 1e6/; s/CrossEntropyLoss/MSELoss/' \
+    job.json >diverging.json
+ends 1 "lower the learning rate" "$simulate" --job diverging.json --clients 10 --partition iid --out diverged
+grep -qF '"ending":"failed"' diverged/summary.json || fail "summary.json does not say that it failed"
+hidden='{"type": "Linear", "in_features": 8, "out_features": 8}'
+sed "s/\"out_features\": 2}\]/\"out_features\": 8}, $hidden, $hidden, $hidden, $hidden, {\"type\": \"Linear\", \"in_features\": 8, \"out_features\": 2}]/
+     s/\"rounds\": {/\"update\": {\"bound-log2\": 20}, \"strategy\": {\"type\": \"FedAvg\", \"server-learning-rate\": 1e6}, &/
+     s/CrossEntropyLoss/MSELoss/" job.json >diverging.json
+diverging=("$simulate" --job diverging.json --clients 10 --partition iid --rounds 100)
+ends 1 "lower the learning rate" "${diverging[@]}" --out later
+grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
+[ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
+ends 1 '"ending":"failed"' "${diverging[@]}" --json
+ends 0 "later" "$simulate" compare later diverged
+
 # a sweep: what each run gives, the table, and what is refused before anything runs
 ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
 [ "$(grep -c '±' said)" = 4 ] || fail "not a row for each combination: $(cat said)"
