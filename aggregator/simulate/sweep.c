@@ -380,7 +380,7 @@ static void print_outcome(uint32_t number, uint32_t runs, const char *name, uint
     } else {
         fprintf(stderr, "%.2f%%", 100.0 * accuracy);
     }
-    fprintf(stderr, " in %.1f s\n", totals->seconds);
+    fprintf(stderr, " in %.1f s%s%s\n", totals->seconds, of->failed ? ": " : "", of->why);
 }
 
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,

@@ -140,6 +140,7 @@ grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not s
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 ends 0 "later" "$simulate" compare later diverged
+ends 0 "lower the learning rate" "${diverging[@]}" --sweep seeds=1
 
 # a sweep: what each run gives, the table, and what is refused before anything runs
 ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
