@@ -64,8 +64,9 @@ void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *s
              summary->round, progress->num_rounds);
     snprintf(clients, sizeof(clients), "%u/%u", summary->reported, summary->asked);
     fprintf(out, "%12s", round);
-    print_share(out, summary->accuracy);
-    print_number(out, summary->loss);
+    const bool tested = isfinite(summary->accuracy) || !summary->validation.present;
+    print_share(out, tested ? summary->accuracy : summary->validation.accuracy);
+    print_number(out, tested ? summary->loss : summary->validation.loss);
     fprintf(out, " %9s %9s %9s %8.2f\n", clients, fedge_bytes_text(summary->bytes_up, up),
             fedge_bytes_text(summary->bytes_down, down), summary->seconds);
     fflush(out);

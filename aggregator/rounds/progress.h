@@ -18,7 +18,8 @@ typedef struct fedge_progress {
     char bar[160];       /* as last drawn */
 } fedge_progress;
 
-/* A line for a phase that has ended. */
+/* A line for a phase that has ended, with loss and accuracy on the test set, or without one on the
+ * examples for validation. */
 void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary);
 
 /* Redraws the bar, with [state] beside it, when something has changed. */
