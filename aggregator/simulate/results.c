@@ -526,10 +526,8 @@ fedge_status fedge_results_tell(const fedge_results *results, const fedge_apprai
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
     char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
-    if (!results->dir[0]) { /* rounds were not hashed */
-        fedge_totals *totals = &results->totals;
-        return totals->rounds > 0 ? fedge_simulation_hash(simulation, totals->model, err)
-                                  : FEDGE_OK;
+    if (!results->dir[0]) {
+        return FEDGE_OK;
     }
     fedge_status status = fedge_totals_json(&results->totals, appraisal, results->job,
                                             &results->settings, ending, &text, err);
@@ -553,6 +551,11 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
                                   const fedge_appraisal *appraisal, const char *ending,
                                   fedge_error *err)
 {
-    fedge_status status = results->dir[0] ? save_model(results, simulation, true, err) : FEDGE_OK;
+    if (!results->dir[0]) { /* rounds were not hashed */
+        fedge_totals *totals = &results->totals;
+        return totals->rounds > 0 ? fedge_simulation_hash(simulation, totals->model, err)
+                                  : FEDGE_OK;
+    }
+    fedge_status status = save_model(results, simulation, true, err);
     return status == FEDGE_OK ? fedge_results_tell(results, appraisal, ending, err) : status;
 }
