@@ -39,7 +39,7 @@ read_avx2(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_t 
     read_table(levels, v + i, n - i, x + i);
 }
 
-__attribute__((target("avx512f,prefer-vector-width=512"))) static void
+__attribute__((target("avx512f"))) static void
 read_avx512(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_t *next, float *x)
 {
     const __m512 d_high = _mm512_set1_ps(levels->divide_by.high);
