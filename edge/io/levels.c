@@ -93,7 +93,10 @@ static bool is_exact(const fedge_levels *levels)
     for (unsigned i = 0; i < FEDGE_LEVELS; i++)
         v[i] = (uint8_t)i;
     levels->read(levels, v, FEDGE_LEVELS, v, x);
-    return memcmp(x, levels->table, sizeof(x)) == 0;
+    uint32_t read[FEDGE_LEVELS], wanted[FEDGE_LEVELS];
+    memcpy(read, x, sizeof(read));
+    memcpy(wanted, levels->table, sizeof(wanted));
+    return memcmp(read, wanted, sizeof(read)) == 0;
 }
 
 void fedge_levels_make(fedge_levels *levels, float divide_by, float mean, float std,

@@ -19,6 +19,13 @@
 
 static const unsigned FEATURES[] = {0, FEDGE_CPU_AVX2, FEDGE_CPU_AVX2 | FEDGE_CPU_AVX512};
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
 static void check(float divide_by, float mean, float std, unsigned features, fedge_rng *rng)
 {
     fedge_levels levels;
@@ -33,7 +40,7 @@ static void check(float divide_by, float mean, float std, unsigned features, fed
     fedge_levels_read(&levels, v + shift, n, next, x);
     for (uint32_t i = 0; i < n; i++) {
         const float wanted = ((float)v[shift + i] / divide_by - mean) / std;
-        if (memcmp(&x[i], &wanted, sizeof(wanted)) != 0) {
+        if (bits_of(x[i]) != bits_of(wanted)) {
             fail_msg("%u as (v / %.9g - %.9g) / %.9g is %.9g, not %.9g", v[shift + i],
                      (double)divide_by, (double)mean, (double)std, (double)x[i], (double)wanted);
         }
