@@ -222,8 +222,8 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal
         made = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value) != NULL;
     }
     made = made && add_targets(json, totals) && add_inclusion(json, totals) &&
-           (totals->rounds > 0 ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
-                               : cJSON_AddNullToObject(json, "model_sha256")) &&
+           (totals->model[0] ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
+                             : cJSON_AddNullToObject(json, "model_sha256")) &&
            fedge_client_accuracies_add(json, &appraisal->clients) &&
            fedge_classification_add(json, &appraisal->test) &&
            add_validation(json, totals, &appraisal->validation, settings);

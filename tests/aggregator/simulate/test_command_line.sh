@@ -139,6 +139,7 @@ ends 1 "lower the learning rate" "${diverging[@]}" --out later
 grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
+grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged
 ends 0 "lower the learning rate" "${diverging[@]}" --sweep seeds=1
 
