@@ -2,13 +2,35 @@
 
 import json
 import os
+import random
 
 import harness
 import test_sections
-from harness import NetTest
+from harness import FEATURES, LABELS, NetTest
 from softmax import scaffold_job
 
 ROUNDS = 3
+
+
+def own_files(federation):
+    """Files of one client each, unlike in length, in another order by their bytes than by their numbers."""
+    os.mkdir(federation.path("own"))
+    for number, count in (2, 40), (9, 70), (10, 100):
+        harness.write_examples(federation.path("own"), f"part-{number}", count, number)
+
+
+def leaf_files(federation):
+    """Two of LEAF's files; "a" has examples in both."""
+    os.mkdir(federation.path("leaf"))
+    draw = random.Random(1)
+
+    def examples(count):
+        labels = [draw.randrange(LABELS) for _ in range(count)]
+        return {"x": [[draw.gauss((label + i) % 3 - 1, 1) for i in range(FEATURES)] for label in labels], "y": labels}
+    for number, counts in enumerate(({"a": 30, "b": 60}, {"c": 90, "a": 20})):
+        federation.write(f"leaf/data_{number}.json", {
+            "users": list(counts), "num_samples": list(counts.values()),
+            "user_data": {user: examples(count) for user, count in counts.items()}})
 
 
 class Simulation(NetTest):
@@ -53,6 +75,16 @@ class Simulation(NetTest):
             site={"partition": "dirichlet:0.5", "partition-seed": 3})
         alone = self.simulated(federation, threads=1)
         self.assertEqual([line["model_sha256"] for line in alone], [line["model_sha256"] for line in lines])
+
+    def test_a_file_for_each_client(self):
+        _, lines = self.assert_same(prepare=own_files, site={
+            "values": "own/*-values.npy", "labels": "own/*-labels.npy", "partition": "per-file"})
+        self.assertEqual(lines[0]["examples"], 40 + 70 + 100)
+
+    def test_users_of_leaf(self):
+        _, lines = self.assert_same(prepare=leaf_files, site={
+            "values": "leaf", "labels": "", "partition": "natural:user"})
+        self.assertEqual(lines[0]["examples"], 30 + 60 + 90 + 20)
 
     def test_part_of_the_clients_each_round(self):
         self.assert_same(clients=6, rounds__fraction_train=0.5, rounds__min_train_nodes=3)
