@@ -218,9 +218,9 @@ static fedge_status read_lines(const fedge_json *json, const cJSON *node,
         return fedge_json_fail(json, node, NULL, err, "must have at least one element");
     size_t used = 0;
     for (const cJSON *line = node->child; line != NULL; line = line->next) {
-        if (field->size - used <= (size_t)field->max)
+        if (cJSON_IsString(line) && strlen(line->valuestring) >= field->size - used)
             return fedge_json_fail(json, node, NULL, err, "has more than the limit of %zu bytes",
-                                   field->size - (size_t)field->max);
+                                   field->size - 1);
         if (used > 0)
             out[used - 1] = '\n';
         fedge_status st = fedge_json_text(json, line, 1, out + used, (size_t)field->max + 1, err);

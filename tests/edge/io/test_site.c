@@ -84,16 +84,22 @@ static void paths_may_be_lists(void **state)
     char name[128];
     (void)snprintf(name, sizeof name, "/%090d/client.json", 0);
     fedge_error err = {0};
-    /* within the limit as they stand, over it with the folder before each, and over it at once */
+    /* within the limit as they stand, over it with the folder before each, and over it at once; the
+     * limit itself */
     assert_int_equal(fedge_site_parse(text, strlen(text), name, &site, &err),
                      FEDGE_INVALID_ARGUMENT);
     if (strstr(err.message, "client.json:1: data.a") == NULL || strstr(err.message, "4095") == NULL)
         fail_msg("%s", err.message);
-    (void)snprintf(text + used, sizeof text - used, ",\"%0500d\"]}}}", 0);
+    const int left = FEDGE_MAX_PATHS - 1 - 12 * 301 - 2;
+    (void)snprintf(text + used, sizeof text - used, ",\"%0*d\"]}}}", left + 1, 0);
     assert_int_equal(fedge_site_parse(text, strlen(text), "client.json", &site, &err),
                      FEDGE_INVALID_ARGUMENT);
-    if (strstr(err.message, "data.a.values: has more than the limit of 3585 bytes") == NULL)
+    if (strstr(err.message, "data.a.values: has more than the limit of 4095 bytes") == NULL)
         fail_msg("%s", err.message);
+    (void)snprintf(text + used, sizeof text - used, ",\"%0*d\"]}}}", left, 0);
+    assert_int_equal(fedge_site_parse(text, strlen(text), "client.json", &site, &err), FEDGE_OK);
+    assert_int_equal(strlen(site->data[0].values), FEDGE_MAX_PATHS - 1);
+    fedge_site_free(site);
 }
 
 static void an_empty_file_allows_all_and_has_no_data(void **state)
