@@ -20,11 +20,11 @@
 #endif
 
 #define FEDGE_ARRAY_MAX_RANK 8
-#define FEDGE_ARRAY_MAGIC_SIZE 6                 /* bytes that tell the formats apart */
+#define FEDGE_ARRAY_MAGIC_SIZE 6                 /* bytes by which npy is known */
 #define FEDGE_NPY_MAX_HEADER ((uint32_t)1 << 16) /* bytes of the dictionary */
 
 typedef struct fedge_array_info {
-    fedge_dtype dtype; /* U8, I32, I64, F32 or F64 */
+    fedge_dtype dtype; /* U8, I32, I64, F32, F64, F16 or BF16 */
     bool big_endian;
     uint32_t rank;                       /* ≥ 1 */
     uint64_t dims[FEDGE_ARRAY_MAX_RANK]; /* as in the file: not checked against anything */

@@ -8,6 +8,7 @@
 #include "edge/io/file_list.h"
 #include "edge/io/leaf.h"
 #include "edge/io/partition_scheme.h"
+#include "edge/io/tensor_data.h"
 
 #define FIRST_SLOTS ((uint32_t)1 << 10) /* of the table; doubled when half of it is full */
 #define HASH_BASIS 14695981039346656037u
@@ -89,14 +90,15 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
     fedge_status status = fedge_reader_open(&reader, path, err);
     if (status)
         return status;
-    uint8_t head[FEDGE_ARRAY_MAGIC_SIZE];
+    uint8_t head[FEDGE_TENSOR_DATA_HEAD_SIZE];
     size_t got = 0;
     status = fedge_reader_peek(&reader, head, sizeof head, &got, err);
     fedge_reader_close(&reader);
     if (status)
         return status;
     *leaf = FEDGE_WITH_MORE_DATA && fedge_leaf_matches(head, got);
-    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got))
+    const bool tensors = FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got);
+    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got) || tensors)
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "partition natural:%.64s: %.200s has no columns with names; write who owns "

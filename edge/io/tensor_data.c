@@ -11,7 +11,7 @@
 
 bool fedge_tensor_data_matches(const uint8_t *head, size_t size)
 {
-    return size > PREFIX_SIZE + 1 && memcmp(head + PREFIX_SIZE, "{\"", 2) == 0 &&
+    return size >= FEDGE_TENSOR_DATA_HEAD_SIZE && memcmp(head + PREFIX_SIZE, "{\"", 2) == 0 &&
            fedge_get_u64(head) <= FEDGE_SAFETENSORS_MAX_HEADER;
 }
 

@@ -14,7 +14,8 @@
 
 #include "edge/io/array_file.h"
 
-#define FEDGE_TENSOR_DATA_MAX 16 /* tensors in a file */
+#define FEDGE_TENSOR_DATA_MAX 16       /* tensors in a file */
+#define FEDGE_TENSOR_DATA_HEAD_SIZE 10 /* bytes that tell such a file from others */
 
 /* Does a file that begins with these bytes claim to be safetensors? */
 bool fedge_tensor_data_matches(const uint8_t *head, size_t size);

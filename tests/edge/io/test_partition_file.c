@@ -251,6 +251,10 @@ static void test_bad_columns_are_refused(void **state)
     add_npy_header(&file, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2), }");
     save_file(VALUES, &file, 0);
     expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, "has no columns with names; write who");
+    file.size = 0;
+    add_bytes(&file, "\x0d\0\0\0\0\0\0\0{\"values\":{}}", 8 + 13);
+    save_file(VALUES, &file, 0);
+    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, "has no columns with names; write who");
 }
 
 /* The table of names grows several times. */
