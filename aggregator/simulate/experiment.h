@@ -54,8 +54,8 @@ FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
 void fedge_experiment_fini(fedge_experiment *experiment); /* also after a failed init */
 
 /* Runs it, with options->stop_at_target until all targets are reached, and writes the results.
- * FEDGE_CANCELLED when it was interrupted: the results are those
- * until then. After any other failure the folder has the last checkpoint only. */
+ * FEDGE_CANCELLED when it was interrupted: the results are those until then. After any other
+ * failure the folder has the rounds before, with curves and summary, and the last checkpoint. */
 FEDGE_MUST_USE fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "aggregator/simulate/population.h"
 #include "edge/core/number.h"
+#include "edge/io/json.h"
 
-#define MAX_SEED (((uint64_t)1 << 53) - 1)
 #define CLIENTS 100u /* unless told */
 #define FEDPROX_CLIENTS 30u
 #define EXAMPLES 600u
@@ -69,7 +69,7 @@ static fedge_status take(int option, const char *value, fedge_generate_options *
         return fedge_option_count("test", value, FEDGE_SYNTHETIC_MAX_EXAMPLES, &settings->num_test,
                                   err);
     case OPT_SEED:
-        return fedge_option_number("seed", value, 0, MAX_SEED, &settings->seed, err);
+        return fedge_option_number("seed", value, 0, FEDGE_JSON_MAX_INTEGER, &settings->seed, err);
     case OPT_FORCE:
         settings->force = true;
         return FEDGE_OK;

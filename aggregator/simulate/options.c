@@ -8,8 +8,8 @@
 #include "aggregator/simulate/crew.h"
 #include "aggregator/simulate/population.h"
 #include "edge/core/number.h"
+#include "edge/io/json.h"
 
-#define MAX_SEED (((uint64_t)1 << 53) - 1)
 #define MAX_ROUNDS 1000000u
 
 const char *fedge_simulate_options_help(void)
@@ -159,10 +159,11 @@ static fedge_status take_number(int option, const char *value, fedge_simulate_op
     switch (option) {
     case OPT_SEED:
         out->has_seed = true;
-        return fedge_option_number("seed", value, 0, MAX_SEED, &out->seed, err);
+        return fedge_option_number("seed", value, 0, FEDGE_JSON_MAX_INTEGER, &out->seed, err);
     case OPT_PARTITION_SEED:
         out->has_partition_seed = true;
-        return fedge_option_number("partition-seed", value, 0, MAX_SEED, &out->partition_seed, err);
+        return fedge_option_number("partition-seed", value, 0, FEDGE_JSON_MAX_INTEGER,
+                                   &out->partition_seed, err);
     case OPT_CLIENTS:
         return fedge_option_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS, &out->num_clients,
                                   err);

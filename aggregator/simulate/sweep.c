@@ -12,7 +12,8 @@
 #include "edge/core/os.h"
 
 #define MAX_NAME 256u /* of a combination: its folder, as long as file systems allow */
-#define SEED_PART ",seed=1000"
+#define MAX_SEEDS 1000u
+#define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 #define SEEDS "seeds"
 #define ROUNDS_PATH "rounds.num-server-rounds"
 
@@ -89,9 +90,9 @@ static fedge_status take_seeds(fedge_sweep *sweep, const sweep_axis *seeds, fedg
 {
     char *end = NULL;
     const unsigned long count = strtoul(seeds->values[0], &end, 10);
-    if (seeds->num_values != 1 || *end != '\0' || count < 1 || count > 1000) {
+    if (seeds->num_values != 1 || *end != '\0' || count < 1 || count > MAX_SEEDS) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--sweep: seeds=N is a number of seeds, 1 to 1000");
+                          "--sweep: seeds=N is a number of seeds, 1 to %u", MAX_SEEDS);
     }
     sweep->num_seeds = (uint32_t)count;
     return FEDGE_OK;

@@ -44,8 +44,8 @@ typedef enum fedge_synthetic_kind {
     FEDGE_SYNTHETIC_FEDPROX,
 
     /* images[:C,H,W[,LABELS]]: bytes. Each label has a smooth random picture; an example is that of
-     * a label drawn uniformly, moved by up to an eighth of each side, with 1/2 to all of its
-     * contrast, under noise of standard deviation 48. */
+     * a label drawn uniformly, moved by up to an eighth of each side, with 1/4 to 1/2 of its
+     * contrast, under noise of standard deviation 96. */
     FEDGE_SYNTHETIC_IMAGES,
 
     FEDGE_SYNTHETIC_COUNT

@@ -212,7 +212,7 @@ static fedge_status draw_to(pen *at, const fedge_chart_point *point, fedge_error
     return status;
 }
 
-/* The points [from, to), which share a column of pixels, in at most five of them. */
+/* The points [from, to), which share a column of pixels, in at most four of them. */
 static fedge_status draw_column(pen *at, const fedge_chart_point *points, uint32_t from,
                                 uint32_t to, fedge_error *err)
 {

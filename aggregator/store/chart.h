@@ -46,9 +46,9 @@ typedef struct fedge_chart {
 
 /* Draws it, the first line above the others. The y axis ends at ticks around all values; of plain
  * numbers those over twenty times the least of the lines' medians are cut off, and the label says
- * so. Of lines with more points than pixels each column of
- * pixels has its first, lowest, highest and last. Up to 60 points, and those alone between gaps,
- * have dots. FEDGE_NO_MEMORY, FEDGE_TOO_BIG. */
+ * so. Of a line with more than four points a pixel each column of pixels has its first,
+ * lowest, highest and last; next to a gap all. Lines of up to 60 points, and points alone between
+ * gaps, have dots. FEDGE_NO_MEMORY, FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_chart_draw(fedge_buffer *out, const fedge_chart *chart,
                                              fedge_error *err);
 

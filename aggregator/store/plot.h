@@ -19,7 +19,7 @@ FEDGE_MUST_USE fedge_status fedge_plot_rounds(const char *jsonl_path, const char
 
 /* Several runs side by side: accuracy and loss, one curve for each run with its name, over rounds,
  * over the bytes sent, and over simulated time where all have it. On the test set, or what comes
- * first of validation and clients in a run without. FEDGE_OUT_OF_RANGE for more than
+ * first of validation, clients and training in a run without. FEDGE_OUT_OF_RANGE for more than
  * FEDGE_PLOT_MAX_RUNS. */
 FEDGE_MUST_USE fedge_status fedge_plot_runs(const char *const *jsonl_paths,
                                             const char *const *names, uint32_t num_runs,

@@ -7,9 +7,6 @@
 
 #include "edge/core/codec.h"
 
-/* Bytes of [n] ≤ FEDGE_CODEC_BLOCK values at most. */
-#define FEDGE_CODEC_BLOCK_BYTES (4 * FEDGE_CODEC_BLOCK)
-
 /* What fedge_codec_encode makes of x (n) within a tensor of bound 2^[bound_log2], and
  * fedge_codec_decode of that, bit for bit: v (n), and in [out] the bytes, of which there are so
  * many as it returns; NULL: they are not wanted. 1 ≤ n ≤ FEDGE_CODEC_BLOCK, and only a tensor's

@@ -31,7 +31,7 @@ FEDGE_MUST_USE fedge_status fedge_file_list_open(fedge_file_list *list, const ch
                                                  fedge_error *err);
 void fedge_file_list_close(fedge_file_list *list); /* one that is closed is fine */
 
-/* Closes all files of the list but [index]. */
+/* Leaves file [index] alone in the list. */
 void fedge_file_list_keep(fedge_file_list *list, uint32_t index);
 
 #endif
