@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/os.h"
 #include "edge/io/dataset.h"
 #include "edge/io/file_list.h"
 #include "edge/io/plan.h"
@@ -85,6 +86,7 @@ static fedge_status make_model(const fedge_plan *plan, const fedge_model_options
     *block = aligned_block(memory.total);
     if (!*block)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
+    fedge_os_large_pages(*block, memory.total);
     return fedge_model_new(model, &plan->model, options, *block, memory.total, err);
 }
 

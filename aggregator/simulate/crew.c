@@ -286,6 +286,7 @@ static fedge_status make_model(worker *self, const fedge_model_options *options,
         return status;
     }
     *block = take(self, memory.total);
+    fedge_os_large_pages(*block, memory.total);
     return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
                   : no_memory(self, err);
 }

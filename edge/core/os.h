@@ -104,6 +104,11 @@ void fedge_os_close(fedge_os_file *file);
 FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes,
                                                 fedge_error *err);
 
+/* Asks for large pages (2 MiB) where whole ones lie inside of [block], best before its first use:
+ * what goes through many megabytes again and again then waits less for addresses. A hint: no
+ * error, and no memory outside of the block. */
+void fedge_os_large_pages(void *block, size_t size);
+
 /* Facts about the machine, for HELLO and logs. */
 uint64_t fedge_os_ram_bytes(void);
 uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */

@@ -11,10 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#define LARGE_PAGE ((size_t)2 << 20)
 
 int fedge_os_vformat(char *out, size_t size, const char *format, va_list arguments)
 {
@@ -66,6 +69,18 @@ fedge_status fedge_os_random(void *out, size_t size, fedge_error *err)
         }
     }
     return FEDGE_OK;
+}
+
+void fedge_os_large_pages(void *block, size_t size)
+{
+#ifdef MADV_HUGEPAGE
+    const size_t before = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
+    if (block != NULL && size >= before + LARGE_PAGE)
+        (void)madvise((char *)block + before, (size - before) / LARGE_PAGE * LARGE_PAGE,
+                      MADV_HUGEPAGE);
+#else
+    (void)block, (void)size;
+#endif
 }
 
 uint64_t fedge_os_ram_bytes(void)

@@ -74,6 +74,7 @@ static fedge_status make_model(bench *self, const char *kernels, const char *way
     if (self->block == NULL) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes", self->memory.total);
     }
+    fedge_os_large_pages(self->block, self->memory.total); /* as clients and the simulator do */
     status =
         fedge_model_new(&self->model, &plan->model, &options, self->block, self->memory.total, err);
     if (status != FEDGE_OK) {

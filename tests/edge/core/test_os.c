@@ -346,6 +346,46 @@ static void the_machine_is_described(void **state)
     assert_memory_not_equal(a, b, sizeof a);
 }
 
+/* Is the page at [at] one that the kernel was asked to make large ("hg" in its mapping's flags)? */
+static bool is_advised(const void *at)
+{
+    FILE *file = fopen("/proc/self/smaps", "re");
+    assert_non_null(file);
+    char line[512];
+    bool inside = false, advised = false;
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned long long from = 0, to = 0;
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) {
+            inside = from <= (uintptr_t)at && (uintptr_t)at < to;
+        } else if (inside && strncmp(line, "VmFlags:", 8) == 0) {
+            advised = strstr(line, " hg") != NULL;
+        }
+    }
+    fclose(file);
+    return advised;
+}
+
+static void large_pages_stay_inside_of_their_block(void **state)
+{
+    (void)state;
+    const size_t page = (size_t)2 << 20, size = 4 * page;
+    char *block = aligned_alloc(page, size);
+    assert_non_null(block);
+    fedge_os_large_pages(NULL, size);
+    fedge_os_large_pages(block + 64, page); /* no whole one inside */
+    fedge_os_large_pages(block, page - 1);
+    assert_false(is_advised(block));
+    assert_false(is_advised(block + page));
+    fedge_os_large_pages(block + 64, size - 128);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0) {
+        assert_false(is_advised(block));
+        assert_true(is_advised(block + page));
+        assert_true(is_advised(block + 3 * page - 1));
+        assert_false(is_advised(block + 3 * page));
+    }
+    free(block);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -363,6 +403,7 @@ int main(void)
         TEST(a_full_device_is_no_space),
         TEST(room_is_reserved),
         TEST(the_machine_is_described),
+        TEST(large_pages_stay_inside_of_their_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
