@@ -19,6 +19,12 @@ static fedge_status check_labels(const char *path, fedge_data_role role, bool ha
     return FEDGE_OK;
 }
 
+/* Are values and labels in one file? */
+static bool has_both(fedge_data_role role)
+{
+    return role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
+}
+
 static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *spec,
                                 fedge_data_role role, fedge_error *err)
 {
@@ -29,7 +35,6 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     fedge_status status = fedge_reader_peek(reader, head, sizeof head, &got, err);
     if (status)
         return status;
-    const bool both = role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
     const bool labels = role == FEDGE_DATA_OWN_LABELS || role == FEDGE_DATA_LABELS;
     if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0)))
         return fedge_fail(
@@ -42,7 +47,7 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
         return status ? status : fedge_npy_read_header(reader, &file->info, err);
     }
     if (FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got))
-        return fedge_tensor_data_open(reader, labels, both, &file->info, err);
+        return fedge_tensor_data_open(reader, labels, has_both(role), &file->info, err);
     if (role != FEDGE_DATA_LABELS)
         status = fedge_cifar_matches(spec, reader, head, got, &size, err);
     if (status)

@@ -33,7 +33,7 @@ static fedge_status reserve(label_list *list, const char *path, uint64_t more, f
                           "%s: %" PRIu64 " examples behind %" PRIu32 "; the limit is %" PRIu32,
                           path, more, list->count, FEDGE_DATASET_MAX_EXAMPLES);
     const uint32_t need = list->count + (uint32_t)more;
-    if (need <= list->capacity)
+    if (more == 0 || (list->of && need <= list->capacity))
         return FEDGE_OK;
     const uint32_t room = need > list->capacity * 2 ? need : list->capacity * 2;
     int32_t *grown = realloc(list->of, room * sizeof *grown);
@@ -57,10 +57,11 @@ static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *fil
     if (info->dtype != FEDGE_U8 && info->dtype != FEDGE_I32 && info->dtype != FEDGE_I64)
         return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed", path,
                           fedge_dtype_name(info->dtype));
-    fedge_status status = reserve(list, path, info->dims[0], err);
+    const uint64_t count = info->dims[0];
+    fedge_status status = reserve(list, path, count, err);
     if (!status)
-        status = fedge_reader_expect(reader, info->dims[0] * size, "labels", err);
-    for (uint64_t i = 0; i < info->dims[0] && !status; i++) {
+        status = fedge_reader_expect(reader, count * size, "labels", err);
+    for (uint64_t i = 0; i < count && !status; i++) {
         uint8_t raw[8];
         status = fedge_reader_skip(reader, info->before, "the labels", err);
         if (!status)
