@@ -25,13 +25,23 @@ static fedge_status check_label(const fedge_data_spec *spec, const char *path, u
     return FEDGE_OK;
 }
 
-/* Makes room for [more] labels. */
-static fedge_status reserve(label_list *list, const char *path, uint64_t more, fedge_error *err)
+/* May [more] labels follow? */
+static fedge_status check_count(const label_list *list, const char *path, uint64_t more,
+                                fedge_error *err)
 {
     if (more > FEDGE_DATASET_MAX_EXAMPLES - list->count)
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%s: %" PRIu64 " examples behind %" PRIu32 "; the limit is %" PRIu32,
                           path, more, list->count, FEDGE_DATASET_MAX_EXAMPLES);
+    return FEDGE_OK;
+}
+
+/* Makes room for [more] labels. */
+static fedge_status reserve(label_list *list, const char *path, uint64_t more, fedge_error *err)
+{
+    const fedge_status status = check_count(list, path, more, err);
+    if (status)
+        return status;
     const uint32_t need = list->count + (uint32_t)more;
     if (more == 0 || (list->of && need <= list->capacity))
         return FEDGE_OK;
@@ -58,9 +68,11 @@ static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *fil
         return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed", path,
                           fedge_dtype_name(info->dtype));
     const uint64_t count = info->dims[0];
-    fedge_status status = reserve(list, path, count, err);
+    fedge_status status = check_count(list, path, count, err);
     if (!status)
         status = fedge_reader_expect(reader, count * size, "labels", err);
+    if (!status)
+        status = reserve(list, path, count, err);
     for (uint64_t i = 0; i < count && !status; i++) {
         uint8_t raw[8];
         status = fedge_reader_skip(reader, info->before, "the labels", err);
