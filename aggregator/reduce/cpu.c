@@ -101,6 +101,16 @@ static fedge_status claim_weight(cpu_device *self, uint32_t weight, fedge_error 
     return FEDGE_OK;
 }
 
+/* v: (count), which go to [first] and behind it, all in one stripe. */
+static void add_to_stripe(cpu_device *self, size_t first, const int32_t *v, size_t count,
+                          uint32_t weight)
+{
+    pthread_mutex_t *lock = &self->locks[first / STRIPE_ELEMENTS];
+    pthread_mutex_lock(lock);
+    fedge_fixed_accumulate(self->sums + first, v, count, weight);
+    pthread_mutex_unlock(lock);
+}
+
 static fedge_status cpu_accumulate(void *device, const int32_t *v, uint32_t weight,
                                    fedge_error *err)
 {
@@ -115,9 +125,7 @@ static fedge_status cpu_accumulate(void *device, const int32_t *v, uint32_t weig
         size_t first = stripe * STRIPE_ELEMENTS;
         size_t left = self->num_elements - first;
         size_t count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
-        pthread_mutex_lock(&self->locks[stripe]);
-        fedge_fixed_accumulate(self->sums + first, v + first, count, weight);
-        pthread_mutex_unlock(&self->locks[stripe]);
+        add_to_stripe(self, first, v + first, count, weight);
         stripe = stripe + 1 == self->num_stripes ? 0 : stripe + 1;
     }
     atomic_fetch_add(&self->num_updates, 1);
@@ -138,12 +146,9 @@ static void cpu_add(void *device, const int32_t *v, size_t first, size_t count, 
     cpu_device *self = device;
     assert(first <= self->num_elements && count <= self->num_elements - first);
     while (count > 0) {
-        const size_t stripe = first / STRIPE_ELEMENTS;
-        const size_t left = (stripe + 1) * STRIPE_ELEMENTS - first;
+        const size_t left = STRIPE_ELEMENTS - first % STRIPE_ELEMENTS;
         const size_t part = left < count ? left : count;
-        pthread_mutex_lock(&self->locks[stripe]);
-        fedge_fixed_accumulate(self->sums + first, v, part, weight);
-        pthread_mutex_unlock(&self->locks[stripe]);
+        add_to_stripe(self, first, v, part, weight);
         v += part;
         first += part;
         count -= part;

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "aggregator/store/json_file.h"
+
 static const struct {
     double at;
     const char *key;
@@ -64,23 +66,18 @@ bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *acc
     if (accuracies->num_clients == 0) {
         return cJSON_AddNullToObject(json, "per_client_accuracy");
     }
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"clients", accuracies->num_clients},
-                   {"clients_with_examples", accuracies->num_eligible},
-                   {"examples", (double)accuracies->num_examples},
-                   {"mean", accuracies->mean},
-                   {"weighted_mean", accuracies->weighted_mean},
-                   {"standard_deviation", accuracies->deviation},
-                   {"worst_tenth", accuracies->worst_tenth},
-                   {"best_tenth", accuracies->best_tenth}};
+    const fedge_json_number_field numbers[] = {{"clients", accuracies->num_clients},
+                                               {"clients_with_examples", accuracies->num_eligible},
+                                               {"examples", (double)accuracies->num_examples},
+                                               {"mean", accuracies->mean},
+                                               {"weighted_mean", accuracies->weighted_mean},
+                                               {"standard_deviation", accuracies->deviation},
+                                               {"worst_tenth", accuracies->worst_tenth},
+                                               {"best_tenth", accuracies->best_tenth}};
     cJSON *to = cJSON_AddObjectToObject(json, "per_client_accuracy");
     bool made =
-        to && cJSON_AddStringToObject(to, "set", accuracies->held_out ? "held-out" : "training");
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
-        made = cJSON_AddNumberToObject(to, numbers[i].key, numbers[i].value) != NULL;
-    }
+        to && cJSON_AddStringToObject(to, "set", accuracies->held_out ? "held-out" : "training") &&
+        fedge_json_add_numbers(to, numbers, sizeof(numbers) / sizeof(numbers[0]));
     cJSON *quantiles = made ? cJSON_AddObjectToObject(to, "quantiles") : NULL;
     made = quantiles != NULL;
     for (int q = 0; q < FEDGE_CLIENT_QUANTILES && made; q++) {

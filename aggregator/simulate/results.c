@@ -344,17 +344,22 @@ static fedge_status variates_path(const fedge_results *results, uint32_t round,
     return fedge_results_path(results->dir, name, path, err);
 }
 
-/* Where rounds are left. */
+/* Are there variates that the rounds after [round] begin with? */
+static bool needs_variates(const fedge_results *results, const fedge_simulation *simulation,
+                           uint32_t round)
+{
+    return fedge_simulation_variates(simulation) && round > 0 &&
+           round < results->settings.num_rounds;
+}
+
 static fedge_status load_variates(const fedge_results *results, fedge_simulation *simulation,
                                   fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    const uint32_t round = results->checkpoint;
-    if (!fedge_simulation_variates(simulation) || round == 0 ||
-        round >= results->settings.num_rounds) {
+    if (!needs_variates(results, simulation, results->checkpoint)) {
         return FEDGE_OK;
     }
-    const fedge_status status = variates_path(results, round, path, err);
+    const fedge_status status = variates_path(results, results->checkpoint, path, err);
     return status == FEDGE_OK ? fedge_simulation_load_variates(simulation, path, err) : status;
 }
 
@@ -409,17 +414,18 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
 
 /* ---- as it runs ------------------------------------------------------------------------------ */
 
-/* Before the checkpoint that needs them; there are none to keep when no round is left. */
+/* Before the checkpoint that needs them. */
 static fedge_status save_variates(const fedge_results *results, const fedge_simulation *simulation,
                                   uint32_t round, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    const fedge_variates *variates = fedge_simulation_variates(simulation);
-    if (!variates || round == 0 || round >= results->settings.num_rounds) {
+    if (!needs_variates(results, simulation, round)) {
         return FEDGE_OK;
     }
     const fedge_status status = variates_path(results, round, path, err);
-    return status == FEDGE_OK ? fedge_variates_save(variates, path, err) : status;
+    return status == FEDGE_OK
+               ? fedge_variates_save(fedge_simulation_variates(simulation), path, err)
+               : status;
 }
 
 /* What the last checkpoint was; [round] is the new one's. */

@@ -43,7 +43,7 @@ fedge_status fedge_synthetic_usage(const fedge_synthetic_ops *ops, const char *a
 double fedge_synthetic_exp(double x);
 
 /* Standard normal, by the ratio of uniforms (Kinderman and Monahan 1977), which takes no logarithm
- * and no cosine. */
+ * and no cosine: those of fedge_rng_normal may differ in the last bit between C libraries. */
 double fedge_synthetic_normal(fedge_rng *rng);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/json_file.h"
+
 /* What is read back from rounds.jsonl has nine digits, and two accuracies on the same examples, of
  * which there are at most 2^28, differ by more than this or not at all. */
 #define SAME 1e-9
@@ -170,22 +172,17 @@ static bool add_validation(cJSON *json, const fedge_totals *totals,
     if (settings->num_validation == 0) {
         return true;
     }
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"examples", settings->num_validation},
-                   {"accuracy", curve->accuracy},
-                   {"loss", curve->loss},
-                   {"accuracy_last_10", fedge_totals_last_mean(curve)},
-                   {"accuracy_best", curve->best},
-                   {"round_best", curve->num_accuracies > 0 ? (double)curve->best_round : NAN},
-                   {"test_accuracy_at_best", totals->test_at_best}};
+    const fedge_json_number_field numbers[] = {
+        {"examples", settings->num_validation},
+        {"accuracy", curve->accuracy},
+        {"loss", curve->loss},
+        {"accuracy_last_10", fedge_totals_last_mean(curve)},
+        {"accuracy_best", curve->best},
+        {"round_best", curve->num_accuracies > 0 ? (double)curve->best_round : NAN},
+        {"test_accuracy_at_best", totals->test_at_best}};
     cJSON *to = cJSON_AddObjectToObject(json, "validation");
-    bool made = to != NULL;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
-        made = cJSON_AddNumberToObject(to, numbers[i].key, numbers[i].value) != NULL;
-    }
-    return made && fedge_classification_add(to, classes);
+    return to && fedge_json_add_numbers(to, numbers, sizeof(numbers) / sizeof(numbers[0])) &&
+           fedge_classification_add(to, classes);
 }
 
 fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal *appraisal,
@@ -193,34 +190,29 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal
                                const char *ending, char **text, fedge_error *err)
 {
     cJSON *json = cJSON_CreateObject();
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"num_server_rounds", settings->num_rounds},
-                   {"parameters", (double)job->plan.num_parameters},
-                   {"rounds", totals->rounds},
-                   {"accuracy", totals->test.accuracy},
-                   {"loss", totals->test.loss},
-                   {"accuracy_last_10", fedge_totals_last_mean(&totals->test)},
-                   {"accuracy_best", totals->test.best},
-                   {"client_accuracy", totals->client_accuracy},
-                   {"client_loss", totals->client_loss},
-                   {"clients_trained", (double)totals->clients},
-                   {"examples_trained", (double)totals->examples},
-                   {"bytes_up", (double)totals->bytes_up},
-                   {"bytes_down", (double)totals->bytes_down},
-                   {"seconds", totals->seconds},
-                   {"clients_per_second", (double)totals->clients / totals->seconds}};
-    /* What is not finite becomes null. */
+    const fedge_json_number_field numbers[] = {
+        {"num_server_rounds", settings->num_rounds},
+        {"parameters", (double)job->plan.num_parameters},
+        {"rounds", totals->rounds},
+        {"accuracy", totals->test.accuracy},
+        {"loss", totals->test.loss},
+        {"accuracy_last_10", fedge_totals_last_mean(&totals->test)},
+        {"accuracy_best", totals->test.best},
+        {"client_accuracy", totals->client_accuracy},
+        {"client_loss", totals->client_loss},
+        {"clients_trained", (double)totals->clients},
+        {"examples_trained", (double)totals->examples},
+        {"bytes_up", (double)totals->bytes_up},
+        {"bytes_down", (double)totals->bytes_down},
+        {"seconds", totals->seconds},
+        {"clients_per_second", (double)totals->clients / totals->seconds}};
     bool made = cJSON_AddStringToObject(json, "job", job->plan.name) &&
                 cJSON_AddStringToObject(json, "ending", ending) &&
                 cJSON_AddStringToObject(json, "partition", settings->partition) &&
                 fedge_totals_add_seed(json, "seed", settings->seed) &&
                 cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
-                fedge_totals_add_seed(json, "partition_seed", settings->partition_seed);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && made; i++) {
-        made = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value) != NULL;
-    }
+                fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
+                fedge_json_add_numbers(json, numbers, sizeof(numbers) / sizeof(numbers[0]));
     made = made && add_targets(json, totals) && add_inclusion(json, totals) &&
            (totals->model[0] ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
                              : cJSON_AddNullToObject(json, "model_sha256")) &&

@@ -29,6 +29,14 @@ fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, 
     return FEDGE_OK;
 }
 
+bool fedge_json_add_numbers(cJSON *json, const fedge_json_number_field *numbers, size_t count)
+{
+    bool made = true;
+    for (size_t i = 0; i < count && made; i++)
+        made = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value) != NULL;
+    return made;
+}
+
 double fedge_json_number(const cJSON *json, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);

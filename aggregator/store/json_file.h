@@ -4,6 +4,7 @@
 #define FEDGE_AGGREGATOR_STORE_JSON_FILE_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,16 @@
  * cJSON_Delete. FEDGE_CORRUPT when it does not. */
 FEDGE_MUST_USE fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json,
                                                  fedge_error *err);
+
+/* A number and its key. */
+typedef struct fedge_json_number_field {
+    const char *key;
+    double value;
+} fedge_json_number_field;
+
+/* Adds [count] numbers to an object, in their order; what is not finite becomes null. False without
+ * memory. */
+bool fedge_json_add_numbers(cJSON *json, const fedge_json_number_field *numbers, size_t count);
 
 /* The number of this key, or NaN where there is none: null stands for what is not known. */
 double fedge_json_number(const cJSON *json, const char *key);

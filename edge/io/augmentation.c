@@ -1,3 +1,4 @@
+#include "edge/io/dataset.h"
 #include "edge/io/plan_fields.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
@@ -67,12 +68,6 @@ fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *
     return FEDGE_OK;
 }
 
-/* A stored 0, normalised: exactly what a data set gives for it. */
-static float fill_of(const fedge_data_spec *data, uint32_t channel)
-{
-    return data->num_channels == 0 ? 0.0f : (0.0f - data->mean[channel]) / data->std[channel];
-}
-
 fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_config *config,
                                   const fedge_examples *examples, fedge_augmented *augmented)
 {
@@ -86,6 +81,6 @@ fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_co
                               .crop_padding = data->has_crop ? data->crop_padding : 0,
                               .num_fill = data->num_channels > 1 ? data->num_channels : 1};
     for (uint32_t c = 0; c < how.num_fill; c++)
-        how.fill[c] = fill_of(data, c);
+        how.fill[c] = fedge_data_normalise(data, c, 0.0f);
     return fedge_augment(augmented, &how, examples, config);
 }

@@ -4,10 +4,16 @@
 #include "edge/io/leaf.h"
 #include "edge/io/tensor_data.h"
 
+/* Are values and labels in one file? */
+static bool has_both(fedge_data_role role)
+{
+    return role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
+}
+
 static fedge_status check_labels(const char *path, fedge_data_role role, bool has_labels,
                                  fedge_error *err)
 {
-    const bool wanted = role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
+    const bool wanted = has_both(role);
     if (wanted && !has_labels)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: a file without labels; name the file that has them "
@@ -17,12 +23,6 @@ static fedge_status check_labels(const char *path, fedge_data_role role, bool ha
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: a file with labels of its own; leave \"labels\" out", path);
     return FEDGE_OK;
-}
-
-/* Are values and labels in one file? */
-static bool has_both(fedge_data_role role)
-{
-    return role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
 }
 
 static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *spec,

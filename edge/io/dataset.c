@@ -53,8 +53,7 @@ static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_valu
     return FEDGE_OK;
 }
 
-/* (v / divide_by − mean[c]) / std[c] */
-static float normalise(const fedge_data_spec *spec, uint32_t channel, float v)
+float fedge_data_normalise(const fedge_data_spec *spec, uint32_t channel, float v)
 {
     const float x = v / spec->divide_by;
     return spec->num_channels == 0 ? x : (x - spec->mean[channel]) / spec->std[channel];
@@ -289,7 +288,7 @@ static void read_f32(const fedge_dataset *dataset, uint32_t example, float *x)
     uint32_t channel = 0;
     for (size_t at = 0; at < dataset->example_values; at += dataset->plane, channel++)
         for (size_t i = 0; i < dataset->plane; i++)
-            x[at + i] = normalise(&dataset->spec, channel, v[at + i]);
+            x[at + i] = fedge_data_normalise(&dataset->spec, channel, v[at + i]);
 }
 
 static uint32_t example_of(const fedge_view *view, uint32_t index)

@@ -69,6 +69,10 @@ uint32_t fedge_dataset_size(const fedge_dataset *dataset);
 /* (size) labels. */
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset);
 
+/* What a stored value becomes on reading: (v / divide_by − mean[channel]) / std[channel], without
+ * mean and std when the job has none. */
+float fedge_data_normalise(const fedge_data_spec *spec, uint32_t channel, float v);
+
 /* A part of a data set, as examples for the trainer: normalised on reading.
  * {dataset, NULL, fedge_dataset_size(dataset)} is all of it. */
 typedef struct fedge_view {
