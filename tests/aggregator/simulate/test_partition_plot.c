@@ -14,6 +14,7 @@
 
 #include "aggregator/simulate/partition_plot.h"
 #include "edge/core/os.h"
+#include "tests/edge/io/partitions.h"
 
 #define SVG "test_partition_plot.svg"
 #define COUNT 60000u
@@ -32,11 +33,8 @@ typedef struct extent {
 
 static char *draw(const char *scheme, uint32_t num_labels, uint32_t num_parts, const char *title)
 {
-    fedge_partition_spec spec = {.seed = 1};
+    const fedge_partition_spec spec = parsed_partition(scheme, 1);
     fedge_error err = {.status = FEDGE_OK};
-    if (fedge_partition_parse(scheme, &spec, &err)) {
-        fail_msg("%s", err.message);
-    }
     for (uint32_t i = 0; i < COUNT; i++) {
         labels[i] = num_labels ? (int32_t)(i * 7 % num_labels) : 0;
     }

@@ -21,6 +21,12 @@ void add_text(bytes *b, const char *text)
     add_bytes(b, text, strlen(text));
 }
 
+void set_text(bytes *b, const char *text)
+{
+    b->size = 0;
+    add_text(b, text);
+}
+
 void add_be32(bytes *b, uint32_t value)
 {
     const uint8_t raw[4] = {(uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8),
@@ -46,8 +52,7 @@ void add_npy_header(bytes *b, uint8_t major, const char *dictionary)
                             (uint8_t)(length >> 8),
                             (uint8_t)(length >> 16),
                             (uint8_t)(length >> 24)};
-    b->size = 0;
-    add_text(b, "\x93NUMPY");
+    set_text(b, "\x93NUMPY");
     add_bytes(b, head, major == 1 ? 4 : 6);
     add_text(b, dictionary);
 }
@@ -76,6 +81,13 @@ void save_gz(const char *path, const bytes *b, size_t cut)
     save_file(path, &packed, cut);
 }
 
+void save_text(const char *path, const char *text)
+{
+    static bytes file;
+    set_text(&file, text);
+    save_file(path, &file, 0);
+}
+
 fedge_data_spec toy_spec(fedge_dtype dtype, uint32_t rank, uint32_t d0, uint32_t d1, uint32_t d2)
 {
     return (fedge_data_spec){.name = "toy",
@@ -86,6 +98,13 @@ fedge_data_spec toy_spec(fedge_dtype dtype, uint32_t rank, uint32_t d0, uint32_t
                              .divide_by = 1};
 }
 
+void expect_failure(fedge_status got, const fedge_error *err, fedge_status status, const char *part)
+{
+    if (got != status || !strstr(err->message, part))
+        fail_msg("%s, not %s with \"%s\": %s", fedge_status_text(got), fedge_status_text(status),
+                 part, err->message);
+}
+
 void expect_refused(const fedge_data_spec *spec, const char *values, const char *labels,
                     fedge_status status, const char *part)
 {
@@ -93,9 +112,7 @@ void expect_refused(const fedge_data_spec *spec, const char *values, const char 
     fedge_dataset *dataset = NULL;
     const fedge_status got = fedge_dataset_load(spec, values, labels, &dataset, &err);
     assert_null(dataset);
-    if (got != status || !strstr(err.message, part))
-        fail_msg("%s, not %s with \"%s\": %s", fedge_status_text(got), fedge_status_text(status),
-                 part, err.message);
+    expect_failure(got, &err, status, part);
 }
 
 int32_t load_and_read(const fedge_data_spec *spec, const char *values, const char *labels,

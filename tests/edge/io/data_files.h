@@ -16,6 +16,8 @@ typedef struct bytes {
 void add_bytes(bytes *b, const void *data, size_t size);
 void add_text(bytes *b, const char *text);
 void add_be32(bytes *b, uint32_t value);
+/* The text in place of what was there. */
+void set_text(bytes *b, const char *text);
 
 /* Two zero bytes, [type], the rank and the dimensions of an idx file. */
 void add_idx_header(bytes *b, uint8_t type, uint32_t rank, const uint32_t *dims);
@@ -25,10 +27,14 @@ void add_npy_header(bytes *b, uint8_t major, const char *dictionary);
 /* Write the whole file; "gz" compressed. [cut]: bytes left off the end. */
 void save_file(const char *path, const bytes *b, size_t cut);
 void save_gz(const char *path, const bytes *b, size_t cut);
+void save_text(const char *path, const char *text);
 
 /* Data named "toy": [rank] dimensions, labels 0 to 9, divided by 1, no mean. */
 fedge_data_spec toy_spec(fedge_dtype dtype, uint32_t rank, uint32_t d0, uint32_t d1, uint32_t d2);
 
+/* [got] must be [status], and the message of [err] contain [part]. */
+void expect_failure(fedge_status got, const fedge_error *err, fedge_status status,
+                    const char *part);
 /* Loading must fail with [status] and a message that contains [part]. */
 void expect_refused(const fedge_data_spec *spec, const char *values, const char *labels,
                     fedge_status status, const char *part);

@@ -18,13 +18,6 @@
 
 static bytes file;
 
-static void save_text(const char *path, const char *text)
-{
-    file.size = 0;
-    add_text(&file, text);
-    save_file(path, &file, 0);
-}
-
 static void test_reads_labels_in_the_last_column(void **state)
 {
     (void)state;
@@ -55,7 +48,8 @@ static void test_reads_bytes_and_labels_beside(void **state)
     save_text(LABELS, "label\n7\n8\n");
     assert_int_equal(load_and_read(&spec, VALUES, LABELS, 2, 0, x), 7);
     assert_true(x[0] == 0 && x[1] == 255);
-    save_gz(VALUES, &file, 0); /* the labels' bytes: one column */
+    set_text(&file, "label\n7\n8\n"); /* one column */
+    save_gz(VALUES, &file, 0);
     expect_refused(&spec, VALUES, LABELS, FEDGE_CORRUPT, "test_csv.values:2: 1 comma");
 }
 
@@ -118,7 +112,7 @@ static void test_not_text(void **state)
 {
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    save_text(VALUES, "1,2,3\n1,2,3");
+    set_text(&file, "1,2,3\n1,2,3");
     add_bytes(&file, "\0junk", 5);
     save_file(VALUES, &file, 0);
     expect_refused(&spec, VALUES, "", FEDGE_CORRUPT, "line 2: test_csv.values: not a text file");
@@ -128,7 +122,7 @@ static void test_truncated_gzip(void **state)
 {
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    save_text(VALUES, "1,2,3\n4,5,6\n");
+    set_text(&file, "1,2,3\n4,5,6\n");
     for (size_t cut = 1; cut <= 16; cut++) {
         save_gz(VALUES, &file, cut);
         expect_refused(&spec, VALUES, "", FEDGE_TRUNCATED, "gzip stream is cut off");
@@ -141,10 +135,7 @@ static void save_long_line(size_t length)
     assert_non_null(text);
     memset(text, '1', length);
     memcpy(text + length, "\n", 2);
-    FILE *f = fopen(VALUES, "wb");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
+    save_text(VALUES, text);
     free(text);
 }
 

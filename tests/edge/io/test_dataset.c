@@ -175,9 +175,7 @@ static void test_parts_of_csv_and_npy(void **state)
     const fedge_partition_spec partition = {.scheme = FEDGE_PARTITION_IID, .seed = 1};
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 1, 0, 0);
     fedge_error err = {.status = FEDGE_OK};
-    file.size = 0;
-    add_text(&file, "value,label\n10,0\n11,1\n12,2\n13,3\n14,4\n15,5\n");
-    save_file(IMAGES, &file, 0);
+    save_text(IMAGES, "value,label\n10,0\n11,1\n12,2\n13,3\n14,4\n15,5\n");
     for (int round = 0; round < 2; round++) {
         uint32_t seen = 0;
         for (uint32_t part = 0; part < 3; part++) {
@@ -205,9 +203,7 @@ static void test_parts_of_csv_and_npy(void **state)
         add_npy_header(&file, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (6, 1), }");
         add_bytes(&file, values, sizeof values);
         save_file(IMAGES, &file, 0);
-        file.size = 0;
-        add_text(&file, "0\n1\n2\n3\n4\n5\n");
-        save_file(LABELS, &file, 0);
+        save_text(LABELS, "0\n1\n2\n3\n4\n5\n");
     }
 }
 

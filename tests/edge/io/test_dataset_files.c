@@ -12,17 +12,11 @@
 
 #include "edge/core/os.h"
 #include "tests/edge/io/data_files.h"
+#include "tests/edge/io/partitions.h"
 
 #define DIR "test_dataset_files.d/"
 
 static bytes file;
-
-static void save_text(const char *path, const char *text)
-{
-    file.size = 0;
-    add_text(&file, text);
-    save_file(path, &file, 0);
-}
 
 /* a1, a2, a10: 2, 1 and 3 examples of two values, e and 100 + e, with label e, for e from 0; as csv
  * with labels, and as npy beside idx of the labels. */
@@ -103,20 +97,11 @@ static void test_files_are_one_data_set(void **state)
     expect_whole(DIR "*.npy\n" DIR "values", DIR "*.idx.gz\n" DIR "labels", "01234501");
 }
 
-static fedge_partition_spec parsed(const char *text)
-{
-    fedge_partition_spec spec = {.seed = 3};
-    fedge_error err = {0};
-    if (fedge_partition_parse(text, &spec, &err))
-        fail_msg("%s", err.message);
-    return spec;
-}
-
 /* Part p is [parts][p], for a device and in the division of all. */
 static void expect_parts(const char *partition, const char *values, const char *labels,
                          uint32_t count, const char *const *parts)
 {
-    const fedge_partition_spec spec = parsed(partition);
+    const fedge_partition_spec spec = parsed_partition(partition, 3);
     fedge_error err = {0};
     fedge_dataset *whole = NULL;
     uint32_t *owner = NULL, counted = 0;
@@ -146,7 +131,7 @@ static void expect_parts(const char *partition, const char *values, const char *
 static void test_validation_leaves_the_others_where_they_are(void **state)
 {
     (void)state;
-    const fedge_partition_spec spec = parsed("per-file");
+    const fedge_partition_spec spec = parsed_partition("per-file", 3);
     fedge_error err = {0};
     fedge_dataset *whole = NULL;
     uint32_t *owner = NULL, apart = 0;
@@ -171,7 +156,7 @@ static void test_each_file_is_a_client(void **state)
     expect_parts("per-file", DIR "*.npy", DIR "*.idx.gz", 3, PARTS);
     /* A device reads its own file alone. */
     save_text(DIR "a10.csv", "broken");
-    const fedge_partition_spec spec = parsed("per-file");
+    const fedge_partition_spec spec = parsed_partition("per-file", 3);
     fedge_dataset *own = NULL;
     fedge_error err = {0};
     assert_int_equal(fedge_dataset_load_part(&SPEC, DIR "*.csv", "", &spec, 1, 3, &own, &err),
@@ -185,7 +170,7 @@ static void test_each_file_is_a_client(void **state)
 static void test_other_numbers_of_clients_are_refused(void **state)
 {
     (void)state;
-    const fedge_partition_spec spec = parsed("per-file");
+    const fedge_partition_spec spec = parsed_partition("per-file", 3);
     fedge_dataset *own = NULL;
     uint32_t *owner = NULL;
     fedge_error err = {0};

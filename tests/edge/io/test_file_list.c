@@ -11,6 +11,7 @@
 
 #include "edge/core/os.h"
 #include "edge/io/file_list.h"
+#include "tests/edge/io/data_files.h"
 
 #define DIR "test_file_list.d/"
 
@@ -58,9 +59,7 @@ static void expect_refusal(const char *lines, fedge_status status, const char *p
     fedge_file_list list;
     fedge_error err = {0};
     const fedge_status got = fedge_file_list_open(&list, lines, &err);
-    if (got != status || !strstr(err.message, part))
-        fail_msg("%s, not %s with \"%s\": %s", fedge_status_text(got), fedge_status_text(status),
-                 part, err.message);
+    expect_failure(got, &err, status, part);
     assert_int_equal(list.count, 0);
 }
 

@@ -12,6 +12,7 @@
 
 #include "edge/io/leaf.h"
 #include "tests/edge/io/data_files.h"
+#include "tests/edge/io/partitions.h"
 
 #define FILE_A "test_leaf_0.json"
 #define FILE_B "test_leaf_1.json"
@@ -26,13 +27,6 @@ static const char NUMBERS[] =
     "  \"c\": {\"x\": [[1, 1, 1]], \"y\": [9]}}}\n";
 
 static bytes file;
-
-static void save_text(const char *path, const char *text)
-{
-    file.size = 0;
-    add_text(&file, text);
-    save_file(path, &file, 0);
-}
 
 static int set_up(void **state)
 {
@@ -60,7 +54,7 @@ static void test_reads_numbers(void **state)
         expect_example(&spec, FILE_A, 4, 1, 0, (const float[]){3, 4, 5.25f}, 3);
         expect_example(&spec, FILE_A, 4, 2, 3, (const float[]){6, 7, 8}, 3);
         expect_example(&spec, FILE_A, 4, 3, 9, (const float[]){1, 1, 1}, 3);
-        save_text(FILE_A, NUMBERS);
+        set_text(&file, NUMBERS);
         save_gz(FILE_A, &file, 0);
     }
     expect_example(&spec, BOTH, 6, 5, 2, (const float[]){3, 3, 3}, 3);
@@ -78,8 +72,7 @@ static void test_reads_long_files(void **state)
     (void)state;
     fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 7, 0, 0);
     spec.num_labels = 1000;
-    file.size = 0;
-    add_text(&file, "{\"user_data\": {\"u\": {\"x\": [");
+    set_text(&file, "{\"user_data\": {\"u\": {\"x\": [");
     for (int i = 0; i < 900; i++)
         for (int j = 0; j < 7; j++) {
             char text[64];
@@ -158,8 +151,7 @@ static void test_users_are_owners(void **state)
     assert_int_equal(num_parts, 4);
     assert_memory_equal(owners, expected, sizeof expected);
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 3, 0, 0);
-    fedge_partition_spec partition = {.seed = 1};
-    assert_int_equal(fedge_partition_parse("natural:user", &partition, &err), FEDGE_OK);
+    const fedge_partition_spec partition = parsed_partition("natural:user", 1);
     fedge_dataset *own = NULL;
     if (fedge_dataset_load_part(&spec, BOTH, "", &partition, 1, 4, &own, &err))
         fail_msg("%s", err.message);
@@ -276,8 +268,7 @@ static void test_every_cut_is_noticed(void **state)
 {
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 3, 0, 0);
-    file.size = 0;
-    add_text(&file, NUMBERS);
+    set_text(&file, NUMBERS);
     for (size_t cut = 2; cut < sizeof NUMBERS - 1; cut++) {
         save_file(FILE_A, &file, cut);
         expect_refused(&spec, FILE_A, "", FEDGE_TRUNCATED, "test_leaf_0.json: byte ");

@@ -17,12 +17,10 @@ static void test_it_is_refused(void **state)
     (void)state;
     static bytes file;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 1, 0, 0);
-    add_text(&file, "{\"user_data\": {\"u\": {\"x\": [[1]], \"y\": [1]}}}");
-    save_file(FILE_NAME, &file, 0);
+    save_text(FILE_NAME, "{\"user_data\": {\"u\": {\"x\": [[1]], \"y\": [1]}}}");
     const char *message =
         FILE_NAME ": this small build reads no JSON or safetensors data; convert it to csv or npy";
     expect_refused(&spec, FILE_NAME, "", FEDGE_UNSUPPORTED, message);
-    file.size = 0;
     add_bytes(&file, "\10\0\0\0\0\0\0\0{\"x\": 1}", 16);
     save_file(FILE_NAME, &file, 0);
     expect_refused(&spec, FILE_NAME, "", FEDGE_UNSUPPORTED, message);

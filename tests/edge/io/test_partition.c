@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/partition.h"
+#include "tests/edge/io/data_files.h"
+#include "tests/edge/io/partitions.h"
 
 #define NUM_EXAMPLES 6000u
 #define NUM_LABELS 10u
@@ -31,16 +32,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static fedge_partition_spec parsed(const char *text, uint64_t seed)
-{
-    fedge_partition_spec spec = {.seed = seed};
-    fedge_error err = {.status = FEDGE_OK};
-    if (fedge_partition_parse(text, &spec, &err))
-        fail_msg("%s", err.message);
-    assert_true(spec.seed == seed);
-    return spec;
-}
-
 /* Divides; counts sizes and classes of the parts. */
 static void divide(const fedge_partition_spec *spec, uint32_t num_parts)
 {
@@ -59,15 +50,6 @@ static void divide(const fedge_partition_spec *spec, uint32_t num_parts)
     }
 }
 
-static uint64_t fnv1a(void)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (uint32_t i = 0; i < NUM_EXAMPLES; i++)
-        for (int shift = 0; shift < 32; shift += 8)
-            hash = (hash ^ ((owner[i] >> shift) & 0xFF)) * 1099511628211u;
-    return hash;
-}
-
 /* Mean over the parts of the largest class's share of a part: 0.1 without skew, 1 at most. */
 static double skew(uint32_t num_parts)
 {
@@ -84,8 +66,8 @@ static double skew(uint32_t num_parts)
 static void test_parse(void **state)
 {
     (void)state;
-    assert_int_equal(parsed("iid", 3).scheme, FEDGE_PARTITION_IID);
-    const fedge_partition_spec spec = parsed("dirichlet:0.5", 4);
+    assert_int_equal(parsed_partition("iid", 3).scheme, FEDGE_PARTITION_IID);
+    const fedge_partition_spec spec = parsed_partition("dirichlet:0.5", 4);
     assert_int_equal(spec.scheme, FEDGE_PARTITION_DIRICHLET);
     assert_true(spec.alpha == 0.5);
     static const struct {
@@ -118,7 +100,7 @@ static void test_parse(void **state)
 static void test_iid_parts_are_equal(void **state)
 {
     (void)state;
-    const fedge_partition_spec spec = parsed("iid", 1);
+    const fedge_partition_spec spec = parsed_partition("iid", 1);
     divide(&spec, 7);
     for (uint32_t j = 0; j < 7; j++)
         assert_in_range(sizes[j], NUM_EXAMPLES / 7, NUM_EXAMPLES / 7 + 1);
@@ -137,7 +119,7 @@ static void test_dirichlet_is_skewed_and_has_its_minimum(void **state)
     for (size_t s = 0; s < 4; s++) {
         double mean = 0;
         for (uint64_t seed = 1; seed <= 5; seed++) {
-            const fedge_partition_spec spec = parsed(SCHEMES[s], seed);
+            const fedge_partition_spec spec = parsed_partition(SCHEMES[s], seed);
             divide(&spec, 8);
             for (uint32_t j = 0; j < 8; j++)
                 assert_true(sizes[j] >= FEDGE_PARTITION_MIN_EXAMPLES);
@@ -157,7 +139,7 @@ static void test_dirichlet_is_skewed_and_has_its_minimum(void **state)
 static void test_full_parts_get_no_more(void **state)
 {
     (void)state;
-    const fedge_partition_spec spec = parsed("dirichlet:0.1", 2);
+    const fedge_partition_spec spec = parsed_partition("dirichlet:0.1", 2);
     divide(&spec, 8);
     uint32_t closed = 0;
     for (uint32_t j = 0; j < 8; j++) {
@@ -177,20 +159,20 @@ static void test_full_parts_get_no_more(void **state)
 static void test_pinned(void **state)
 {
     (void)state;
-    fedge_partition_spec spec = parsed("dirichlet:0.5", 1);
+    fedge_partition_spec spec = parsed_partition("dirichlet:0.5", 1);
     divide(&spec, 8);
-    assert_true(fnv1a() == PIN_DIRICHLET);
+    assert_true(hash_of_owners(owner, NUM_EXAMPLES) == PIN_DIRICHLET);
     divide(&spec, 8);
-    assert_true(fnv1a() == PIN_DIRICHLET);
+    assert_true(hash_of_owners(owner, NUM_EXAMPLES) == PIN_DIRICHLET);
     spec.seed = 2;
     divide(&spec, 8);
-    assert_true(fnv1a() != PIN_DIRICHLET);
-    spec = parsed("iid", 1);
+    assert_true(hash_of_owners(owner, NUM_EXAMPLES) != PIN_DIRICHLET);
+    spec = parsed_partition("iid", 1);
     divide(&spec, 8);
-    assert_true(fnv1a() == PIN_IID);
+    assert_true(hash_of_owners(owner, NUM_EXAMPLES) == PIN_IID);
     spec.seed = UINT64_C(1) << 32;
     divide(&spec, 8);
-    assert_true(fnv1a() != PIN_IID);
+    assert_true(hash_of_owners(owner, NUM_EXAMPLES) != PIN_IID);
 }
 
 static void test_a_class_may_be_empty(void **state)
@@ -198,50 +180,48 @@ static void test_a_class_may_be_empty(void **state)
     (void)state;
     for (uint32_t i = 0; i < NUM_EXAMPLES; i++)
         labels[i] = i % 2 ? 0 : 9;
-    const fedge_partition_spec spec = parsed("dirichlet:0.5", 1);
+    const fedge_partition_spec spec = parsed_partition("dirichlet:0.5", 1);
     divide(&spec, 8);
 }
 
-static void expect_refused(const fedge_partition_spec *spec, uint32_t num_examples,
-                           uint32_t num_labels, uint32_t num_parts, fedge_status status,
-                           const char *part)
+static void expect_undivided(const fedge_partition_spec *spec, uint32_t num_examples,
+                             uint32_t num_labels, uint32_t num_parts, fedge_status status,
+                             const char *part)
 {
     fedge_error err = {.status = FEDGE_OK};
     const fedge_partition_data data = {
         .num_examples = num_examples, .num_labels = num_labels, .labels = labels};
     const fedge_status got = fedge_partition_assign(spec, &data, num_parts, owner, &err);
-    if (got != status || !strstr(err.message, part))
-        fail_msg("%s, not %s with \"%s\": %s", fedge_status_text(got), fedge_status_text(status),
-                 part, err.message);
+    expect_failure(got, &err, status, part);
 }
 
 static void test_refuses_what_cannot_be(void **state)
 {
     (void)state;
-    fedge_partition_spec spec = parsed("dirichlet:0.5", 1);
-    expect_refused(&spec, 99, NUM_LABELS, 10, FEDGE_INVALID_ARGUMENT, "at most 9 parts");
-    expect_refused(&spec, 9, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "at most 0 parts");
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 0, FEDGE_INVALID_ARGUMENT, "0 parts");
-    expect_refused(&spec, 0, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "0 examples");
-    expect_refused(&spec, NUM_EXAMPLES, 9, 8, FEDGE_OUT_OF_RANGE, "[0, 9)");
-    expect_refused(&spec, NUM_EXAMPLES, UINT32_MAX, 8, FEDGE_TOO_BIG, "labels are over");
-    expect_refused(&spec, NUM_EXAMPLES, FEDGE_PARTITION_MAX_LABELS, 33, FEDGE_TOO_BIG,
-                   "use fewer parts");
+    fedge_partition_spec spec = parsed_partition("dirichlet:0.5", 1);
+    expect_undivided(&spec, 99, NUM_LABELS, 10, FEDGE_INVALID_ARGUMENT, "at most 9 parts");
+    expect_undivided(&spec, 9, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "at most 0 parts");
+    expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 0, FEDGE_INVALID_ARGUMENT, "0 parts");
+    expect_undivided(&spec, 0, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "0 examples");
+    expect_undivided(&spec, NUM_EXAMPLES, 9, 8, FEDGE_OUT_OF_RANGE, "[0, 9)");
+    expect_undivided(&spec, NUM_EXAMPLES, UINT32_MAX, 8, FEDGE_TOO_BIG, "labels are over");
+    expect_undivided(&spec, NUM_EXAMPLES, FEDGE_PARTITION_MAX_LABELS, 33, FEDGE_TOO_BIG,
+                     "use fewer parts");
     labels[17] = -1;
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "example 17 is -1");
+    expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "example 17 is -1");
     labels[17] = 0;
     /* Not impossible, but so unlikely that it must be given up. */
     spec.alpha = 0.05;
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 60, FEDGE_INVALID_ARGUMENT,
-                   "10000 attempts no division of 6000 examples among 60 parts");
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 60, FEDGE_INVALID_ARGUMENT,
-                   "use a larger alpha, fewer parts");
+    expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 60, FEDGE_INVALID_ARGUMENT,
+                     "10000 attempts no division of 6000 examples among 60 parts");
+    expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 60, FEDGE_INVALID_ARGUMENT,
+                     "use a larger alpha, fewer parts");
     spec.alpha = 1e-3; /* gammas underflow: classes go to one part each */
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 20, FEDGE_INVALID_ARGUMENT, "best: 0");
+    expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 20, FEDGE_INVALID_ARGUMENT, "best: 0");
     spec.alpha = 0;
-    expect_refused(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "alpha");
-    spec = parsed("iid", 1);
-    expect_refused(&spec, 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts");
+    expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "alpha");
+    spec = parsed_partition("iid", 1);
+    expect_undivided(&spec, 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts");
 }
 
 int main(void)

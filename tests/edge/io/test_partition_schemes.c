@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/partition.h"
+#include "tests/edge/io/partitions.h"
 
 #define NUM_EXAMPLES 60000u
 #define NUM_LABELS 10u
@@ -35,19 +35,10 @@ static int set_up(void **state)
     return 0;
 }
 
-static fedge_partition_spec parsed(const char *text, uint64_t seed)
-{
-    fedge_partition_spec spec = {.seed = seed};
-    fedge_error err = {.status = FEDGE_OK};
-    if (fedge_partition_parse(text, &spec, &err))
-        fail_msg("%s", err.message);
-    return spec;
-}
-
 /* Divides the first [num_examples], every one of which must get an owner; counts. */
 static void divide(const char *text, uint64_t seed, uint32_t num_examples, uint32_t num_parts)
 {
-    const fedge_partition_spec spec = parsed(text, seed);
+    const fedge_partition_spec spec = parsed_partition(text, seed);
     const fedge_partition_data data = {
         .num_examples = num_examples, .num_labels = NUM_LABELS, .labels = labels};
     fedge_error err = {.status = FEDGE_OK};
@@ -71,15 +62,6 @@ static uint32_t labels_of(uint32_t part)
     for (uint32_t k = 0; k < NUM_LABELS; k++)
         count += of_label[part][k] > 0;
     return count;
-}
-
-static uint64_t fnv1a(uint32_t num_examples)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (uint32_t i = 0; i < num_examples; i++)
-        for (int shift = 0; shift < 32; shift += 8)
-            hash = (hash ^ ((owner[i] >> shift) & 0xFF)) * 1099511628211u;
-    return hash;
 }
 
 /* --- shards ----------------------------------------------------------------------------------- */
@@ -288,10 +270,10 @@ static void test_pinned(void **state)
                  {"quantity:2", PIN_QUANTITY}};
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         divide(CASES[i].text, 1, 6000, 8);
-        if (fnv1a(6000) != CASES[i].pin)
-            fail_msg("%s: 0x%llx", CASES[i].text, (unsigned long long)fnv1a(6000));
+        if (hash_of_owners(owner, 6000) != CASES[i].pin)
+            fail_msg("%s: 0x%llx", CASES[i].text, (unsigned long long)hash_of_owners(owner, 6000));
         divide(CASES[i].text, UINT64_C(1) << 32, 6000, 8);
-        assert_true(fnv1a(6000) != CASES[i].pin);
+        assert_true(hash_of_owners(owner, 6000) != CASES[i].pin);
     }
 }
 
@@ -302,7 +284,7 @@ static void test_texts_are_read_back(void **state)
         "iid",          "shards:2",       "dirichlet:0.1", "dirichlet-client:0.30000000000000004",
         "labels:65535", "quantity:1e+06", "natural:a b:c", "file:/tmp/x.csv"};
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
-        const fedge_partition_spec spec = parsed(TEXTS[i], 1);
+        const fedge_partition_spec spec = parsed_partition(TEXTS[i], 1);
         char text[FEDGE_PARTITION_MAX_TEXT];
         fedge_partition_text(&spec, text);
         assert_string_equal(text, TEXTS[i]);
@@ -372,7 +354,7 @@ static void test_what_cannot_be_divided_is_refused(void **state)
          "partition quantity:0.1: in 10000 attempts no division of 6000 examples among 300 parts"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        const fedge_partition_spec spec = parsed(CASES[i].text, 1);
+        const fedge_partition_spec spec = parsed_partition(CASES[i].text, 1);
         const fedge_partition_data data = {.num_examples = CASES[i].num_examples,
                                            .num_labels = CASES[i].num_labels,
                                            .labels = labels};
@@ -391,7 +373,7 @@ static void test_only_some_need_labels(void **state)
     static const char *const TEXTS[] = {"iid",           "quantity:5", "shards:2",
                                         "dirichlet:0.5", "labels:2",   "dirichlet-client:1"};
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
-        const fedge_partition_spec spec = parsed(TEXTS[i], 1);
+        const fedge_partition_spec spec = parsed_partition(TEXTS[i], 1);
         fedge_error err = {.status = FEDGE_OK};
         const fedge_status got = fedge_partition_assign(&spec, &data, 10, owner, &err);
         assert_int_equal(got, i < 2 ? FEDGE_OK : FEDGE_INVALID_ARGUMENT);

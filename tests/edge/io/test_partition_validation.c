@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "edge/io/partition.h"
+#include "tests/edge/io/partitions.h"
 
 #define COUNT 1000u
 #define LABELS 10u
@@ -14,17 +14,9 @@ static int32_t labels[COUNT];
 static uint32_t owner[COUNT];
 static fedge_error err;
 
-static fedge_partition_spec parsed(const char *text, uint64_t seed)
-{
-    fedge_partition_spec spec = {.seed = seed};
-    if (fedge_partition_parse(text, &spec, &err))
-        fail_msg("%s", err.message);
-    return spec;
-}
-
 static fedge_status assign(const char *text, uint64_t seed, double share, uint32_t num_parts)
 {
-    const fedge_partition_spec spec = parsed(text, seed);
+    const fedge_partition_spec spec = parsed_partition(text, seed);
     const fedge_partition_data data = {
         .num_examples = COUNT, .num_labels = LABELS, .labels = labels};
     memset(owner, 0xAB, sizeof owner);
@@ -60,7 +52,7 @@ static void the_rest_is_divided_by_itself(void **state)
                 rest_labels[num_rest++] = labels[i];
         }
         assert_int_equal(num_rest, COUNT - 250);
-        const fedge_partition_spec spec = parsed(TEXTS[t], 3);
+        const fedge_partition_spec spec = parsed_partition(TEXTS[t], 3);
         const fedge_partition_data rest = {
             .num_examples = num_rest, .num_labels = LABELS, .labels = rest_labels};
         assert_int_equal(fedge_partition_assign(&spec, &rest, PARTS, rest_owner, &err), FEDGE_OK);
