@@ -3,22 +3,12 @@
 #include <string.h>
 
 #include "aggregator/server/options.h"
+#include "tests/aggregator/command_line.h"
 
-#define MAX_WORDS 40
-
-/* Parses "fedge-aggregator" and the words of [line], which are separated by one space. */
 static fedge_status parse(const char *line, fedge_options *options, fedge_error *err)
 {
-    static char copy[1024];
-    static char program[] = "fedge-aggregator";
-    char *argv[MAX_WORDS + 1] = {program};
-    int argc = 1;
-    assert_true(strlen(line) < sizeof(copy));
-    memcpy(copy, line, strlen(line) + 1);
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
-        assert_true(argc < MAX_WORDS);
-        argv[argc++] = word;
-    }
+    int argc = 0;
+    char **argv = command_line("fedge-aggregator", line, &argc);
     return fedge_options_parse(argc, argv, options, err);
 }
 

@@ -9,9 +9,9 @@
 #include "edge/core/os.h"
 #include "edge/io/dataset.h"
 #include "edge/io/site.h"
+#include "tests/aggregator/command_line.h"
 
 #define DIR "generated"
-#define MAX_WORDS 20
 
 static void remove_folder(const char *path)
 {
@@ -19,18 +19,10 @@ static void remove_folder(const char *path)
     assert_int_equal(fedge_os_remove_tree(path, &err), FEDGE_OK);
 }
 
-/* Parses "generate" and the words of [line], which are separated by one space. */
 static fedge_status parse(const char *line, fedge_generate_options *options, fedge_error *err)
 {
-    static char copy[512], program[] = "generate";
-    char *argv[MAX_WORDS + 1] = {program};
-    int argc = 1;
-    assert_true(strlen(line) < sizeof(copy));
-    memcpy(copy, line, strlen(line) + 1);
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
-        assert_true(argc < MAX_WORDS);
-        argv[argc++] = word;
-    }
+    int argc = 0;
+    char **argv = command_line("generate", line, &argc);
     return fedge_generate_options_parse(argc, argv, options, err);
 }
 

@@ -3,24 +3,12 @@
 #include <string.h>
 
 #include "aggregator/simulate/options.h"
+#include "tests/aggregator/command_line.h"
 
-#define MAX_WORDS 60
-
-/* Parses "fedge-simulate" and the words of [line], which are separated by one space. */
 static fedge_status parse(const char *line, fedge_simulate_options *options, fedge_error *err)
 {
-    static char copy[1024];
-    static char program[] = "fedge-simulate";
-    static char *argv[MAX_WORDS + 1]; /* options->dirs points into it */
-    int argc = 1;
-    argv[0] = program;
-    assert_true(strlen(line) < sizeof(copy));
-    memcpy(copy, line, strlen(line) + 1);
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
-        assert_true(argc < MAX_WORDS);
-        argv[argc++] = word;
-    }
-    argv[argc] = NULL;
+    int argc = 0;
+    char **argv = command_line("fedge-simulate", line, &argc);
     return fedge_simulate_options_parse(argc, argv, options, err);
 }
 
