@@ -60,3 +60,16 @@ void fuzz_data_file(const fedge_data_spec *spec, const uint8_t *data, size_t siz
     check(spec, values, "");
     check(spec, labels, values); /* the bytes as labels */
 }
+
+void fuzz_both_types(uint32_t rank, const uint8_t *data, size_t size)
+{
+    fedge_data_spec spec = {.name = "fuzz",
+                            .rank = rank,
+                            .shape = {2, 2},
+                            .dtype = FEDGE_U8,
+                            .num_labels = 10,
+                            .divide_by = 2};
+    fuzz_data_file(&spec, data, size);
+    spec.dtype = FEDGE_F32;
+    fuzz_data_file(&spec, data, size);
+}

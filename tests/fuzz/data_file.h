@@ -16,4 +16,7 @@ void fuzz_save_file(int which, const void *data, size_t size, char path[FUZZ_MAX
  * when what is accepted cannot be read, or has a label or a value that should have been refused. */
 void fuzz_data_file(const fedge_data_spec *spec, const uint8_t *data, size_t size);
 
+/* fuzz_data_file as bytes and as floats: [rank] dimensions of 2, ten labels. */
+void fuzz_both_types(uint32_t rank, const uint8_t *data, size_t size);
+
 #endif
