@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
 
 import harness  # noqa: E402 (the path is set above)
 import peer  # noqa: E402
+from rows import Rows, load_average, note  # noqa: E402
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 PARTS = ("train", "encode", "upload", "validate", "journal", "sum", "step", "evaluate")
@@ -31,26 +32,15 @@ MCMAHAN_CNN = [
 MCMAHAN_CNN_PARAMETERS = 1663370
 
 
-def note(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-class Output:
+class Output(Rows):
     def __init__(self, as_json):
-        self.as_json = as_json
-        if not as_json:
-            print(f"{'bench':12} {'case':46} {'value':>13} {'unit':14} {'peer':>13} {'ratio':>7}")
+        super().__init__(as_json, f"{'bench':12} {'case':46} {'value':>13} {'unit':14} {'peer':>13} {'ratio':>7}")
 
     def row(self, bench, case, value, unit, peer_name=None, peer_value=None, ratio=None):
-        """[ratio] over 1: fedge is better."""
-        if self.as_json:
-            print(json.dumps({"bench": bench, "case": case, "value": value, "unit": unit,
-                              "peer": peer_name, "peer_value": peer_value, "ratio": ratio}))
-        else:
-            other = f"{peer_value:>13,.4g} {ratio:>7.2f}" if peer_value else ""
-            number = f"{value:>13,}" if isinstance(value, int) else f"{value:>13,.4g}"
-            print(f"{bench:12} {case:46} {number} {unit:14} {other}")
-        sys.stdout.flush()
+        other = f"{peer_value:>13,.4g} {ratio:>7.2f}" if peer_value else ""
+        number = f"{value:>13,}" if isinstance(value, int) else f"{value:>13,.4g}"
+        self.put((bench, case, value, unit, peer_name, peer_value, ratio),
+                 f"{bench:12} {case:46} {number} {unit:14} {other}")
 
 
 # --- what the kernel knows of a process ---------------------------------------------------------------
@@ -308,8 +298,7 @@ def main():
     benches = {"round": bench_round, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
                "memory": bench_memory, "connections": bench_connections}
-    with open("/proc/loadavg", encoding="ascii") as file:
-        note(f"load average before: {file.read().split()[0]}, {os.cpu_count()} cores")
+    note(f"load average before: {load_average()}, {os.cpu_count()} cores")
     out = Output(args.json)
     for name in args.rows or benches:
         start = time.monotonic()

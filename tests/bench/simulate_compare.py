@@ -6,11 +6,11 @@ import os
 import select
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
 from half import Half
+from rows import Rows, load_average, note
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
@@ -30,31 +30,20 @@ QUICK = {"2nn": ("alone", "PyTorch"), "logistic": ("in all", "Flower")}  # the p
 PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}  # in tests/bench/simulate
 
 
-def note(text):
-    print(text, file=sys.stderr, flush=True)
-
-
 def median(values):
     return statistics.median(values)
 
 
-class Table:
+class Table(Rows):
     def __init__(self, as_json):
-        self.as_json = as_json
-        if not as_json:
-            print(f"{'case':58}{'value':>16} {'unit':14}{'peer':>24}{'':>16}{'ratio':>8}")
+        super().__init__(as_json, f"{'case':58}{'value':>16} {'unit':14}{'peer':>24}{'':>16}{'ratio':>8}")
 
     def row(self, case, value, unit, peer=None, peer_value=None, more_is_better=True):
         ratio = None
         if peer_value:
             ratio = round(value / peer_value if more_is_better else peer_value / value, 4)
-        if self.as_json:
-            print(json.dumps({"bench": "simulate", "case": case, "value": value, "unit": unit, "peer": peer,
-                              "peer_value": peer_value, "ratio": ratio}))
-        else:
-            other = f"{peer:>24}" + (f"{peer_value:>16,.4g}{ratio:>8.2f}" if ratio else "") if peer else ""
-            print(f"{case:58}{value:>16,.4g} {unit:14}{other}")
-        sys.stdout.flush()
+        other = f"{peer:>24}" + (f"{peer_value:>16,.4g}{ratio:>8.2f}" if ratio else "") if peer else ""
+        self.put(("simulate", case, value, unit, peer, peer_value, ratio), f"{case:58}{value:>16,.4g} {unit:14}{other}")
 
 
 # --- cases -----------------------------------------------------------------------------------------------
@@ -269,8 +258,7 @@ def main():
     args.cores, args.core = len(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
     table = Table(args.json)
     for name in args.cases or (QUICK if args.quick else CASES):
-        with open("/proc/loadavg", encoding="ascii") as file:
-            note(f"{name}, load average {file.read().split()[0]}, {args.cores} cores")
+        note(f"{name}, load average {load_average()}, {args.cores} cores")
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="fedge-simulate-") as folder:
             measure(args, table, Case(args, folder, name))

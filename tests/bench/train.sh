@@ -10,43 +10,17 @@
 # or more Pythons with PyTorch (default: the first of python3 and /usr/bin/python3 that has it). To get
 # one: apt-get install python3-torch, or pip install torch in a virtual environment. Without one fedge is
 # measured alone.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
 
-arguments=()
-for arg in "$@"; do
-    case "$arg" in
-    -h | --help)
-        sed -n '2,13s/^# \{0,1\}//p' "$0"
-        exit 0
-        ;;
-    --quick | --json | [!-]*) arguments+=("$arg") ;;
-    *)
-        echo "train.sh: unknown option $arg; see --help" >&2
-        exit 2
-        ;;
-    esac
-done
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/common.sh"
+take_arguments '[^-].*' "$@"
+make_targets bench_train_fedge
 
-build=${FEDGE_BUILD:-build/release}
-if [ ! -f "$build/CMakeCache.txt" ]; then
-    cmake --preset release -B "$build" >&2
-fi
-cmake --build "$build" --target bench_train_fedge >&2
-
-read -ra pythons <<<"${PYTHON:-}"
-for candidate in python3 /usr/bin/python3; do
-    if [ "${#pythons[@]}" = 0 ] && "$candidate" -c 'import torch' 2>/dev/null; then
-        pythons=("$candidate")
-    fi
-done
+read -ra pythons <<<"${PYTHON:-$(first_with torch)}"
 if [ "${#pythons[@]}" = 0 ]; then
     echo "train.sh: no PyTorch found: the peer is left out (apt-get install python3-torch, or" \
         "pip install torch in a virtual environment and PYTHON=…/bin/python)" >&2
 fi
-for python in ${pythons[@]+"${pythons[@]}"}; do
-    arguments+=("--python=$python")
-done
 
 exec python3 -B tests/bench/train_compare.py --fedge "$build/bin/bench_train_fedge" \
-    ${arguments[@]+"${arguments[@]}"}
+    ${pythons[@]+"${pythons[@]/#/--python=}"} ${arguments[@]+"${arguments[@]}"}

@@ -2,12 +2,11 @@
 
 import argparse
 import glob
-import json
 import os
 import statistics
-import sys
 
 from half import Half
+from rows import Rows, load_average, note
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ZOO = os.path.join(ROOT, "examples", "zoo")
@@ -25,20 +24,14 @@ class Pinned(Half):
         super().__init__(["taskset", "-c", str(core), *command])
 
 
-class Table:
+class Table(Rows):
     def __init__(self, as_json):
-        self.as_json = as_json
-        if not as_json:
-            print(f"{'case':40}{'fedge':>16} {'unit':12}{'peer':>18}{'':>16}{'ratio':>8}")
+        super().__init__(as_json, f"{'case':40}{'fedge':>16} {'unit':12}{'peer':>18}{'':>16}{'ratio':>8}")
 
     def row(self, case, value, unit, peer=None, peer_value=None, ratio=None):
-        if self.as_json:
-            print(json.dumps({"bench": "train", "case": case, "value": value, "unit": unit, "peer": peer,
-                              "peer_value": peer_value, "ratio": ratio and round(ratio, 3)}))
-        else:
-            print(f"{case:40}{value:>16,.1f} {unit:12}" +
-                  (f"{peer:>18}{peer_value:>16,.1f}{ratio:>8.2f}" if peer else ""))
-        sys.stdout.flush()
+        other = f"{peer:>18}{peer_value:>16,.1f}{ratio:>8.2f}" if peer else ""
+        self.put(("train", case, value, unit, peer, peer_value, ratio and round(ratio, 3)),
+                 f"{case:40}{value:>16,.1f} {unit:12}{other}")
 
 
 def compare(args, table, name, batch, peak):
@@ -96,8 +89,7 @@ def main():
     for name, batch in cases:
         if name not in found:
             raise SystemExit(f"train.sh: examples/zoo has no {name}; it has {', '.join(sorted(found))}")
-        with open("/proc/loadavg", encoding="ascii") as file:
-            print(f"{name} B={batch}, load average {file.read().split()[0]}", file=sys.stderr)
+        note(f"{name} B={batch}, load average {load_average()}")
         compare(args, table, name, batch, peak)
 
 
