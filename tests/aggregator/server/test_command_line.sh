@@ -4,27 +4,8 @@ set -euo pipefail
 
 aggregator=$1
 keys=$2
-dir=$(mktemp -d)
-pid=
-finish() {
-    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
-    rm -rf "$dir"
-}
-trap finish EXIT
-cd "$dir"
-
-fail() {
-    printf 'test_command_line: %s\n' "$*" >&2
-    exit 1
-}
-# ends CODE WORDS COMMAND...: the command must end with CODE and say WORDS.
-ends() {
-    local code=$1 words=$2 got=0
-    shift 2
-    "$@" >said 2>&1 || got=$?
-    [ "$got" = "$code" ] || fail "exit $got, wanted $code: $* ($(cat said))"
-    grep -qF -- "$words" said || fail "'$words' is not in: $(cat said)"
-}
+# shellcheck source=tests/aggregator/command_line.sh
+. "$(dirname "$0")/../command_line.sh"
 # Waits until a command succeeds.
 await() {
     for _ in $(seq 1200); do

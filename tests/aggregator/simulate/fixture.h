@@ -28,6 +28,13 @@ static void write_points(const char *path, uint32_t wild)
     fclose(file);
 }
 
+static int set_up(void **state)
+{
+    (void)state;
+    write_points(POINTS_FILE, POINTS);
+    return 0;
+}
+
 /* [rounds]: the inside of the job's "rounds" object; [more]: further members, each after a comma.
  */
 static fedge_job *make_job(const char *rounds, const char *more)

@@ -180,13 +180,6 @@ static void an_interruption_leaves_nothing(void **state)
     end(&self);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    write_points(POINTS_FILE, POINTS);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

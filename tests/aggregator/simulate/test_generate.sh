@@ -3,14 +3,9 @@
 set -euo pipefail
 
 simulate=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+# shellcheck source=tests/aggregator/command_line.sh
+. "$(dirname "$0")/../command_line.sh"
 
-fail() {
-    printf 'test_generate: %s\n' "$*" >&2
-    exit 1
-}
 # learns AT_LEAST KIND [OPTION...]: makes it, runs it as told with these, and wants this accuracy.
 learns() {
     local least=$1 kind=$2 folder="the $2" accuracy
@@ -31,11 +26,6 @@ learns 0.6 images:1,28,28 --rounds 15
 
 grep -q 'a model can have on these: 6[0-9]\.' <("$simulate" generate logistic --out again) ||
     fail "the best accuracy is not told"
-code=0
-"$simulate" generate logistic --out again 2>said || code=$?
-[ "$code" = 3 ] || fail "exit $code over files that are there"
-grep -q 'again/train-values.npy is there already' said || fail "$(cat said)"
-code=0
-"$simulate" generate nothing --out again 2>said || code=$?
-[ "$code" = 2 ] || fail "exit $code for a kind that is none"
-"$simulate" generate --help | grep -q 'Usage: fedge-simulate generate KIND' || fail "no help"
+ends 3 "again/train-values.npy is there already" "$simulate" generate logistic --out again
+ends 2 "nothing" "$simulate" generate nothing --out again
+ends 0 "Usage: fedge-simulate generate KIND" "$simulate" generate --help

@@ -4,13 +4,6 @@
 
 #define ROUNDS "\"num-server-rounds\":1"
 
-static int set_up(void **state)
-{
-    (void)state;
-    write_points(POINTS_FILE, POINTS);
-    return 0;
-}
-
 /* Every example has one owner, and each client's are those that a device would load. */
 static void parts_are_those_of_devices(void **state)
 {

@@ -6,6 +6,7 @@
 
 #include "tests/aggregator/simulate/fixture.h"
 
+#define DIVISION "simulate-division.csv"
 #define MAX_LINES 64
 
 /* A run and what it said. */
@@ -265,22 +266,27 @@ static void scaffold_does_not_go_on_without_its_variates(void **state)
     }
 }
 
-/* The last client's rows are beyond what training survives: it fails and another takes its place.
- */
-static void a_client_that_fails_is_replaced(void **state)
+/* Each of 8 clients has 30 examples; the last one's rows are beyond what training survives. */
+static void write_division(void)
 {
-    (void)state;
-    run self;
-    uint32_t owner[POINTS], asked = 0;
+    uint32_t owner[POINTS];
     for (uint32_t i = 0; i < POINTS; i++) {
         owner[i] = i / 30;
     }
     write_points(POINTS_FILE, 210);
-    assert_int_equal(fedge_partition_write_csv("simulate-division.csv", owner, POINTS, NULL),
-                     FEDGE_OK);
-    assert_int_equal(begin(&self, "\"num-server-rounds\":8,\"fraction-train\":0.5", "",
-                           "file:simulate-division.csv", 8, 2),
-                     FEDGE_OK);
+    assert_int_equal(fedge_partition_write_csv(DIVISION, owner, POINTS, NULL), FEDGE_OK);
+}
+
+/* The last client fails and another takes its place. */
+static void a_client_that_fails_is_replaced(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t asked = 0;
+    write_division();
+    assert_int_equal(
+        begin(&self, "\"num-server-rounds\":8,\"fraction-train\":0.5", "", "file:" DIVISION, 8, 2),
+        FEDGE_OK);
     go(&self);
     assert_int_equal(self.num_lines, 8);
     for (uint32_t i = 0; i < 8; i++) {
@@ -293,7 +299,7 @@ static void a_client_that_fails_is_replaced(void **state)
     end(&self);
     /* Alone it is asked, fails, and nobody can take its place. */
     assert_int_equal(begin(&self, "\"num-server-rounds\":1,\"min-report-fraction\":1", "",
-                           "file:simulate-division.csv", 8, 2),
+                           "file:" DIVISION, 8, 2),
                      FEDGE_OK);
     assert_int_equal(fedge_simulation_run(self.simulation, &self.err), FEDGE_UNSUPPORTED);
     assert_non_null(strstr(self.err.message, "the last to fail: client 7: "));
@@ -533,7 +539,7 @@ static void only_what_is_reported_is_summed(void **state)
                                     "\"num-server-rounds\":6,\"fraction-train\":0.5,"
                                     "\"over-selection\":1.4,\"round-deadline-s\":6,"
                                     "\"min-report-fraction\":0.2",
-                                    "", "file:simulate-division.csv", 16, 2),
+                                    "", "file:" DIVISION, 16, 2),
                          FEDGE_OK);
         go(&self);
         for (uint32_t i = 0; i < self.num_lines; i++) {
@@ -611,18 +617,12 @@ static void training_that_fails_takes_its_time(void **state)
 {
     (void)state;
     run self;
-    uint32_t owner[POINTS], failed = 0;
-    for (uint32_t i = 0; i < POINTS; i++) {
-        owner[i] = i / 30;
-    }
-    write_points(POINTS_FILE, 210);
-    assert_int_equal(fedge_partition_write_csv("simulate-division.csv", owner, POINTS, NULL),
-                     FEDGE_OK);
-    assert_int_equal(begin_with(&self,
-                                make_fleet(&(fedge_fleet_settings){.compute = "fixed:60"}, 8),
-                                "\"num-server-rounds\":8,\"fraction-train\":0.5", "",
-                                "file:simulate-division.csv", 8, 2),
-                     FEDGE_OK);
+    uint32_t failed = 0;
+    write_division();
+    assert_int_equal(
+        begin_with(&self, make_fleet(&(fedge_fleet_settings){.compute = "fixed:60"}, 8),
+                   "\"num-server-rounds\":8,\"fraction-train\":0.5", "", "file:" DIVISION, 8, 2),
+        FEDGE_OK);
     go(&self);
     for (uint32_t i = 0; i < 8; i++) {
         const double seconds = self.lines[i].virtual_phase.seconds;
@@ -709,13 +709,6 @@ static void evaluation_takes_memory_where_there_is_one(void **state)
     assert_true(bytes_of_thread(job, population, NULL, true) < all);
     fedge_population_free(population);
     fedge_job_free(job);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    write_points(POINTS_FILE, POINTS);
-    return 0;
 }
 
 int main(void)

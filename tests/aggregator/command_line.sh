@@ -1,0 +1,22 @@
+# For tests of command lines, sourced: an empty folder to work in, which goes at the end with the process $pid.
+dir=$(mktemp -d)
+pid=
+finish() {
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    rm -rf "$dir"
+}
+trap finish EXIT
+cd "$dir"
+
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+# ends CODE WORDS COMMAND...: the command must end with CODE and say WORDS.
+ends() {
+    local code=$1 words=$2 got=0
+    shift 2
+    "$@" >said 2>&1 || got=$?
+    [ "$got" = "$code" ] || fail "exit $got, wanted $code: $* ($(cat said))"
+    grep -qF -- "$words" said || fail "'$words' is not in: $(cat said)"
+}
