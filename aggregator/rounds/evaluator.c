@@ -10,7 +10,14 @@
 
 #define ALIGNMENT 64
 
+bool fedge_has_accuracy(const fedge_plan *plan)
+{
+    return plan->external || plan->model.loss == FEDGE_LOSS_CROSS_ENTROPY ||
+           plan->model.loss == FEDGE_LOSS_BCE_WITH_LOGITS;
+}
+
 struct fedge_evaluator {
+    bool has_accuracy;
     fedge_dataset *dataset;
     fedge_view view;
     fedge_model *model;
@@ -26,6 +33,7 @@ static void *aligned(size_t size)
 static fedge_status set_up(fedge_evaluator *evaluator, const fedge_job *job, fedge_error *err)
 {
     const fedge_plan *plan = &job->plan;
+    evaluator->has_accuracy = fedge_has_accuracy(plan);
     fedge_status status = fedge_dataset_load(&plan->data, job->test_set.images,
                                              job->test_set.labels, &evaluator->dataset, err);
     if (status != FEDGE_OK) {
@@ -94,12 +102,13 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
                                                  NULL, &result, err);
     if (status == FEDGE_NOT_FINITE) {
         *loss = NAN;
-        *accuracy = 0.0;
+        *accuracy = evaluator->has_accuracy ? 0.0 : NAN;
         return FEDGE_OK;
     }
     if (status == FEDGE_OK) {
         *loss = result.loss_sum / (double)result.num_seen;
-        *accuracy = (double)result.correct / (double)result.num_seen;
+        *accuracy =
+            evaluator->has_accuracy ? (double)result.correct / (double)result.num_seen : NAN;
     }
     return status;
 }

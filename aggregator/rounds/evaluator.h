@@ -2,6 +2,8 @@
 #ifndef FEDGE_AGGREGATOR_ROUNDS_EVALUATOR_H
 #define FEDGE_AGGREGATOR_ROUNDS_EVALUATOR_H
 
+#include <stdbool.h>
+
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
@@ -9,15 +11,19 @@
 
 typedef struct fedge_evaluator fedge_evaluator;
 
+/* Does an example of the plan have a right answer, so that there is an accuracy? Losses of real
+ * numbers (MSELoss, …) know none; what an external model reports is taken for one. */
+bool fedge_has_accuracy(const fedge_plan *plan);
+
 /* Loads the job's test set and takes the memory to run the model forward. *evaluator is NULL when
  * the job has no test set or an external model. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluator,
                                                 fedge_error *err);
 void fedge_evaluator_free(fedge_evaluator *evaluator); /* NULL is fine */
 
-/* Mean cross-entropy and share of right answers over the test set. values: the model's parameters
- * and statistics in schema order. One thread at a time. A model that has diverged gives loss NaN,
- * not an error. */
+/* Mean loss and share of right answers over the test set; the share is NaN without
+ * fedge_has_accuracy. values: the model's parameters and statistics in schema order. One thread at
+ * a time. A model that has diverged gives loss NaN and accuracy 0, not an error. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values,
                                                 double *loss, double *accuracy, fedge_error *err);
 

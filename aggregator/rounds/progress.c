@@ -64,7 +64,8 @@ void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *s
              summary->round, progress->num_rounds);
     snprintf(clients, sizeof(clients), "%u/%u", summary->reported, summary->asked);
     fprintf(out, "%12s", round);
-    const bool tested = isfinite(summary->accuracy) || !summary->validation.present;
+    const bool tested =
+        isfinite(summary->accuracy) || isfinite(summary->loss) || !summary->validation.present;
     print_share(out, tested ? summary->accuracy : summary->validation.accuracy);
     print_number(out, tested ? summary->loss : summary->validation.loss);
     fprintf(out, " %9s %9s %9s %8.2f\n", clients, fedge_bytes_text(summary->bytes_up, up),
@@ -83,7 +84,7 @@ void fedge_progress_draw(fedge_progress *progress, uint32_t rounds_closed, const
     memset(blocks, '#', filled);
     memset(blocks + filled, '.', BAR_WIDTH - filled);
     blocks[BAR_WIDTH] = '\0';
-    snprintf(bar, sizeof(bar), "[%s] %u/%u  %.80s", blocks, closed, progress->num_rounds, state);
+    snprintf(bar, sizeof(bar), "[%s] %u/%u  %.100s", blocks, closed, progress->num_rounds, state);
     if (strcmp(bar, progress->bar) != 0) {
         memcpy(progress->bar, bar, sizeof(bar));
         fprintf(progress->out, "\r\033[K" NO_WRAP "%s" WRAP, bar);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/engine_internal.h"
 #include "edge/io/update.h"
 
@@ -264,7 +265,9 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
     }
     if (summary->examples > 0) {
         summary->loss = loss / (double)summary->examples;
-        summary->accuracy = correct / (double)summary->examples;
+        summary->accuracy = fedge_has_accuracy(&engine->config.job->plan)
+                                ? correct / (double)summary->examples
+                                : NAN;
     }
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/ingest.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
@@ -117,7 +118,7 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
     summary->examples = 0;
     fedge_status status = for_each_accepted(global, journal, gather, &all, err);
     summary->train_loss = mean_get(&all.loss);
-    summary->train_accuracy = mean_get(&all.accuracy);
+    summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
     summary->seconds_train = mean_get(&all.train);
     summary->seconds_encode = mean_get(&all.encode);
     summary->clamped = (uint64_t)all.clamped;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "aggregator/rounds/evaluator.h"
 #include "edge/core/rng.h"
 
 #define NUM_WHOLE 2u /* sets before the clients': test, validation */
@@ -145,7 +146,7 @@ fedge_status fedge_appraisal_init(fedge_appraisal *to, fedge_simulation *simulat
     workload work = {0};
     const fedge_view test = fedge_simulation_test_set(simulation);
     *to = (fedge_appraisal){.clients = {0}};
-    if (!fedge_is_classifier(&plan->model)) {
+    if (!fedge_has_accuracy(plan)) {
         return FEDGE_OK;
     }
     fedge_status status = plan_work(&work, to, &test, plan, population, max_clients, err);

@@ -6,11 +6,6 @@
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-bool fedge_is_classifier(const fedge_model_spec *spec)
-{
-    return spec->loss == FEDGE_LOSS_CROSS_ENTROPY || spec->loss == FEDGE_LOSS_BCE_WITH_LOGITS;
-}
-
 void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
                     int32_t *predicted)
 {

@@ -18,9 +18,6 @@
 #define FEDGE_CONFUSION_MAX_CLASSES 128u /* of more there is no matrix */
 #define FEDGE_CLASSES_MAX_LISTED 4096u   /* of more there are no numbers of each class */
 
-/* Does [spec] tell classes apart at all? Losses of real numbers (MSELoss, …) do not. */
-bool fedge_is_classifier(const fedge_model_spec *spec);
-
 /* The class of each example by its outputs, (batch, outputs): that of the largest, the first of
  * equal ones; with one output 1 where it is over 0, else 0. With BCEWithLogitsLoss and several
  * outputs this may be the label where accuracy does not count it, which wants all outputs on their

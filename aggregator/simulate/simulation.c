@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/simulation_internal.h"
 #include "edge/core/os.h"
@@ -66,7 +67,8 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
     if (summary.reported > 0) {
         const bool train = action->kind == FEDGE_TASK_TRAIN;
         *(train ? &summary.train_loss : &summary.loss) = loss / weights;
-        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
+        *(train ? &summary.train_accuracy : &summary.accuracy) =
+            fedge_has_accuracy(self->plan) ? accuracy / weights : NAN;
         summary.seconds_train = train ? seconds / summary.reported : NAN;
     }
     return summary;
@@ -76,6 +78,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
 static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
                                fedge_error *err)
 {
+    const bool known = fedge_has_accuracy(self->plan);
     const bool last = summary->round == self->config.job->rounds.num_server_rounds;
     const fedge_view validation = fedge_population_validation(self->config.population);
     summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
@@ -90,11 +93,11 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
     if (status == FEDGE_OK && tested) {
         summary->loss = sets[0].loss;
-        summary->accuracy = sets[0].accuracy;
+        summary->accuracy = known ? sets[0].accuracy : NAN;
     }
     if (status == FEDGE_OK && validated) {
         summary->validation.loss = sets[tested].loss;
-        summary->validation.accuracy = sets[tested].accuracy;
+        summary->validation.accuracy = known ? sets[tested].accuracy : NAN;
     }
     if (tested + validated > 0) {
         summary->seconds_evaluate = seconds_since(start_ns);

@@ -17,7 +17,8 @@ typedef struct fedge_tested_set {
     int32_t *predicted; /* (view.count): the class of each (classification.h); NULL: not wanted */
     uint64_t correct;
     double loss;     /* mean; NaN when the model has diverged */
-    double accuracy; /* share that is right; 0 when the model has diverged */
+    double accuracy; /* share that is right; 0 when the model has diverged; says nothing without
+                      * fedge_has_accuracy */
 } fedge_tested_set;
 
 /* Evaluates the crew's global model on each of [sets]; the results depend on model and sets alone.

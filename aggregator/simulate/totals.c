@@ -39,11 +39,14 @@ static void reach_targets(fedge_totals *totals, uint32_t round, double best, dou
     }
 }
 
-/* Is it the best so far? */
-static bool add_accuracy(fedge_totals_curve *curve, uint32_t round, double loss, double accuracy)
+/* Is its accuracy the best so far? */
+static bool add_to_curve(fedge_totals_curve *curve, uint32_t round, double loss, double accuracy)
 {
-    const bool best = isnan(curve->best) || accuracy > curve->best + SAME;
     curve->loss = loss;
+    if (isnan(accuracy)) {
+        return false;
+    }
+    const bool best = isnan(curve->best) || accuracy > curve->best + SAME;
     curve->accuracy = accuracy;
     curve->best = best ? accuracy : curve->best;
     curve->best_round = best ? round : curve->best_round;
@@ -55,16 +58,17 @@ static void add_evaluation(fedge_totals *totals, const fedge_round_summary *summ
 {
     const uint32_t round = summary->round;
     const fedge_validation *validation = &summary->validation;
-    const bool tested = isfinite(summary->accuracy);
-    const bool validated = validation->present && isfinite(validation->accuracy);
+    const bool tested = isfinite(summary->accuracy) || isfinite(summary->loss);
+    const bool validated =
+        validation->present && (isfinite(validation->accuracy) || isfinite(validation->loss));
     if (tested) {
         reach_targets(totals, round, totals->test.best, summary->accuracy);
-        (void)add_accuracy(&totals->test, round, summary->loss, summary->accuracy);
+        (void)add_to_curve(&totals->test, round, summary->loss, summary->accuracy);
     } else if (validated) {
         reach_targets(totals, round, totals->validation.best, validation->accuracy);
     }
     if (validated &&
-        add_accuracy(&totals->validation, round, validation->loss, validation->accuracy)) {
+        add_to_curve(&totals->validation, round, validation->loss, validation->accuracy)) {
         totals->test_at_best = summary->accuracy;
     }
     totals->evaluated = tested || validated ? round : totals->evaluated;

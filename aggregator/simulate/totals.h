@@ -31,7 +31,8 @@ typedef struct fedge_simulation_settings {
 
 /* The evaluations of the global model on one set. */
 typedef struct fedge_totals_curve {
-    double loss, accuracy;          /* the last; NaN before */
+    double loss, accuracy;          /* the last; NaN before, an accuracy also where a loss of real
+                                     * numbers has none */
     double best;                    /* the highest accuracy; NaN before */
     uint32_t best_round;            /* the first that reached it */
     double last[FEDGE_TOTALS_LAST]; /* the last accuracies, a ring */

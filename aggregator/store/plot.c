@@ -52,7 +52,7 @@ typedef struct run {
     row *rows;
     uint32_t count, capacity;
     bool has[NUM_SETS]; /* evaluations on it */
-    bool has_time;
+    bool has_time, has_accuracy, has_loss;
 } run;
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -62,6 +62,8 @@ static void set_values(run *self, row *to, int set, double loss, double accuracy
     to->loss[set] = loss;
     to->accuracy[set] = accuracy;
     self->has[set] = self->has[set] || isfinite(accuracy) || isfinite(loss);
+    self->has_accuracy = self->has_accuracy || isfinite(accuracy);
+    self->has_loss = self->has_loss || isfinite(loss);
 }
 
 static fedge_status add_row(void *user, const fedge_round_summary *summary, fedge_error *err)
@@ -190,6 +192,8 @@ typedef struct page {
     const source *sources; /* of accuracy and loss */
     uint32_t num_sources;
     const source *directions; /* of bytes; NULL: no row of them */
+    y_kind rows[3];
+    uint32_t num_rows;
     x_kind columns[3];
     uint32_t num_columns;
     double panel_width, width;
@@ -235,7 +239,6 @@ static fedge_status draw_legend(fedge_buffer *out, const page *of, double *botto
 
 static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
 {
-    const uint32_t num_rows = of->directions ? 3 : 2;
     const double pitch_x = FEDGE_CHART_LEFT + of->panel_width + PANEL_GAP;
     const double pitch_y = FEDGE_CHART_ABOVE + PANEL_HEIGHT + FEDGE_CHART_BELOW + PANEL_GAP;
     double legend = 0.0;
@@ -243,7 +246,7 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
     fedge_status status = draw_legend(NULL, of, &legend, err);
     const double top = legend + 18.0;
     if (status == FEDGE_OK) {
-        status = fedge_svg_begin(out, of->width, top + pitch_y * num_rows, err);
+        status = fedge_svg_begin(out, of->width, top + pitch_y * of->num_rows, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_svg_text(out, MARGIN, MARGIN + 10.0, "title", "start", of->title, err);
@@ -251,9 +254,9 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
     if (status == FEDGE_OK) {
         status = draw_legend(out, of, &legend, err);
     }
-    for (uint32_t i = 0; i < num_rows * of->num_columns && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < of->num_rows * of->num_columns && status == FEDGE_OK; i++) {
         const uint32_t r = i / of->num_columns, c = i % of->num_columns;
-        const y_kind y = (y_kind)r;
+        const y_kind y = of->rows[r];
         const fedge_chart place = {.left = MARGIN + pitch_x * c + FEDGE_CHART_LEFT,
                                    .top = top + pitch_y * r + FEDGE_CHART_ABOVE,
                                    .width = of->panel_width,
@@ -268,10 +271,29 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
     return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
 }
 
+/* Losses of real numbers come without an accuracy: no empty row for it. */
+static void choose_rows(page *of)
+{
+    bool has_accuracy = false, has_loss = false;
+    for (uint32_t i = 0; i < of->num_sources; i++) {
+        has_accuracy = has_accuracy || of->sources[i].of->has_accuracy;
+        has_loss = has_loss || of->sources[i].of->has_loss;
+    }
+    of->num_rows = 0;
+    if (has_accuracy || !has_loss) {
+        of->rows[of->num_rows++] = ACCURACY;
+    }
+    of->rows[of->num_rows++] = LOSS;
+    if (of->directions) {
+        of->rows[of->num_rows++] = BYTES;
+    }
+}
+
 static fedge_status write_page(page *of, const char *svg_path, fedge_error *err)
 {
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
+    choose_rows(of);
     fedge_status status = draw_page(&out, of, err);
     if (status == FEDGE_OK) {
         status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);

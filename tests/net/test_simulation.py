@@ -99,6 +99,16 @@ class Simulation(NetTest):
             self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
             self.assertAlmostEqual(got["accuracy"], expected["accuracy"], places=9)
 
+    def test_losses_of_real_numbers_have_no_accuracy(self):
+        federation = self.deployed(rounds__fraction_evaluate=1.0, site={"validation-fraction": 0.25},
+                                   model__loss={"type": "MSELoss"})
+        for lines in self.simulated(federation), federation.lines("train") + federation.lines("evaluate"):
+            self.assertEqual(len(lines), 2 * ROUNDS)
+            for line in lines:
+                self.assertIsNone(line["accuracy"])
+                self.assertIsNotNone(line["loss"])
+                self.assertIsNone(line["train_accuracy"])
+
     def test_augmentation(self):
         model = test_sections.batchnorm(frozen=True)
         plain, _ = self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=model)

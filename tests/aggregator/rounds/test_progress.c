@@ -50,6 +50,13 @@ static void rounds_are_lines(void **state)
     assert_string_equal(text + before,
                         "        3/10    75.00%   0.5000       8/9    397 kB   1.83 MB     1.50\n");
     before = size;
+    validated = round_3; /* a loss of real numbers: no accuracy, and no need for the validation's */
+    validated.accuracy = NAN;
+    validated.validation = (fedge_validation){true, 0.5, NAN};
+    fedge_progress_round(&progress, &validated);
+    assert_string_equal(text + before,
+                        "        3/10         -   0.2500       8/9    397 kB   1.83 MB     1.50\n");
+    before = size;
     fedge_round_summary evaluation = {
         .kind = FEDGE_TASK_EVALUATE, .round = 3, .accuracy = NAN, .loss = NAN};
     fedge_progress_round(&progress, &evaluation);

@@ -59,6 +59,28 @@ static void evaluations_on_clients_are_apart(void **state)
     assert_int_equal(totals.clients, 4);
 }
 
+/* A loss of real numbers comes without an accuracy, and is not "never evaluated". */
+static void losses_come_alone(void **state)
+{
+    (void)state;
+    const double targets[] = {0.5};
+    fedge_totals totals;
+    fedge_totals_init(&totals, targets, 1);
+    for (uint32_t round = 1; round <= 3; round++) {
+        const fedge_round_summary summary = {.round = round,
+                                             .kind = FEDGE_TASK_TRAIN,
+                                             .accuracy = NAN,
+                                             .loss = 1.0 / round,
+                                             .validation = {true, 2.0 / round, NAN}};
+        fedge_totals_add(&totals, &summary);
+    }
+    assert_true(totals.test.loss == 1.0 / 3 && totals.validation.loss == 2.0 / 3);
+    assert_true(isnan(totals.test.accuracy) && isnan(totals.test.best));
+    assert_true(isnan(fedge_totals_last_mean(&totals.test)) && isnan(totals.test_at_best));
+    assert_int_equal(totals.test.num_accuracies, 0);
+    assert_true(totals.evaluated == 3 && isnan(totals.reached[0]));
+}
+
 /* The monotone curve: a later dip changes nothing, and the crossing lies between two evaluations.
  */
 static void targets_are_reached_once(void **state)
@@ -85,7 +107,7 @@ static fedge_round_summary validated(uint32_t round, double accuracy, double val
                                  .kind = FEDGE_TASK_TRAIN,
                                  .accuracy = accuracy,
                                  .loss = 1.0 - accuracy,
-                                 .validation = {true, 0.5, validation}};
+                                 .validation = {true, isnan(validation) ? NAN : 0.5, validation}};
 }
 
 /* The round is chosen by the examples for validation: the first of the best. */
@@ -198,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_go_over_rounds),
         cmocka_unit_test(evaluations_on_clients_are_apart),
+        cmocka_unit_test(losses_come_alone),
         cmocka_unit_test(targets_are_reached_once),
         cmocka_unit_test(validation_chooses_a_round),
         cmocka_unit_test(validation_stands_in_for_a_test_set),

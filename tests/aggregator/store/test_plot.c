@@ -94,6 +94,15 @@ static fedge_round_summary wild(uint32_t round)
     return summary;
 }
 
+/* A loss of real numbers. */
+static fedge_round_summary regression(uint32_t round)
+{
+    fedge_round_summary summary = plain(round);
+    summary.accuracy = NAN;
+    summary.train_loss = 0.5;
+    return summary;
+}
+
 static char *drawn(const char *title)
 {
     uint8_t *text = NULL;
@@ -265,6 +274,31 @@ static void runs_stand_side_by_side(void **state)
     assert_non_null(strstr(err.message, "1 to 10"));
 }
 
+/* No panel for an accuracy that no run has; one that has it keeps the row for all. */
+static void losses_of_real_numbers_stand_alone(void **state)
+{
+    (void)state;
+    static const char *const logs[] = {LOG, OTHER}, *const names[] = {"one", "two"};
+    uint8_t *text = NULL;
+    size_t size = 0;
+    write_log(LOG, 5, regression);
+    char *page = drawn("title");
+    assert_int_equal(count_of(page, ">accuracy (%)<"), 0);
+    assert_int_equal(count_of(page, ">loss<"), 2);
+    assert_int_equal(count_of(page, ">bytes sent (MB)<"), 1);
+    assert_int_equal(count_of(page, "<path"), 2 * 2 + 2);
+    free(page);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        write_log(OTHER, 5, mixed ? plain : regression);
+        assert_int_equal(fedge_plot_runs(logs, names, 2, PICTURE, "both", &err), FEDGE_OK);
+        assert_int_equal(fedge_os_read_file(PICTURE, (size_t)4 << 20, &text, &size, &err),
+                         FEDGE_OK);
+        assert_int_equal(count_of((char *)text, ">accuracy (%)<"), mixed ? 2 : 0);
+        assert_int_equal(count_of((char *)text, ">loss<"), 2);
+        free(text);
+    }
+}
+
 /* Units: the largest that leaves a number of them. */
 static void axes_have_units(void **state)
 {
@@ -308,6 +342,7 @@ int main(void)
         cmocka_unit_test(long_runs_are_thinned),
         cmocka_unit_test(wild_values_are_cut_off),
         cmocka_unit_test(runs_stand_side_by_side),
+        cmocka_unit_test(losses_of_real_numbers_stand_alone),
         cmocka_unit_test(axes_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
