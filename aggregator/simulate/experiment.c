@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "aggregator/rounds/evaluator.h"
 #include "edge/core/os.h"
 #include "edge/io/json.h"
 #include "edge/io/path.h"
@@ -44,6 +46,12 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     }
     if (!self->job->plan.has_data) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
+    }
+    if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--target is an accuracy, and %s has none: its loss is of real numbers; "
+                          "leave --target out, or use CrossEntropyLoss or BCEWithLogitsLoss",
+                          options->job);
     }
     return FEDGE_OK;
 }
@@ -114,6 +122,17 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
                : status;
 }
 
+/* A target that nothing is measured against would stand as "not reached". */
+static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *err)
+{
+    return self->config.options->num_targets > 0 && !self->test_set &&
+                   self->population->num_validation == 0
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--target needs something to evaluate on: give the job a \"test-set\" "
+                            "or use --validation-split")
+               : FEDGE_OK;
+}
+
 static fedge_status load(fedge_experiment *self, fedge_error *err)
 {
     fedge_status status = load_job(self, err);
@@ -132,6 +151,9 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         status = fedge_population_new(&self->job->plan, &self->data,
                                       self->config.options->validation_split,
                                       self->settings.num_clients, &self->population, err);
+    }
+    if (status == FEDGE_OK) {
+        status = check_evaluated(self, err);
     }
     if (status == FEDGE_OK && fedge_fleet_is_wanted(&self->config.options->fleet)) {
         status = fedge_fleet_new(&self->config.options->fleet, self->job->plan.seed,
@@ -160,7 +182,7 @@ static bool is_enough(const fedge_experiment *self)
 static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
 {
     fedge_experiment *self = user;
-    if (self->progress.out) {
+    if (self->progress.out && !self->config.run) {
         fedge_progress_round(&self->progress, summary);
     }
     fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
@@ -177,16 +199,17 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
         return;
     }
     self->drawn_ms = now_ms;
-    char state[96];
-    const double seconds = (double)(now_ms - self->started_ms) * 1e-3;
+    char state[128];
+    const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
     const double rate =
         (double)(self->results.totals.clients - self->clients_at_start + done) / seconds;
     const double rounds = round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
     const double left = self->settings.num_rounds - self->resumed_at - rounds;
     (void)snprintf(state, sizeof(state),
-                   "round %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients, %.3g clients/s, %.0f s "
-                   "left",
-                   round, done, asked, rate, rounds > 0 ? seconds / rounds * left : NAN);
+                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32
+                   " clients, %.3g clients/s, %.0f s left",
+                   self->config.run ? self->config.run : "", self->config.run ? ", " : "", round,
+                   done, asked, rate, rounds > 0 ? seconds / rounds * left : NAN);
     fedge_progress_draw(&self->progress, round - 1, state);
 }
 
@@ -227,6 +250,24 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
     return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
 }
 
+fedge_status fedge_experiment_check(const fedge_simulate_options *options, const char *job_text,
+                                    size_t job_size, fedge_error *err)
+{
+    fedge_experiment *self = calloc(1, sizeof(*self));
+    if (!self) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an experiment");
+    }
+    self->config =
+        (fedge_experiment_config){.options = options, .job_text = job_text, .job_size = job_size};
+    fedge_status status = load_job(self, err);
+    if (status == FEDGE_OK) {
+        status = load_site(self, err);
+    }
+    fedge_experiment_fini(self);
+    free(self);
+    return status;
+}
+
 fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                    const fedge_experiment_config *config, fedge_error *err)
 {
@@ -261,7 +302,8 @@ void fedge_experiment_fini(fedge_experiment *experiment)
 
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
 {
-    experiment->started_ms = experiment->drawn_ms = fedge_os_monotonic_ms();
+    experiment->started_ms = fedge_os_monotonic_ms();
+    experiment->drawn_ms = 0;                   /* the first picture at once */
     fedge_status status = is_enough(experiment) /* resumed */
                               ? FEDGE_OK
                               : fedge_simulation_run(experiment->simulation, err);

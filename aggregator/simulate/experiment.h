@@ -22,7 +22,8 @@ typedef struct fedge_experiment_config {
     const char *out;        /* the folder; NULL: nothing is written */
     bool summary;           /* the last model is looked at closely, for a summary */
     FILE *progress;         /* a line per phase, and a bar if it is a terminal; NULL: silence */
-    bool resume;            /* goes on with what is in [out] */
+    const char *run;        /* "run 2 of 6", of a sweep: the bar alone, with this; NULL: alone */
+    bool resume;            /* goes on with what is in [out], if there is a simulation */
     fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
     void *cancel_user;
 } fedge_experiment_config;
@@ -46,6 +47,12 @@ typedef struct fedge_experiment {
     uint32_t resumed_at;       /* rounds that were done before */
     uint64_t clients_at_start; /* likewise */
 } fedge_experiment;
+
+/* What can be said without the data: the job parses and goes with the options (a target wants a
+ * loss that has an accuracy), the client's file names its data and how they are divided. */
+FEDGE_MUST_USE fedge_status fedge_experiment_check(const fedge_simulate_options *options,
+                                                   const char *job_text, size_t job_size,
+                                                   fedge_error *err);
 
 /* Loads job and data, divides them, takes all memory, opens the folder. Not to be moved after. */
 FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,

@@ -54,6 +54,9 @@ static void print_end(const fedge_experiment *self)
     const fedge_totals *totals = &self->results.totals;
     printf("%s after %" PRIu32 " rounds", self->ending, totals->rounds);
     print_curve(": accuracy", &totals->test);
+    if (totals->test.num_accuracies == 0 && isfinite(totals->test.loss)) {
+        printf(": loss %.4g", totals->test.loss);
+    }
     printf("\n");
     if (totals->validation.num_accuracies > 0) {
         print_curve("validation:", &totals->validation);
@@ -62,6 +65,8 @@ static void print_end(const fedge_experiment *self)
             printf(" with a test accuracy of %.2f%%", 100.0 * totals->test_at_best);
         }
         printf("\n");
+    } else if (isfinite(totals->validation.loss)) {
+        printf("validation: loss %.4g\n", totals->validation.loss);
     }
     if (totals->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
@@ -121,6 +126,10 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
                                             .cancel = is_interrupted};
     fedge_status status = fedge_experiment_init(&self, &config, &err);
     const bool running = status == FEDGE_OK;
+    if (running && options->resume && !self.results.resumed) {
+        fprintf(stderr, "fedge-simulate: %s has no simulation yet: nothing to resume, one begins\n",
+                options->out);
+    }
     if (running) {
         status = fedge_experiment_run(&self, &err);
     }
@@ -151,7 +160,14 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
     if (fedge_sweep_num_done(sweep) > 0) {
         fedge_sweep_print(sweep, stdout);
     }
-    const int code = status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, false));
+    int code = EXIT_DONE;
+    if (status != FEDGE_OK) {
+        code = fail(&err, code_of(status, false));
+    } else if (fedge_sweep_num_unable(sweep) > 0) {
+        fprintf(stderr, "fedge-simulate: %" PRIu32 " of %" PRIu32 " runs could not begin\n",
+                fedge_sweep_num_unable(sweep), fedge_sweep_num_done(sweep));
+        code = EXIT_SETTINGS;
+    }
     fedge_sweep_free(sweep);
     return code;
 }

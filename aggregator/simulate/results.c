@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "aggregator/simulate/partition_plot.h"
+#include "aggregator/simulate/settings.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
@@ -38,85 +39,40 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-/* What is not given is not there. */
-static bool add_fleet(cJSON *json, const fedge_fleet_settings *fleet)
+/* The contents of the folder's [name], malloc'ed, with a NUL behind them. */
+static fedge_status read_own(const fedge_results *results, const char *name,
+                             char path[FEDGE_MAX_PATH], uint8_t **text, size_t *size,
+                             fedge_error *err)
 {
-    return (!fleet->compute || cJSON_AddStringToObject(json, "compute", fleet->compute)) &&
-           (!fleet->bandwidth || cJSON_AddStringToObject(json, "bandwidth", fleet->bandwidth)) &&
-           (!fleet->availability ||
-            cJSON_AddStringToObject(json, "availability", fleet->availability)) &&
-           (!fleet->trace || cJSON_AddStringToObject(json, "trace", fleet->trace)) &&
-           (fleet->failure == 0.0 || cJSON_AddNumberToObject(json, "failure", fleet->failure));
+    const fedge_status status = fedge_results_path(results->dir, name, path, err);
+    return status == FEDGE_OK ? fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, text, size, err)
+                              : status;
 }
 
-/* *text is malloc'ed. */
-static fedge_status settings_text(const fedge_simulation_settings *settings, char **text,
-                                  fedge_error *err)
-{
-    cJSON *json = cJSON_CreateObject();
-    bool made =
-        cJSON_AddNumberToObject(json, "format", 1) &&
-        fedge_totals_add_seed(json, "seed", settings->seed) &&
-        cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
-        cJSON_AddStringToObject(json, "partition", settings->partition) &&
-        fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
-        cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
-        (settings->validation_split == 0.0 ||
-         cJSON_AddNumberToObject(json, "validation_split", settings->validation_split)) &&
-        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds) &&
-        add_fleet(json, &settings->fleet);
-    *text = made ? cJSON_PrintUnformatted(json) : NULL;
-    cJSON_Delete(json);
-    return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-}
-
-/* Says which setting of [found] is another in [wanted]. */
-static fedge_status fail_differs(const char *path, const char *found, const char *wanted,
-                                 fedge_error *err)
-{
-    cJSON *had = cJSON_Parse(found), *have = cJSON_Parse(wanted);
-    const cJSON *was = NULL, *is = NULL;
-    cJSON_ArrayForEach(was, had)
-    {
-        is = cJSON_GetObjectItemCaseSensitive(have, was->string);
-        if (!cJSON_Compare(was, is, true)) {
-            break;
-        }
-    }
-    char *before = was ? cJSON_PrintUnformatted(was) : NULL;
-    char *now = is && was ? cJSON_PrintUnformatted(is) : NULL;
-    fedge_status status =
-        before ? fedge_fail(err, FEDGE_MISMATCH,
-                            "%s differs: --resume goes on with the same settings only; %s was "
-                            "%.120s, and now it is %.120s",
-                            path, was->string, before, now ? now : "not given")
-               : fedge_fail(err, FEDGE_MISMATCH,
-                            "%s differs: --resume goes on with the same settings only; it has "
-                            "%.200s, and now they are %.200s",
-                            path, found, wanted);
-    cJSON_free(before);
-    cJSON_free(now);
-    cJSON_Delete(had);
-    cJSON_Delete(have);
-    return status;
-}
-
-/* [wanted] ends with a NUL behind its [size] bytes. */
-static fedge_status check_same(const fedge_results *results, const char *name, const char *wanted,
-                               size_t size, fedge_error *err)
+static fedge_status check_same_job(const fedge_results *results, const char *job_text,
+                                   size_t job_size, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
-    size_t found_size = 0;
-    fedge_status status = fedge_results_path(results->dir, name, path, err);
-    if (status == FEDGE_OK) {
-        status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &found_size, err);
+    size_t size = 0;
+    fedge_status status = read_own(results, "job.json", path, &found, &size, err);
+    if (status == FEDGE_OK && (size != job_size || memcmp(found, job_text, size) != 0)) {
+        status = fedge_fail(err, FEDGE_MISMATCH,
+                            "%s differs: --resume goes on with the same job only", path);
     }
-    if (status == FEDGE_OK && (found_size != size || memcmp(found, wanted, size) != 0)) {
-        status = strcmp(name, "job.json") == 0
-                     ? fedge_fail(err, FEDGE_MISMATCH,
-                                  "%s differs: --resume goes on with the same job only", path)
-                     : fail_differs(path, (const char *)found, wanted, err);
+    free(found);
+    return status;
+}
+
+static fedge_status check_same_settings(const fedge_results *results, const char *settings,
+                                        fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *found = NULL;
+    size_t size = 0;
+    fedge_status status = read_own(results, "simulation.json", path, &found, &size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_settings_check(path, (const char *)found, settings, err);
     }
     free(found);
     return status;
@@ -212,20 +168,15 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
             "--out",
             results->dir);
     }
-    if (!there && resume) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no simulation to resume", results->dir);
-    }
     if (!there) {
         return make_folder(results, job_text, job_size, settings, err);
     }
     results->resumed = true;
     status = take_lock(results, err);
     if (status == FEDGE_OK) {
-        status = check_same(results, "job.json", job_text, job_size, err);
+        status = check_same_job(results, job_text, job_size, err);
     }
-    return status == FEDGE_OK
-               ? check_same(results, "simulation.json", settings, strlen(settings), err)
-               : status;
+    return status == FEDGE_OK ? check_same_settings(results, settings, err) : status;
 }
 
 fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
@@ -246,7 +197,7 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
                           sizeof(results->dir) - 1);
     }
     char *text = NULL;
-    fedge_status status = settings_text(settings, &text, err);
+    fedge_status status = fedge_settings_text(settings, &text, err);
     if (status == FEDGE_OK) {
         status = open_folder(results, resume, job_text, job_size, text, err);
     }

@@ -47,10 +47,10 @@ typedef struct fedge_results {
 FEDGE_MUST_USE fedge_status fedge_results_path(const char *dir, const char *name,
                                                char path[FEDGE_MAX_PATH], fedge_error *err);
 
-/* Makes the folder, or with [resume] opens one that was begun with the same job and settings.
- * FEDGE_BUSY while another program writes there, FEDGE_EXISTS when there is a simulation already,
- * FEDGE_NOT_FOUND when there is none to resume, FEDGE_MISMATCH says what differs. [dir] NULL:
- * nothing is written. job outlives the results. */
+/* Makes the folder, or with [resume] opens one that was begun with the same job and settings, if it
+ * is there: results->resumed says so. FEDGE_BUSY while another program writes there, FEDGE_EXISTS
+ * when there is a simulation already, or somebody's files, FEDGE_MISMATCH says what differs. [dir]
+ * NULL: nothing is written. job outlives the results. */
 FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
                                                const fedge_job *job, const char *job_text,
                                                size_t job_size,

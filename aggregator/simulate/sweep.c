@@ -11,7 +11,6 @@
 #include "aggregator/simulate/sweep_internal.h"
 #include "edge/core/os.h"
 
-#define MAX_NAME 256u /* of a combination: its folder, as long as file systems allow */
 #define MAX_SEEDS 1000u
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 #define SEEDS "seeds"
@@ -156,14 +155,14 @@ const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination,
     return of->values[combination % of->num_values];
 }
 
-/* "lr=0.1,partition=iid"; returns its bytes, of which MAX_NAME − 1 are written. */
-static size_t name_of(const fedge_sweep *sweep, uint32_t combination, char name[MAX_NAME])
+size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
+                           char name[FEDGE_SWEEP_MAX_NAME])
 {
     size_t size = 0;
     name[0] = '\0';
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        const size_t at = size < MAX_NAME ? size : MAX_NAME - 1;
-        size += (size_t)snprintf(name + at, MAX_NAME - at, "%s%s=%s", i > 0 ? "," : "",
+        const size_t at = size < FEDGE_SWEEP_MAX_NAME ? size : FEDGE_SWEEP_MAX_NAME - 1;
+        size += (size_t)snprintf(name + at, FEDGE_SWEEP_MAX_NAME - at, "%s%s=%s", i > 0 ? "," : "",
                                  sweep->axes[i].key, fedge_sweep_value_of(sweep, combination, i));
     }
     return size;
@@ -255,9 +254,8 @@ static bool keep_digits(cJSON *within)
     return kept;
 }
 
-/* The options and the job's text of a combination; *text is malloc'ed. */
-static fedge_status make(const fedge_sweep *sweep, uint32_t combination,
-                         fedge_simulate_options *options, char **text, fedge_error *err)
+fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
+                              fedge_simulate_options *options, char **text, fedge_error *err)
 {
     *options = *sweep->options;
     *text = NULL;
@@ -275,150 +273,26 @@ static fedge_status make(const fedge_sweep *sweep, uint32_t combination,
     return status;
 }
 
-/* Are the combination's job and partition valid? */
+/* Can the combination be run, as far as that is known without its data? */
 static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_error *err)
 {
-    char name[MAX_NAME], *text = NULL;
+    char name[FEDGE_SWEEP_MAX_NAME], *text = NULL;
     fedge_simulate_options options;
-    fedge_job *job = NULL;
-    fedge_status status = make(sweep, combination, &options, &text, err);
+    fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
+    options.seed_offset = sweep->num_seeds - 1; /* the highest */
     if (status == FEDGE_OK) {
-        status = fedge_job_parse(text, strlen(text), sweep->options->job, &job, err);
+        status = fedge_experiment_check(&options, text, strlen(text), err);
     }
-    if (status == FEDGE_OK && options.partition) {
-        fedge_partition_spec spec;
-        status = fedge_partition_parse(options.partition, &spec, err);
-    }
-    fedge_job_free(job);
     free(text);
-    const size_t size = name_of(sweep, combination, name);
-    if (status == FEDGE_OK && sweep->options->out && size + sizeof(SEED_PART) > MAX_NAME) {
+    const size_t size = fedge_sweep_name_of(sweep, combination, name);
+    if (status == FEDGE_OK && sweep->options->out &&
+        size + sizeof(SEED_PART) > FEDGE_SWEEP_MAX_NAME) {
         status = fedge_fail(err, FEDGE_TOO_BIG,
                             "its folder would have a name over %u bytes: sweep fewer settings, or "
                             "shorter ones, at once",
-                            MAX_NAME - 1);
+                            FEDGE_SWEEP_MAX_NAME - 1);
     }
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "with %.80s", name);
-}
-
-/* ---- running --------------------------------------------------------------------------------- */
-
-static fedge_status run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
-                               char path[FEDGE_MAX_PATH], fedge_error *err)
-{
-    char name[MAX_NAME];
-    (void)name_of(sweep, combination, name);
-    for (char *at = name; *at; at++) {
-        *at = *at == '/' ? '_' : *at;
-    }
-    int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s%sseed=%" PRIu32, sweep->options->out, name,
-                        name[0] ? "," : "", seed + 1);
-    return size > 0 && size < FEDGE_MAX_PATH
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_TOO_BIG,
-                            "the folder of %s is over %d bytes: take a shorter "
-                            "--out",
-                            name, FEDGE_MAX_PATH - 1);
-}
-
-static bool is_begun(const char *out)
-{
-    char path[FEDGE_MAX_PATH + 32];
-    (void)snprintf(path, sizeof(path), "%s/simulation.json", out);
-    return fedge_os_exists(path);
-}
-
-/* *begun: it got as far as its rounds. */
-static fedge_status run_one(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
-                            fedge_cancel_fn cancel, void *user, fedge_totals *totals, bool *begun,
-                            fedge_error *err)
-{
-    char *text = NULL, out[FEDGE_MAX_PATH];
-    fedge_simulate_options options;
-    fedge_experiment *experiment = calloc(1, sizeof(*experiment));
-    *begun = false;
-    if (!experiment) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a run");
-    }
-    fedge_status status = make(sweep, combination, &options, &text, err);
-    fedge_experiment_config config = {.options = &options,
-                                      .job_text = text,
-                                      .job_size = text ? strlen(text) : 0,
-                                      .out = sweep->options->out ? out : NULL,
-                                      .summary = sweep->options->out != NULL,
-                                      .cancel = cancel,
-                                      .cancel_user = user};
-    options.seed_offset = seed;
-    if (status == FEDGE_OK && config.out) {
-        status = run_folder(sweep, combination, seed, out, err);
-        config.resume = status == FEDGE_OK && sweep->options->resume && is_begun(out);
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_experiment_init(experiment, &config, err);
-    }
-    *begun = status == FEDGE_OK;
-    if (*begun) {
-        status = fedge_experiment_run(experiment, err);
-        *totals = experiment->results.totals;
-    }
-    fedge_experiment_fini(experiment);
-    free(experiment);
-    free(text);
-    return status;
-}
-
-static void print_outcome(uint32_t number, uint32_t runs, const char *name, uint32_t seed,
-                          const sweep_outcome *of)
-{
-    const fedge_totals *totals = &of->totals;
-    const double accuracy =
-        isnan(totals->test.accuracy) ? totals->validation.accuracy : totals->test.accuracy;
-    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s seed %" PRIu32 ": ", number, runs, name,
-            seed + 1);
-    fputs(of->failed ? "failed at " : "", stderr);
-    if (isnan(accuracy)) {
-        fprintf(stderr, "round %" PRIu32, totals->rounds);
-    } else {
-        fprintf(stderr, "%.2f%%", 100.0 * accuracy);
-    }
-    fprintf(stderr, " in %.1f s%s%s\n", totals->seconds, of->failed ? ": " : "", of->why);
-}
-
-fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
-                             fedge_error *err)
-{
-    const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
-    for (uint32_t i = 0; i < runs; i++) {
-        char name[MAX_NAME];
-        bool begun = false;
-        sweep_outcome *to = &sweep->outcomes[i];
-        const uint32_t combination = i / sweep->num_seeds, seed = i % sweep->num_seeds;
-        (void)name_of(sweep, combination, name);
-        fedge_status status =
-            run_one(sweep, combination, seed, cancel, user, &to->totals, &begun, err);
-        if (status == FEDGE_CANCELLED || (status != FEDGE_OK && !begun)) {
-            return status == FEDGE_CANCELLED ? status
-                                             : fedge_error_prefix(err, status, "with %s", name);
-        }
-        to->done = true;
-        to->failed = status != FEDGE_OK;
-        if (to->failed) {
-            memcpy(to->why, err->message, sizeof(to->why));
-        }
-        if (!sweep->options->quiet && !sweep->options->json) {
-            print_outcome(i + 1, runs, name, seed, to);
-        }
-    }
-    return FEDGE_OK;
-}
-
-uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)
-{
-    uint32_t done = 0;
-    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
-        done += sweep->outcomes[i].done;
-    }
-    return done;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -23,24 +23,29 @@
 
 typedef struct fedge_sweep fedge_sweep;
 
-/* Reads options->axes. Everything is checked that can be without data: each combination's job and
- * partition must be valid, no setting and none of its values may stand twice. options and the job's
- * text outlive the sweep. */
+/* Reads options->axes. Everything is checked that can be without data: each combination's job,
+ * client's file and partition must be valid (fedge_experiment_check), no setting and none of its
+ * values may stand twice. options and the job's text outlive the sweep. */
 FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                                             const char *job_text, size_t job_size,
                                             fedge_sweep **sweep, fedge_error *err);
 void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
 
-/* Runs them all, each on all threads, each into options->out/NAME. A run that fails in its rounds
- * (it diverged) is a result; one that cannot begin ends the sweep. With options->resume, runs that
- * are there are gone on with. FEDGE_CANCELLED when [cancel] said so. */
+/* Runs them all, each on all threads, each into options->out/NAME: all combinations with the first
+ * seed, then with the next. A run that fails in its rounds (it diverged) or before (the data cannot
+ * be divided so) is noted and the others go on. With options->resume, runs that are there are gone
+ * on with; without it FEDGE_EXISTS, before the first. FEDGE_CANCELLED when [cancel] said so. Unless
+ * options->quiet or json says not to, standard error has a line for each run that has ended, and
+ * where it is a terminal a bar meanwhile. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 
-uint32_t fedge_sweep_num_done(const fedge_sweep *sweep); /* runs, those that failed too */
+uint32_t fedge_sweep_num_done(const fedge_sweep *sweep);   /* runs, those that failed too */
+uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep); /* of these, those that had no round */
 
-/* The table of what has been run; options->json: one line of JSON per combination. Where runs have
- * examples for validation, the combination with the best accuracy on them is marked. */
+/* The table of what has been run, and why runs failed; options->json: one line of JSON per
+ * combination. Where runs have examples for validation, the combination with the best accuracy on
+ * them is marked. Jobs without an accuracy (losses of real numbers) have a column of losses. */
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
 
 #endif

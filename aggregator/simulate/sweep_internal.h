@@ -7,6 +7,7 @@
 
 #define FEDGE_SWEEP_MAX_VALUES 64u /* of one axis */
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
+#define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
 
 typedef struct sweep_axis {
     char text[FEDGE_SWEEP_MAX_TEXT]; /* KEY=VALUE,… cut up: key and values point into it */
@@ -18,6 +19,7 @@ typedef struct sweep_axis {
 /* What came of a run. */
 typedef struct sweep_outcome {
     bool done, failed;
+    bool begun; /* it got as far as its rounds */
     char why[FEDGE_ERROR_MESSAGE_SIZE];
     fedge_totals totals;
 } sweep_outcome;
@@ -35,5 +37,15 @@ struct fedge_sweep {
 
 /* sweep.c: the value of an axis in a combination; the last axis changes fastest. */
 const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at);
+
+/* sweep.c: "lr=0.1,partition=iid"; returns its bytes, of which FEDGE_SWEEP_MAX_NAME − 1 are
+ * written. */
+size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
+                           char name[FEDGE_SWEEP_MAX_NAME]);
+
+/* sweep.c: the options and the job's text of a combination; *text is malloc'ed. */
+FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
+                                             fedge_simulate_options *options, char **text,
+                                             fedge_error *err);
 
 #endif

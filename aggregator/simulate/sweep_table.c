@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/simulate/sweep_internal.h"
 
@@ -63,6 +64,18 @@ static double test_at_best(const fedge_totals *totals, uint32_t which)
     return totals->test_at_best;
 }
 
+static double last_loss(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->test.loss;
+}
+
+static double validation_loss(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->validation.loss;
+}
+
 static double rounds_to(const fedge_totals *totals, uint32_t which)
 {
     return totals->reached[which];
@@ -74,18 +87,32 @@ static double seconds(const fedge_totals *totals, uint32_t which)
     return totals->seconds;
 }
 
-/* The accuracies that the table has, in its order. */
+/* When a measure of the model stands in the table. */
+typedef enum when { ALWAYS, IF_VALIDATED, WITHOUT_ACCURACY, WITHOUT_BUT_VALIDATED } when;
+
+/* The measures that the table has, in its order. */
 static const struct {
     const char *title, *key;
     value_fn value;
-    bool by_validation; /* only where there are examples for it */
-} ACCURACIES[] = {{"accuracy %", "accuracy", last_accuracy, false},
-                  {"mean of last 10", "accuracy_last_10", last_ten, false},
-                  {"best validation", "validation_best", best_validation, true},
-                  {"accuracy there", "accuracy_at_best", test_at_best, true}};
+    when when;
+    double scale;
+    int decimals;
+} MEASURES[] = {
+    {"accuracy %", "accuracy", last_accuracy, ALWAYS, 100.0, 2},
+    {"mean of last 10", "accuracy_last_10", last_ten, ALWAYS, 100.0, 2},
+    {"best validation", "validation_best", best_validation, IF_VALIDATED, 100.0, 2},
+    {"accuracy there", "accuracy_at_best", test_at_best, IF_VALIDATED, 100.0, 2},
+    {"loss", "loss", last_loss, WITHOUT_ACCURACY, 1.0, 4},
+    {"validation loss", "validation_loss", validation_loss, WITHOUT_BUT_VALIDATED, 1.0, 4}};
 
-#define NUM_ACCURACIES (sizeof(ACCURACIES) / sizeof(ACCURACIES[0]))
+#define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
 #define NOTHING UINT32_MAX
+
+/* What the table has, by what the runs have. */
+typedef struct layout {
+    bool stands[NUM_MEASURES];
+    uint32_t chosen; /* the combination with the best validation; NOTHING without any */
+} layout;
 
 /* The combination with the best validation, a failed seed not counting; NOTHING without any. */
 static uint32_t choose(const fedge_sweep *sweep)
@@ -102,13 +129,54 @@ static uint32_t choose(const fedge_sweep *sweep)
     return chosen;
 }
 
+/* Has any run this number? */
+static bool any(const fedge_sweep *sweep, value_fn value)
+{
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        if (spread_of(sweep, c, value, 0).count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static layout lay_out(const fedge_sweep *sweep)
+{
+    layout of = {.chosen = choose(sweep)};
+    const bool losses_alone = !any(sweep, last_accuracy) && !any(sweep, best_validation);
+    const bool tested = any(sweep, last_loss), validated = any(sweep, validation_loss);
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        const when rule = MEASURES[m].when;
+        of.stands[m] = rule == ALWAYS             ? !(losses_alone && (tested || validated))
+                       : rule == IF_VALIDATED     ? of.chosen != NOTHING
+                       : rule == WITHOUT_ACCURACY ? losses_alone && tested
+                                                  : losses_alone && validated;
+    }
+    return of;
+}
+
+static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combination,
+                                       uint32_t seed)
+{
+    return &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
+}
+
 static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
 {
     uint32_t failed = 0;
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        failed += sweep->outcomes[(size_t)combination * sweep->num_seeds + i].failed;
+        failed += outcome_of(sweep, combination, i)->failed;
     }
     return failed;
+}
+
+static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        done += outcome_of(sweep, combination, i)->done;
+    }
+    return done;
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
@@ -124,14 +192,14 @@ static void print_spread(FILE *out, spread of, double scale, int decimals)
     fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
 }
 
-static void print_head(const fedge_sweep *sweep, bool validated, FILE *out)
+static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         fprintf(out, "%-16s ", sweep->axes[i].key);
     }
-    for (size_t a = 0; a < NUM_ACCURACIES; a++) {
-        if (validated || !ACCURACIES[a].by_validation) {
-            fprintf(out, " %16s", ACCURACIES[a].title);
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (of->stands[m]) {
+            fprintf(out, " %16s", MEASURES[m].title);
         }
     }
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
@@ -142,27 +210,62 @@ static void print_head(const fedge_sweep *sweep, bool validated, FILE *out)
     fprintf(out, " %16s\n", "seconds");
 }
 
-static void print_row(const fedge_sweep *sweep, uint32_t combination, uint32_t chosen, FILE *out)
+static void print_row(const fedge_sweep *sweep, uint32_t combination, const layout *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         fprintf(out, "%-16s ", fedge_sweep_value_of(sweep, combination, i));
     }
-    for (size_t a = 0; a < NUM_ACCURACIES; a++) {
-        if (chosen != NOTHING || !ACCURACIES[a].by_validation) {
-            print_spread(out, spread_of(sweep, combination, ACCURACIES[a].value, 0), 100.0, 2);
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (of->stands[m]) {
+            print_spread(out, spread_of(sweep, combination, MEASURES[m].value, 0),
+                         MEASURES[m].scale, MEASURES[m].decimals);
         }
     }
+    const uint32_t failed = count_failed(sweep, combination), done = count_done(sweep, combination);
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread of = spread_of(sweep, combination, rounds_to, t);
-        print_spread(out, of, 1.0, 1);
-        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, of.count, sweep->num_seeds);
+        const spread rounds = spread_of(sweep, combination, rounds_to, t);
+        print_spread(out, rounds, 1.0, 1);
+        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, done);
     }
     print_spread(out, spread_of(sweep, combination, seconds, 0), 1.0, 1);
-    const uint32_t failed = count_failed(sweep, combination);
+    if (done < sweep->num_seeds) {
+        fprintf(out, "  %" PRIu32 " of %" PRIu32 " seeds", done, sweep->num_seeds);
+    }
     if (failed > 0) {
         fprintf(out, "  %" PRIu32 " failed", failed);
     }
-    fprintf(out, "%s\n", combination == chosen ? "  * chosen by validation" : "");
+    fprintf(out, "%s\n", combination == of->chosen ? "  * chosen by validation" : "");
+}
+
+/* The first seed from [seed] on that failed for this reason; num_seeds: none. */
+static uint32_t next_failed(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                            const char *why)
+{
+    while (seed < sweep->num_seeds &&
+           !(outcome_of(sweep, combination, seed)->failed &&
+             strcmp(outcome_of(sweep, combination, seed)->why, why) == 0)) {
+        seed++;
+    }
+    return seed;
+}
+
+/* Below the table: a line for each reason. */
+static void print_failures(const fedge_sweep *sweep, uint32_t combination, FILE *out)
+{
+    char name[FEDGE_SWEEP_MAX_NAME];
+    (void)fedge_sweep_name_of(sweep, combination, name);
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const sweep_outcome *of = outcome_of(sweep, combination, i);
+        if (!of->failed || next_failed(sweep, combination, 0, of->why) < i) {
+            continue;
+        }
+        fprintf(out, "failed: %s%sseed %" PRIu32, name, name[0] ? " " : "", i + 1);
+        for (uint32_t k = i;
+             (k = next_failed(sweep, combination, k + 1, of->why)) < sweep->num_seeds;) {
+            fprintf(out, ", %" PRIu32, k + 1);
+        }
+        fprintf(out, ": %s\n", of->why);
+    }
 }
 
 /* ---- for machines ---------------------------------------------------------------------------- */
@@ -174,7 +277,20 @@ static void add_number(cJSON *json, const char *key, const char *suffix, double 
     (void)cJSON_AddNumberToObject(json, text, value);
 }
 
-static void print_json_row(const fedge_sweep *sweep, uint32_t combination, uint32_t chosen,
+static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combination)
+{
+    cJSON *list = cJSON_AddArrayToObject(json, "failures");
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        if (outcome_of(sweep, combination, i)->failed) {
+            cJSON *one = cJSON_CreateObject();
+            add_number(one, "seed", "", i + 1);
+            (void)cJSON_AddStringToObject(one, "why", outcome_of(sweep, combination, i)->why);
+            (void)cJSON_AddItemToArray(list, one);
+        }
+    }
+}
+
+static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const layout *of,
                            FILE *out)
 {
     cJSON *json = cJSON_CreateObject();
@@ -183,26 +299,28 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, uint3
                                       fedge_sweep_value_of(sweep, combination, i));
     }
     add_number(json, "seeds", "", sweep->num_seeds);
+    add_number(json, "done", "", count_done(sweep, combination));
     add_number(json, "failed", "", count_failed(sweep, combination));
-    for (size_t a = 0; a < NUM_ACCURACIES; a++) {
-        if (chosen != NOTHING || !ACCURACIES[a].by_validation) {
-            const spread of = spread_of(sweep, combination, ACCURACIES[a].value, 0);
-            add_number(json, ACCURACIES[a].key, "", of.mean);
-            add_number(json, ACCURACIES[a].key, "_deviation", of.deviation);
+    add_failures(json, sweep, combination);
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (of->stands[m]) {
+            const spread values = spread_of(sweep, combination, MEASURES[m].value, 0);
+            add_number(json, MEASURES[m].key, "", values.mean);
+            add_number(json, MEASURES[m].key, "_deviation", values.deviation);
         }
     }
-    if (chosen != NOTHING) {
-        (void)cJSON_AddBoolToObject(json, "chosen", combination == chosen);
+    if (of->chosen != NOTHING) {
+        (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
     }
     add_number(json, "seconds", "", spread_of(sweep, combination, seconds, 0).mean);
     cJSON *targets = cJSON_AddArrayToObject(json, "targets");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread of = spread_of(sweep, combination, rounds_to, t);
+        const spread rounds = spread_of(sweep, combination, rounds_to, t);
         cJSON *target = cJSON_CreateObject();
         add_number(target, "accuracy", "", sweep->options->targets[t]);
-        add_number(target, "rounds", "", of.mean);
-        add_number(target, "rounds", "_deviation", of.deviation);
-        add_number(target, "reached", "", of.count);
+        add_number(target, "rounds", "", rounds.mean);
+        add_number(target, "rounds", "_deviation", rounds.deviation);
+        add_number(target, "reached", "", rounds.count);
         (void)cJSON_AddItemToArray(targets, target);
     }
     char *text = cJSON_PrintUnformatted(json);
@@ -213,15 +331,18 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, uint3
 
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
 {
-    const uint32_t chosen = choose(sweep);
+    const layout of = lay_out(sweep);
     if (!sweep->options->json) {
-        print_head(sweep, chosen != NOTHING, out);
+        print_head(sweep, &of, out);
     }
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
         if (sweep->options->json) {
-            print_json_row(sweep, c, chosen, out);
+            print_json_row(sweep, c, &of, out);
         } else {
-            print_row(sweep, c, chosen, out);
+            print_row(sweep, c, &of, out);
         }
+    }
+    for (uint32_t c = 0; c < sweep->num_combinations && !sweep->options->json; c++) {
+        print_failures(sweep, c, out);
     }
 }

@@ -20,6 +20,8 @@ cat >job.json <<'JSON'
  "test-set": {"values": "test.csv"}}
 JSON
 run=("$simulate" --job job.json --clients 10 --partition iid)
+# "${terminal[@]}" COMMAND...: runs it on one
+terminal=(python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))')
 
 # 0 and 2: what needs no files
 ends 0 "Usage: fedge-simulate" "$simulate" --help
@@ -74,7 +76,9 @@ cmp -s job.json out/job.json || fail "out/job.json is not the job"
 [ "$(sha256sum out/model.safetensors | cut -d' ' -f1)" = "$(hash first.json | cut -d'"' -f4)" ] ||
     fail "model_sha256 is not model.safetensors'"
 ends 3 "--resume goes on with it" "${run[@]}" --out out
-ends 3 "has no simulation to resume" "${run[@]}" --out nowhere --resume
+ends 0 "fresh has no simulation yet" "${run[@]}" --out fresh --resume
+[ "$(hash fresh/summary.json)" = "$(hash first.json)" ] || fail "--resume of nothing is another run"
+if "${run[@]}" --out fresh --resume 2>&1 | grep -qF "no simulation yet"; then fail "a simulation was not seen"; fi
 ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --seed 2
 grep -qF "seed was 1, and now it is 2" said || fail "not what differs: $(cat said)"
 echo '{"data": {"points": {"values": "points.csv", "validation-fraction": 0.5}}}' >held.json
@@ -87,6 +91,12 @@ divided=("$simulate" --job job.json --partition file:division.csv --out divided)
 ends 0 "complete after 4 rounds" "${divided[@]}"
 sed -i 's/^3,.*/3,9/; s/^4,.*/4,9/' division.csv
 ends 3 "not how the data is divided now" "${divided[@]}" --resume
+# the same file by another path is the same division; and another working directory is another path
+ends 0 "complete after 4 rounds" "$simulate" --job job.json --partition file:out/partition.csv --out there
+mkdir -p below
+(cd below && ends 0 "complete after 4 rounds" "$simulate" --job ../job.json --partition file:../out/partition.csv \
+    --out ../there --resume)
+ends 3 "partition was \"file:out/partition.csv\", and now it is \"iid\"" "${run[@]}" --out there --resume
 ends 3 "lock" flock out/lock "${run[@]}" --out out --resume
 ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume
 [ "$(wc -l <out/rounds.jsonl)" = 4 ] || fail "--resume of a complete one adds lines"
@@ -122,7 +132,8 @@ grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not s
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged
-ends 0 "lower the learning rate" "${diverging[@]}" --sweep seeds=1
+ends 0 "failed: seed 1: " "${diverging[@]}" --sweep seeds=1
+grep -qF "lower the learning rate" said || fail "the sweep does not say why: $(cat said)"
 
 # a sweep: what each run gives, the table, and what is refused before anything runs
 ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
@@ -163,8 +174,55 @@ ends 3 "cannot set 'name.x'" "${run[@]}" --sweep name.x=1
 ends 3 "with partition=dirichlett:1" "${run[@]}" --sweep partition=iid,dirichlett:1 --out mistyped
 [ ! -e mistyped ] || fail "a sweep with a partition that is none began"
 ends 3 "a name over 255 bytes" "${run[@]}" --out mistyped --sweep "partition=file:$(printf 'p%.0s' $(seq 250))"
-ends 3 "use at most 200 parts" "${run[@]}" --sweep clients=5,500
-grep -q "^5 .*±" said || fail "no table of the runs before one that cannot begin: $(cat said)"
+
+# a division that cannot be does not end the others; the table says which it was and why
+ends 3 "failed: clients=500 seed 1, 2: " "${run[@]}" --sweep clients=500,5 seeds=2 --out unable
+grep -qF "use at most 200 parts" said || fail "the reason is not told: $(cat said)"
+grep -q "^5 .*±" said || fail "a run was not done for another's sake: $(cat said)"
+grep -q "^500 .*2 failed" said || fail "the row does not say that it failed: $(cat said)"
+grep -qF "2 of 4 runs could not begin" said || fail "no count: $(cat said)"
+ends 3 '"failures":[{"seed":1,"why":"200 examples' "${run[@]}" --sweep clients=500,5 --json
+ends 3 "cannot open others.json" "$simulate" --job job.json --data others.json --partition iid --clients 5 --sweep lr=0.1,0.2
+if grep -qF " of 2" said; then fail "runs without the client's file: $(cat said)"; fi
+# what is there already is refused before the first run, and one of every setting comes first
+ends 0 "±" "${run[@]}" --sweep lr=0.1 --out some
+ends 3 "some/lr=0.1,seed=1 has a simulation already" "${run[@]}" --sweep lr=0.5,0.1 --out some
+[ ! -e some/lr=0.5,seed=1 ] || fail "a run began before one whose folder is there"
+ends 0 "±" "${run[@]}" --sweep lr=0.5,0.1 seeds=2
+grep -o '^[0-9] of 4: lr=[0-9.]* seed [0-9]' said >order
+printf '%s\n' '1 of 4: lr=0.5 seed 1' '2 of 4: lr=0.1 seed 1' '3 of 4: lr=0.5 seed 2' '4 of 4: lr=0.1 seed 2' | cmp -s - order ||
+    fail "not one of every setting first: $(cat said)"
+ends 0 "none of these runs" "${run[@]}" --sweep lr=0.5 --out anew --resume
+
+# a bar on a terminal, which says what number the run has
+"${terminal[@]}" "${run[@]}" --sweep lr=0.1,0.2 >said || fail "exit $? on a terminal"
+grep -qF "run 2 of 2, round" said || fail "no bar of a sweep: $(cat said)"
+grep -qF "2 of 2: lr=0.2 seed 1: " said || fail "no line of a run: $(cat said)"
+if grep -qF " 10/10 " said; then fail "a line for each round in a sweep"; fi
+
+# losses of real numbers have no accuracy, and --target has no meaning
+sed 's/CrossEntropyLoss/MSELoss/; s/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >real.json
+real=("$simulate" --job real.json --data held.json --clients 10 --partition iid)
+ends 0 "complete after 4 rounds: loss " "${real[@]}" --validation-split 0.1 --out real
+[ "$(grep -c '"accuracy":null,.*"train_accuracy":null' real/rounds.jsonl)" = 8 ] || fail "an accuracy of real numbers: $(cat real/rounds.jsonl)"
+[ "$(grep -c '"validation_accuracy":null' real/rounds.jsonl)" = 4 ] || fail "a validation accuracy of real numbers"
+if grep -E '"(validation_)?loss":null' real/rounds.jsonl; then fail "a loss is missing"; fi
+if grep -oE '"[a-z_0-9]*accuracy[a-z_0-9]*":[^n]' real/summary.json; then fail "an accuracy in summary.json"; fi
+grep -qE '"loss":[0-9]+\.[0-9]+,' real/summary.json || fail "no loss in summary.json"
+grep -qE '"validation":\{"examples":20,"accuracy":null,"loss":[0-9]+\.' real/summary.json || fail "no loss of the validation"
+if grep -qF '>accuracy' real/rounds.svg; then fail "a panel for an accuracy that there is not"; fi
+grep -qF '>loss<' real/rounds.svg || fail "no panel of the loss"
+grep -qF '>accuracy' out/rounds.svg || fail "no panel of the accuracy"
+ends 0 "real " "$simulate" compare real out --out both.svg
+[ "$(sed -n 's/^real .* 4  *-  *-  *-  *-  *-  *-  *[0-9.]* .*/yes/p' said)" = yes ] || fail "an accuracy in compare: $(cat said)"
+ends 3 "leave --target out" "${real[@]}" --target 0.5
+ends 3 "with model.loss.type=MSELoss: --target is an accuracy" "${run[@]}" --sweep model.loss.type=CrossEntropyLoss,MSELoss --target 0.5
+ends 0 "validation loss" "${real[@]}" --validation-split 0.1 --sweep lr=0.01,0.02
+[ "$(grep -cE '^0\.0[12] +[0-9.]+ ± 0\.0000 +[0-9.]+ ± ' said)" = 2 ] || fail "no losses in the table: $(cat said)"
+if grep -qF "accuracy" said; then fail "an accuracy in the table: $(cat said)"; fi
+sed '/"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >untested.json
+ends 3 "--target needs something to evaluate on" "$simulate" --job untested.json --clients 10 --partition iid --target 0.5
+ends 0 "0.1%: " "$simulate" --job untested.json --clients 10 --partition iid --target 0.001 --validation-split 0.1
 
 # virtual time
 ends 3 "--compute: 'fast' is not" "${run[@]}" --compute fast
@@ -174,6 +232,13 @@ grep -qF '"virtual_seconds":' fleet/rounds.jsonl || fail "rounds.jsonl has no vi
 grep -qF '"inclusion":[{"asked":' fleet/summary.json || fail "summary.json has no inclusion"
 if grep -qF 'virtual' out/rounds.jsonl out/summary.json; then fail "virtual time unasked"; fi
 ends 3 "fleet/simulation.json differs" "${run[@]}" --out fleet --resume
+ends 3 "failure was not given, and now it is 0.1" "${run[@]}" --failure 0.1 --out out --resume
+{ echo client,compute && seq 0 9 | sed 's/$/,5/'; } >trace.csv
+cp trace.csv below/moved.csv
+ends 0 "virtual time: " "${run[@]}" --trace trace.csv --out traced
+ends 0 "virtual time: " "${run[@]}" --trace below/moved.csv --out traced --resume
+sed -i 's/^3,5/3,6/' trace.csv
+ends 3 "the file of --trace has other contents" "${run[@]}" --trace trace.csv --out traced --resume
 inclusion() { grep -o '"virtual_seconds".*' "$1"; }
 before=$(inclusion fleet/summary.json)
 ends 0 "complete after 4 rounds" "${run[@]}" "${fleet[@]}" --out fleet --resume

@@ -1,0 +1,160 @@
+#include "aggregator/simulate/settings.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "edge/core/message.h"
+
+#define CRC "_crc32" /* behind the name of the setting that names a file */
+#define FILE_SPEC "file:"
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static fedge_status sum_file(const char *path, uint32_t *crc, fedge_error *err)
+{
+    uint8_t part[4096];
+    size_t got = 0;
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%.200s cannot be opened", path);
+    }
+    *crc = 0;
+    while ((got = fread(part, 1, sizeof(part), file)) > 0) {
+        *crc = fedge_crc32(*crc, part, got);
+    }
+    const bool failed = ferror(file) != 0;
+    (void)fclose(file);
+    return failed ? fedge_fail(err, FEDGE_IO, "%.200s cannot be read", path) : FEDGE_OK;
+}
+
+/* A setting that is a text, and the file [path] that it names, if it does. What is not given (NULL)
+ * is not there. */
+static fedge_status add_text(cJSON *json, const char *key, const char *value, const char *path,
+                             fedge_error *err)
+{
+    char crc_key[32];
+    uint32_t crc = 0;
+    if (!value) {
+        return FEDGE_OK;
+    }
+    fedge_status status = path ? sum_file(path, &crc, err) : FEDGE_OK;
+    (void)snprintf(crc_key, sizeof(crc_key), "%s" CRC, key);
+    if (status == FEDGE_OK && (!cJSON_AddStringToObject(json, key, value) ||
+                               (path && !cJSON_AddNumberToObject(json, crc_key, crc)))) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    }
+    return status;
+}
+
+static bool is_file(const char *value)
+{
+    return value && strncmp(value, FILE_SPEC, strlen(FILE_SPEC)) == 0;
+}
+
+static fedge_status add_fleet(cJSON *json, const fedge_fleet_settings *fleet, fedge_error *err)
+{
+    const char *online = fleet->availability;
+    fedge_status status = add_text(json, "compute", fleet->compute, NULL, err);
+    if (status == FEDGE_OK) {
+        status = add_text(json, "bandwidth", fleet->bandwidth, NULL, err);
+    }
+    if (status == FEDGE_OK) {
+        status = add_text(json, "availability", online,
+                          is_file(online) ? online + strlen(FILE_SPEC) : NULL, err);
+    }
+    if (status == FEDGE_OK) {
+        status = add_text(json, "trace", fleet->trace, fleet->trace, err);
+    }
+    if (status == FEDGE_OK && fleet->failure != 0.0 &&
+        !cJSON_AddNumberToObject(json, "failure", fleet->failure)) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    }
+    return status;
+}
+
+fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char **text,
+                                 fedge_error *err)
+{
+    cJSON *json = cJSON_CreateObject();
+    const bool made =
+        cJSON_AddNumberToObject(json, "format", 1) &&
+        fedge_totals_add_seed(json, "seed", settings->seed) &&
+        cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
+        cJSON_AddStringToObject(json, "partition", settings->partition) &&
+        fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
+        cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
+        (settings->validation_split == 0.0 ||
+         cJSON_AddNumberToObject(json, "validation_split", settings->validation_split)) &&
+        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
+    fedge_status status = made ? add_fleet(json, &settings->fleet, err)
+                               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    *text = status == FEDGE_OK ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    return status == FEDGE_OK && !*text
+               ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings")
+               : status;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+/* Is the path of a file all in which the two may differ? */
+static bool names_file(const cJSON *a, const cJSON *b)
+{
+    return strcmp(a->string, "trace") == 0 ||
+           ((strcmp(a->string, "partition") == 0 || strcmp(a->string, "availability") == 0) &&
+            is_file(cJSON_GetStringValue(a)) && is_file(cJSON_GetStringValue(b)));
+}
+
+static fedge_status fail_differs(const char *path, const char *key, const cJSON *was,
+                                 const cJSON *is, fedge_error *err)
+{
+    char *before = was ? cJSON_PrintUnformatted(was) : NULL;
+    char *now = is ? cJSON_PrintUnformatted(is) : NULL;
+    const size_t stem = strlen(key) > strlen(CRC) ? strlen(key) - strlen(CRC) : 0;
+    fedge_status status =
+        was && is && stem > 0 && strcmp(key + stem, CRC) == 0
+            ? fedge_fail(err, FEDGE_MISMATCH,
+                         "%s differs: --resume goes on with the same settings only; the file of "
+                         "--%.*s has other contents now",
+                         path, (int)stem, key)
+            : fedge_fail(err, FEDGE_MISMATCH,
+                         "%s differs: --resume goes on with the same settings only; %s was "
+                         "%.120s, and now it is %.120s",
+                         path, key, before ? before : "not given", now ? now : "not given");
+    cJSON_free(before);
+    cJSON_free(now);
+    return status;
+}
+
+/* Is each setting of [a] in [b]? [swapped]: [b] is what was found. */
+static fedge_status check_each(const char *path, const cJSON *a, const cJSON *b, bool swapped,
+                               fedge_error *err)
+{
+    const cJSON *mine = NULL;
+    cJSON_ArrayForEach(mine, a)
+    {
+        const cJSON *theirs = cJSON_GetObjectItemCaseSensitive(b, mine->string);
+        if (!theirs || (!names_file(mine, theirs) && !cJSON_Compare(mine, theirs, true))) {
+            return fail_differs(path, mine->string, swapped ? theirs : mine,
+                                swapped ? mine : theirs, err);
+        }
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_settings_check(const char *path, const char *found, const char *wanted,
+                                  fedge_error *err)
+{
+    cJSON *had = cJSON_Parse(found), *have = cJSON_Parse(wanted);
+    fedge_status status =
+        cJSON_IsObject(had) && cJSON_IsObject(have)
+            ? check_each(path, had, have, false, err)
+            : fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object: choose another --out", path);
+    if (status == FEDGE_OK) {
+        status = check_each(path, have, had, true, err);
+    }
+    cJSON_Delete(had);
+    cJSON_Delete(have);
+    return status;
+}
