@@ -98,11 +98,14 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
         return status;
     *leaf = FEDGE_WITH_MORE_DATA && fedge_leaf_matches(head, got);
     const bool tensors = FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got);
-    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got) || tensors)
+    /* No text begins so: CIFAR's, whose format has no mark, or what is no data at all. */
+    const bool binary = got > 0 && head[0] < ' ' && head[0] != '\n' && head[0] != '\r';
+    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got) || tensors || binary)
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
-            "partition natural:%.64s: %.200s has no columns with names; write who owns "
-            "what to a csv file, \"example,client\", and use file:CSV",
+            "partition natural:%.64s: %.200s has no columns with names, as only csv with a header "
+            "has; write who owns what to a csv file, \"example,client\", and use file:CSV, or "
+            "divide by iid, dirichlet:0.5, …",
             column, path);
     if (FEDGE_WITH_MORE_DATA && *leaf && strcmp(column, FEDGE_LEAF_USER) != 0)
         return fedge_fail(err, FEDGE_NOT_FOUND,

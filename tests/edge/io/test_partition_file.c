@@ -204,6 +204,8 @@ static void test_labels_may_lie_beside(void **state)
     assert_null(owner);
 }
 
+#define NO_COLUMNS "values has no columns with names, as only csv with a header has; write who"
+
 static void test_bad_columns_are_refused(void **state)
 {
     (void)state;
@@ -234,11 +236,22 @@ static void test_bad_columns_are_refused(void **state)
     expect_refusal("natural:user", 3, 2, FEDGE_MISMATCH, "ask for 3");
     add_npy_header(&file, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2), }");
     save_file(VALUES, &file, 0);
-    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, "has no columns with names; write who");
+    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
     file.size = 0;
     add_bytes(&file, "\x0d\0\0\0\0\0\0\0{\"values\":{}}", 8 + 13);
     save_file(VALUES, &file, 0);
-    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, "has no columns with names; write who");
+    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
+    static const char IDX[] = "\0\0\10\2\0\0\0\3\0\0\0\2abcdef", CIFAR[] = "\7abc,def";
+    file.size = 0;
+    add_bytes(&file, IDX, sizeof IDX - 1);
+    save_file(VALUES, &file, 0);
+    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
+    file.size = 0;
+    add_bytes(&file, CIFAR, sizeof CIFAR - 1);
+    save_file(VALUES, &file, 0);
+    expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
+    save_text(VALUES, "\n\na,user\n1,x\n2,y\n3,z\n"); /* lines that are empty are text */
+    expect_owners("natural:user", 3, 3, (const uint32_t[]){0, 1, 2});
 }
 
 /* The table of names grows several times. */
