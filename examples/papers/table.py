@@ -4,7 +4,8 @@
     table.py niid-bench|mcmahan-2017|shakespeare OUT [--into README]
 
 OUT is what the commands of the paper's README gave to --out, or the folder of several of these. Runs that are not
-there or have not ended stand as "not yet run". The published figures are those of the papers. --into writes the table
+there or have not ended stand as "not yet run"; an accuracy after fewer rounds than the paper's says so, and stands
+only where there is none of the whole run. The published figures are those of the papers. --into writes the table
 into a README, between its lines "<!-- table -->" and "<!-- end of table -->".
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import statistics
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 MISSING = "not yet run"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
@@ -24,16 +26,21 @@ def read(folder, name):
         return json.load(file)
 
 
+def paper_rounds(paper):
+    """Of the paper's job, which its runs have unless they are told otherwise."""
+    return read(os.path.join(HERE, paper), "job.json")["rounds"]["num-server-rounds"]
+
+
 def load(out):
-    """Settings and summary of every run below [out] that has ended."""
+    """Settings and summary of every run below [out] that has ended; other jobs than the papers' are passed over."""
     runs = []
     for folder, _, files in os.walk(out):
         if "summary.json" not in files or read(folder, "summary.json")["ending"] in ("interrupted", "failed"):
             continue
         job, summary = read(folder, "job.json"), read(folder, "summary.json")
-        training = job["training"]
-        runs.append({"job": job["name"], "epochs": training["local-epochs"], "batch": training["batch-size"],
-                     "lr": training["learning-rate"], "fraction": job["rounds"]["fraction-train"],
+        training = job.get("training", {})
+        runs.append({"job": job["name"], "epochs": training.get("local-epochs"), "batch": training.get("batch-size"),
+                     "lr": training.get("learning-rate"), "fraction": job["rounds"].get("fraction-train", 1),
                      "planned": summary["num_server_rounds"], **summary})
     return runs
 
@@ -54,6 +61,14 @@ def mean_and_spread(values):
         return MISSING
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{spread} ({len(values)} seed{'s' if len(values) > 1 else ''})"
+
+
+def accuracy_text(runs, key, rounds):
+    """Mean and spread of an accuracy after [rounds], or when no run has so many, after the most that some have."""
+    most = max((run["rounds"] for run in runs), default=rounds)
+    least = min(rounds, most)
+    words = mean_and_spread([100 * run[key] for run in runs if run["rounds"] >= least])
+    return words if least == rounds else f"{words} after {least} of {rounds} rounds"
 
 
 def reached(run, target):
@@ -84,12 +99,11 @@ NIID_BENCH = [("iid", "IID", "89.23 ± 0.45"), ("dirichlet:0.5", "label shares f
 
 
 def niid_bench(runs):
-    rows = []
+    rows, rounds = [], paper_rounds("niid-bench")
     for partition, words, published in NIID_BENCH:
         found = pick(runs, job="niid-bench", partition=partition)
         rows.append([f"{words} (`{partition}`)", published,
-                     mean_and_spread([100 * run["accuracy"] for run in found]),
-                     mean_and_spread([100 * run["accuracy_last_10"] for run in found])])
+                     accuracy_text(found, "accuracy", rounds), accuracy_text(found, "accuracy_last_10", rounds)])
     table(["division", "published, %", "ours, %", "ours, mean of the last ten rounds, %"], rows)
 
 
@@ -206,7 +220,7 @@ def shakespeare(runs):
             values = [reached(run, target) for run in mine]
             row.append(", ".join(f"over {run['planned']}" if value is None else f"{value:.0f}"
                                  for run, value in zip(mine, values)) or MISSING)
-        rows.append(row + [mean_and_spread([100 * run["accuracy"] for run in mine])])
+        rows.append(row + [accuracy_text(mine, "accuracy", paper_rounds("shakespeare"))])
     table(["clients", *(f"rounds to {100 * target:g} %" for target in targets), "accuracy at the end, %"], rows)
 
 
@@ -217,6 +231,8 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--into", metavar="README")
     args = parser.parse_args()
+    if not os.path.isdir(args.out):
+        parser.error(f"there is no folder {args.out}: give what --out was when the paper's runs were made")
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         papers[args.paper](load(args.out))

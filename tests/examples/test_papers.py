@@ -132,6 +132,42 @@ class Papers(unittest.TestCase):
         self.assertEqual([sum(1 for _, owner in rows if owner == part) for part in range(4)], list(owners.values()))
         self.assertNotIn("not yet run", said[-1])
 
+    def made(self, folder, **more):
+        """A run's folder: the job is the paper's, the summary what the simulator leaves."""
+        path = os.path.join(self.root, "out", folder)
+        os.makedirs(path)
+        shutil.copy(os.path.join(SOURCE, PAPERS, "niid-bench", "job.json"), path)
+        with open(os.path.join(path, "summary.json"), "w", encoding="utf-8") as file:
+            json.dump({"job": "niid-bench", "ending": "complete", "partition": "iid", "num_server_rounds": 50,
+                       "rounds": 50, "accuracy": 0.5, "accuracy_last_10": 0.4, "targets": [], **more}, file)
+
+    def table(self, out, code=0):
+        result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "table.py"), "niid-bench", out],
+                                text=True, capture_output=True, timeout=60)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout or result.stderr
+
+    def test_fewer_rounds_are_no_row_of_the_paper(self):
+        out = os.path.join(self.root, "out")
+        self.assertIn(f"no folder {out}", self.table(out, code=2))
+        self.made("pilot", num_server_rounds=20, rounds=20, accuracy=0.9)
+        self.made("stopped", rounds=10, accuracy=0.95, ending="target")
+        self.assertIn("| 90.00 (1 seed) after 20 of 50 rounds | 40.00 (1 seed) after 20 of 50 rounds |", self.table(out))
+        self.made("whole")
+        self.assertIn("| 50.00 (1 seed) | 40.00 (1 seed) |", self.table(out))
+        with open(os.path.join(out, "pilot", "job.json"), "w", encoding="utf-8") as file:
+            json.dump({"name": "another", "rounds": {}, "training": {"local-steps": 3}}, file)
+        self.assertIn("| 50.00 (1 seed) | 40.00 (1 seed) |", self.table(out))
+
+    def test_a_play_that_cannot_be_read(self):
+        for path, words in (os.path.join(self.root, "nothing"), "No such file"), (self.root, "Is a directory"):
+            result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "shakespeare",
+                                                                   "speaking_parts.py"), path,
+                                     os.path.join(self.root, "out")], text=True, capture_output=True, timeout=60)
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertIn(f"cannot read {path}: {words}", result.stderr)
+
     def test_a_play_needs_parts(self):
         path = os.path.join(self.root, "prose")
         with open(path, "w", encoding="utf-8") as file:

@@ -50,6 +50,14 @@ def write(outdir, prefix, values, labels):
     write_npy(os.path.join(outdir, prefix + "labels.npy"), "|u1", (len(labels),), labels)
 
 
+def read_text(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        sys.exit(f"speaking_parts.py: cannot read {path}: {error.strerror}; give the path of a play as a text file")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text")
@@ -61,9 +69,8 @@ def main():
     if args.stride < 1 or not 0 < args.test < 1 or args.min_lines < 2:
         parser.error("--stride is at least 1, --test between 0 and 1, --min-lines at least 2")
     parts = {}
-    with open(args.text, encoding="utf-8", errors="replace") as file:
-        for name, lines in speeches(file.read()):
-            parts.setdefault(name, []).extend(lines)
+    for name, lines in speeches(read_text(args.text)):
+        parts.setdefault(name, []).extend(lines)
     train, train_labels, test, test_labels, owners = [], [], [], [], []
     clients = 0
     for lines in parts.values():
@@ -84,7 +91,10 @@ def main():
         parser.error(f"{args.text} has {len(parts)} speaking parts, of which {clients} have {LENGTH + 1} characters to "
                      "train with; two clients and a test set are the least. Is each speech a line 'NAME:' and its "
                      "lines, with a blank line behind?")
-    os.makedirs(args.outdir, exist_ok=True)
+    try:
+        os.makedirs(args.outdir, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"speaking_parts.py: cannot make the folder {args.outdir}: {error.strerror}; choose another OUTDIR")
     write(args.outdir, "", b"".join(train), b"".join(train_labels))
     write(args.outdir, "test-", b"".join(test), b"".join(test_labels))
     with open(os.path.join(args.outdir, "parts.csv"), "w", encoding="utf-8") as file:
