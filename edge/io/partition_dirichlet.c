@@ -1,4 +1,3 @@
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,9 +35,9 @@ static fedge_status dirichlet_init(dirichlet *d, const fedge_partition_data *dat
     return FEDGE_OK;
 }
 
-/* shares ~ Dir(alpha), a part that has its n / N examples already being left out, then normalised.
- * false when nothing is left to normalise (every open part's gamma was 0). */
-static bool draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
+/* shares ~ Dir(alpha) times their sum, which is returned; a part that has its n / N examples
+ * already is left out. 0 when nothing is left (every open part's gamma was 0). */
+static double draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
 {
     const double fair = (double)d->num_examples / d->num_parts;
     fedge_rng rng = fedge_rng_stream(d->spec->seed, FEDGE_PURPOSE_PARTITION, label, attempt,
@@ -49,11 +48,7 @@ static bool draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
         d->shares[j] = d->sizes[j] < fair ? gamma : 0;
         sum += d->shares[j];
     }
-    if (!(sum > 0))
-        return false;
-    for (uint32_t j = 0; j < d->num_parts; j++)
-        d->shares[j] /= sum;
-    return true;
+    return sum;
 }
 
 /* Draws all cuts; *smallest gets the size of the smallest part. The order of a class does not
@@ -68,17 +63,12 @@ static bool draw_cuts(dirichlet *d, uint32_t attempt, uint32_t *smallest)
             memset(cuts, 0, d->num_parts * sizeof *cuts);
             continue;
         }
-        if (!draw_shares(d, k, attempt))
+        const double sum = draw_shares(d, k, attempt);
+        if (!(sum > 0))
             return false;
-        double cumulative = 0;
-        uint32_t last = 0;
-        for (uint32_t j = 0; j < d->num_parts; j++) {
-            cumulative += d->shares[j];
-            const double cut = cumulative * count;
-            cuts[j] = j + 1 == d->num_parts || cut >= count ? count : (uint32_t)cut;
-            d->sizes[j] += cuts[j] - last;
-            last = cuts[j];
-        }
+        fedge_partition_cut(d->shares, sum, d->num_parts, count, cuts);
+        for (uint32_t j = 0; j < d->num_parts; j++)
+            d->sizes[j] += cuts[j] - (j > 0 ? cuts[j - 1] : 0);
     }
     *smallest = d->sizes[0];
     for (uint32_t j = 1; j < d->num_parts; j++)
@@ -95,12 +85,7 @@ static void hand_out(dirichlet *d, uint32_t attempt, uint32_t *owner)
         const uint32_t count = fedge_classes_shuffle(
             &d->classes, k,
             fedge_rng_stream(d->spec->seed, FEDGE_PURPOSE_PARTITION, k, attempt, FEDGE_DRAW_ORDER));
-        uint32_t part = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            while (i >= cuts[part])
-                part++;
-            owner[members[i]] = part;
-        }
+        fedge_partition_deal(members, count, cuts, owner);
     }
 }
 
@@ -109,16 +94,14 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
 {
     const uint32_t num_examples = data->num_examples, num_labels = data->num_labels;
     const uint64_t draws = (uint64_t)num_labels * num_parts;
-    if (draws > FEDGE_PARTITION_MAX_DRAWS)
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "%" PRIu32 " labels times %" PRIu32
-                          " parts are over the limit of %" PRIu64 "; use fewer parts",
-                          num_labels, num_parts, FEDGE_PARTITION_MAX_DRAWS);
+    fedge_status status = fedge_partition_check_draws(num_labels, num_parts, err);
+    if (status)
+        return status;
     dirichlet d = {.spec = spec,
                    .num_examples = num_examples,
                    .num_labels = num_labels,
                    .num_parts = num_parts};
-    fedge_status status = dirichlet_init(&d, data, err);
+    status = dirichlet_init(&d, data, err);
     if (status)
         return status;
     uint32_t attempts = 0, best = 0;
@@ -135,14 +118,9 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
         attempts++;
     }
     dirichlet_fini(&d);
-    if (found)
-        return FEDGE_OK;
-    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                      "partition dirichlet:%g: in %" PRIu32 " attempts no division of %" PRIu32
-                      " examples among %" PRIu32 " parts gave each at least %d (best: %" PRIu32
-                      "); use a larger alpha, fewer parts or more examples",
-                      spec->alpha, attempts, num_examples, num_parts, FEDGE_PARTITION_MIN_EXAMPLES,
-                      best);
+    return found ? FEDGE_OK
+                 : fedge_partition_none_found("dirichlet", spec->alpha, attempts, num_examples,
+                                              num_parts, best, err);
 }
 
 const fedge_partition_ops fedge_partition_dirichlet = {.name = "dirichlet",

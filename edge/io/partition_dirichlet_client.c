@@ -1,4 +1,3 @@
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "edge/io/partition_scheme.h"
@@ -99,13 +98,11 @@ static void hand_out(mixture *m, uint64_t seed, const uint32_t *turns, uint32_t 
 static fedge_status assign(const fedge_partition_spec *spec, const fedge_partition_data *data,
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
-    if ((uint64_t)data->num_labels * num_parts > FEDGE_PARTITION_MAX_DRAWS)
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "%" PRIu32 " labels times %" PRIu32
-                          " parts are over the limit of %" PRIu64 "; use fewer parts",
-                          data->num_labels, num_parts, FEDGE_PARTITION_MAX_DRAWS);
+    fedge_status status = fedge_partition_check_draws(data->num_labels, num_parts, err);
+    if (status)
+        return status;
     mixture m = {.num_labels = data->num_labels, .num_parts = num_parts};
-    const fedge_status status = mixture_init(&m, spec, data, err);
+    status = mixture_init(&m, spec, data, err);
     if (status)
         return status;
     uint32_t *turns = fedge_partition_shuffled(

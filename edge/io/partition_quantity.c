@@ -1,5 +1,3 @@
-#include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "edge/io/partition_scheme.h"
@@ -17,15 +15,10 @@ static uint32_t draw_cuts(const fedge_partition_spec *spec, uint32_t attempt, ui
     }
     if (!(sum > 0))
         return 0;
-    double cumulative = 0;
-    uint32_t smallest = num_examples, last = 0;
-    for (uint32_t j = 0; j < num_parts; j++) {
-        cumulative += shares[j] / sum;
-        const double cut = cumulative * num_examples;
-        cuts[j] = j + 1 == num_parts || cut >= num_examples ? num_examples : (uint32_t)cut;
-        smallest = cuts[j] - last < smallest ? cuts[j] - last : smallest;
-        last = cuts[j];
-    }
+    fedge_partition_cut(shares, sum, num_parts, num_examples, cuts);
+    uint32_t smallest = cuts[0];
+    for (uint32_t j = 1; j < num_parts; j++)
+        smallest = cuts[j] - cuts[j - 1] < smallest ? cuts[j] - cuts[j - 1] : smallest;
     return smallest;
 }
 
@@ -38,12 +31,7 @@ static fedge_status hand_out(const fedge_partition_spec *spec, uint32_t num_exam
                                                                 0, 0, FEDGE_DRAW_SIZES_ORDER));
     if (!order)
         return fedge_partition_no_memory(num_examples, num_parts, err);
-    uint32_t part = 0;
-    for (uint32_t i = 0; i < num_examples; i++) {
-        while (i >= cuts[part])
-            part++;
-        owner[order[i]] = part;
-    }
+    fedge_partition_deal(order, num_examples, cuts, owner);
     free(order);
     return FEDGE_OK;
 }
@@ -70,11 +58,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
         status = hand_out(spec, n, num_parts, cuts, owner, err);
     else
         status =
-            fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                       "partition quantity:%g: in %" PRIu32 " attempts no division of %" PRIu32
-                       " examples among %" PRIu32 " parts gave each at least %d (best: %" PRIu32
-                       "); use a larger alpha, fewer parts or more examples",
-                       spec->alpha, attempts, n, num_parts, FEDGE_PARTITION_MIN_EXAMPLES, best);
+            fedge_partition_none_found("quantity", spec->alpha, attempts, n, num_parts, best, err);
     free(shares);
     free(cuts);
     return status;

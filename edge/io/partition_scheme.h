@@ -82,6 +82,24 @@ static inline fedge_status fedge_partition_no_memory(uint32_t num_examples, uint
                       num_examples, num_parts);
 }
 
+/* Cuts a row of [count] examples into runs by the parts' shares of [sum]: cuts: (num_parts), where
+ * each run ends; the last ends with the row. */
+void fedge_partition_cut(const double *shares, double sum, uint32_t num_parts, uint32_t count,
+                         uint32_t *cuts);
+/* owner[example] for a row of [count] examples that is cut so. */
+void fedge_partition_deal(const uint32_t *examples, uint32_t count, const uint32_t *cuts,
+                          uint32_t *owner);
+
+/* FEDGE_TOO_BIG when a draw for each label of each part is over the limit. */
+FEDGE_MUST_USE fedge_status fedge_partition_check_draws(uint32_t num_labels, uint32_t num_parts,
+                                                        fedge_error *err);
+/* FEDGE_INVALID_ARGUMENT: in all [attempts] a part had fewer than FEDGE_PARTITION_MIN_EXAMPLES;
+ * [best]: the most that the smallest part had. */
+FEDGE_MUST_USE fedge_status fedge_partition_none_found(const char *scheme, double alpha,
+                                                       uint32_t attempts, uint32_t num_examples,
+                                                       uint32_t num_parts, uint32_t best,
+                                                       fedge_error *err);
+
 /* A shuffle of [num_examples] by [rng], malloc'ed; NULL without memory. */
 uint32_t *fedge_partition_shuffled(uint32_t num_examples, fedge_rng rng);
 
