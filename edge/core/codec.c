@@ -10,7 +10,7 @@
 #define SCALE_BYTES 2
 #define CHUNK 1024 /* floats that the none codec copies at a time, on the stack */
 
-const char *fedge_codec_name(fedge_codec codec)
+const char *fedge_codec_name(unsigned codec)
 {
     switch (codec) {
     case FEDGE_CODEC_NONE:
@@ -25,7 +25,7 @@ const char *fedge_codec_name(fedge_codec codec)
 fedge_status fedge_codec_from_name(const char *name, fedge_codec *codec, fedge_error *err)
 {
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
-        if (strcmp(fedge_codec_name((fedge_codec)i), name) == 0) {
+        if (strcmp(fedge_codec_name(i), name) == 0) {
             *codec = (fedge_codec)i;
             return FEDGE_OK;
         }

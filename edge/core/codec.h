@@ -26,7 +26,7 @@
 typedef enum fedge_codec { FEDGE_CODEC_NONE, FEDGE_CODEC_INT8, FEDGE_CODEC_COUNT } fedge_codec;
 
 /* "none", "int8"; NULL for an unknown one. */
-const char *fedge_codec_name(fedge_codec codec);
+const char *fedge_codec_name(unsigned codec);
 FEDGE_MUST_USE fedge_status fedge_codec_from_name(const char *name, fedge_codec *codec,
                                                   fedge_error *err);
 

@@ -25,11 +25,6 @@ static const char *stored_type_name(unsigned value)
     return value == FEDGE_U8 ? "u8" : value == FEDGE_F32 ? "f32" : NULL;
 }
 
-static const char *codec_name(unsigned value)
-{
-    return value < FEDGE_CODEC_COUNT ? fedge_codec_name((fedge_codec)value) : NULL;
-}
-
 static const fedge_json_field NORMALISATION[] = {
     {"divide-by", "divide_by", FEDGE_JSON_F32, AT(fedge_data_spec, divide_by), .min = FLT_MIN,
      .max = MAX_FLOAT, .fallback = 1},
@@ -228,7 +223,7 @@ const fedge_json_field fedge_update_fields[] = {
     {.key = "codec",
      .kind = FEDGE_JSON_ENUM,
      AT(fedge_update_spec, codec),
-     .name_of = codec_name,
+     .name_of = fedge_codec_name,
      .num_names = FEDGE_CODEC_COUNT,
      .fallback = FEDGE_CODEC_INT8},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},

@@ -22,11 +22,6 @@ static const char *task_kind_name(unsigned value)
     return value < 2 ? NAMES[value] : NULL;
 }
 
-static const char *codec_name(unsigned value)
-{
-    return value < FEDGE_CODEC_COUNT ? fedge_codec_name((fedge_codec)value) : NULL;
-}
-
 static const char *reason_name(unsigned value)
 {
     return value < FEDGE_REASON_COUNT ? fedge_reason_name((fedge_reason)value) : NULL;
@@ -173,7 +168,7 @@ static const fedge_json_field SECTION[] = {
      .kind = FEDGE_JSON_ENUM,
      .flags = REQUIRED,
      AT(fedge_section_info, codec),
-     .name_of = codec_name,
+     .name_of = fedge_codec_name,
      .num_names = FEDGE_CODEC_COUNT},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, .flags = REQUIRED, AT(fedge_section_info, deflate)},
     {.key = "size", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_section_info, size)},

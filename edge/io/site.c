@@ -15,11 +15,6 @@
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
-static const char *codec_name(unsigned value)
-{
-    return value < FEDGE_CODEC_COUNT ? fedge_codec_name((fedge_codec)value) : NULL;
-}
-
 /* "iid", "dirichlet:0.5", "file:clients.csv" … */
 static fedge_status read_partition(const fedge_json *json, const cJSON *node, void *record,
                                    fedge_error *err)
@@ -58,7 +53,7 @@ const fedge_json_field fedge_policy_fields[] = {
     {.key = "codecs",
      .kind = FEDGE_JSON_ENUMS,
      AT(fedge_site, allowed_codecs),
-     .name_of = codec_name,
+     .name_of = fedge_codec_name,
      .num_names = FEDGE_CODEC_COUNT},
     {"max-local-epochs", "max_local_epochs", FEDGE_JSON_U32, AT(fedge_site, max_local_epochs),
      .min = 1, .max = UINT32_MAX},
