@@ -227,8 +227,8 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "a data set cannot be divided into 0 parts");
     if (data->num_examples == 0 || num_parts > data->num_examples / minimum)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "%" PRIu32 " examples cannot give %" PRIu32 " parts at least %" PRIu32
-                          " each; use at most %" PRIu32 " parts",
+                          "%" PRIu32 " examples cannot give %" PRIu32 " clients at least %" PRIu32
+                          " each; use at most %" PRIu32 " clients",
                           data->num_examples, num_parts, minimum, data->num_examples / minimum);
     if (ops->needs_labels)
         status = check_labels(data, err);

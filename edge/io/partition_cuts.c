@@ -27,8 +27,8 @@ fedge_status fedge_partition_check_draws(uint32_t num_labels, uint32_t num_parts
     if ((uint64_t)num_labels * num_parts <= FEDGE_PARTITION_MAX_DRAWS)
         return FEDGE_OK;
     return fedge_fail(err, FEDGE_TOO_BIG,
-                      "%" PRIu32 " labels times %" PRIu32 " parts are over the limit of %" PRIu64
-                      "; use fewer parts",
+                      "%" PRIu32 " labels times %" PRIu32 " clients are over the limit of %" PRIu64
+                      "; use fewer clients",
                       num_labels, num_parts, FEDGE_PARTITION_MAX_DRAWS);
 }
 
@@ -38,8 +38,8 @@ fedge_status fedge_partition_none_found(const char *scheme, double alpha, uint32
 {
     return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                       "partition %s:%g: in %" PRIu32 " attempts no division of %" PRIu32
-                      " examples among %" PRIu32 " parts gave each at least %d (best: %" PRIu32
-                      "); use a larger alpha, fewer parts or more examples",
+                      " examples among %" PRIu32 " clients gave each at least %d (best: %" PRIu32
+                      "); use a larger alpha, fewer clients or more examples",
                       scheme, alpha, attempts, num_examples, num_parts,
                       FEDGE_PARTITION_MIN_EXAMPLES, best);
 }

@@ -92,14 +92,14 @@ static fedge_status divide(const allotment *a, const fedge_partition_spec *spec,
     if (num_takers == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "partition labels:%" PRIu32 ": none of the %" PRIu32
-                          " parts has label %" PRIu32 "; use %" PRIu32
-                          " or more parts, or a larger K",
+                          " clients has label %" PRIu32 "; use %" PRIu32
+                          " or more clients, or a larger K",
                           spec->count, num_parts, label, a->num_present);
     if (num_takers > count)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "partition labels:%" PRIu32 ": %" PRIu32 " parts have label %" PRIu32
+                          "partition labels:%" PRIu32 ": %" PRIu32 " clients have label %" PRIu32
                           ", of which there are %" PRIu32
-                          " examples; use fewer parts or a smaller K",
+                          " examples; use fewer clients or a smaller K",
                           spec->count, num_takers, label, count);
     const uint32_t *members = classes->members + classes->start[label];
     for (uint32_t i = 0; i < count; i++)

@@ -165,7 +165,7 @@ static void test_impossible_parts_are_refused(void **state)
     assert_non_null(strstr(err.message, "part 4 of 4"));
     assert_int_equal(fedge_dataset_load_part(&spec, IMAGES, LABELS, &partition, 0, 21, &own, &err),
                      FEDGE_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "at most 20 parts"));
+    assert_non_null(strstr(err.message, "at most 20 clients"));
     assert_null(own);
 }
 

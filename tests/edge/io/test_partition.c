@@ -199,29 +199,29 @@ static void test_refuses_what_cannot_be(void **state)
 {
     (void)state;
     fedge_partition_spec spec = parsed_partition("dirichlet:0.5", 1);
-    expect_undivided(&spec, 99, NUM_LABELS, 10, FEDGE_INVALID_ARGUMENT, "at most 9 parts");
-    expect_undivided(&spec, 9, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "at most 0 parts");
+    expect_undivided(&spec, 99, NUM_LABELS, 10, FEDGE_INVALID_ARGUMENT, "at most 9 clients");
+    expect_undivided(&spec, 9, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "at most 0 clients");
     expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 0, FEDGE_INVALID_ARGUMENT, "0 parts");
     expect_undivided(&spec, 0, NUM_LABELS, 1, FEDGE_INVALID_ARGUMENT, "0 examples");
     expect_undivided(&spec, NUM_EXAMPLES, 9, 8, FEDGE_OUT_OF_RANGE, "[0, 9)");
     expect_undivided(&spec, NUM_EXAMPLES, UINT32_MAX, 8, FEDGE_TOO_BIG, "labels are over");
     expect_undivided(&spec, NUM_EXAMPLES, FEDGE_PARTITION_MAX_LABELS, 33, FEDGE_TOO_BIG,
-                     "use fewer parts");
+                     "use fewer clients");
     labels[17] = -1;
     expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "example 17 is -1");
     labels[17] = 0;
     /* Not impossible, but so unlikely that it must be given up. */
     spec.alpha = 0.05;
     expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 60, FEDGE_INVALID_ARGUMENT,
-                     "10000 attempts no division of 6000 examples among 60 parts");
+                     "10000 attempts no division of 6000 examples among 60 clients");
     expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 60, FEDGE_INVALID_ARGUMENT,
-                     "use a larger alpha, fewer parts");
+                     "use a larger alpha, fewer clients");
     spec.alpha = 1e-3; /* gammas underflow: classes go to one part each */
     expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 20, FEDGE_INVALID_ARGUMENT, "best: 0");
     spec.alpha = 0;
     expect_undivided(&spec, NUM_EXAMPLES, NUM_LABELS, 8, FEDGE_OUT_OF_RANGE, "alpha");
     spec = parsed_partition("iid", 1);
-    expect_undivided(&spec, 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts");
+    expect_undivided(&spec, 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 clients");
 }
 
 int main(void)

@@ -104,7 +104,7 @@ static void test_bad_files_are_refused(void **state)
         expect_refusal("file:" SPLIT, 5, 3, CASES[i].status, CASES[i].part);
     }
     expect_refusal("file:no-such-file.csv", 5, 3, FEDGE_NOT_FOUND, "no-such-file.csv");
-    expect_refusal("file:" SPLIT, 5, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts");
+    expect_refusal("file:" SPLIT, 5, 6, FEDGE_INVALID_ARGUMENT, "at most 5 clients");
 }
 
 /* Client -1: nobody trains with it. */

@@ -342,16 +342,17 @@ static void test_what_cannot_be_divided_is_refused(void **state)
     } CASES[] = {
         {"shards:2", 9, NUM_LABELS, 5, FEDGE_INVALID_ARGUMENT, "at least 2 each; use at most 4"},
         {"shards:2", 100, 9, 5, FEDGE_OUT_OF_RANGE, "[0, 9)"},
-        {"labels:3", 100, NUM_LABELS, 40, FEDGE_INVALID_ARGUMENT, "use at most 33 parts"},
+        {"labels:3", 100, NUM_LABELS, 40, FEDGE_INVALID_ARGUMENT, "use at most 33 clients"},
         {"labels:11", 1000, NUM_LABELS, 20, FEDGE_INVALID_ARGUMENT, "use labels:10 or less"},
-        {"labels:2", 1000, NUM_LABELS, 2, FEDGE_INVALID_ARGUMENT, "use 10 or more parts"},
+        {"labels:2", 1000, NUM_LABELS, 2, FEDGE_INVALID_ARGUMENT, "use 10 or more clients"},
         {"labels:5", 100, NUM_LABELS, 20, FEDGE_INVALID_ARGUMENT, "of which there are 10 examples"},
-        {"dirichlet-client:1", 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 parts"},
+        {"dirichlet-client:1", 5, NUM_LABELS, 6, FEDGE_INVALID_ARGUMENT, "at most 5 clients"},
         {"dirichlet-client:1", 100, FEDGE_PARTITION_MAX_LABELS, 33, FEDGE_TOO_BIG,
-         "use fewer parts"},
+         "use fewer clients"},
         {"quantity:1", 99, NUM_LABELS, 10, FEDGE_INVALID_ARGUMENT, "at least 10 each"},
         {"quantity:0.1", 6000, NUM_LABELS, 300, FEDGE_INVALID_ARGUMENT,
-         "partition quantity:0.1: in 10000 attempts no division of 6000 examples among 300 parts"},
+         "partition quantity:0.1: in 10000 attempts no division of 6000 examples among 300 "
+         "clients"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         const fedge_partition_spec spec = parsed_partition(CASES[i].text, 1);
