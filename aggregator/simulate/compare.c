@@ -22,7 +22,10 @@ static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err
     }
     return status == FEDGE_OK
                ? status
-               : fedge_error_prefix(err, status, "%.200s has no simulation that has ended", dir);
+               : fedge_error_prefix(err, status,
+                                    "%.200s has no simulation that has ended (of a sweep name the "
+                                    "folders in it)",
+                                    dir);
 }
 
 static const char *text_of(const cJSON *json, const char *key)
@@ -40,9 +43,9 @@ static void print_number(FILE *out, int width, int decimals, double value)
     }
 }
 
-static void print_row(FILE *out, const char *dir, int width, const cJSON *json)
+/* The rest of a row. */
+static void print_numbers(FILE *out, const cJSON *json)
 {
-    fprintf(out, "%-*s %-18s", width, dir, text_of(json, "partition"));
     print_number(out, 8, 0, fedge_json_number(json, "clients"));
     print_number(out, 5, 0, fedge_json_number(json, "seed"));
     print_number(out, 6, 0, fedge_json_number(json, "rounds"));
@@ -56,7 +59,10 @@ static void print_row(FILE *out, const char *dir, int width, const cJSON *json)
     print_number(out, 9, 4, fedge_json_number(json, "loss"));
     print_number(out, 9, 1, fedge_json_number(json, "bytes_up") / 1e6);
     print_number(out, 8, 1, fedge_json_number(json, "seconds"));
-    fputc('\n', out);
+    print_number(out, 10, 1, fedge_json_number(json, "virtual_seconds"));
+    const char *ending = text_of(json, "ending");
+    fprintf(out, "%s%s\n", strcmp(ending, "complete") == 0 ? "" : "  ",
+            strcmp(ending, "complete") == 0 ? "" : ending);
 }
 
 static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_error *err)
@@ -91,31 +97,65 @@ static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char 
     return status;
 }
 
+const char *fedge_compare_help(void)
+{
+    return "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--json]\n"
+           "Lays simulations side by side: a line for each folder that --out has left.\n"
+           "Those of a sweep are in the folders in its --out: compare grid/*\n"
+           "\n"
+           "  last 10, best        mean of the last ten accuracies, and the highest\n"
+           "  validation, there    best accuracy on the examples of --validation-split, and\n"
+           "                       the accuracy on the test set in that round\n"
+           "  virtual s            simulated time; behind it why a run ended, if not complete\n"
+           "\n"
+           "  --out FILE.svg       draw up to 10 runs' accuracy and loss into one picture\n"
+           "  --json               their summaries, a line of JSON each\n"
+           "  --help\n"
+           "\n"
+           "Exit: 0 done; 2 usage; 3 a folder has no simulation that has ended\n";
+}
+
+static int longest(int width, const char *text)
+{
+    const int length = (int)strlen(text);
+    return length > width ? length : width;
+}
+
+static void print_table(const char *const *dirs, uint32_t num_dirs, cJSON *const *summaries,
+                        FILE *out)
+{
+    int run = 4, partition = 9;
+    for (uint32_t i = 0; i < num_dirs; i++) {
+        run = longest(run, dirs[i]);
+        partition = longest(partition, text_of(summaries[i], "partition"));
+    }
+    fprintf(out, "%-*s %-*s %8s %5s %6s %10s %8s %8s %8s %10s %8s %9s %9s %8s %10s\n", run, "run",
+            partition, "partition", "clients", "seed", "rounds", "accuracy %", "last 10", "best",
+            "macro F1", "validation", "there", "loss", "MB up", "seconds", "virtual s");
+    for (uint32_t i = 0; i < num_dirs; i++) {
+        fprintf(out, "%-*s %-*s", run, dirs[i], partition, text_of(summaries[i], "partition"));
+        print_numbers(out, summaries[i]);
+    }
+}
+
 fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json,
                            const char *svg_path, FILE *out, fedge_error *err)
 {
-    int width = 4;
-    for (uint32_t i = 0; i < num_dirs; i++) {
-        const int length = (int)strlen(dirs[i]);
-        width = length > width ? length : width;
+    cJSON **summaries = calloc(num_dirs, sizeof(*summaries));
+    fedge_status status =
+        summaries ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", num_dirs);
+    for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
+        status = read_summary(dirs[i], &summaries[i], err);
     }
-    if (!json) {
-        fprintf(out, "%-*s %-18s %8s %5s %6s %10s %8s %8s %8s %10s %8s %9s %9s %8s\n", width, "run",
-                "partition", "clients", "seed", "rounds", "accuracy %", "last 10", "best",
-                "macro F1", "validation", "there", "loss", "MB up", "seconds");
+    for (uint32_t i = 0; i < num_dirs && json && status == FEDGE_OK; i++) {
+        status = print_json(out, dirs[i], summaries[i], err);
     }
-    for (uint32_t i = 0; i < num_dirs; i++) {
-        cJSON *summary = NULL;
-        fedge_status status = read_summary(dirs[i], &summary, err);
-        if (status == FEDGE_OK && json) {
-            status = print_json(out, dirs[i], summary, err);
-        } else if (status == FEDGE_OK) {
-            print_row(out, dirs[i], width, summary);
-        }
-        cJSON_Delete(summary);
-        if (status != FEDGE_OK) {
-            return status;
-        }
+    if (status == FEDGE_OK && !json) {
+        print_table(dirs, num_dirs, summaries, out);
     }
-    return svg_path ? draw(dirs, num_dirs, svg_path, err) : FEDGE_OK;
+    for (uint32_t i = 0; summaries && i < num_dirs; i++) {
+        cJSON_Delete(summaries[i]);
+    }
+    free(summaries);
+    return status == FEDGE_OK && svg_path ? draw(dirs, num_dirs, svg_path, err) : status;
 }

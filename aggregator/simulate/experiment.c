@@ -106,6 +106,21 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
     return status;
 }
 
+static fedge_status fail_uncounted(fedge_error *err)
+{
+    return fedge_fail(
+        err, FEDGE_INVALID_ARGUMENT,
+        "--clients is missing: only natural:COLUMN, file:CSV and per-file say how many "
+        "there are");
+}
+
+/* Does the division say how many clients there are? */
+static bool is_counted(const fedge_partition_spec *spec)
+{
+    return spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE ||
+           spec->scheme == FEDGE_PARTITION_PER_FILE;
+}
+
 /* A division that says how many clients there are needs no --clients. */
 static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
 {
@@ -113,13 +128,10 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
     if (self->settings.num_clients > 0) {
         return FEDGE_OK;
     }
-    fedge_status status = fedge_partition_num_parts(&self->data.partition, self->data.values,
-                                                    &self->settings.num_clients, err);
-    return status == FEDGE_OK && self->settings.num_clients == 0
-               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "--clients is missing: only natural:COLUMN, file:CSV and per-file say "
-                            "how many there are")
-               : status;
+    return is_counted(&self->data.partition)
+               ? fedge_partition_num_parts(&self->data.partition, self->data.values,
+                                           &self->settings.num_clients, err)
+               : fail_uncounted(err);
 }
 
 /* A target that nothing is measured against would stand as "not reached". */
@@ -262,6 +274,9 @@ fedge_status fedge_experiment_check(const fedge_simulate_options *options, const
     fedge_status status = load_job(self, err);
     if (status == FEDGE_OK) {
         status = load_site(self, err);
+    }
+    if (status == FEDGE_OK && options->num_clients == 0 && !is_counted(&self->data.partition)) {
+        status = fail_uncounted(err);
     }
     fedge_experiment_fini(self);
     free(self);

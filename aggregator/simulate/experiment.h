@@ -49,7 +49,8 @@ typedef struct fedge_experiment {
 } fedge_experiment;
 
 /* What can be said without the data: the job parses and goes with the options (a target wants a
- * loss that has an accuracy), the client's file names its data and how they are divided. */
+ * loss that has an accuracy), the client's file names its data and how they are divided,
+ * and among how many. */
 FEDGE_MUST_USE fedge_status fedge_experiment_check(const fedge_simulate_options *options,
                                                    const char *job_text, size_t job_size,
                                                    fedge_error *err);

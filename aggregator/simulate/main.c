@@ -262,6 +262,8 @@ int main(int argc, char **argv)
         fputs(fedge_simulate_options_help(), stdout);
     } else if (options.action == FEDGE_SIMULATE_VERSION) {
         printf("fedge-simulate %s\n", FEDGE_RELEASE);
+    } else if (options.action == FEDGE_SIMULATE_COMPARE_HELP) {
+        fputs(fedge_compare_help(), stdout);
     } else if (options.action == FEDGE_SIMULATE_COMPARE) {
         fedge_status status = fedge_compare((const char *const *)options.dirs, options.num_dirs,
                                             options.json, options.out, stdout, &err);

@@ -15,7 +15,7 @@
 const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
-           "       fedge-simulate compare DIR... [--out FILE.svg] [--json]\n"
+           "       fedge-simulate compare DIR... [--out FILE.svg] (compare --help)\n"
            "       fedge-simulate generate KIND --out DIR (generate --help)\n"
            "Runs a federated learning job with N virtual clients on this machine.\n"
            "\n"
@@ -288,10 +288,14 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
         }
         if (option != OPT_OUT && option != OPT_JSON && option != OPT_HELP) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "compare takes --out FILE.svg and --json only (see --help)");
+                              "compare takes --out FILE.svg and --json only (see compare --help)");
+        }
+        if (option == OPT_HELP) {
+            options->action = FEDGE_SIMULATE_COMPARE_HELP;
+            return FEDGE_OK;
         }
         status = take(option, optarg, options, err);
-        if (status != FEDGE_OK || options->action == FEDGE_SIMULATE_HELP) {
+        if (status != FEDGE_OK) {
             return status;
         }
     }
@@ -300,7 +304,7 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
     return options->num_dirs > 0
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "compare wants the folders of simulations (see --help)");
+                            "compare wants the folders of simulations (see compare --help)");
 }
 
 fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,

@@ -14,6 +14,7 @@
 typedef enum fedge_simulate_action {
     FEDGE_SIMULATE_RUN,
     FEDGE_SIMULATE_COMPARE, /* dirs, out, json */
+    FEDGE_SIMULATE_COMPARE_HELP,
     FEDGE_SIMULATE_HELP,
     FEDGE_SIMULATE_VERSION
 } fedge_simulate_action;

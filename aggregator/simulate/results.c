@@ -356,6 +356,13 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     if (status == FEDGE_OK) {
         status = fedge_round_lines_read(path, add_line, &results->totals, err);
     }
+    if (status == FEDGE_OK && data.model && results->totals.rounds != results->checkpoint) {
+        status =
+            fedge_fail(err, FEDGE_MISMATCH,
+                       "%s ends with round %" PRIu32 ", and the checkpoint is of round %" PRIu32
+                       ": put the whole file back, or begin anew in another --out",
+                       path, results->totals.rounds, results->checkpoint);
+    }
     if (status == FEDGE_OK) {
         status = go_on(results, simulation, &data, err);
     }

@@ -14,6 +14,8 @@
 #define MAX_SEEDS 1000u
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 #define SEEDS "seeds"
+#define MOMENTUM_PATH "training.optimizer.momentum"
+#define ROUNDS "rounds"
 #define ROUNDS_PATH "rounds.num-server-rounds"
 
 /* ---- axes ------------------------------------------------------------------------------------ */
@@ -25,7 +27,7 @@ static const struct {
                    {"batch", "training.batch-size"},
                    {"fraction", "rounds.fraction-train"},
                    {"server-lr", "strategy.server-learning-rate"},
-                   {"momentum", "training.optimizer.momentum"},
+                   {"momentum", MOMENTUM_PATH},
                    {"strategy", "strategy.type"},
                    {"codec", "update.codec"}};
 
@@ -38,6 +40,14 @@ static const char *path_of(const char *key)
         }
     }
     return key;
+}
+
+/* The same setting by another name? */
+static bool is_same(const char *a, const char *b)
+{
+    const char *const x = strcmp(a, ROUNDS) == 0 ? ROUNDS_PATH : path_of(a);
+    const char *const y = strcmp(b, ROUNDS) == 0 ? ROUNDS_PATH : path_of(b);
+    return strcmp(x, y) == 0;
 }
 
 static bool has_value(const sweep_axis *of, const char *value)
@@ -102,7 +112,7 @@ static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_
 {
     bool twice = strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0;
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        twice = twice || strcmp(path_of(key), path_of(sweep->axes[i].key)) == 0;
+        twice = twice || is_same(key, sweep->axes[i].key);
     }
     if (twice) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: '%.80s' is set twice", key);
@@ -211,6 +221,14 @@ static fedge_status set_count(const char *key, const char *text, uint32_t *count
     return FEDGE_OK;
 }
 
+/* A job without an optimizer has SGD, which has to be said beside a momentum. */
+static bool name_optimizer(cJSON *job)
+{
+    const cJSON *training = cJSON_GetObjectItemCaseSensitive(job, "training");
+    return !training || cJSON_HasObjectItem(training, "optimizer") ||
+           set_key(job, "training.optimizer.type", "SGD");
+}
+
 static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
                           fedge_simulate_options *options, fedge_error *err)
 {
@@ -222,9 +240,10 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
             options->partition = value;
         } else if (strcmp(key, "clients") == 0) {
             status = set_count(key, value, &options->num_clients, err);
-        } else if (strcmp(key, "rounds") == 0) {
+        } else if (strcmp(key, ROUNDS) == 0) {
             status = set_count(key, value, &options->num_rounds, err);
-        } else if (!set_key(job, key, value)) {
+        } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||
+                   !set_key(job, key, value)) {
             status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                                 "--sweep: cannot set '%.80s': a part of it is no object in the job",
                                 key);

@@ -9,7 +9,7 @@
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
 
 typedef struct spread {
-    double mean, deviation; /* NaN: nothing to say; the deviation of one value is 0 */
+    double mean, deviation; /* NaN: nothing to say; one value has no deviation */
     uint32_t count;
 } spread;
 
@@ -36,7 +36,7 @@ static spread spread_of(const fedge_sweep *sweep, uint32_t combination, value_fn
         const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
         squares += isfinite(x) ? (x - of.mean) * (x - of.mean) : 0.0;
     }
-    of.deviation = of.count > 1 ? sqrt(squares / (of.count - 1)) : 0.0;
+    of.deviation = of.count > 1 ? sqrt(squares / (of.count - 1)) : NAN;
     return of;
 }
 
@@ -76,6 +76,12 @@ static double validation_loss(const fedge_totals *totals, uint32_t which)
     return totals->validation.loss;
 }
 
+static double virtual_seconds(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->has_virtual_time ? totals->virtual_time : NAN;
+}
+
 static double rounds_to(const fedge_totals *totals, uint32_t which)
 {
     return totals->reached[which];
@@ -88,7 +94,7 @@ static double seconds(const fedge_totals *totals, uint32_t which)
 }
 
 /* When a measure of the model stands in the table. */
-typedef enum when { ALWAYS, IF_VALIDATED, WITHOUT_ACCURACY, WITHOUT_BUT_VALIDATED } when;
+typedef enum when { ALWAYS, IF_VALIDATED, WITHOUT_ACCURACY, WITHOUT_BUT_VALIDATED, IF_TIMED } when;
 
 /* The measures that the table has, in its order. */
 static const struct {
@@ -103,15 +109,18 @@ static const struct {
     {"best validation", "validation_best", best_validation, IF_VALIDATED, 100.0, 2},
     {"accuracy there", "accuracy_at_best", test_at_best, IF_VALIDATED, 100.0, 2},
     {"loss", "loss", last_loss, WITHOUT_ACCURACY, 1.0, 4},
-    {"validation loss", "validation_loss", validation_loss, WITHOUT_BUT_VALIDATED, 1.0, 4}};
+    {"validation loss", "validation_loss", validation_loss, WITHOUT_BUT_VALIDATED, 1.0, 4},
+    {"virtual seconds", "virtual_seconds", virtual_seconds, IF_TIMED, 1.0, 1}};
 
 #define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
 #define NOTHING UINT32_MAX
+#define MIN_WIDTH 12 /* of an axis's column */
 
 /* What the table has, by what the runs have. */
 typedef struct layout {
     bool stands[NUM_MEASURES];
     uint32_t chosen; /* the combination with the best validation; NOTHING without any */
+    int widths[FEDGE_SIMULATE_MAX_AXES]; /* of the axes' columns */
 } layout;
 
 /* The combination with the best validation, a failed seed not counting; NOTHING without any. */
@@ -146,11 +155,31 @@ static layout lay_out(const fedge_sweep *sweep)
     const bool losses_alone = !any(sweep, last_accuracy) && !any(sweep, best_validation);
     const bool tested = any(sweep, last_loss), validated = any(sweep, validation_loss);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        const when rule = MEASURES[m].when;
-        of.stands[m] = rule == ALWAYS             ? !(losses_alone && (tested || validated))
-                       : rule == IF_VALIDATED     ? of.chosen != NOTHING
-                       : rule == WITHOUT_ACCURACY ? losses_alone && tested
-                                                  : losses_alone && validated;
+        switch (MEASURES[m].when) {
+        case ALWAYS:
+            of.stands[m] = !(losses_alone && (tested || validated));
+            break;
+        case IF_VALIDATED:
+            of.stands[m] = of.chosen != NOTHING;
+            break;
+        case WITHOUT_ACCURACY:
+            of.stands[m] = losses_alone && tested;
+            break;
+        case WITHOUT_BUT_VALIDATED:
+            of.stands[m] = losses_alone && validated;
+            break;
+        case IF_TIMED:
+            of.stands[m] = any(sweep, virtual_seconds);
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const sweep_axis *axis = &sweep->axes[i];
+        of.widths[i] = MIN_WIDTH;
+        for (uint32_t k = 0; k <= axis->num_values; k++) {
+            const int width = (int)strlen(k < axis->num_values ? axis->values[k] : axis->key);
+            of.widths[i] = width > of.widths[i] ? width : of.widths[i];
+        }
     }
     return of;
 }
@@ -183,10 +212,13 @@ static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
 
 static void print_spread(FILE *out, spread of, double scale, int decimals)
 {
-    char text[48] = "-";
+    char text[64] = "-", deviation[24] = "-";
+    if (of.count > 1) {
+        (void)snprintf(deviation, sizeof(deviation), "%.*f", decimals, scale * of.deviation);
+    }
     if (of.count > 0) {
-        (void)snprintf(text, sizeof(text), "%.*f ± %.*f", decimals, scale * of.mean, decimals,
-                       scale * of.deviation);
+        (void)snprintf(text, sizeof(text), "%.*f ± %*s", decimals, scale * of.mean, decimals + 2,
+                       deviation);
     }
     /* The sign takes two bytes and one column. */
     fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
@@ -195,7 +227,7 @@ static void print_spread(FILE *out, spread of, double scale, int decimals)
 static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        fprintf(out, "%-16s ", sweep->axes[i].key);
+        fprintf(out, "%-*s ", of->widths[i], sweep->axes[i].key);
     }
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m]) {
@@ -213,7 +245,7 @@ static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
 static void print_row(const fedge_sweep *sweep, uint32_t combination, const layout *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        fprintf(out, "%-16s ", fedge_sweep_value_of(sweep, combination, i));
+        fprintf(out, "%-*s ", of->widths[i], fedge_sweep_value_of(sweep, combination, i));
     }
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m]) {

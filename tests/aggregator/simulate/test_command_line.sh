@@ -104,6 +104,11 @@ ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume
 ends 0 "complete" "$simulate" --job job.json --partition file:out/partition.csv --json
 [ "$(hash said)" = "$(hash first.json)" ] || fail "partition.csv is another division"
 
+# a checkpoint without the lines of its rounds
+cp -r out torn
+rm torn/rounds.jsonl
+ends 3 "ends with round 0, and the checkpoint is of round 4" "${run[@]}" --out torn --resume
+
 # a user's files are no simulation's: they stay. A folder in which one was killed at once is fine.
 mkdir own killed
 sed 's/"points"/"mine"/' job.json >own/job.json
@@ -167,6 +172,11 @@ done
 ends 3 "over 2^53" "${exact[@]}" --sweep seeds=4
 ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
 ends 3 "'training.learning-rate' is set twice" "${run[@]}" --sweep lr=0.1 training.learning-rate=0.2
+ends 3 "'rounds.num-server-rounds' is set twice" "${run[@]}" --sweep rounds=2,3 rounds.num-server-rounds=2
+ends 3 "--clients is missing" "$simulate" --job job.json --partition iid --sweep partition=file:out/partition.csv,iid
+if grep -qF " of 2" said; then fail "runs although one of them has no clients: $(cat said)"; fi
+ends 0 "±" "${run[@]}" --sweep momentum=0,0.9
+[ "$(grep -c '± ' said)" = 2 ] || fail "no momentum for a job without an optimizer: $(cat said)"
 ends 3 "'seeds' is set twice" "${run[@]}" --sweep seeds=2 seeds=3
 ends 3 "an option comes before the job's 'seed'" "${run[@]}" --seed 3 --sweep seed=1,2
 ends 3 "training.learning-rate: must be a number" "${run[@]}" --sweep "lr=0.03;0.1"
@@ -177,7 +187,7 @@ ends 3 "a name over 255 bytes" "${run[@]}" --out mistyped --sweep "partition=fil
 
 # a division that cannot be does not end the others; the table says which it was and why
 ends 3 "failed: clients=500 seed 1, 2: " "${run[@]}" --sweep clients=500,5 seeds=2 --out unable
-grep -qF "use at most 200 parts" said || fail "the reason is not told: $(cat said)"
+grep -qF "use at most 200 clients" said || fail "the reason is not told: $(cat said)"
 grep -q "^5 .*±" said || fail "a run was not done for another's sake: $(cat said)"
 grep -q "^500 .*2 failed" said || fail "the row does not say that it failed: $(cat said)"
 grep -qF "2 of 4 runs could not begin" said || fail "no count: $(cat said)"
@@ -218,11 +228,17 @@ ends 0 "real " "$simulate" compare real out --out both.svg
 ends 3 "leave --target out" "${real[@]}" --target 0.5
 ends 3 "with model.loss.type=MSELoss: --target is an accuracy" "${run[@]}" --sweep model.loss.type=CrossEntropyLoss,MSELoss --target 0.5
 ends 0 "validation loss" "${real[@]}" --validation-split 0.1 --sweep lr=0.01,0.02
-[ "$(grep -cE '^0\.0[12] +[0-9.]+ ± 0\.0000 +[0-9.]+ ± ' said)" = 2 ] || fail "no losses in the table: $(cat said)"
+[ "$(grep -cE '^0\.0[12] +[0-9.]+ ± +- +[0-9.]+ ± +- ' said)" = 2 ] || fail "no losses in the table: $(cat said)"
 if grep -qF "accuracy" said; then fail "an accuracy in the table: $(cat said)"; fi
 sed '/"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >untested.json
 ends 3 "--target needs something to evaluate on" "$simulate" --job untested.json --clients 10 --partition iid --target 0.5
 ends 0 "0.1%: " "$simulate" --job untested.json --clients 10 --partition iid --target 0.001 --validation-split 0.1
+
+# the table: a wide setting keeps its column, and one value has no deviation
+ends 0 "±" "${run[@]}" --sweep rounds.over-selection=1,1.5
+grep -qE '^rounds.over-selection +accuracy' said || fail "no head: $(cat said)"
+[ "$(grep -cE '^1(\.5)? {19,}.{10,14} ±    - ' said)" = 2 ] || fail "not below its head, or a deviation of one value: $(cat said)"
+"${run[@]}" --sweep lr=0.1 --json | grep -qF '"accuracy_deviation":null' || fail "a deviation of one value"
 
 # virtual time
 ends 3 "--compute: 'fast' is not" "${run[@]}" --compute fast
@@ -242,6 +258,9 @@ ends 3 "the file of --trace has other contents" "${run[@]}" --trace trace.csv --
 inclusion() { grep -o '"virtual_seconds".*' "$1"; }
 before=$(inclusion fleet/summary.json)
 ends 0 "complete after 4 rounds" "${run[@]}" "${fleet[@]}" --out fleet --resume
+ends 0 " virtual s" "$simulate" compare fleet out
+[ "$(sed -n 's/^fleet .* [0-9.]*[1-9][0-9.]*$/timed/p; s/^out .* -$/not/p' said | tr '\n' ' ')" = "timed not " ] || fail "no simulated time in compare: $(cat said)"
+ends 0 "virtual seconds" "${run[@]}" "${fleet[@]}" --sweep seeds=2
 [ "$(inclusion fleet/summary.json)" = "$before" ] || fail "--resume changes a complete simulation's summary"
 
 # examples for validation: what is said of them, and that partition.csv keeps them
@@ -287,7 +306,11 @@ ends 0 "accuracy %" "$simulate" compare out "grid/lr=0.1,partition=iid,seed=2" -
 [ "$(grep -o '<path' both.svg | wc -l)" = 8 ] || fail "both.svg has not two curves in four panels"
 grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name its runs"
 ends 0 '"dir":"out"' "$simulate" compare out --json
-ends 3 "has no simulation that has ended" "$simulate" compare out nowhere
+ends 3 "nowhere has no simulation that has ended" "$simulate" compare out nowhere
+if grep -q "accuracy %" said; then fail "half a table: $(cat said)"; fi
+ends 3 "of a sweep name the folders in it" "$simulate" compare grid
+ends 0 "  failed" "$simulate" compare later out
+ends 0 "Usage: fedge-simulate compare" "$simulate" compare --help
 ends 2 "compare wants the folders" "$simulate" compare
 
 # an end at the targets: the whole run's rounds until then, and --resume to that run's model

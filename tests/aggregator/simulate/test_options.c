@@ -118,7 +118,7 @@ static void folders_are_compared(void **state)
     assert_int_equal(parse("compare a --job j", &options, &err), FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "--out FILE.svg and --json only"));
     assert_int_equal(parse("compare --help", &options, &err), FEDGE_OK);
-    assert_int_equal(options.action, FEDGE_SIMULATE_HELP);
+    assert_int_equal(options.action, FEDGE_SIMULATE_COMPARE_HELP);
 }
 
 static void help_fits_a_screen(void **state)
