@@ -9,6 +9,7 @@
 
 #include "aggregator/reduce/device.h"
 #include "edge/core/fixed.h"
+#include "edge/core/os.h"
 #include "edge/core/tensor.h"
 
 /* 64 KiB of sums: stays in a core's cache while it is worked on, and taking a lock is small beside
@@ -42,6 +43,7 @@ static fedge_status cpu_allocate(cpu_device *self, fedge_error *err)
 {
     self->sums = calloc(self->num_elements, sizeof self->sums[0]);
     self->locks = calloc(self->num_stripes, sizeof self->locks[0]);
+    fedge_os_large_pages(self->sums, self->num_elements * sizeof self->sums[0]);
     if (self->sums == NULL || self->locks == NULL)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the sums of %zu values (%zu MiB)",
                           self->num_elements, self->num_elements * sizeof self->sums[0] >> 20);

@@ -35,6 +35,8 @@ static fedge_status take_memory(fedge_global_model *model, uint32_t num_devices,
                           "no memory for a model of %zu parameters, %zu of them trained",
                           plan->schema.num_elements, delta->schema.num_elements);
     }
+    fedge_os_large_pages(model->values, plan->schema.num_elements * sizeof(*model->values));
+    fedge_os_large_pages(model->sums, sent * sizeof(*model->sums));
     fedge_status status = FEDGE_OK;
     while (status == FEDGE_OK && model->num_devices < num_devices) {
         status = fedge_device_open(&fedge_device_cpu, model->num_devices, sent,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/os.h"
 #include "edge/io/array_file.h"
 #include "edge/io/csv.h"
 #include "edge/io/data_file.h"
@@ -100,6 +101,7 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "data '%s': no memory for %" PRIu64 " bytes of examples",
                           dataset->spec.name, bytes);
+    fedge_os_large_pages(dataset->values, (size_t)bytes); /* examples are read in any order */
     return FEDGE_OK;
 }
 
