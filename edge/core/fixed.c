@@ -92,13 +92,23 @@ void fedge_fixed_merge(int64_t *sum, const int64_t *other, size_t n)
         sum[i] += other[i];
 }
 
+void fedge_fixed_step_scalar(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                             int bound_log2, double learning_rate)
+{
+    const double weight = (double)total_weight;
+    const double unit = ldexp(1.0, bound_log2 - FEDGE_FIXED_VALUE_BITS);
+    for (size_t i = 0; i < n; i++)
+        model[i] += (float)(learning_rate * ((double)sum[i] / weight * unit));
+}
+
 void fedge_fixed_step(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
                       int bound_log2, double learning_rate)
 {
     assert(total_weight >= 1 && total_weight <= FEDGE_FIXED_MAX_TOTAL_WEIGHT);
     assert(bound_is_valid(bound_log2));
-    const double weight = (double)total_weight;
-    const double unit = ldexp(1.0, bound_log2 - FEDGE_FIXED_VALUE_BITS);
-    for (size_t i = 0; i < n; i++)
-        model[i] += (float)(learning_rate * ((double)sum[i] / weight * unit));
+    size_t done = 0;
+    if (has_avx2())
+        done = fedge_fixed_step_avx2(model, sum, n, total_weight, bound_log2, learning_rate);
+    fedge_fixed_step_scalar(model + done, sum + done, n - done, total_weight, bound_log2,
+                            learning_rate);
 }

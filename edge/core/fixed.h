@@ -48,5 +48,7 @@ void fedge_fixed_step(float *model, const int64_t *sum, size_t n, uint64_t total
 void fedge_fixed_quantise_scalar(const float *x, size_t n, int bound_log2, int32_t *v,
                                  uint64_t *clamped, uint64_t *not_finite);
 void fedge_fixed_accumulate_scalar(int64_t *sum, const int32_t *v, size_t n, uint32_t weight);
+void fedge_fixed_step_scalar(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                             int bound_log2, double learning_rate);
 
 #endif

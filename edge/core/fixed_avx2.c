@@ -71,6 +71,35 @@ AVX2 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n
     return i;
 }
 
+/* Rounded once, as the conversion is: the halves of 2^52 + low and 2^84 + (high + 2^31) · 2^32 are
+ * doubles as they stand, and what is taken off again is exact. */
+AVX2 static __m256d to_doubles(__m256i x)
+{
+    const __m256i low_base = _mm256_set1_epi64x(0x4330000000000000);  /* 2^52 */
+    const __m256i high_base = _mm256_set1_epi64x(0x4530000080000000); /* 2^84 + 2^63 */
+    const __m256i bases = _mm256_set1_epi64x(0x4530000080100000);     /* 2^84 + 2^63 + 2^52 */
+    const __m256i low = _mm256_blend_epi32(low_base, x, 0x55);
+    const __m256i high = _mm256_xor_si256(_mm256_srli_epi64(x, 32), high_base);
+    return _mm256_add_pd(_mm256_sub_pd(_mm256_castsi256_pd(high), _mm256_castsi256_pd(bases)),
+                         _mm256_castsi256_pd(low));
+}
+
+AVX2 size_t fedge_fixed_step_avx2(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                                  int bound_log2, double learning_rate)
+{
+    const __m256d weight = _mm256_set1_pd((double)total_weight);
+    const __m256d unit = _mm256_set1_pd(ldexp(1.0, bound_log2 - FEDGE_FIXED_VALUE_BITS));
+    const __m256d rate = _mm256_set1_pd(learning_rate);
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        const __m256d value = to_doubles(_mm256_loadu_si256((const __m256i *)(sum + i)));
+        const __m256d mean = _mm256_mul_pd(_mm256_div_pd(value, weight), unit);
+        const __m128 move = _mm256_cvtpd_ps(_mm256_mul_pd(rate, mean));
+        _mm_storeu_ps(model + i, _mm_add_ps(_mm_loadu_ps(model + i), move));
+    }
+    return i;
+}
+
 #else
 
 size_t fedge_fixed_quantise_avx2(const float *x, size_t n, int bound_log2, int32_t *v,
@@ -89,6 +118,13 @@ size_t fedge_fixed_quantise_strict_avx2(const float *x, size_t n, int bound_log2
 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n, uint32_t weight)
 {
     (void)sum, (void)v, (void)n, (void)weight;
+    return 0;
+}
+
+size_t fedge_fixed_step_avx2(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                             int bound_log2, double learning_rate)
+{
+    (void)model, (void)sum, (void)n, (void)total_weight, (void)bound_log2, (void)learning_rate;
     return 0;
 }
 

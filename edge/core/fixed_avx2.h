@@ -20,4 +20,8 @@ size_t fedge_fixed_quantise_strict_avx2(const float *x, size_t n, int bound_log2
 /* As fedge_fixed_accumulate, for weights below 2^31. */
 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n, uint32_t weight);
 
+/* As fedge_fixed_step. */
+size_t fedge_fixed_step_avx2(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                             int bound_log2, double learning_rate);
+
 #endif

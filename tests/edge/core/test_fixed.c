@@ -269,6 +269,33 @@ static void a_step_is_the_weighted_mean(void **state)
     assert_true(one == 4.0f);
 }
 
+static void step_matches_the_scalar_reference(void **state)
+{
+    (void)state;
+    static const double rates[] = {1.0, 0.1, 1e-300, -3e30};
+    fedge_rng rng = fedge_rng_stream(4, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (int trial = 0; trial < 3000; trial++) {
+        const size_t n = fedge_rng_below(&rng, MAX_N + 1), at = fedge_rng_below(&rng, 4);
+        const uint64_t weight = 1 + (fedge_rng_u64(&rng) >> (32 + fedge_rng_below(&rng, 32)));
+        const int bound_log2 =
+            FEDGE_FIXED_MIN_BOUND_LOG2 +
+            (int)fedge_rng_below(&rng, FEDGE_FIXED_MAX_BOUND_LOG2 - FEDGE_FIXED_MIN_BOUND_LOG2 + 1);
+        const double rate = rates[fedge_rng_below(&rng, 4)];
+        int64_t sum[MAX_N + 4];
+        float a[MAX_N + 5], b[MAX_N + 5];
+        for (size_t i = 0; i < MAX_N + 4; i++) {
+            /* of every length, and next to halves of the last place of a double */
+            const int64_t size = (int64_t)(fedge_rng_u64(&rng) >> (1 + fedge_rng_below(&rng, 63)));
+            sum[i] = fedge_rng_below(&rng, 2) ? size : -size;
+        }
+        for (size_t i = 0; i < MAX_N + 5; i++)
+            a[i] = b[i] = (float)fedge_rng_normal(&rng);
+        fedge_fixed_step(a + at, sum + at, n, weight, bound_log2, rate);
+        fedge_fixed_step_scalar(b + at, sum + at, n, weight, bound_log2, rate);
+        assert_memory_equal(a, b, sizeof a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +306,7 @@ int main(void)
         cmocka_unit_test(accumulate_matches_the_scalar_reference),
         cmocka_unit_test(sums_do_not_depend_on_order_or_splits),
         cmocka_unit_test(a_step_is_the_weighted_mean),
+        cmocka_unit_test(step_matches_the_scalar_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
