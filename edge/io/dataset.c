@@ -9,6 +9,8 @@
 #include "edge/core/rng.h"
 #include "edge/io/dataset_load.h"
 
+#define MOST_FETCHED ((size_t)64 << 10) /* bytes of examples that are fetched ahead */
+
 /* --- loading ---------------------------------------------------------------------------------- */
 
 static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_values,
@@ -296,8 +298,18 @@ static uint32_t example_of(const fedge_view *view, uint32_t index)
     return view->indices ? view->indices[index] : index;
 }
 
-static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, float *x,
-                              int32_t *labels, fedge_error *err)
+/* Brings examples near, but no more than stay there while others are trained with. */
+static void fetch(const fedge_view *view, const uint32_t *indices, uint32_t n)
+{
+    const fedge_dataset *dataset = view->dataset;
+    const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
+    for (uint32_t i = 0; i < n && (i + 1) * size <= MOST_FETCHED && indices[i] < view->count; i++)
+        fedge_levels_fetch((const uint8_t *)dataset->values + example_of(view, indices[i]) * size,
+                           size);
+}
+
+static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+                              float *x, int32_t *labels, fedge_error *err)
 {
     const fedge_view *view = user;
     const fedge_dataset *dataset = view->dataset;
@@ -306,6 +318,8 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, f
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "data '%s': example %" PRIu32 " is asked for, but there are %" PRIu32,
                               dataset->spec.name, indices[i], view->count);
+    for (uint32_t i = 0; i < n; i++) /* by themselves: memory is waited for once */
+        labels[i] = dataset->labels[example_of(view, indices[i])];
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t example = example_of(view, indices[i]);
         float *out = x + (size_t)i * dataset->example_values;
@@ -313,8 +327,8 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, f
             read_u8(dataset, example, example_of(view, indices[i + 1 < n ? i + 1 : i]), out);
         else
             read_f32(dataset, example, out);
-        labels[i] = dataset->labels[example];
     }
+    fetch(view, indices + n, soon < n ? soon : n);
     return FEDGE_OK;
 }
 

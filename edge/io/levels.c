@@ -61,6 +61,12 @@ read_avx512(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_
     read_table(levels, v + i, n - i, x + i);
 }
 
+void fedge_levels_fetch(const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i += LINE)
+        _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
+}
+
 static void choose(fedge_levels *levels, unsigned cpu_features)
 {
     levels->read = (cpu_features & FEDGE_CPU_AVX512) != 0 ? read_avx512
@@ -69,6 +75,11 @@ static void choose(fedge_levels *levels, unsigned cpu_features)
 }
 
 #else
+
+void fedge_levels_fetch(const uint8_t *bytes, size_t size)
+{
+    (void)bytes, (void)size;
+}
 
 static void choose(fedge_levels *levels, unsigned cpu_features)
 {

@@ -37,4 +37,8 @@ void fedge_levels_make(fedge_levels *levels, float divide_by, float mean, float 
 void fedge_levels_read(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_t *next,
                        float *x);
 
+/* Fetches [size] bytes that are read soon into the second-level cache, where the machine is known
+ * to take such hints. */
+void fedge_levels_fetch(const uint8_t *bytes, size_t size);
+
 #endif

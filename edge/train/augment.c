@@ -75,13 +75,13 @@ static void augment(fedge_augmented *self, float *x)
     }
 }
 
-static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t n, float *x,
-                                   int32_t *labels, fedge_error *err)
+static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+                                   float *x, int32_t *labels, fedge_error *err)
 {
     fedge_augmented *self = user;
     const fedge_augmentation *how = &self->augmentation;
     const size_t size = (size_t)how->channels * how->height * how->width;
-    const fedge_status status = self->from.read(self->from.user, indices, n, x, labels, err);
+    const fedge_status status = self->from.read(self->from.user, indices, n, soon, x, labels, err);
     for (uint32_t i = 0; i < n && status == FEDGE_OK; i++, x += size) {
         if (self->position == 0) {
             self->rng = fedge_rng_stream(self->seed, FEDGE_PURPOSE_AUGMENT, self->round,

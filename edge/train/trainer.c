@@ -99,7 +99,7 @@ static fedge_status feed_read(feed *self, uint32_t *batch, fedge_error *err)
     const uint32_t left = self->examples->num_examples - self->next;
     *batch = left < self->batch_size ? left : self->batch_size;
     fedge_status status = self->examples->read(self->examples->user, self->indices + self->next,
-                                               *batch, self->x, self->labels, err);
+                                               *batch, left - *batch, self->x, self->labels, err);
     self->next += *batch;
     return status;
 }

@@ -39,7 +39,7 @@ static void check(const fedge_data_spec *spec, const char *values, const char *l
         abort();
     for (uint32_t i = 0; i < view.count && i < SOME_EXAMPLES; i++) {
         int32_t label = -1;
-        if (examples.read(examples.user, &i, 1, x, &label, &err) || label < 0 ||
+        if (examples.read(examples.user, &i, 1, 0, x, &label, &err) || label < 0 ||
             (uint32_t)label >= spec->num_labels)
             abort();
         for (size_t j = 0; j < n; j++)

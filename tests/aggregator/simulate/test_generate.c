@@ -57,7 +57,7 @@ static void assert_example(const fedge_dataset *dataset, uint32_t slot, fedge_sy
     const fedge_examples examples = fedge_view_examples(&view);
     const size_t count = fedge_synthetic_example_values(data);
     assert_true(count <= MOST);
-    assert_int_equal(examples.read(examples.user, &slot, 1, x, &label, &err), FEDGE_OK);
+    assert_int_equal(examples.read(examples.user, &slot, 1, 0, x, &label, &err), FEDGE_OK);
     (void)fedge_synthetic_example(synthetic, client, index, stored, &wanted);
     assert_int_equal(label, wanted);
     for (size_t i = 0; i < count; i++) {

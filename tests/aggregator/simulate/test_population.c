@@ -33,8 +33,8 @@ static void parts_are_those_of_devices(void **state)
             for (uint32_t i = 0; i < ours[v].count; i++) {
                 float x[2], y[2];
                 int32_t label, other;
-                assert_int_equal(a.read(a.user, &i, 1, x, &label, &err), FEDGE_OK);
-                assert_int_equal(b.read(b.user, &i, 1, y, &other, &err), FEDGE_OK);
+                assert_int_equal(a.read(a.user, &i, 1, 0, x, &label, &err), FEDGE_OK);
+                assert_int_equal(b.read(b.user, &i, 1, 0, y, &other, &err), FEDGE_OK);
                 assert_memory_equal(x, y, sizeof(x));
                 assert_int_equal(label, other);
             }

@@ -126,7 +126,7 @@ int32_t load_and_read(const fedge_data_spec *spec, const char *values, const cha
     const fedge_view view = {dataset, NULL, expected_size};
     const fedge_examples examples = fedge_view_examples(&view);
     int32_t label = -1;
-    assert_int_equal(examples.read(examples.user, &index, 1, x, &label, &err), FEDGE_OK);
+    assert_int_equal(examples.read(examples.user, &index, 1, 0, x, &label, &err), FEDGE_OK);
     fedge_dataset_free(dataset);
     return label;
 }

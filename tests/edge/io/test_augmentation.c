@@ -156,7 +156,7 @@ static void read_as_trained(const fedge_job *job, const fedge_dataset *dataset, 
     for (int i = 0; i < epochs; i++, x += 120) {
         int32_t labels[2];
         fedge_error err;
-        assert_int_equal(examples.read(examples.user, both, 2, x, labels, &err), FEDGE_OK);
+        assert_int_equal(examples.read(examples.user, both, 2, 0, x, labels, &err), FEDGE_OK);
         assert_true(labels[0] == 1 && labels[1] == 0);
     }
 }

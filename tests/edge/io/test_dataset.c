@@ -101,12 +101,13 @@ static void test_read_refuses_an_index_beyond_the_view(void **state)
     float x[24];
     int32_t labels[2];
     assert_int_equal(examples.num_examples, 20);
-    assert_int_equal(examples.read(examples.user, (const uint32_t[]){19, 0}, 2, x, labels, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        examples.read(examples.user, (const uint32_t[]){19, 0, 7}, 2, 1, x, labels, &err),
+        FEDGE_OK);
     assert_int_equal(labels[0], 9);
     assert_int_equal(labels[1], 0);
     assert_true(x[12] == (float)pixel(0, 0));
-    assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 20}, 2, x, labels, &err),
+    assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 20}, 2, 0, x, labels, &err),
                      FEDGE_OUT_OF_RANGE);
     fedge_dataset_free(dataset);
 }
@@ -138,7 +139,7 @@ static void test_parts_are_the_partition(void **state)
             int32_t label;
             if (owner[e] != part)
                 continue;
-            assert_int_equal(examples.read(examples.user, &slot, 1, x, &label, &err), FEDGE_OK);
+            assert_int_equal(examples.read(examples.user, &slot, 1, 0, x, &label, &err), FEDGE_OK);
             assert_int_equal(label, e % 10);
             assert_int_equal(fedge_dataset_labels(own)[slot], e % 10);
             for (uint32_t i = 0; i < 12; i++)
@@ -189,7 +190,7 @@ static void test_parts_of_csv_and_npy(void **state)
             float x[2];
             int32_t labels[2];
             assert_int_equal(
-                examples.read(examples.user, (const uint32_t[]){0, 1}, 2, x, labels, &err),
+                examples.read(examples.user, (const uint32_t[]){0, 1}, 2, 0, x, labels, &err),
                 FEDGE_OK);
             for (int i = 0; i < 2; i++) {
                 assert_true(x[i] == (float)(10 + labels[i]));
@@ -318,7 +319,7 @@ static void test_fashion_mnist(void **state)
     const fedge_view view = {dataset, NULL, 10000};
     const fedge_examples examples = fedge_view_examples(&view);
     for (uint32_t i = 0; i < 10000; i++) {
-        assert_int_equal(examples.read(examples.user, &i, 1, x, &label, &err), FEDGE_OK);
+        assert_int_equal(examples.read(examples.user, &i, 1, 0, x, &label, &err), FEDGE_OK);
         for (int p = 0; p < 28 * 28; p++)
             sum += (double)x[p];
     }

@@ -69,7 +69,7 @@ static void expect_examples(const fedge_dataset *dataset, const char *expected)
         fedge_error err;
         float x[2];
         int32_t label = -1;
-        assert_int_equal(examples.read(examples.user, &i, 1, x, &label, &err), FEDGE_OK);
+        assert_int_equal(examples.read(examples.user, &i, 1, 0, x, &label, &err), FEDGE_OK);
         assert_int_equal(label, expected[i] - '0');
         assert_true(x[0] == (float)label && x[1] == (float)(100 + label));
     }

@@ -160,7 +160,7 @@ static void test_users_are_owners(void **state)
     const fedge_examples examples = fedge_view_examples(&view);
     float x[6];
     int32_t labels[2];
-    assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 1}, 2, x, labels, &err),
+    assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 1}, 2, 0, x, labels, &err),
                      FEDGE_OK);
     assert_memory_equal(x, ((const float[]){6, 7, 8, 3, 3, 3}), sizeof x);
     assert_true(labels[0] == 3 && labels[1] == 2);

@@ -170,8 +170,9 @@ static void test_a_column_decides(void **state)
         float x[4];
         int32_t labels[2];
         assert_int_equal(view.count, 2);
-        assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 1}, 2, x, labels, &err),
-                         FEDGE_OK);
+        assert_int_equal(
+            examples.read(examples.user, (const uint32_t[]){0, 1}, 2, 0, x, labels, &err),
+            FEDGE_OK);
         assert_memory_equal(x, VALUES_OF_BOB, sizeof x);
         assert_true(labels[0] == 1 && labels[1] == 4);
         fedge_dataset_free(dataset);
@@ -307,7 +308,7 @@ static void check_parts(const fedge_partition_spec *scheme, const char *values, 
             int32_t label = -1;
             if (owner[i] != part)
                 continue;
-            assert_int_equal(examples.read(examples.user, &slot, 1, &x, &label, &err), FEDGE_OK);
+            assert_int_equal(examples.read(examples.user, &slot, 1, 0, &x, &label, &err), FEDGE_OK);
             assert_true(x == (float)i && label == (int32_t)(i * 7 % 10));
             slot++;
         }

@@ -108,10 +108,11 @@ typedef struct source {
     uint32_t reads;
 } source;
 
-static fedge_status read_source(void *user, const uint32_t *indices, uint32_t n, float *x,
-                                int32_t *labels, fedge_error *err)
+static fedge_status read_source(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+                                float *x, int32_t *labels, fedge_error *err)
 {
     source *from = user;
+    (void)soon;
     const uint32_t size = from->how->channels * from->how->height * from->how->width;
     if (++from->reads == from->fail) {
         return fedge_fail(err, FEDGE_IO, "the card is gone");
@@ -137,7 +138,7 @@ static void read_all(fedge_examples examples, uint32_t size, uint32_t batch, uin
         for (uint32_t i = 0; i < n; i++) {
             indices[i] = (at + i) % EXAMPLES;
         }
-        assert_int_equal(examples.read(examples.user, indices, n, x + at * size, labels, &err),
+        assert_int_equal(examples.read(examples.user, indices, n, 0, x + at * size, labels, &err),
                          FEDGE_OK);
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(labels[i], indices[i]);
@@ -171,7 +172,7 @@ static void by_round_client_epoch_and_position(void **state)
         float plain[SIZE], expected[SIZE];
         int32_t label;
         const uint32_t index = p % EXAMPLES;
-        assert_int_equal(read_source(&from, &index, 1, plain, &label, NULL), FEDGE_OK);
+        assert_int_equal(read_source(&from, &index, 1, 0, plain, &label, NULL), FEDGE_OK);
         const uint32_t top = fedge_rng_below(&rng, 7), left = fedge_rng_below(&rng, 7);
         reference(&how, top, left, fedge_rng_float(&rng) < 0.5f, plain, expected);
         assert_memory_equal(wanted + p * SIZE, expected, sizeof(expected));
@@ -239,7 +240,7 @@ static void signals(void **state)
         if (index == 0) {
             rng = fedge_rng_stream(1, FEDGE_PURPOSE_AUGMENT, 1, 0, (uint16_t)(p / EXAMPLES));
         }
-        assert_int_equal(read_source(&from, &index, 1, plain, &label, NULL), FEDGE_OK);
+        assert_int_equal(read_source(&from, &index, 1, 0, plain, &label, NULL), FEDGE_OK);
         reference(&how, how.crop_padding, fedge_rng_below(&rng, 5), false, plain, expected);
         assert_memory_equal(x + p * SIZE, expected, sizeof(expected));
     }
@@ -279,7 +280,7 @@ static void failures_pass_through(void **state)
     float x[4];
     const fedge_examples examples = fedge_augment(&self, &how, &stored, &config);
     assert_int_equal(examples.num_examples, EXAMPLES);
-    assert_int_equal(examples.read(examples.user, &index, 1, x, &label, &err), FEDGE_IO);
+    assert_int_equal(examples.read(examples.user, &index, 1, 0, x, &label, &err), FEDGE_IO);
     assert_string_equal(err.message, "the card is gone");
 }
 

@@ -56,7 +56,7 @@ fedge_status zoo_train(fedge_model *model, const fedge_plan *plan, const fedge_d
         for (uint32_t k = 0; k < batch; k++) {
             indices[k] = zoo_hash(ZOO_ORDER, (size_t)step * batch + k) % examples.num_examples;
         }
-        status = examples.read(examples.user, indices, batch, x, labels, err);
+        status = examples.read(examples.user, indices, batch, 0, x, labels, err);
         if (status == FEDGE_OK) {
             status =
                 fedge_model_step(model, x, labels, batch, &optimizer, &losses[step], &correct, err);
