@@ -14,6 +14,10 @@
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
+/* How long a thread that waits looks whether it must, before it sleeps: about as long as being
+ * woken takes. Rounds of small models end and follow one another sooner. */
+#define PATIENCE_NS 100000
+
 /* What one thread works with. */
 typedef struct worker {
     fedge_crew *crew;
@@ -40,11 +44,11 @@ struct fedge_crew {
     fedge_crew_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
+    uint32_t num_started;                      /* threads besides the caller's */
+    atomic_uint_fast32_t at_work;              /* of these: have not finished the present call */
+    atomic_uint_fast32_t num_calls, num_ended; /* of fedge_crew_run */
     pthread_mutex_t mutex;
-    pthread_cond_t called, finished;
-    uint64_t call;    /* counts calls of fedge_crew_run */
-    uint32_t at_work; /* threads that have not finished the present call */
-    uint32_t num_started;
+    pthread_cond_t changed; /* one of these two has */
     bool stopping;
     worker workers[];
 };
@@ -213,51 +217,62 @@ static void work(worker *self)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
+/* Waits until [counter] has gone past [value]. */
+static void wait_for(fedge_crew *crew, atomic_uint_fast32_t *counter, uint_fast32_t value)
+{
+    const uint64_t until = fedge_os_monotonic_ns() + PATIENCE_NS;
+    while (atomic_load(counter) == value && fedge_os_monotonic_ns() < until) {
+    }
+    if (atomic_load(counter) != value) {
+        return;
+    }
+    pthread_mutex_lock(&crew->mutex);
+    while (atomic_load(counter) == value) {
+        pthread_cond_wait(&crew->changed, &crew->mutex);
+    }
+    pthread_mutex_unlock(&crew->mutex);
+}
+
+static void advance(fedge_crew *crew, atomic_uint_fast32_t *counter)
+{
+    pthread_mutex_lock(&crew->mutex);
+    atomic_fetch_add(counter, 1);
+    pthread_cond_broadcast(&crew->changed);
+    pthread_mutex_unlock(&crew->mutex);
+}
+
 static void *work_loop(void *arg)
 {
     worker *self = arg;
     fedge_crew *crew = self->crew;
-    uint64_t done = 0;
-    pthread_mutex_lock(&crew->mutex);
-    for (;;) {
-        while (crew->call == done && !crew->stopping) {
-            pthread_cond_wait(&crew->called, &crew->mutex);
-        }
+    for (uint_fast32_t done = 0;; done++) {
+        wait_for(crew, &crew->num_calls, done);
         if (crew->stopping) {
-            break;
+            return NULL;
         }
-        done = crew->call;
-        pthread_mutex_unlock(&crew->mutex);
         work(self);
-        pthread_mutex_lock(&crew->mutex);
-        if (--crew->at_work == 0) {
-            pthread_cond_signal(&crew->finished);
+        if (atomic_fetch_sub(&crew->at_work, 1) == 1) {
+            advance(crew, &crew->num_ended);
         }
     }
-    pthread_mutex_unlock(&crew->mutex);
-    return NULL;
 }
 
 void fedge_crew_run(fedge_crew *crew, uint32_t round, const int8_t *bounds_log2,
                     fedge_crew_task *tasks, uint32_t num_tasks)
 {
-    pthread_mutex_lock(&crew->mutex);
+    const uint_fast32_t num_ended = atomic_load(&crew->num_ended);
     crew->round = round;
     crew->bounds_log2 = bounds_log2;
     crew->tasks = tasks;
     crew->num_tasks = num_tasks;
     atomic_store(&crew->next, 0);
     atomic_store(&crew->num_done, 0);
-    crew->call++;
-    crew->at_work = crew->num_started;
-    pthread_cond_broadcast(&crew->called);
-    pthread_mutex_unlock(&crew->mutex);
+    atomic_store(&crew->at_work, crew->num_started);
+    advance(crew, &crew->num_calls);
     work(&crew->workers[0]);
-    pthread_mutex_lock(&crew->mutex);
-    while (crew->at_work > 0) {
-        pthread_cond_wait(&crew->finished, &crew->mutex);
+    if (crew->num_started > 0) {
+        wait_for(crew, &crew->num_ended, num_ended);
     }
-    pthread_mutex_unlock(&crew->mutex);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -405,9 +420,11 @@ fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, 
     fresh->plan = &config->job->plan;
     atomic_init(&fresh->next, 0);
     atomic_init(&fresh->num_done, 0);
+    atomic_init(&fresh->at_work, 0);
+    atomic_init(&fresh->num_calls, 0);
+    atomic_init(&fresh->num_ended, 0);
     pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_cond_init(&fresh->called, NULL);
-    pthread_cond_init(&fresh->finished, NULL);
+    pthread_cond_init(&fresh->changed, NULL);
     fedge_status status = start(fresh, err);
     if (status != FEDGE_OK) {
         fedge_crew_free(fresh);
@@ -422,10 +439,8 @@ void fedge_crew_free(fedge_crew *crew)
     if (!crew) {
         return;
     }
-    pthread_mutex_lock(&crew->mutex);
     crew->stopping = true;
-    pthread_cond_broadcast(&crew->called);
-    pthread_mutex_unlock(&crew->mutex);
+    advance(crew, &crew->num_calls);
     for (uint32_t i = 1; i <= crew->num_started; i++) {
         pthread_join(crew->workers[i].thread, NULL);
     }
@@ -442,8 +457,7 @@ void fedge_crew_free(fedge_crew *crew)
         fedge_deflater_free(self->deflater);
         fedge_control_fini(&self->control);
     }
-    pthread_cond_destroy(&crew->called);
-    pthread_cond_destroy(&crew->finished);
+    pthread_cond_destroy(&crew->changed);
     pthread_mutex_destroy(&crew->mutex);
     free(crew);
 }
