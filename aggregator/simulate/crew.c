@@ -29,6 +29,7 @@ typedef struct worker {
     size_t scratch_size;
     float *values; /* as trained, then what travels of it; NULL: fold.h takes the model's */
     int32_t *v;    /* with SCAFFOLD: the update in fixed point */
+    uint_fast32_t ready_for;  /* the call in which the model is as the global one already */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
     uint8_t *bytes, *packed;
     fedge_control control; /* when the plan has SCAFFOLD */
@@ -116,10 +117,21 @@ static fedge_status add_update(worker *self, fedge_crew_task *task, double rate,
     }
     task->bytes_up = folded.size;
     task->clamped = folded.clamped;
+    const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
+    self->ready_for = whole && !self->values ? crew->num_calls : 0;
     if (plan->scaffold) {
         fedge_control_move(plan, crew->bounds_log2, self->v, own);
     }
     return FEDGE_OK;
+}
+
+/* The model as the global one, from where training starts. */
+static void prepare(worker *self)
+{
+    if (self->ready_for != self->crew->num_calls) {
+        fedge_model_set_state(self->model, self->crew->config.global->values);
+    }
+    self->ready_for = 0;
 }
 
 static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
@@ -134,7 +146,7 @@ static fedge_status train(worker *self, fedge_crew_task *task, fedge_error *err)
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
     float *own = NULL;
-    fedge_model_set_state(self->model, crew->config.global->values);
+    prepare(self);
     fedge_model_reset_optimizer(self->model);
     fedge_status status = plan->scaffold ? begin_control(self, task->client, &own, err) : FEDGE_OK;
     if (status == FEDGE_OK) {

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "edge/core/codec_block.h"
 #include "edge/core/vec.h"
@@ -26,7 +27,7 @@ static fedge_status check_changes(const fedge_fold *update, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Values [at, at + n) of the tensor; room: (n). */
+/* Values [at, at + n) of the tensor, for this once; room: (n). */
 static const float *changes_of(const fedge_fold *update, uint32_t t, size_t at, size_t n,
                                float *room)
 {
@@ -35,10 +36,11 @@ static const float *changes_of(const fedge_fold *update, uint32_t t, size_t at, 
         return update->changes + plan->sent.schema.tensors[t].offset + at;
     }
     const size_t place = plan->sent.places[t] + at;
-    const float *trained = place < plan->num_parameters
-                               ? update->parameters + place
-                               : update->buffers + (place - plan->num_parameters);
+    float *trained = place < plan->num_parameters
+                         ? update->parameters + place
+                         : update->buffers + (place - plan->num_parameters);
     fedge_vec_sub(trained, update->start + place, room, n);
+    memcpy(trained, update->start + place, n * sizeof(*trained));
     return room;
 }
 

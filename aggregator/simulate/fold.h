@@ -22,9 +22,11 @@ typedef struct fedge_fold {
     const int8_t *bounds_log2; /* of the tensors that travel */
     /* What travels: [changes] (plan->sent.schema.num_elements), or when that is NULL the difference
      * of a model's values (plan->schema.num_elements) from [start]. Without SCAFFOLD, all of them
-     * finite; its parameters and its buffers may lie apart. */
+     * finite; its parameters and its buffers may lie apart, and what travels of them is taken back
+     * to [start], ready for the next client. */
     const float *changes;
-    const float *start, *parameters, *buffers;
+    const float *start;
+    float *parameters, *buffers;
     int32_t *v; /* NULL, or the update in fixed point is left here too, as the changes are */
     /* NULL when the plan does not deflate; else rooms of fedge_update_max_size each. */
     fedge_deflater *deflater;

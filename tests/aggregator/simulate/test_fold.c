@@ -145,6 +145,12 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
     assert_true(folded.clamped > 0);
     if (apart) {
         assert_memory_equal(self->left, self->v, sent * sizeof(int32_t));
+        return;
+    }
+    fedge_sections_changes(&plan->sent, self->start,
+                           self->trained); /* taken back: there are none */
+    for (size_t i = 0; i < sent; i++) {
+        assert_true(self->trained[i] == 0.0f);
     }
 }
 
