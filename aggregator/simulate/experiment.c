@@ -203,6 +203,23 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
                : status;
 }
 
+/* ", 3 min left"; nothing for what is not known. */
+static const char *left_text(double seconds, char text[24])
+{
+    const bool minutes = seconds >= 180.0, hours = seconds >= 3.0 * 3600.0;
+    text[0] = '\0';
+    if (isfinite(seconds)) {
+        (void)snprintf(text, 24, ", %.0f %s left",
+                       seconds / (hours     ? 3600.0
+                                  : minutes ? 60.0
+                                            : 1.0),
+                       hours     ? "h"
+                       : minutes ? "min"
+                                 : "s");
+    }
+    return text;
+}
+
 static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t asked)
 {
     fedge_experiment *self = user;
@@ -211,17 +228,17 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
         return;
     }
     self->drawn_ms = now_ms;
-    char state[128];
+    char state[128], time[24];
     const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
     const double rate =
         (double)(self->results.totals.clients - self->clients_at_start + done) / seconds;
-    const double rounds = round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
+    const double rounds =
+        (double)round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
     const double left = self->settings.num_rounds - self->resumed_at - rounds;
     (void)snprintf(state, sizeof(state),
-                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32
-                   " clients, %.3g clients/s, %.0f s left",
+                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients, %.3g clients/s%s",
                    self->config.run ? self->config.run : "", self->config.run ? ", " : "", round,
-                   done, asked, rate, rounds > 0 ? seconds / rounds * left : NAN);
+                   done, asked, rate, left_text(rounds > 0 ? seconds / rounds * left : NAN, time));
     fedge_progress_draw(&self->progress, round - 1, state);
 }
 

@@ -266,6 +266,15 @@ static int by_size(const void *a, const void *b)
                               : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
+static void on_done(void *user, uint32_t num_done)
+{
+    const fedge_simulation *self = user;
+    if (self->config.on_progress && !self->testing) {
+        self->config.on_progress(self->config.user, fedge_rounds_round(self->rounds),
+                                 self->num_reported + num_done, fedge_rounds_wanted(self->rounds));
+    }
+}
+
 /* Does the work of the tasks order[0, count), all threads together. */
 fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
@@ -273,6 +282,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     for (uint32_t i = 0; i < count; i++) {
         self->wave[i] = self->sent[self->order[i].task].work;
     }
+    on_done(self, 0);
     fedge_crew_run(self->crew, fedge_rounds_round(self->rounds), self->bounds_log2, self->wave,
                    count);
     /* What evaluates is not interrupted: its round has closed. */
@@ -327,15 +337,6 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         status = fedge_simulation_report(self, &self->sent[self->order[i].task], err);
     }
     return status;
-}
-
-static void on_done(void *user, uint32_t num_done)
-{
-    const fedge_simulation *self = user;
-    if (self->config.on_progress && !self->testing) {
-        self->config.on_progress(self->config.user, fedge_rounds_round(self->rounds),
-                                 self->num_reported + num_done, fedge_rounds_wanted(self->rounds));
-    }
 }
 
 static bool cancel(void *user)

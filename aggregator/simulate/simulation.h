@@ -42,7 +42,8 @@ typedef struct fedge_simulation_config {
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */
     fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);
-    /* Now and then while clients work: [done] of [asked] of the phase. May be NULL. */
+    /* Before clients begin to work, and now and then while they do: [done] of [asked] of the phase.
+     * May be NULL. */
     void (*on_progress)(void *user, uint32_t round, uint32_t done, uint32_t asked);
     void *user; /* of all three */
 } fedge_simulation_config;

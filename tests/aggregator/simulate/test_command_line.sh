@@ -205,6 +205,9 @@ printf '%s\n' '1 of 4: lr=0.5 seed 1' '2 of 4: lr=0.1 seed 1' '3 of 4: lr=0.5 se
 ends 0 "none of these runs" "${run[@]}" --sweep lr=0.5 --out anew --resume
 
 # a bar on a terminal, which says what number the run has
+"${terminal[@]}" "${run[@]}" >said || fail "exit $? on a terminal"
+grep -qF "round 1: 0 of 10 clients" said || fail "no bar before the first client is done: $(cat said)"
+if grep -q "nan\|inf" said; then fail "numbers that are none: $(cat said)"; fi
 "${terminal[@]}" "${run[@]}" --sweep lr=0.1,0.2 >said || fail "exit $? on a terminal"
 grep -qF "run 2 of 2, round" said || fail "no bar of a sweep: $(cat said)"
 grep -qF "2 of 2: lr=0.2 seed 1: " said || fail "no line of a run: $(cat said)"
