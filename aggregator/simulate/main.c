@@ -85,8 +85,9 @@ static void print_end(const fedge_experiment *self)
         }
     }
     if (self->results.dir[0]) {
-        printf("%s: rounds.jsonl, rounds.svg, summary.json, model.safetensors\n",
-               self->results.dir);
+        printf("%s: rounds.jsonl, rounds.svg, summary.json, model.safetensors%s\n",
+               self->results.dir,
+               strcmp(self->ending, "interrupted") == 0 ? "; --resume goes on" : "");
     }
 }
 
@@ -159,9 +160,13 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
     status = fedge_sweep_run(sweep, is_interrupted, NULL, &err);
     if (fedge_sweep_num_done(sweep) > 0) {
         fedge_sweep_print(sweep, stdout);
+        (void)fflush(stdout); /* messages come behind it */
     }
     int code = EXIT_DONE;
-    if (status != FEDGE_OK) {
+    if (status == FEDGE_CANCELLED && options->out) {
+        fprintf(stderr, "fedge-simulate: %s; --resume goes on\n", err.message);
+        code = EXIT_INTERRUPTED;
+    } else if (status != FEDGE_OK) {
         code = fail(&err, code_of(status, false));
     } else if (fedge_sweep_num_unable(sweep) > 0) {
         fprintf(stderr, "fedge-simulate: %" PRIu32 " of %" PRIu32 " runs could not begin\n",

@@ -361,20 +361,34 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     cJSON_Delete(json);
 }
 
+static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
+{
+    uint32_t left_out = 0;
+    print_head(sweep, of, out);
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        if (count_done(sweep, c) > 0) {
+            print_row(sweep, c, of, out);
+        } else {
+            left_out++;
+        }
+    }
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        print_failures(sweep, c, out);
+    }
+    if (left_out > 0) {
+        fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", left_out,
+                sweep->num_combinations);
+    }
+}
+
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
 {
     const layout of = lay_out(sweep);
     if (!sweep->options->json) {
-        print_head(sweep, &of, out);
+        print_table(sweep, &of, out);
+        return;
     }
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        if (sweep->options->json) {
-            print_json_row(sweep, c, &of, out);
-        } else {
-            print_row(sweep, c, &of, out);
-        }
-    }
-    for (uint32_t c = 0; c < sweep->num_combinations && !sweep->options->json; c++) {
-        print_failures(sweep, c, out);
+        print_json_row(sweep, c, &of, out);
     }
 }

@@ -213,6 +213,22 @@ grep -qF "run 2 of 2, round" said || fail "no bar of a sweep: $(cat said)"
 grep -qF "2 of 2: lr=0.2 seed 1: " said || fail "no line of a run: $(cat said)"
 if grep -qF " 10/10 " said; then fail "a line for each round in a sweep"; fi
 
+# Ctrl-C in a sweep: the table of what was done, whole, and then why it ended
+"${run[@]}" --sweep rounds=4,1000000,5 seeds=2 --out long >said 2>&1 &
+pid=$!
+for _ in $(seq 2000); do
+    if [ -s long/rounds=1000000,seed=1/simulation.json ]; then break; fi
+    sleep 0.005
+done
+kill -INT "$pid"
+code=0
+wait "$pid" || code=$?
+pid=
+[ "$code" = 130 ] || fail "exit $code of an interrupted sweep"
+[ "$(tail -1 said)" = "$(grep 'interrupted in round [0-9]*; --resume goes on$' said)" ] || fail "not said last: $(cat said)"
+grep -qE '^4 .* 1 of 2 seeds$' said || fail "the row does not say how many seeds it has: $(cat said)"
+grep -qF "not yet run: 2 of 3 combinations" said || fail "it does not say what is missing: $(cat said)"
+
 # losses of real numbers have no accuracy, and --target has no meaning
 sed 's/CrossEntropyLoss/MSELoss/; s/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >real.json
 real=("$simulate" --job real.json --data held.json --clients 10 --partition iid)
@@ -348,6 +364,7 @@ cut_short() {
     wait "$pid" || code=$?
     pid=
     if [ "$code" = 130 ]; then
+        grep -qF "model.safetensors; --resume goes on" said || fail "no word of --resume: $(cat said)"
         grep -qF "interrupted after" said || fail "it does not say that it was interrupted: $(cat said)"
         grep -qF '"ending":"interrupted"' cut/summary.json || fail "summary.json does not say so"
         [ -s cut/rounds.svg ] || fail "no curves after an interruption"
