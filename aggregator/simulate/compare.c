@@ -43,26 +43,43 @@ static void print_number(FILE *out, int width, int decimals, double value)
     }
 }
 
-/* The rest of a row. */
-static void print_numbers(FILE *out, const cJSON *json)
+/* What is told of a run, in this order; a column that no run has a number for is left out. */
+static const struct {
+    const char *title, *within, *key; /* within an object of the summary, or NULL */
+    double scale;
+    int width, decimals;
+} COLUMNS[] = {{"clients", NULL, "clients", 1.0, 8, 0},
+               {"seed", NULL, "seed", 1.0, 5, 0},
+               {"rounds", NULL, "rounds", 1.0, 6, 0},
+               {"accuracy %", NULL, "accuracy", 100.0, 10, 2},
+               {"last 10", NULL, "accuracy_last_10", 100.0, 8, 2},
+               {"best", NULL, "accuracy_best", 100.0, 8, 2},
+               {"macro F1", NULL, "macro_f1", 1.0, 8, 4},
+               {"validation", "validation", "accuracy_best", 100.0, 10, 2},
+               {"there", "validation", "test_accuracy_at_best", 100.0, 8, 2},
+               {"on clients", NULL, "client_accuracy", 100.0, 10, 2},
+               {"loss", NULL, "loss", 1.0, 9, 4},
+               {"MB up", NULL, "bytes_up", 1e-6, 9, 1},
+               {"seconds", NULL, "seconds", 1.0, 8, 1},
+               {"virtual s", NULL, "virtual_seconds", 1.0, 10, 1}};
+
+#define NUM_COLUMNS (sizeof(COLUMNS) / sizeof(COLUMNS[0]))
+
+static double value_of(const cJSON *json, size_t column)
 {
-    print_number(out, 8, 0, fedge_json_number(json, "clients"));
-    print_number(out, 5, 0, fedge_json_number(json, "seed"));
-    print_number(out, 6, 0, fedge_json_number(json, "rounds"));
-    print_number(out, 10, 2, 100.0 * fedge_json_number(json, "accuracy"));
-    print_number(out, 8, 2, 100.0 * fedge_json_number(json, "accuracy_last_10"));
-    print_number(out, 8, 2, 100.0 * fedge_json_number(json, "accuracy_best"));
-    const cJSON *validation = cJSON_GetObjectItemCaseSensitive(json, "validation");
-    print_number(out, 8, 4, fedge_json_number(json, "macro_f1"));
-    print_number(out, 10, 2, 100.0 * fedge_json_number(validation, "accuracy_best"));
-    print_number(out, 8, 2, 100.0 * fedge_json_number(validation, "test_accuracy_at_best"));
-    print_number(out, 9, 4, fedge_json_number(json, "loss"));
-    print_number(out, 9, 1, fedge_json_number(json, "bytes_up") / 1e6);
-    print_number(out, 8, 1, fedge_json_number(json, "seconds"));
-    print_number(out, 10, 1, fedge_json_number(json, "virtual_seconds"));
-    const char *ending = text_of(json, "ending");
-    fprintf(out, "%s%s\n", strcmp(ending, "complete") == 0 ? "" : "  ",
-            strcmp(ending, "complete") == 0 ? "" : ending);
+    const char *within = COLUMNS[column].within;
+    const cJSON *from = within ? cJSON_GetObjectItemCaseSensitive(json, within) : json;
+    return COLUMNS[column].scale * fedge_json_number(from, COLUMNS[column].key);
+}
+
+static bool is_known(cJSON *const *summaries, uint32_t count, size_t column)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (isfinite(value_of(summaries[i], column))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_error *err)
@@ -100,12 +117,14 @@ static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char 
 const char *fedge_compare_help(void)
 {
     return "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--json]\n"
-           "Lays simulations side by side: a line for each folder that --out has left.\n"
+           "Lays simulations side by side: a line for each folder that --out has left,\n"
+           "with the columns that any of them has.\n"
            "Those of a sweep are in the folders in its --out: compare grid/*\n"
            "\n"
            "  last 10, best        mean of the last ten accuracies, and the highest\n"
            "  validation, there    best accuracy on the examples of --validation-split, and\n"
            "                       the accuracy on the test set in that round\n"
+           "  on clients           last accuracy on what clients hold out\n"
            "  virtual s            simulated time; behind it why a run ended, if not complete\n"
            "\n"
            "  --out FILE.svg       draw up to 10 runs' accuracy and loss into one picture\n"
@@ -129,12 +148,25 @@ static void print_table(const char *const *dirs, uint32_t num_dirs, cJSON *const
         run = longest(run, dirs[i]);
         partition = longest(partition, text_of(summaries[i], "partition"));
     }
-    fprintf(out, "%-*s %-*s %8s %5s %6s %10s %8s %8s %8s %10s %8s %9s %9s %8s %10s\n", run, "run",
-            partition, "partition", "clients", "seed", "rounds", "accuracy %", "last 10", "best",
-            "macro F1", "validation", "there", "loss", "MB up", "seconds", "virtual s");
+    bool known[NUM_COLUMNS];
+    fprintf(out, "%-*s %-*s", run, "run", partition, "partition");
+    for (size_t c = 0; c < NUM_COLUMNS; c++) {
+        known[c] = is_known(summaries, num_dirs, c);
+        if (known[c]) {
+            fprintf(out, " %*s", COLUMNS[c].width, COLUMNS[c].title);
+        }
+    }
+    fputc('\n', out);
     for (uint32_t i = 0; i < num_dirs; i++) {
+        const char *ending = text_of(summaries[i], "ending");
+        const bool whole = strcmp(ending, "complete") == 0;
         fprintf(out, "%-*s %-*s", run, dirs[i], partition, text_of(summaries[i], "partition"));
-        print_numbers(out, summaries[i]);
+        for (size_t c = 0; c < NUM_COLUMNS; c++) {
+            if (known[c]) {
+                print_number(out, COLUMNS[c].width, COLUMNS[c].decimals, value_of(summaries[i], c));
+            }
+        }
+        fprintf(out, "%s%s\n", whole ? "" : "  ", whole ? "" : ending);
     }
 }
 

@@ -68,6 +68,11 @@ static void print_end(const fedge_experiment *self)
     } else if (isfinite(totals->validation.loss)) {
         printf("validation: loss %.4g\n", totals->validation.loss);
     }
+    if (isfinite(totals->client_accuracy)) {
+        printf("on clients: accuracy %.2f%%\n", 100.0 * totals->client_accuracy);
+    } else if (isfinite(totals->client_loss)) {
+        printf("on clients: loss %.4g\n", totals->client_loss);
+    }
     if (totals->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
                totals->clients, totals->seconds, (double)totals->clients / totals->seconds,

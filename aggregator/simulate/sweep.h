@@ -45,7 +45,8 @@ uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep); /* of these, those th
 
 /* The table of what has been run, and why runs failed; options->json: one line of JSON per
  * combination. Where runs have examples for validation, the combination with the best accuracy on
- * them is marked. Jobs without an accuracy (losses of real numbers) have a column of losses. */
+ * them is marked. Columns are those that any run has a number for; losses stand where no
+ * accuracy does (losses of real numbers). */
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
 
 #endif

@@ -117,16 +117,19 @@ static fedge_status run_one(const fedge_sweep *sweep, uint32_t number, uint32_t 
 }
 
 /* What is known of the model: its accuracy, or without one its loss, on the test set, or without
- * one on the examples for validation. */
+ * one on the examples for validation, or else on clients. */
 static void print_result(const fedge_totals *totals, FILE *out)
 {
     const fedge_totals_curve *curve = isfinite(totals->test.loss) || isfinite(totals->test.accuracy)
                                           ? &totals->test
                                           : &totals->validation;
-    if (isfinite(curve->accuracy)) {
-        fprintf(out, "%.2f%%", 100.0 * curve->accuracy);
-    } else if (isfinite(curve->loss)) {
-        fprintf(out, "loss %.4g", curve->loss);
+    const bool known = isfinite(curve->loss) || isfinite(curve->accuracy);
+    const double accuracy = known ? curve->accuracy : totals->client_accuracy;
+    const double loss = known ? curve->loss : totals->client_loss;
+    if (isfinite(accuracy)) {
+        fprintf(out, "%.2f%%", 100.0 * accuracy);
+    } else if (isfinite(loss)) {
+        fprintf(out, "loss %.4g", loss);
     } else {
         fprintf(out, "round %" PRIu32, totals->rounds);
     }

@@ -76,6 +76,18 @@ static double validation_loss(const fedge_totals *totals, uint32_t which)
     return totals->validation.loss;
 }
 
+static double client_accuracy(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->client_accuracy;
+}
+
+static double client_loss(const fedge_totals *totals, uint32_t which)
+{
+    (void)which;
+    return totals->client_loss;
+}
+
 static double virtual_seconds(const fedge_totals *totals, uint32_t which)
 {
     (void)which;
@@ -93,24 +105,23 @@ static double seconds(const fedge_totals *totals, uint32_t which)
     return totals->seconds;
 }
 
-/* When a measure of the model stands in the table. */
-typedef enum when { ALWAYS, IF_VALIDATED, WITHOUT_ACCURACY, WITHOUT_BUT_VALIDATED, IF_TIMED } when;
-
-/* The measures that the table has, in its order. */
+/* The measures that the table has, in its order: those that any run has a number for. */
 static const struct {
     const char *title, *key;
     value_fn value;
-    when when;
+    bool in_json; /* of machines, whether known or not */
+    bool is_loss; /* stands where no accuracy does */
     double scale;
     int decimals;
-} MEASURES[] = {
-    {"accuracy %", "accuracy", last_accuracy, ALWAYS, 100.0, 2},
-    {"mean of last 10", "accuracy_last_10", last_ten, ALWAYS, 100.0, 2},
-    {"best validation", "validation_best", best_validation, IF_VALIDATED, 100.0, 2},
-    {"accuracy there", "accuracy_at_best", test_at_best, IF_VALIDATED, 100.0, 2},
-    {"loss", "loss", last_loss, WITHOUT_ACCURACY, 1.0, 4},
-    {"validation loss", "validation_loss", validation_loss, WITHOUT_BUT_VALIDATED, 1.0, 4},
-    {"virtual seconds", "virtual_seconds", virtual_seconds, IF_TIMED, 1.0, 1}};
+} MEASURES[] = {{"accuracy %", "accuracy", last_accuracy, true, false, 100.0, 2},
+                {"mean of last 10", "accuracy_last_10", last_ten, true, false, 100.0, 2},
+                {"best validation", "validation_best", best_validation, false, false, 100.0, 2},
+                {"accuracy there", "accuracy_at_best", test_at_best, false, false, 100.0, 2},
+                {"on clients %", "client_accuracy", client_accuracy, false, false, 100.0, 2},
+                {"loss", "loss", last_loss, false, true, 1.0, 4},
+                {"validation loss", "validation_loss", validation_loss, false, true, 1.0, 4},
+                {"loss on clients", "client_loss", client_loss, false, true, 1.0, 4},
+                {"virtual seconds", "virtual_seconds", virtual_seconds, false, false, 1.0, 1}};
 
 #define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
 #define NOTHING UINT32_MAX
@@ -119,6 +130,7 @@ static const struct {
 /* What the table has, by what the runs have. */
 typedef struct layout {
     bool stands[NUM_MEASURES];
+    bool measured;   /* anything but time is known */
     uint32_t chosen; /* the combination with the best validation; NOTHING without any */
     int widths[FEDGE_SIMULATE_MAX_AXES]; /* of the axes' columns */
 } layout;
@@ -152,26 +164,14 @@ static bool any(const fedge_sweep *sweep, value_fn value)
 static layout lay_out(const fedge_sweep *sweep)
 {
     layout of = {.chosen = choose(sweep)};
-    const bool losses_alone = !any(sweep, last_accuracy) && !any(sweep, best_validation);
-    const bool tested = any(sweep, last_loss), validated = any(sweep, validation_loss);
+    const bool has_accuracy =
+        any(sweep, last_accuracy) || any(sweep, best_validation) || any(sweep, client_accuracy);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        switch (MEASURES[m].when) {
-        case ALWAYS:
-            of.stands[m] = !(losses_alone && (tested || validated));
-            break;
-        case IF_VALIDATED:
-            of.stands[m] = of.chosen != NOTHING;
-            break;
-        case WITHOUT_ACCURACY:
-            of.stands[m] = losses_alone && tested;
-            break;
-        case WITHOUT_BUT_VALIDATED:
-            of.stands[m] = losses_alone && validated;
-            break;
-        case IF_TIMED:
-            of.stands[m] = any(sweep, virtual_seconds);
-            break;
-        }
+        of.stands[m] = any(sweep, MEASURES[m].value) && !(MEASURES[m].is_loss && has_accuracy);
+        of.measured = of.measured || (of.stands[m] && MEASURES[m].value != virtual_seconds);
+    }
+    if (!of.measured) {
+        of.stands[0] = true;
     }
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         const sweep_axis *axis = &sweep->axes[i];
@@ -335,7 +335,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     add_number(json, "failed", "", count_failed(sweep, combination));
     add_failures(json, sweep, combination);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        if (of->stands[m]) {
+        if (of->stands[m] || MEASURES[m].in_json) {
             const spread values = spread_of(sweep, combination, MEASURES[m].value, 0);
             add_number(json, MEASURES[m].key, "", values.mean);
             add_number(json, MEASURES[m].key, "_deviation", values.deviation);
@@ -361,6 +361,16 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     cJSON_Delete(json);
 }
 
+/* Runs that have ended well. */
+static uint32_t count_good(const fedge_sweep *sweep)
+{
+    uint32_t good = 0;
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        good += count_done(sweep, c) - count_failed(sweep, c);
+    }
+    return good;
+}
+
 static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
 {
     uint32_t left_out = 0;
@@ -374,6 +384,11 @@ static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
     }
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
         print_failures(sweep, c, out);
+    }
+    if (!of->measured && count_good(sweep) > 0) {
+        fprintf(out,
+                "nothing was evaluated: give the job a \"test-set\" or fraction-evaluate, or use "
+                "--validation-split\n");
     }
     if (left_out > 0) {
         fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", left_out,

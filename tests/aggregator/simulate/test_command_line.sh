@@ -243,7 +243,7 @@ if grep -qF '>accuracy' real/rounds.svg; then fail "a panel for an accuracy that
 grep -qF '>loss<' real/rounds.svg || fail "no panel of the loss"
 grep -qF '>accuracy' out/rounds.svg || fail "no panel of the accuracy"
 ends 0 "real " "$simulate" compare real out --out both.svg
-[ "$(sed -n 's/^real .* 4  *-  *-  *-  *-  *-  *-  *[0-9.]* .*/yes/p' said)" = yes ] || fail "an accuracy in compare: $(cat said)"
+[ "$(sed -n 's/^real .* 4  *-  *-  *-  *-  *[0-9.]* .*/yes/p' said)" = yes ] || fail "an accuracy in compare: $(cat said)"
 ends 3 "leave --target out" "${real[@]}" --target 0.5
 ends 3 "with model.loss.type=MSELoss: --target is an accuracy" "${run[@]}" --sweep model.loss.type=CrossEntropyLoss,MSELoss --target 0.5
 ends 0 "validation loss" "${real[@]}" --validation-split 0.1 --sweep lr=0.01,0.02
@@ -251,6 +251,16 @@ ends 0 "validation loss" "${real[@]}" --validation-split 0.1 --sweep lr=0.01,0.0
 if grep -qF "accuracy" said; then fail "an accuracy in the table: $(cat said)"; fi
 sed '/"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >untested.json
 ends 3 "--target needs something to evaluate on" "$simulate" --job untested.json --clients 10 --partition iid --target 0.5
+ends 0 "nothing was evaluated: " "$simulate" --job untested.json --clients 10 --partition iid --sweep lr=0.1,0.2
+# evaluated on clients alone
+sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' untested.json >federated.json
+federated=("$simulate" --job federated.json --data held.json --clients 10 --partition iid)
+ends 0 "on clients: accuracy " "${federated[@]}" --out federated
+ends 0 " on clients " "$simulate" compare federated
+if grep -qE " accuracy %|validation|virtual" said; then fail "columns that no run has: $(cat said)"; fi
+ends 0 "on clients %" "${federated[@]}" --sweep lr=0.1,0.2 seeds=2
+[ "$(grep -cE '^0\.[12] +[0-9.]+ ± [0-9.]+ ' said)" = 2 ] || fail "no accuracy on clients in the table: $(cat said)"
+if grep -qF "nothing was evaluated" said; then fail "it was evaluated: $(cat said)"; fi
 ends 0 "0.1%: " "$simulate" --job untested.json --clients 10 --partition iid --target 0.001 --validation-split 0.1
 
 # the table: a wide setting keeps its column, and one value has no deviation
