@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "edge/core/codec_block.h"
+#include "edge/core/fixed.h"
 #include "edge/core/vec.h"
 
 #define PIECE (8 * FEDGE_CODEC_BLOCK) /* values that are added at a time: 8 KiB of them */
@@ -27,21 +28,38 @@ static fedge_status check_changes(const fedge_fold *update, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Values [at, at + n) of the tensor, for this once; room: (n). */
-static const float *changes_of(const fedge_fold *update, uint32_t t, size_t at, size_t n,
-                               float *room)
+/* Values [at, at + n) of the tensor through the codec: v (n), and the bytes at [out] unless that is
+ * NULL. Returns how many bytes. */
+static size_t code(const fedge_fold *update, fedge_codec codec, uint32_t t, size_t at, size_t n,
+                   int32_t *v, uint8_t *out, fedge_codec_stats *stats)
 {
     const fedge_plan *plan = update->plan;
+    const int bound_log2 = update->bounds_log2[t];
+    float room[PIECE];
+    const float *x = room;
     if (update->changes) {
-        return update->changes + plan->sent.schema.tensors[t].offset + at;
+        x = update->changes + plan->sent.schema.tensors[t].offset + at;
+    } else {
+        const size_t place = plan->sent.places[t] + at;
+        const float *start = update->start + place;
+        float *trained = place < plan->num_parameters
+                             ? update->parameters + place
+                             : update->buffers + (place - plan->num_parameters);
+        if (codec == FEDGE_CODEC_NONE && !out) { /* nobody needs the floats */
+            fedge_fixed_quantise_change(trained, start, n, bound_log2, v, &stats->clamped,
+                                        &stats->not_finite);
+            return n * sizeof(float);
+        }
+        fedge_vec_sub(trained, start, room, n);
+        memcpy(trained, start, n * sizeof(*trained));
     }
-    const size_t place = plan->sent.places[t] + at;
-    float *trained = place < plan->num_parameters
-                         ? update->parameters + place
-                         : update->buffers + (place - plan->num_parameters);
-    fedge_vec_sub(trained, update->start + place, room, n);
-    memcpy(trained, update->start + place, n * sizeof(*trained));
-    return room;
+    size_t size = 0;
+    for (size_t i = 0; i < n; i += FEDGE_CODEC_BLOCK) {
+        const size_t block = n - i < FEDGE_CODEC_BLOCK ? n - i : FEDGE_CODEC_BLOCK;
+        size += fedge_codec_block(codec, bound_log2, x + i, block, v + i, out ? out + size : NULL,
+                                  stats);
+    }
+    return size;
 }
 
 /* Folds a tensor; returns its bytes, which are left at [out] unless that is NULL. */
@@ -50,18 +68,12 @@ static size_t fold_tensor(const fedge_fold *update, fedge_codec codec, uint32_t 
                           fedge_codec_stats *stats)
 {
     const fedge_tensor_spec *tensor = &update->plan->sent.schema.tensors[t];
-    float room[PIECE];
     int32_t own[PIECE];
     size_t size = 0;
     for (size_t at = 0; at < tensor->count; at += PIECE) {
         const size_t n = tensor->count - at < PIECE ? tensor->count - at : PIECE;
-        const float *x = changes_of(update, t, at, n, room);
         int32_t *v = update->v ? update->v + tensor->offset + at : own;
-        for (size_t i = 0; i < n; i += FEDGE_CODEC_BLOCK) {
-            const size_t block = n - i < FEDGE_CODEC_BLOCK ? n - i : FEDGE_CODEC_BLOCK;
-            size += fedge_codec_block(codec, update->bounds_log2[t], x + i, block, v + i,
-                                      out ? out + size : NULL, stats);
-        }
+        size += code(update, codec, t, at, n, v, out ? out + size : NULL, stats);
         fedge_device_add(device, v, tensor->offset + at, n, weight);
     }
     return size;

@@ -53,6 +53,27 @@ void fedge_fixed_quantise(const float *x, size_t n, int bound_log2, int32_t *v, 
     fedge_fixed_quantise_scalar(x + done, n - done, bound_log2, v + done, clamped, not_finite);
 }
 
+void fedge_fixed_quantise_change_scalar(float *x, const float *y, size_t n, int bound_log2,
+                                        int32_t *v, uint64_t *clamped, uint64_t *not_finite)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float change = x[i] - y[i];
+        fedge_fixed_quantise_scalar(&change, 1, bound_log2, v + i, clamped, not_finite);
+        x[i] = y[i];
+    }
+}
+
+void fedge_fixed_quantise_change(float *x, const float *y, size_t n, int bound_log2, int32_t *v,
+                                 uint64_t *clamped, uint64_t *not_finite)
+{
+    assert(bound_is_valid(bound_log2));
+    size_t done = 0;
+    if (has_avx2())
+        done = fedge_fixed_quantise_change_avx2(x, y, n, bound_log2, v, clamped, not_finite);
+    fedge_fixed_quantise_change_scalar(x + done, y + done, n - done, bound_log2, v + done, clamped,
+                                       not_finite);
+}
+
 fedge_status fedge_fixed_quantise_strict(const float *x, size_t n, int bound_log2, int32_t *v,
                                          fedge_error *err)
 {

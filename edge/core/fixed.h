@@ -28,8 +28,13 @@
 void fedge_fixed_quantise(const float *x, size_t n, int bound_log2, int32_t *v, uint64_t *clamped,
                           uint64_t *not_finite);
 
-/* As above for values that must already obey the bound: FEDGE_NOT_FINITE or FEDGE_OUT_OF_RANGE
- * names the first index that does not. This is what the aggregator runs on received floats. */
+/* The same of x − y, and then x = y: what a model has learnt since y is taken from it. */
+void fedge_fixed_quantise_change(float *x, const float *y, size_t n, int bound_log2, int32_t *v,
+                                 uint64_t *clamped, uint64_t *not_finite);
+
+/* As fedge_fixed_quantise for values that must already obey the bound: FEDGE_NOT_FINITE or
+ * FEDGE_OUT_OF_RANGE names the first index that does not. This is what the aggregator runs on
+ * received floats. */
 FEDGE_MUST_USE fedge_status fedge_fixed_quantise_strict(const float *x, size_t n, int bound_log2,
                                                         int32_t *v, fedge_error *err);
 
@@ -47,6 +52,8 @@ void fedge_fixed_step(float *model, const int64_t *sum, size_t n, uint64_t total
 /* The scalar references, against which the fast kernels behind the functions above are tested. */
 void fedge_fixed_quantise_scalar(const float *x, size_t n, int bound_log2, int32_t *v,
                                  uint64_t *clamped, uint64_t *not_finite);
+void fedge_fixed_quantise_change_scalar(float *x, const float *y, size_t n, int bound_log2,
+                                        int32_t *v, uint64_t *clamped, uint64_t *not_finite);
 void fedge_fixed_accumulate_scalar(int64_t *sum, const int32_t *v, size_t n, uint32_t weight);
 void fedge_fixed_step_scalar(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
                              int bound_log2, double learning_rate);

@@ -14,6 +14,10 @@
 size_t fedge_fixed_quantise_avx2(const float *x, size_t n, int bound_log2, int32_t *v,
                                  uint64_t *clamped, uint64_t *not_finite);
 
+/* As fedge_fixed_quantise_change. */
+size_t fedge_fixed_quantise_change_avx2(float *x, const float *y, size_t n, int bound_log2,
+                                        int32_t *v, uint64_t *clamped, uint64_t *not_finite);
+
 /* Stops before the first vector that holds a value outside the bound or NaN. */
 size_t fedge_fixed_quantise_strict_avx2(const float *x, size_t n, int bound_log2, int32_t *v);
 

@@ -110,6 +110,39 @@ static void quantise_matches_the_scalar_reference(void **state)
     }
 }
 
+static void changes_match_the_scalar_reference_and_are_undone(void **state)
+{
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (int trial = 0; trial < 3000; trial++) {
+        const int b = (int)fedge_rng_below(&rng, 41) - 20;
+        const size_t n = fedge_rng_below(&rng, MAX_N + 1), at = fedge_rng_below(&rng, 8);
+        float x[2][MAX_N + 9], y[MAX_N + 8], wanted[MAX_N + 9];
+        int32_t v[3][MAX_N + 9];
+        for (size_t i = 0; i < MAX_N + 8; i++) {
+            y[i] = draw(&rng, b);
+            wanted[i] = x[0][i] = x[1][i] = draw(&rng, b);
+        }
+        wanted[MAX_N + 8] = x[0][MAX_N + 8] = x[1][MAX_N + 8] = 1.0f;
+        memset(v, 0x55, sizeof v);
+        uint64_t counts[3][2] = {{0}};
+        for (size_t i = at; i < at + n; i++) {
+            const float change = x[0][i] - y[i];
+            fedge_fixed_quantise(&change, 1, b, &v[2][i], &counts[2][0], &counts[2][1]);
+            wanted[i] = y[i];
+        }
+        fedge_fixed_quantise_change(x[0] + at, y + at, n, b, v[0] + at, &counts[0][0],
+                                    &counts[0][1]);
+        fedge_fixed_quantise_change_scalar(x[1] + at, y + at, n, b, v[1] + at, &counts[1][0],
+                                           &counts[1][1]);
+        for (int i = 0; i < 2; i++) {
+            assert_memory_equal(v[i], v[2], sizeof v[i]);
+            assert_memory_equal(counts[i], counts[2], sizeof counts[i]);
+            assert_memory_equal(x[i], wanted, sizeof wanted);
+        }
+    }
+}
+
 static void strict_names_the_first_bad_value(void **state)
 {
     (void)state;
@@ -302,6 +335,7 @@ int main(void)
         cmocka_unit_test(values_are_scaled_and_rounded_to_even),
         cmocka_unit_test(what_is_outside_is_clamped_and_counted),
         cmocka_unit_test(quantise_matches_the_scalar_reference),
+        cmocka_unit_test(changes_match_the_scalar_reference_and_are_undone),
         cmocka_unit_test(strict_names_the_first_bad_value),
         cmocka_unit_test(accumulate_matches_the_scalar_reference),
         cmocka_unit_test(sums_do_not_depend_on_order_or_splits),
