@@ -289,10 +289,12 @@ void fedge_crew_run(fedge_crew *crew, uint32_t round, const int8_t *bounds_log2,
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* What is large begins with a large page, so that only its end is without. */
 static void *take(worker *self, size_t size)
 {
     self->total += size;
-    return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 
 static fedge_status no_memory(const worker *self, fedge_error *err)

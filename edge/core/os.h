@@ -104,9 +104,11 @@ void fedge_os_close(fedge_os_file *file);
 FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes,
                                                 fedge_error *err);
 
-/* Asks for large pages (2 MiB) where whole ones lie inside of [block], best before its first use:
- * what goes through many megabytes again and again then waits less for addresses. A hint: no
- * error, and no memory outside of the block. */
+#define FEDGE_LARGE_PAGE ((size_t)2 << 20)
+
+/* Asks for pages of FEDGE_LARGE_PAGE bytes where whole ones lie inside of [block], best before its
+ * first use: what goes through many megabytes again and again then waits less for addresses. A
+ * hint: no error, and no memory outside of the block. */
 void fedge_os_large_pages(void *block, size_t size);
 
 /* Facts about the machine, for HELLO and logs. */

@@ -17,8 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LARGE_PAGE ((size_t)2 << 20)
-
 int fedge_os_vformat(char *out, size_t size, const char *format, va_list arguments)
 {
     return vsnprintf(out, size, format, arguments);
@@ -74,9 +72,10 @@ fedge_status fedge_os_random(void *out, size_t size, fedge_error *err)
 void fedge_os_large_pages(void *block, size_t size)
 {
 #ifdef MADV_HUGEPAGE
-    const size_t before = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
-    if (block != NULL && size >= before + LARGE_PAGE)
-        (void)madvise((char *)block + before, (size - before) / LARGE_PAGE * LARGE_PAGE,
+    const size_t before =
+        (FEDGE_LARGE_PAGE - (uintptr_t)block % FEDGE_LARGE_PAGE) % FEDGE_LARGE_PAGE;
+    if (block != NULL && size >= before + FEDGE_LARGE_PAGE)
+        (void)madvise((char *)block + before, (size - before) / FEDGE_LARGE_PAGE * FEDGE_LARGE_PAGE,
                       MADV_HUGEPAGE);
 #else
     (void)block, (void)size;
