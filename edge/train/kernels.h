@@ -107,12 +107,14 @@ typedef struct fedge_depthwise {
 } fedge_depthwise;
 
 /* c += a · b with a b (k, n) that is read often, kept in panels of the table's packed_columns
- * columns: each (k, packed_columns), the last one filled up with zeros. Else as fedge_gemm; a_row
- * or a_column is 1. In fp32 in every table. */
+ * columns: each (k, packed_columns), the last one filled up with zeros. Rows of a are a_row apart;
+ * or with a_block > 0 aᵀ is in blocks of the table's lanes columns, each (k, lanes), a_block apart:
+ * element (i, j) of a lies at a[i / lanes · a_block + j · lanes + i % lanes]. Else as fedge_gemm.
+ * In fp32 in every table. */
 typedef struct fedge_panels {
     size_t m, n, k;
     const float *a;
-    size_t a_row, a_column;
+    size_t a_row, a_block;
     const float *b;
     const float *start; /* (n): c = start + a · b; NULL: c += a · b */
     float *c;

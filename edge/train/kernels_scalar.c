@@ -392,15 +392,16 @@ static void relu_backward(const float *y, float *dy, size_t n)
     }
 }
 
-/* A panel is one column. */
+/* A panel is one column, a block one row of a. */
 static void panels(const fedge_panels *args)
 {
+    const size_t a_row = args->a_block > 0 ? args->a_block : args->a_row;
     for (const fedge_panels *to = args; to != NULL; to = to->also) {
         for (size_t i = 0; i < args->m; i++) {
             for (size_t j = 0; j < to->n; j++) {
                 float sum = 0.0f;
                 for (size_t k = 0; k < args->k; k++) {
-                    sum += args->a[i * args->a_row + k * args->a_column] * to->b[j * args->k + k];
+                    sum += args->a[i * a_row + k] * to->b[j * args->k + k];
                 }
                 float *c = &to->c[i * to->c_row + j];
                 *c = (to->start == NULL ? *c : to->start[j]) + sum;

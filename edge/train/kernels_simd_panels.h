@@ -1,21 +1,25 @@
 /* The product with a matrix that is read often; the fifth part of kernels_simd.h.
  *
  * Panels lie in the second-level cache and stream past a tile of rows of a, PANEL_DEPTH columns at
- * a time, PANEL_ROWS_AHEAD of b called for beforehand. Where lines of a would fall on one
- * another in the first-level cache, the tile's are copied close together first: when a is
- * transposed, or its rows are a multiple of PANEL_SET apart. Copied in vain they cost more than the
+ * a time, PANEL_ROWS_AHEAD of b called for beforehand. Where lines of a would fall on one another
+ * in the first-level cache, its rows being a multiple of PANEL_SET apart, the tile's are copied
+ * close together first, PANEL_COPIED columns at a time. Copied in vain they cost more than the
  * product gains, since the copy's own lines have left that cache meanwhile.
  */
 #define PANEL_COLUMNS ((size_t)(2 * LANES))
-#define PANEL_DEPTH ((size_t)256)
+#define PANEL_DEPTH ((size_t)1024)
+#define PANEL_COPIED ((size_t)256)
 #define PANEL_ROW                                                                                  \
-    (PANEL_DEPTH + 16)          /* floats from row to row, so that lines spread over the sets */
+    (PANEL_COPIED + 16)         /* floats from row to row, so that lines spread over the sets */
 #define PANEL_LINE ((size_t)16) /* floats that are called for at once */
 #define PANEL_ROWS_AHEAD ((size_t)16)
 #define PANEL_SET ((size_t)1024) /* floats between what falls on the same places */
+#define PANEL_GROUPS 3           /* of a tile's rows: each has a pointer, and lies in one block */
+#define PANEL_GROUP (GEMM_ROWS / PANEL_GROUPS)
+_Static_assert(GEMM_ROWS % PANEL_GROUPS == 0 && LANES % PANEL_GROUP == 0, "groups of equal size");
 
 typedef struct panel_tile {
-    const float *a;
+    const float *a[PANEL_GROUPS]; /* the first row of each group */
     size_t a_row, a_column;
     const float *b;
     size_t depth, ahead; /* floats to what is called for; 0: nothing follows */
@@ -34,7 +38,7 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
         acc[t][1] = splat(0.0f);
     }
     const size_t row = args->a_row;
-    const float *a0 = args->a, *a4 = a0 + 4 * row, *a8 = a0 + 8 * row, *b = args->b;
+    const float *low = args->a[0], *middle = args->a[1], *high = args->a[2], *b = args->b;
     UNROLL
     for (int t = 0; t < rows; t++) { /* used last, and by then it is here */
         __builtin_prefetch(args->c + (size_t)t * args->c_row, 1);
@@ -49,13 +53,14 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
         const vec b0 = load(b), b1 = load(b + LANES);
         UNROLL
         for (int t = 0; t < rows; t++) {
-            const vec a = splat(((t < 4) ? a0 : (t < 8) ? a4 : a8)[(size_t)(t % 4) * row]);
+            const float *group = t < PANEL_GROUP ? low : t < 2 * PANEL_GROUP ? middle : high;
+            const vec a = splat(group[(size_t)(t % PANEL_GROUP) * row]);
             acc[t][0] = mul_add(a, b0, acc[t][0]);
             acc[t][1] = mul_add(a, b1, acc[t][1]);
         }
-        a0 += args->a_column;
-        a4 += args->a_column;
-        a8 += args->a_column;
+        low += args->a_column;
+        middle += args->a_column;
+        high += args->a_column;
         b += PANEL_COLUMNS;
     }
     const size_t first = args->columns < LANES ? args->columns : LANES;
@@ -104,29 +109,24 @@ static void (*const panel_functions[GEMM_ROWS])(const panel_tile *) = {
 #endif
 };
 
-/* [rows] rows and tile->depth columns of a, close together: row by row, or column by column when
- * those lie along memory. */
-static void panel_copy(const fedge_panels *args, const float *a, size_t rows, panel_tile *tile,
-                       float *room)
+/* The tile's rows of a, from row [first] and column [k] on; copied to [room] unless it is NULL. */
+static void panel_take(const fedge_panels *args, size_t first, size_t rows, size_t k,
+                       panel_tile *tile, float *room)
 {
-    const bool along_rows = args->a_column == 1;
-    const size_t lines = along_rows ? rows : tile->depth, n = along_rows ? tile->depth : rows;
-    const size_t from = along_rows ? args->a_row : args->a_column;
-    const size_t to = along_rows ? PANEL_ROW : GEMM_ROWS;
-    for (size_t i = 0; i < lines; i++) {
-        const float *x = a + i * from;
-        float *y = room + i * to;
-        for (size_t j = 0; j < n; j += LANES) {
-            if (n - j >= LANES) {
-                store(y + j, load(x + j));
-            } else {
-                store_first(y + j, load_first(x + j, n - j), n - j);
-            }
-        }
+    const bool blocks = args->a_block > 0;
+    const float *a = args->a + (blocks ? k * LANES : first * args->a_row + k);
+    tile->a_row = blocks ? 1 : args->a_row;
+    tile->a_column = blocks ? LANES : 1;
+    if (room != NULL) {
+        copy_rows(rows, tile->depth, a, args->a_row, 0.0f, room, PANEL_ROW);
+        a = room;
+        tile->a_row = PANEL_ROW;
     }
-    tile->a = room;
-    tile->a_row = along_rows ? to : 1;
-    tile->a_column = along_rows ? 1 : to;
+    for (size_t g = 0; g < PANEL_GROUPS; g++) {
+        const size_t i = first + g * PANEL_GROUP;
+        tile->a[g] =
+            a + (blocks ? i / LANES * args->a_block + i % LANES : g * PANEL_GROUP * tile->a_row);
+    }
 }
 
 /* The tile's rows, from row [first] of c on, against all panels of [args]; columns of a from [k].
@@ -151,19 +151,17 @@ static void panel_multiply(const fedge_panels *args, size_t first, size_t rows, 
 static void panels(const fedge_panels *args)
 {
     _Alignas(64) float room[GEMM_ROWS * PANEL_ROW];
+    const bool blocks = args->a_block > 0, copies = !blocks && args->a_row % PANEL_SET == 0;
+    const size_t unit = blocks ? PANEL_GROUP : 1, units = (args->m + unit - 1) / unit;
     const size_t tiles = (args->m + GEMM_ROWS - 1) / GEMM_ROWS;
-    const bool copies = args->a_column != 1 || args->a_row % PANEL_SET == 0;
-    for (size_t k = 0; k < args->k; k += PANEL_DEPTH) {
-        panel_tile tile = {.depth = args->k - k < PANEL_DEPTH ? args->k - k : PANEL_DEPTH,
-                           .a_row = args->a_row,
-                           .a_column = args->a_column};
+    const size_t most = copies ? PANEL_COPIED : PANEL_DEPTH;
+    for (size_t k = 0; k < args->k; k += most) {
+        panel_tile tile = {.depth = args->k - k < most ? args->k - k : most};
         size_t first = 0;
         for (size_t i = 0; i < tiles; i++) {
-            const size_t rows = (args->m + tiles - 1 - i) / tiles; /* they add up to m */
-            tile.a = args->a + first * args->a_row + k * args->a_column;
-            if (copies) {
-                panel_copy(args, tile.a, rows, &tile, room);
-            }
+            const size_t even = (units + tiles - 1 - i) / tiles * unit; /* they add up to m */
+            const size_t rows = even < args->m - first ? even : args->m - first;
+            panel_take(args, first, rows, k, &tile, copies ? room : NULL);
             for (const fedge_panels *to = args; to != NULL; to = to->also) {
                 panel_multiply(to, first, rows, k, &tile);
             }

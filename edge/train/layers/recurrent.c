@@ -8,7 +8,7 @@
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 
 #define ROWS                                                                                       \
-    ((size_t)128)          /* steps · batch that go through the products together: they and the   \
+    ((size_t)128)          /* steps · batch that go through a product together: they and the      \
                               weights stay in the second-level cache */
 #define FEWEST_EXAMPLES 8  /* rows of a step's products: fewer were measured 3 to 8 % slower */
 #define SET ((size_t)1024) /* floats between what falls on the same places of a cache */
@@ -145,7 +145,6 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
     const uint64_t levels = run->spec->u.recurrent.num_layers, in = run->in[0].dims[1];
     const uint64_t rows = batch * run->in[0].dims[0], weights = cell->blocks * hidden;
     const uint64_t widest = in < hidden ? hidden : in, read = levels > 1 ? widest : in;
-    const uint64_t together = batch > ROWS ? batch : ROWS;
     need->saved =
         (rows * kept_per_step(cell, run) * levels + rows * hidden * (levels - 1)) * sizeof(float);
     need->forward =
@@ -155,10 +154,10 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
         sizeof(float);
     need->backward =
         (in_lines(widest) + 2 * in_lines(batch * hidden) +
-         (levels > 1 ? in_lines(rows * hidden) : 0) +
+         (levels > 1 && !cell->second_state ? in_lines(rows * hidden) : 0) +
+         in_lines(FEDGE_RECURRENT_GATES * hidden) +
          fedge_factor_size(run->kernels, weights, hidden) + copied_inputs(cell, run, read) +
-         fedge_factor_size(run->kernels, together, read) +
-         fedge_factor_size(run->kernels, together, hidden)) *
+         fedge_outer_size(run->kernels, batch, weights, read, hidden)) *
         sizeof(float);
     need->fewest = FEWEST_EXAMPLES;
 }
@@ -328,6 +327,7 @@ typedef struct way_back {
     float *dx; /* of its x, or NULL */
     fedge_places dx_at;
     float *dh, *dc; /* (batch, hidden): from the step after */
+    float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
     float *room; /* for a copy of inputs or states */
 } way_back;
@@ -342,6 +342,9 @@ static void backward_step(const level *self, const way_back *back, size_t t)
         step.dh = back->dh + b * n;
         step.dc = back->dc + b * n;
         self->cell->backward(self->run->kernels, &step);
+        if (back->sums != NULL) {
+            self->run->kernels->add(step.gates, self->columns, back->sums);
+        }
     }
     if (t > 0) {
         const fedge_span one = {.steps = 1, .batch = self->batch};
@@ -351,17 +354,8 @@ static void backward_step(const level *self, const way_back *back, size_t t)
     }
 }
 
-/* bias (n) += the sums over the span of gates from column [at] on. */
-static void add_rows(const level *self, const fedge_span *span, size_t at, size_t n, float *bias)
-{
-    const float *row = self->gates + span->first * self->gates_at.step + at;
-    for (size_t r = 0; r < span->steps * span->batch; r++, row += self->row) {
-        self->run->kernels->add(row, n, bias);
-    }
-}
-
 /* The gradients of W_ih, and in [also] where it is not NULL those of W_hh, from the same gates. */
-static void outer_inputs(const level *self, const way_back *back, const fedge_span *span,
+static void outer_inputs(const level *self, const way_back *back, const fedge_span *all,
                          const fedge_outer *also)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
@@ -378,49 +372,50 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_sp
         if (also != NULL) {
             products[count++] = *also;
         }
-        fedge_sequence_outer(self->run, span, rows,
+        fedge_sequence_outer(self->run, all, rows,
                              self->gates + self->cell->order[k] * self->hidden, self->gates_at,
                              products, count, back->room);
     }
 }
 
 /* The gradients of both weights. An LSTM's have the same gates, which are then read once. */
-static void backward_weights(const level *self, const way_back *back, const fedge_span *span)
+static void backward_weights(const level *self, const way_back *back)
 {
+    const fedge_span all = {.steps = self->steps, .batch = self->batch};
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
     const fedge_outer states = {
         .b = self->h, .b_at = self->h_at, .k = self->hidden, .late = true, .dw = dw};
     const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
                       self->cell->order[0] == self->cell->first;
-    outer_inputs(self, back, span, same && dw != NULL ? &states : NULL);
+    outer_inputs(self, back, &all, same && dw != NULL ? &states : NULL);
     if (!same && dw != NULL) {
-        fedge_sequence_outer(self->run, span, self->cell->blocks * self->hidden,
+        fedge_sequence_outer(self->run, &all, self->cell->blocks * self->hidden,
                              self->gates + self->cell->first * self->hidden, self->gates_at,
                              &states, 1, back->room);
     }
 }
 
-/* Of a span that has been gone back through: x's gradient, and those of the biases. */
+/* The gradient of x. */
 static void backward_inputs(const level *self, const way_back *back, const fedge_span *span)
 {
-    const bool bias = self->run->spec->u.recurrent.bias;
-    float *ih = bias ? self->run->gradients[self->tensors + BIAS_IH] : NULL;
-    float *hh = bias ? self->run->gradients[self->tensors + BIAS_HH] : NULL;
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
-        const size_t rows = blocks_together(self->cell, k) * self->hidden, at = k * self->hidden;
-        const size_t from = self->cell->order[k] * self->hidden;
-        if (ih != NULL) {
-            add_rows(self, span, from, rows, ih + at);
-        }
-        if (back->dx != NULL) {
-            fedge_sequence_multiply(self->run, span, self->gates + from, self->gates_at,
-                                    &back->w_ih[i], k == 0 ? self->zeros : NULL, back->dx,
-                                    back->dx_at);
-        }
+        fedge_sequence_multiply(self->run, span, self->gates + self->cell->order[k] * self->hidden,
+                                self->gates_at, &back->w_ih[i], k == 0 ? self->zeros : NULL,
+                                back->dx, back->dx_at);
     }
-    if (hh != NULL) {
-        add_rows(self, span, self->cell->first * self->hidden, self->cell->blocks * self->hidden,
-                 hh);
+}
+
+static void backward_biases(const level *self, const way_back *back)
+{
+    const size_t n = self->hidden;
+    float *const *gradients = self->run->gradients + self->tensors;
+    for (uint32_t k = 0; k < self->cell->blocks; k++) {
+        const size_t from[] = {self->cell->order[k] * n, (self->cell->first + k) * n};
+        for (size_t i = 0; i < 2; i++) {
+            if (gradients[BIAS_IH + i] != NULL) {
+                self->run->kernels->add(back->sums + from[i], n, gradients[BIAS_IH + i] + k * n);
+            }
+        }
     }
 }
 
@@ -430,18 +425,22 @@ static void backward_level(const level *self, const way_back *back)
     memset(back->dc, 0, self->batch * self->hidden * sizeof *back->dc);
     for (size_t t = self->steps; t-- > 0;) {
         backward_step(self, back, t);
-        if (t % self->chunk == 0) {
-            const size_t left = self->steps - t;
-            const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
-            backward_weights(self, back, &span);
-            backward_inputs(self, back, &span);
-        }
+    }
+    for (size_t t = 0; back->dx != NULL && t < self->steps; t += self->chunk) {
+        const size_t left = self->steps - t;
+        const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
+        backward_inputs(self, back, &span);
+    }
+    backward_weights(self, back);
+    if (back->sums != NULL) {
+        backward_biases(self, back);
     }
 }
 
 void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run)
 {
     const uint32_t levels = run->spec->u.recurrent.num_layers;
+    const float *dy = run->dy;
     assert(run->saved != NULL); /* a forward pass in training came before */
     for (uint32_t l = levels; l-- > 0;) {
         level self = level_of(cell, run, l);
@@ -453,12 +452,22 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         memset(self.zeros, 0, widest * sizeof *self.zeros);
         way_back back = {.dh = room + in_lines(widest)};
         back.dc = back.dh + each;
-        float *below = back.dc + each;
-        room = below + (levels > 1 ? in_lines(self.batch * self.steps * n) : 0);
-        back.dy = l + 1 == levels ? run->dy : below;
+        room = back.dc + each;
+        back.dy = dy;
         back.dy_at = l + 1 == levels ? self.h_at : inside;
+        float *below = self.c; /* which nobody reads when inputs' gradients are made */
+        if (below == NULL && levels > 1) {
+            below = room;
+            room += in_lines(self.batch * self.steps * n);
+        }
         back.dx = l == 0 ? run->dx[0] : below;
         back.dx_at = self.x_at;
+        dy = back.dx;
+        if (run->spec->u.recurrent.bias) {
+            back.sums = room;
+            memset(back.sums, 0, self.columns * sizeof *back.sums);
+        }
+        room += in_lines(self.columns);
         back.w_hh = fedge_factor_make(run->kernels, run->values[self.tensors + WEIGHT_HH], false,
                                       cell->blocks * n, n, room);
         room += fedge_factor_size(run->kernels, cell->blocks * n, n);

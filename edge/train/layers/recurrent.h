@@ -7,8 +7,9 @@
  *   gates[order[k]] += W_ih[k] x + b_ih[k]              k: block of hidden_size rows of the weights
  *   gates[first + k] += W_hh[k] h(t − 1) + b_hh[k]      h(−1) = 0
  *
- * Inputs of some steps are multiplied at once before these steps, as are all weights' gradients
- * after them; only W_hh is read at every step, out of a copy in the order that the product reads.
+ * Inputs of some steps are multiplied at once before these steps; only W_hh is read at every step,
+ * out of a copy in the order that the product reads. Gradients of inputs and weights come after all
+ * steps, when W_hh need not stay in a cache any more.
  * An evaluation keeps the gates of one step only.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H

@@ -2,6 +2,11 @@
 
 #include <string.h>
 
+/* Outer products go over so many rows of a and b, and columns of a, at a time: both and that part
+ * of the sums stay in the second-level cache. */
+#define OUTER_ROWS ((size_t)128)
+#define OUTER_COLUMNS ((size_t)512)
+
 bool fedge_factor_copies(const fedge_kernels *kernels)
 {
     return kernels->lanes > 1 && kernels->in_bf16 == NULL;
@@ -11,17 +16,6 @@ uint64_t fedge_factor_size(const fedge_kernels *kernels, uint64_t k, uint64_t n)
 {
     const uint64_t wide = kernels->packed_columns;
     return fedge_factor_copies(kernels) ? (n + wide - 1) / wide * wide * k : 0;
-}
-
-/* Row [i] of (k, n) to its places in the panels. */
-static void copy_row(const float *row, size_t i, size_t k, size_t n, size_t wide, float *panels)
-{
-    for (size_t j = 0; j < n; j += wide) {
-        float *to = panels + j * k + i * wide;
-        const size_t columns = n - j < wide ? n - j : wide;
-        memcpy(to, row + j, columns * sizeof *to);
-        memset(to + columns, 0, (wide - columns) * sizeof *to);
-    }
 }
 
 /* Columns j on of (k, n), or of (n, k) in memory, to their panel. */
@@ -77,7 +71,6 @@ static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_
                                              .k = b->k,
                                              .a = a,
                                              .a_row = a_row,
-                                             .a_column = 1,
                                              .b = b->b,
                                              .start = start,
                                              .c = c,
@@ -154,49 +147,92 @@ static void outer_in_place(const fedge_layer_run *run, const fedge_span *span, s
         run->gemm_pack);
 }
 
-/* b's rows of the span to panels. */
-static void copy_rows(const fedge_layer_run *run, const fedge_span *span,
-                      const fedge_outer *product, float *room)
+/* Steps that outer products go over at a time. */
+static size_t outer_steps(size_t batch)
 {
-    const size_t rows = span->steps * span->batch, wide = run->kernels->packed_columns;
-    const size_t none = product->late && span->first == 0 ? span->batch : 0;
-    for (size_t j = 0; none > 0 && j < product->k; j += wide) {
-        memset(room + j * rows, 0, none * wide * sizeof *room);
+    return batch < OUTER_ROWS ? OUTER_ROWS / batch : 1;
+}
+
+uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t n, uint64_t k,
+                          uint64_t k2)
+{
+    const uint64_t rows = outer_steps((size_t)batch) * batch, lanes = kernels->lanes;
+    const uint64_t columns = n < OUTER_COLUMNS ? (n + lanes - 1) / lanes * lanes : OUTER_COLUMNS;
+    return fedge_factor_copies(kernels) ? rows * columns + fedge_factor_size(kernels, rows, k) +
+                                              fedge_factor_size(kernels, rows, k2)
+                                        : 0;
+}
+
+/* Rows of a span, of [b] or for others of its members b, b_at, k and late, to strips of [wide]
+ * columns: each (rows, wide), the last one filled up with zeros. */
+static void copy_to_strips(const fedge_kernels *kernels, const fedge_span *span,
+                           const fedge_outer *rows, size_t wide, float *strips)
+{
+    const size_t count = span->steps * span->batch;
+    for (size_t j = 0; j < rows->k; j += wide, strips += count * wide) {
+        const size_t columns = rows->k - j < wide ? rows->k - j : wide;
+        if (columns < wide) {
+            memset(strips, 0, count * wide * sizeof *strips);
+        }
+        for (size_t t = 0; t < span->steps; t++) {
+            const size_t step = span->first + t;
+            float *to = strips + t * span->batch * wide;
+            if (rows->late && step == 0) {
+                memset(to, 0, span->batch * wide * sizeof *to);
+                continue;
+            }
+            const float *from = rows->b + (step - (rows->late ? 1 : 0)) * rows->b_at.step + j;
+            kernels->copy_rows(span->batch, columns, from, rows->b_at.example, 0.0f, to, wide);
+        }
     }
-    for (size_t r = none; r < rows; r++) {
-        const size_t step = span->first + r / span->batch - (product->late ? 1 : 0);
-        copy_row(product->b + step * product->b_at.step + r % span->batch * product->b_at.example,
-                 r, rows, product->k, wide, room);
+}
+
+/* Columns [at, at + n) of a, of a span of OUTER_ROWS rows, with all products. */
+static void outer_part(const fedge_layer_run *run, const fedge_span *span, size_t at, size_t n,
+                       const float *a, fedge_places a_at, const fedge_outer *products, size_t count,
+                       float *room)
+{
+    const size_t rows = span->steps * span->batch, lanes = run->kernels->lanes;
+    const float *blocks = room;
+    fedge_panels parts[FEDGE_OUTER_PRODUCTS];
+    const fedge_outer columns = {.b = a + at, .b_at = a_at, .k = n};
+    copy_to_strips(run->kernels, span, &columns, lanes, room);
+    room += (n + lanes - 1) / lanes * lanes * rows;
+    for (size_t i = 0; i < count; i++) {
+        copy_to_strips(run->kernels, span, &products[i], run->kernels->packed_columns, room);
+        parts[i] = (fedge_panels){.m = n,
+                                  .n = products[i].k,
+                                  .k = rows,
+                                  .a = blocks,
+                                  .a_block = rows * lanes,
+                                  .b = room,
+                                  .c = products[i].dw + at * products[i].k,
+                                  .c_row = products[i].k,
+                                  .also = i + 1 < count ? &parts[i + 1] : NULL};
+        room += fedge_factor_size(run->kernels, rows, products[i].k);
     }
+    run->kernels->panels(parts);
 }
 
 void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
                           const float *a, fedge_places a_at, const fedge_outer *products,
                           size_t count, float *room)
 {
-    const bool together = fedge_factor_copies(run->kernels) && in_one(span, a_at);
-    const size_t rows = span->steps * span->batch;
-    fedge_panels parts[FEDGE_OUTER_PRODUCTS];
-    for (size_t i = 0; i < count; i++) {
-        for (size_t e = 0; !together && e < span->batch; e++) {
-            outer_in_place(run, span, e, n, a, a_at, &products[i]);
+    const size_t each = outer_steps(span->batch);
+    if (!fedge_factor_copies(run->kernels)) {
+        for (size_t i = 0; i < count; i++) {
+            for (size_t e = 0; e < span->batch; e++) {
+                outer_in_place(run, span, e, n, a, a_at, &products[i]);
+            }
         }
-        if (together) {
-            copy_rows(run, span, &products[i], room);
-        }
-        parts[i] = (fedge_panels){.m = n,
-                                  .n = products[i].k,
-                                  .k = rows,
-                                  .a = a + span->first * a_at.step,
-                                  .a_row = 1,
-                                  .a_column = a_at.example,
-                                  .b = room,
-                                  .c = products[i].dw,
-                                  .c_row = products[i].k,
-                                  .also = i + 1 < count ? &parts[i + 1] : NULL};
-        room += fedge_factor_size(run->kernels, rows, products[i].k);
+        return;
     }
-    if (together && count > 0) {
-        run->kernels->panels(parts);
+    for (size_t at = 0; count > 0 && at < n; at += OUTER_COLUMNS) {
+        for (size_t t = 0; t < span->steps; t += each) {
+            const size_t left = span->steps - t;
+            const fedge_span some = {t, left < each ? left : each, span->batch};
+            outer_part(run, &some, at, n - at < OUTER_COLUMNS ? n - at : OUTER_COLUMNS, a, a_at,
+                       products, count, room);
+        }
     }
 }

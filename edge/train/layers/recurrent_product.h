@@ -52,10 +52,14 @@ typedef struct fedge_outer {
 
 #define FEDGE_OUTER_PRODUCTS 2
 
-/* One or two such over all steps and examples of [span]; a: n wide. [room]: for copies of each b,
- * fedge_factor_size of (steps · batch, k). */
+/* One or two such over all steps and examples of [span], which begins at the first step; a: n wide.
+ * [room]: fedge_outer_size. */
 void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
                           const float *a, fedge_places a_at, const fedge_outer *products,
                           size_t count, float *room);
+
+/* Floats of working memory for one or, with [k2] > 0, two products of such widths. */
+uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t n, uint64_t k,
+                          uint64_t k2);
 
 #endif

@@ -17,8 +17,9 @@
 
 #define MOST_M 40
 #define MOST_N 70
-#define MOST_K 600 /* more than two depths */
-#define GAP 3      /* floats between rows */
+#define MOST_K 2100 /* more than two depths */
+#define GAP 3       /* floats between rows */
+#define SET 1024    /* rows so far apart are copied */
 #define CANARY 7.0f
 
 static float *fill(fedge_rng *rng, size_t n)
@@ -44,23 +45,37 @@ static float *to_panels(const float *b, size_t k, size_t n, size_t wide)
     return panels;
 }
 
+/* aᵀ (k, m) in blocks of [wide] rows of a, some room behind each. */
+static float *to_blocks(const float *a, size_t a_row, size_t k, size_t m, size_t wide)
+{
+    float *blocks = calloc((m + wide) / wide * (k * wide + GAP), sizeof *blocks);
+    assert_non_null(blocks);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < k; j++) {
+            blocks[i / wide * (k * wide + GAP) + j * wide + i % wide] = a[i * a_row + j];
+        }
+    }
+    return blocks;
+}
+
 static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
 {
     const size_t m = 1 + fedge_rng_below(rng, MOST_M), n = 1 + fedge_rng_below(rng, MOST_N);
     const size_t k = fedge_rng_below(rng, 4) == 0 ? 1 + fedge_rng_below(rng, MOST_K)
                                                   : 1 + fedge_rng_below(rng, 20);
-    const bool transposed = fedge_rng_below(rng, 2) == 0;
-    const size_t apart = (transposed ? m : k) + GAP, c_row = n + GAP;
-    float *a = fill(rng, apart * (transposed ? k : m)), *b = fill(rng, k * n);
+    const bool in_blocks = fedge_rng_below(rng, 2) == 0, far = fedge_rng_below(rng, 3) == 0;
+    const size_t apart = far ? (k + SET - 1) / SET * SET : k + GAP, c_row = n + GAP;
+    float *a = fill(rng, apart * m), *b = fill(rng, k * n);
     float *c = fill(rng, m * c_row), *start = fill(rng, n);
     float *panels = to_panels(b, k, n, kernels->packed_columns);
+    float *blocks = to_blocks(a, apart, k, m, kernels->lanes);
     double *sums = new_doubles(m * n), *sizes = new_doubles(m * n);
     const fedge_panels args = {.m = m,
                                .n = n,
                                .k = k,
-                               .a = a,
-                               .a_row = transposed ? 1 : apart,
-                               .a_column = transposed ? apart : 1,
+                               .a = in_blocks ? blocks : a,
+                               .a_row = apart,
+                               .a_block = in_blocks ? k * kernels->lanes + GAP : 0,
                                .b = panels,
                                .start = fedge_rng_below(rng, 2) == 0 ? start : NULL,
                                .c = c,
@@ -70,8 +85,7 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
             sums[i * n + j] = (double)(args.start == NULL ? c[i * c_row + j] : start[j]);
             sizes[i * n + j] = fabs(sums[i * n + j]);
             for (size_t q = 0; q < k; q++) {
-                const double x =
-                    (double)a[i * args.a_row + q * args.a_column] * (double)b[q * n + j];
+                const double x = (double)a[i * apart + q] * (double)b[q * n + j];
                 sums[i * n + j] += x;
                 sizes[i * n + j] += fabs(x);
             }
@@ -88,13 +102,14 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
             const double wanted = j < n ? sums[i * n + j] : (double)CANARY;
             if (!(fabs((double)c[i * c_row + j] - wanted) <= bound)) {
                 fail_msg("%s, m %zu n %zu k %zu%s: [%zu][%zu] is %.9g, not %.9g", kernels->name, m,
-                         n, k, transposed ? ", transposed" : "", i, j, (double)c[i * c_row + j],
+                         n, k, in_blocks ? ", in blocks" : "", i, j, (double)c[i * c_row + j],
                          wanted);
             }
         }
     }
     free(sizes);
     free(sums);
+    free(blocks);
     free(panels);
     free(start);
     free(c);
@@ -119,8 +134,8 @@ static void test_products(void **state)
 static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
 {
     const size_t m = 1 + fedge_rng_below(rng, MOST_M), k = 1 + fedge_rng_below(rng, MOST_K);
-    const bool transposed = fedge_rng_below(rng, 2) == 0;
-    float *a = fill(rng, m * k);
+    const bool in_blocks = fedge_rng_below(rng, 2) == 0;
+    float *a = fill(rng, m * k), *blocks = to_blocks(a, k, k, m, kernels->lanes);
     fedge_panels parts[2];
     float *b[2], *c[2], *alone[2], *start = fill(rng, MOST_N);
     for (size_t i = 0; i < 2; i++) {
@@ -134,9 +149,9 @@ static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
         parts[i] = (fedge_panels){.m = m,
                                   .n = n,
                                   .k = k,
-                                  .a = a,
-                                  .a_row = transposed ? 1 : k,
-                                  .a_column = transposed ? m : 1,
+                                  .a = in_blocks ? blocks : a,
+                                  .a_row = k,
+                                  .a_block = in_blocks ? k * kernels->lanes + GAP : 0,
                                   .b = b[i],
                                   .start = fedge_rng_below(rng, 2) == 0 ? start : NULL,
                                   .c = alone[i],
@@ -154,6 +169,7 @@ static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
         free(b[i]);
     }
     free(start);
+    free(blocks);
     free(a);
 }
 

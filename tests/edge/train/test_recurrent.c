@@ -42,13 +42,14 @@ static void add_embedding(fedge_model_spec *spec, uint32_t rows, uint32_t dim)
 
 static const fedge_layer_type TYPES[2] = {FEDGE_LAYER_LSTM, FEDGE_LAYER_GRU};
 
-/* Every output is seen: sizes around the vectors' and the panels' widths, one step and more. */
+/* Every output is seen: sizes around the vectors' and the panels' widths, and more gates than pass
+ * through a product together; one step and more. */
 static void test_all_steps(void **state)
 {
     (void)state;
     /* steps, hidden, layers, bias */
-    static const uint32_t cases[][4] = {{1, 5, 1, 1},  {2, 8, 1, 0}, {5, 3, 2, 1},
-                                        {4, 16, 2, 0}, {3, 7, 3, 1}, {3, 33, 1, 1}};
+    static const uint32_t cases[][4] = {{1, 5, 1, 1}, {2, 8, 1, 0},  {5, 3, 2, 1},  {4, 16, 2, 0},
+                                        {3, 7, 3, 1}, {3, 33, 1, 1}, {2, 130, 1, 1}};
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const uint32_t *at = cases[i / 2];
         fedge_model_spec spec;
