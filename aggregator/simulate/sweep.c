@@ -280,8 +280,14 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
     *text = NULL;
     cJSON *job = cJSON_ParseWithLength(sweep->job_text, sweep->job_size);
     if (!cJSON_IsObject(job)) {
+        fedge_job *none = NULL;
         cJSON_Delete(job);
-        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object", sweep->options->job);
+        const fedge_status status =
+            fedge_job_parse(sweep->job_text, sweep->job_size, sweep->options->job, &none, err);
+        fedge_job_free(none);
+        return status == FEDGE_OK
+                   ? fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object", sweep->options->job)
+                   : status;
     }
     fedge_status status = apply(sweep, combination, job, options, err);
     if (status == FEDGE_OK) {
@@ -290,6 +296,29 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
     }
     cJSON_Delete(job);
     return status;
+}
+
+/* A message of a job file, "job.json:3: …", without where it is. */
+static const char *behind_place(const char *message)
+{
+    const char *colon = strstr(message, ": ");
+    return colon ? colon : message;
+}
+
+/* Is the job itself at fault, without any setting? Then *err tells its line, which the
+ * combination's text, written anew, has elsewhere. */
+static bool is_jobs_own(const fedge_sweep *sweep, fedge_error *err)
+{
+    fedge_job *job = NULL;
+    fedge_error own;
+    const fedge_status status =
+        fedge_job_parse(sweep->job_text, sweep->job_size, sweep->options->job, &job, &own);
+    fedge_job_free(job);
+    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0) {
+        return false;
+    }
+    *err = own;
+    return true;
 }
 
 /* Can the combination be run, as far as that is known without its data? */
@@ -311,7 +340,10 @@ static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_
                             "shorter ones, at once",
                             FEDGE_SWEEP_MAX_NAME - 1);
     }
-    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "with %.80s", name);
+    if (status == FEDGE_OK || is_jobs_own(sweep, err)) {
+        return status;
+    }
+    return fedge_error_prefix(err, status, "with %.80s", name);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

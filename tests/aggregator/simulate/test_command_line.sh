@@ -177,6 +177,10 @@ ends 3 "--clients is missing" "$simulate" --job job.json --partition iid --sweep
 if grep -qF " of 2" said; then fail "runs although one of them has no clients: $(cat said)"; fi
 ends 0 "±" "${run[@]}" --sweep momentum=0,0.9
 [ "$(grep -c '± ' said)" = 2 ] || fail "no momentum for a job without an optimizer: $(cat said)"
+sed 's/"name": "points", "seed"/"name": "points", "sed"/' job.json >wrong.json
+ends 3 "fedge-simulate: wrong.json:1: sed: " "$simulate" --job wrong.json --clients 10 --partition iid --sweep lr=0.1
+sed 's/"seed": 1,/"seed": 1/' job.json >wrong.json
+ends 3 "fedge-simulate: wrong.json:2: not valid JSON" "$simulate" --job wrong.json --clients 10 --partition iid --sweep lr=0.1
 ends 3 "'seeds' is set twice" "${run[@]}" --sweep seeds=2 seeds=3
 ends 3 "an option comes before the job's 'seed'" "${run[@]}" --seed 3 --sweep seed=1,2
 ends 3 "training.learning-rate: must be a number" "${run[@]}" --sweep "lr=0.03;0.1"
