@@ -208,8 +208,9 @@ static void accumulate_matches_the_scalar_reference(void **state)
         int64_t a[MAX_N + 5], b[MAX_N + 5];
         for (size_t i = 0; i < MAX_N + 5; i++)
             a[i] = b[i] = (int64_t)(fedge_rng_u64(&rng) >> 2) - (INT64_C(1) << 61);
+        const size_t run = 1 + fedge_rng_below(&rng, 20); /* of zeros, now and then */
         for (size_t i = 0; i < MAX_N + 4; i++)
-            v[i] = draw_fixed(&rng);
+            v[i] = i / run % 3 == 1 ? 0 : draw_fixed(&rng);
         fedge_fixed_accumulate(a + at, v + at, n, weight);
         fedge_fixed_accumulate_scalar(b + at, v + at, n, weight);
         assert_memory_equal(a, b, sizeof a);
