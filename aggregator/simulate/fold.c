@@ -34,7 +34,7 @@ static size_t code(const fedge_fold *update, fedge_codec codec, uint32_t t, size
                    int32_t *v, uint8_t *out, fedge_codec_stats *stats)
 {
     const fedge_plan *plan = update->plan;
-    const int bound_log2 = update->bounds_log2[t];
+    const int8_t bound_log2 = update->bounds_log2[t];
     float room[PIECE];
     const float *x = room;
     if (update->changes) {
