@@ -3,7 +3,8 @@
  * Each thread has a model, a device for sums and buffers of its own, taken once; a task takes no
  * memory (but SCAFFOLD's first of a client, for its variate). The global model and the data are
  * shared and only read. Whichever thread takes a task, its result is the same, and sums are of
- * integers, so nothing depends on the number of threads.
+ * integers, so nothing depends on the number of threads. A thread that waits for work, or for the
+ * others to end theirs, looks for a tenth of a millisecond before it sleeps.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_CREW_H
 #define FEDGE_AGGREGATOR_SIMULATE_CREW_H
