@@ -1,6 +1,7 @@
 """examples/papers: the commands of each README run as they stand there, on few examples and for a round, and make its
 table."""
 
+import collections
 import glob
 import json
 import os
@@ -78,7 +79,7 @@ class Papers(unittest.TestCase):
 
     def commands(self, paper):
         with open(os.path.join(SOURCE, PAPERS, paper, "README.md"), encoding="utf-8") as file:
-            return re.findall(r"^    ((?:fedge-simulate|python3|bash) .*)$", file.read(), re.MULTILINE)
+            return re.findall(r"^    ((?:fedge-simulate|for|python3|bash) .*)$", file.read(), re.MULTILINE)
 
     def run_all(self, paper):
         """The output of the last command, which is the table."""
@@ -92,9 +93,42 @@ class Papers(unittest.TestCase):
 
     def test_niid_bench(self):
         self.shorten("niid-bench")
+        script = os.path.join(self.root, PAPERS, "niid-bench", "divisions.py")
+        with open(script, encoding="utf-8") as file:
+            text = file.read()
+        labels = "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz"
+        self.assertEqual(text.count(labels), 1)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(text.replace(labels, os.path.join(self.root, PAPERS, "niid-bench", "train-labels")))
         table = self.run_all("niid-bench")
         self.assertNotIn("not yet run", table)
-        self.assertEqual(table.count("(3 seeds)"), 8, table)
+        self.assertEqual(table.count("(3 seeds)"), 12, table)
+
+    def test_the_authors_divisions(self):
+        """Of random's seeds 0, 1 and 2, each label's examples in equal parts."""
+        write_images(self.root, "train", 400)
+        script = os.path.join(self.root, PAPERS, "niid-bench", "divisions.py")
+
+        def run(labels):
+            return subprocess.run(["python3", "-B", script, os.path.join(self.root, "out"), "--labels", labels],
+                                  cwd=self.root, text=True, capture_output=True, timeout=60)
+        said = run("train-labels")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn("labels-2-trial-0.csv: 0 6; 1 6; 2 0; 3 4; 4 8; 5 7; 6 4; 7 5; 8 9; 9 3\n", said.stdout)
+        self.assertIn("labels-3-trial-2.csv: 0 1 5; 1 2 4; 2 4 9; 3 9 0; 4 9 2; ", said.stdout)
+        with open(os.path.join(self.root, "out", "labels-2-trial-0.csv"), encoding="utf-8") as file:
+            rows = [tuple(map(int, line.split(","))) for line in file.read().splitlines()[1:]]
+        self.assertEqual([example for example, _ in rows], list(range(400)))
+        held = collections.Counter((owner, example % 10) for example, owner in rows)
+        self.assertEqual(held[1, 1], 40)
+        self.assertEqual((held[0, 0], held[2, 0]), (20, 20))
+        self.assertEqual([held[party, 6] for party in (0, 1, 6)], [14, 13, 13])
+        self.assertEqual(sum(held.values()), 400)
+        for bad, words in (("nothing", "No such file"), ("train-images", "is not an idx file of labels")):
+            refused = run(bad)
+            self.assertEqual(refused.returncode, 1)
+            self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
+            self.assertIn(words, refused.stderr)
 
     def test_mcmahan_2017(self):
         self.shorten("mcmahan-2017")
