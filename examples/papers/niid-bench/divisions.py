@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the divisions by labels of NIID-Bench's own three trials, for --partition file:CSV.
+"""Writes the divisions of NIID-Bench's own trials with K labels each, for --partition file:CSV.
 
-    divisions.py OUTDIR [--labels FILE]
+    divisions.py OUTDIR [--labels-each K] [--labels FILE]
 
-Who has which labels decides much of the accuracy when each of 10 parties has two or three of 10 labels. The authors'
-trials had the seeds 0, 1 and 2 of Python's random numbers, which anyone can draw again: party i has label i, then
-uniform draws from all labels until it has enough different ones; those that share a label have equal parts of its
-examples. Which examples these are is drawn here, since the authors drew them with NumPy's generator.
+Who has which labels decides much of the accuracy when each of 10 parties has two of 10 labels. The authors' trials had
+the seeds 0, 1 and 2 of Python's random numbers, which anyone can draw again: party i has label i, then uniform draws
+from all labels until it has K different ones; those that share a label have equal parts of its examples. Which examples
+these are is drawn here, since the authors drew them with NumPy's generator.
 
-Writes OUTDIR/labels-K-trial-T.csv for K = 2, 3 and T = 0, 1, 2, each with the columns example and client. FILE is an
-idx file of labels, gzip or not (default: Fashion-MNIST's of Debian's package dataset-fashion-mnist).
+Writes OUTDIR/labels-K-trial-T.csv for T = 0, 1 and 2 (K: 2, unless said), each with the columns example and client,
+and prints every party's labels. FILE is an idx file of labels, gzip or not (default: Fashion-MNIST's of Debian's
+package dataset-fashion-mnist).
 """
 
 import argparse
@@ -69,20 +70,19 @@ def divide(labels, parties, generator):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("outdir")
+    parser.add_argument("--labels-each", metavar="K", type=int, choices=range(1, NUM_LABELS + 1), default=2)
     parser.add_argument("--labels", metavar="FILE", default=FASHION_MNIST)
     args = parser.parse_args()
     labels = read_labels(args.labels)
     os.makedirs(args.outdir, exist_ok=True)
-    for count in (2, 3):
-        for trial in TRIALS:
-            generator = random.Random(trial)
-            parties = labels_of_parties(count, generator)
-            path = os.path.join(args.outdir, f"labels-{count}-trial-{trial}.csv")
-            with open(path, "w", encoding="ascii") as file:
-                file.write("example,client\n")
-                file.writelines(f"{example},{owner}\n" for example, owner in
-                                enumerate(divide(labels, parties, generator)))
-            print(f"{path}: {'; '.join(' '.join(map(str, own)) for own in parties)}")
+    for trial in TRIALS:
+        generator = random.Random(trial)
+        parties = labels_of_parties(args.labels_each, generator)
+        path = os.path.join(args.outdir, f"labels-{args.labels_each}-trial-{trial}.csv")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("example,client\n")
+            file.writelines(f"{example},{owner}\n" for example, owner in enumerate(divide(labels, parties, generator)))
+        print(f"{path}: {'; '.join(' '.join(map(str, own)) for own in parties)}")
 
 
 if __name__ == "__main__":
