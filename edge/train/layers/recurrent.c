@@ -329,7 +329,7 @@ typedef struct way_back {
     float *dh, *dc; /* (batch, hidden): from the step after */
     float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
-    float *room; /* for a copy of inputs or states */
+    float *room; /* for copies of gates, inputs and states */
 } way_back;
 
 /* One step: gates become the gradients of their sums. */

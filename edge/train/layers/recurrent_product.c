@@ -1,5 +1,6 @@
 #include "edge/train/layers/recurrent_product.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Outer products go over so many rows of a and b, and columns of a, at a time: both and that part
@@ -156,7 +157,8 @@ static size_t outer_steps(size_t batch)
 uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t n, uint64_t k,
                           uint64_t k2)
 {
-    const uint64_t rows = outer_steps((size_t)batch) * batch, lanes = kernels->lanes;
+    /* Not outer_steps(batch) * batch: a smaller batch may come, whose spans have more rows. */
+    const uint64_t rows = batch < OUTER_ROWS ? OUTER_ROWS : batch, lanes = kernels->lanes;
     const uint64_t columns = n < OUTER_COLUMNS ? (n + lanes - 1) / lanes * lanes : OUTER_COLUMNS;
     return fedge_factor_copies(kernels) ? rows * columns + fedge_factor_size(kernels, rows, k) +
                                               fedge_factor_size(kernels, rows, k2)
@@ -187,7 +189,8 @@ static void copy_to_strips(const fedge_kernels *kernels, const fedge_span *span,
     }
 }
 
-/* Columns [at, at + n) of a, of a span of OUTER_ROWS rows, with all products. */
+/* Columns [at, at + n) of a, of a span of at most OUTER_ROWS rows or of one step, with all
+ * products. */
 static void outer_part(const fedge_layer_run *run, const fedge_span *span, size_t at, size_t n,
                        const float *a, fedge_places a_at, const fedge_outer *products, size_t count,
                        float *room)
@@ -219,6 +222,7 @@ void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, si
                           size_t count, float *room)
 {
     const size_t each = outer_steps(span->batch);
+    assert(span->first == 0);
     if (!fedge_factor_copies(run->kernels)) {
         for (size_t i = 0; i < count; i++) {
             for (size_t e = 0; e < span->batch; e++) {

@@ -58,7 +58,8 @@ void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, si
                           const float *a, fedge_places a_at, const fedge_outer *products,
                           size_t count, float *room);
 
-/* Floats of working memory for one or, with [k2] > 0, two products of such widths. */
+/* Floats of working memory for one or, with [k2] > 0, two products of such widths, for up to
+ * [batch] examples. */
 uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t n, uint64_t k,
                           uint64_t k2);
 
