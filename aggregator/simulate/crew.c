@@ -15,7 +15,8 @@
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
 /* How long a thread that waits looks whether it must, before it sleeps: about as long as being
- * woken takes. Rounds of small models end and follow one another sooner. */
+ * woken takes. Rounds of small models end and follow one another sooner. With more threads than
+ * CPUs it would keep others from work. */
 #define PATIENCE_NS 100000
 
 /* What one thread works with. */
@@ -45,6 +46,7 @@ struct fedge_crew {
     fedge_crew_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
+    uint64_t patience_ns;
     uint32_t num_started;                      /* threads besides the caller's */
     atomic_uint_fast32_t at_work;              /* of these: have not finished the present call */
     atomic_uint_fast32_t num_calls, num_ended; /* of fedge_crew_run */
@@ -232,7 +234,7 @@ static void work(worker *self)
 /* Waits until [counter] has gone past [value]. */
 static void wait_for(fedge_crew *crew, atomic_uint_fast32_t *counter, uint_fast32_t value)
 {
-    const uint64_t until = fedge_os_monotonic_ns() + PATIENCE_NS;
+    const uint64_t until = fedge_os_monotonic_ns() + crew->patience_ns;
     while (atomic_load(counter) == value && fedge_os_monotonic_ns() < until) {
     }
     if (atomic_load(counter) != value) {
@@ -432,6 +434,7 @@ fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, 
     }
     fresh->config = *config;
     fresh->plan = &config->job->plan;
+    fresh->patience_ns = config->num_threads > fedge_os_num_cpus() ? 0 : PATIENCE_NS;
     atomic_init(&fresh->next, 0);
     atomic_init(&fresh->num_done, 0);
     atomic_init(&fresh->at_work, 0);

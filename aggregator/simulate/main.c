@@ -172,7 +172,7 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
         fprintf(stderr, "fedge-simulate: %s; --resume goes on\n", err.message);
         code = EXIT_INTERRUPTED;
     } else if (status != FEDGE_OK) {
-        code = fail(&err, code_of(status, false));
+        code = fail(&err, code_of(status, true));
     } else if (fedge_sweep_num_unable(sweep) > 0) {
         fprintf(stderr, "fedge-simulate: %" PRIu32 " of %" PRIu32 " runs could not begin\n",
                 fedge_sweep_num_unable(sweep), fedge_sweep_num_done(sweep));

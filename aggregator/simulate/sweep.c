@@ -2,14 +2,11 @@
 
 #include <assert.h>
 #include <cjson/cJSON.h>
-#include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
-#include "edge/core/os.h"
 
 #define MAX_SEEDS 1000u
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
@@ -369,6 +366,9 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *
         status = fresh->outcomes ? FEDGE_OK
                                  : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
                                               fresh->num_combinations * fresh->num_seeds);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_sweep_check_folders(fresh, err);
     }
     if (status != FEDGE_OK) {
         fedge_sweep_free(fresh);

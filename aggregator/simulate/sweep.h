@@ -25,7 +25,8 @@ typedef struct fedge_sweep fedge_sweep;
 
 /* Reads options->axes. Everything is checked that can be without data: each combination's job,
  * client's file and partition must be valid (fedge_experiment_check), no setting and none of its
- * values may stand twice. options and the job's text outlive the sweep. */
+ * values may stand twice, and without options->resume no run's folder may be there (FEDGE_EXISTS).
+ * options and the job's text outlive the sweep. */
 FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                                             const char *job_text, size_t job_size,
                                             fedge_sweep **sweep, fedge_error *err);
@@ -34,9 +35,10 @@ void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
 /* Runs them all, each on all threads, each into options->out/NAME: all combinations with the first
  * seed, then with the next. A run that fails in its rounds (it diverged) or before (the data cannot
  * be divided so) is noted and the others go on. With options->resume, runs that are there are gone
- * on with; without it FEDGE_EXISTS, before the first. FEDGE_CANCELLED when [cancel] said so. Unless
- * options->quiet or json says not to, standard error has a line for each run that has ended, and
- * where it is a terminal a bar meanwhile. */
+ * on with. FEDGE_CANCELLED when [cancel] said so; a file that cannot be written, or want of memory
+ * in a run's rounds, ends them all with its status. Unless options->quiet or json says not to,
+ * standard error has a line for each run that has ended, and where it is a terminal a bar
+ * meanwhile. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 

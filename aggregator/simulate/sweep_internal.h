@@ -48,4 +48,7 @@ FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t 
                                              fedge_simulate_options *options, char **text,
                                              fedge_error *err);
 
+/* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume. */
+FEDGE_MUST_USE fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err);
+
 #endif

@@ -52,7 +52,7 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
 }
 
 /* Before the first run, not hours later at the one whose folder is there. */
-static fedge_status check_folders(const fedge_sweep *sweep, fedge_error *err)
+fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     uint32_t begun = 0;
@@ -153,19 +153,25 @@ static void print_outcome(const fedge_sweep *sweep, uint32_t number, uint32_t co
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
+/* Is it the machine that failed, which the next run would meet as well? */
+static bool is_machines(fedge_status status)
+{
+    return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
+           status == FEDGE_INTERNAL;
+}
+
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                              fedge_error *err)
 {
     const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
-    fedge_status status = check_folders(sweep, err);
-    for (uint32_t i = 0; i < runs && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < runs; i++) {
         /* One of every combination first: who stops early can compare them. */
         const uint32_t seed = i / sweep->num_combinations,
                        combination = i % sweep->num_combinations;
         sweep_outcome *to = &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
         fedge_error why;
         const fedge_status ended = run_one(sweep, i + 1, combination, seed, cancel, user, to, &why);
-        if (ended == FEDGE_CANCELLED) {
+        if (ended == FEDGE_CANCELLED || (to->begun && is_machines(ended))) {
             *err = why;
             return ended;
         }
@@ -178,7 +184,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
             print_outcome(sweep, i + 1, combination, seed, to);
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)

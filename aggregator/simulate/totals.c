@@ -58,7 +58,9 @@ static void add_evaluation(fedge_totals *totals, const fedge_round_summary *summ
 {
     const uint32_t round = summary->round;
     const fedge_validation *validation = &summary->validation;
-    const bool tested = isfinite(summary->accuracy) || isfinite(summary->loss);
+    const bool known = isfinite(summary->accuracy) || isfinite(summary->loss);
+    const bool lost = summary->seconds_evaluate > 0.0 && isfinite(totals->test.loss);
+    const bool tested = known || lost; /* the loss of one that has diverged is not finite */
     const bool validated =
         validation->present && (isfinite(validation->accuracy) || isfinite(validation->loss));
     if (tested) {

@@ -74,7 +74,10 @@ def main():
     parser.add_argument("--labels", metavar="FILE", default=FASHION_MNIST)
     args = parser.parse_args()
     labels = read_labels(args.labels)
-    os.makedirs(args.outdir, exist_ok=True)
+    try:
+        os.makedirs(args.outdir, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"divisions.py: cannot make {args.outdir}: {error.strerror}")
     for trial in TRIALS:
         generator = random.Random(trial)
         parties = labels_of_parties(args.labels_each, generator)

@@ -155,6 +155,9 @@ echo '{"data": {"points": {"values": "wild.csv"}}}' >wild.json
 ends 0 "  2 failed" "${run[@]}" --data wild.json --sweep lr=0.1 seeds=2 --quiet
 ends 1 "too few of 10 clients reported" "${run[@]}" --data wild.json
 ends 0 '"lr":"0.1"' "${run[@]}" --sweep lr=0.1 --json
+# files of at most 16 KiB: a full disk ends a sweep
+limited() { (trap '' XFSZ && ulimit -f 16 && "$@"); }
+ends 1 "rounds.jsonl" limited "${run[@]}" --sweep lr=0.1,0.2 rounds=200 --out full
 ends 2 "more than 8 settings" "${run[@]}" --sweep a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1
 ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
 ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
@@ -286,6 +289,9 @@ ends 3 "failure was not given, and now it is 0.1" "${run[@]}" --failure 0.1 --ou
 cp trace.csv below/moved.csv
 ends 0 "virtual time: " "${run[@]}" --trace trace.csv --out traced
 ends 0 "virtual time: " "${run[@]}" --trace below/moved.csv --out traced --resume
+cp -r traced older
+sed -i 's/,"trace_crc32":[0-9]*//' older/simulation.json
+ends 0 "virtual time: " "${run[@]}" --trace trace.csv --out older --resume # of a program that did not sum files
 sed -i 's/^3,5/3,6/' trace.csv
 ends 3 "the file of --trace has other contents" "${run[@]}" --trace trace.csv --out traced --resume
 inclusion() { grep -o '"virtual_seconds".*' "$1"; }

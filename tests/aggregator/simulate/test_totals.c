@@ -81,6 +81,25 @@ static void losses_come_alone(void **state)
     assert_true(totals.evaluated == 3 && isnan(totals.reached[0]));
 }
 
+/* A loss that is not finite any more is the last one, unless nothing was evaluated. */
+static void a_lost_loss_is_not_kept(void **state)
+{
+    (void)state;
+    fedge_totals totals;
+    fedge_totals_init(&totals, NULL, 0);
+    const double losses[] = {0.5, NAN, NAN}, seconds[] = {0.1, 0, 0.1};
+    for (uint32_t round = 1; round <= 3; round++) {
+        const fedge_round_summary summary = {.round = round,
+                                             .kind = FEDGE_TASK_TRAIN,
+                                             .accuracy = NAN,
+                                             .loss = losses[round - 1],
+                                             .seconds_evaluate = seconds[round - 1]};
+        fedge_totals_add(&totals, &summary);
+        assert_true(round == 3 ? isnan(totals.test.loss) : totals.test.loss == 0.5);
+        assert_int_equal(totals.evaluated, round == 2 ? 1 : round);
+    }
+}
+
 /* The monotone curve: a later dip changes nothing, and the crossing lies between two evaluations.
  */
 static void targets_are_reached_once(void **state)
@@ -221,6 +240,7 @@ int main(void)
         cmocka_unit_test(sums_go_over_rounds),
         cmocka_unit_test(evaluations_on_clients_are_apart),
         cmocka_unit_test(losses_come_alone),
+        cmocka_unit_test(a_lost_loss_is_not_kept),
         cmocka_unit_test(targets_are_reached_once),
         cmocka_unit_test(validation_chooses_a_round),
         cmocka_unit_test(validation_stands_in_for_a_test_set),
