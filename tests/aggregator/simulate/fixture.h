@@ -1,4 +1,5 @@
-/* Points in a csv file of the test's own folder, and a job that learns them. */
+/* Points in a csv file, and a job that learns them. Tests run side by side in one folder: who
+ * includes this defines POINTS_FILE before, a name of its own. */
 #ifndef FEDGE_TESTS_AGGREGATOR_SIMULATE_FIXTURE_H
 #define FEDGE_TESTS_AGGREGATOR_SIMULATE_FIXTURE_H
 
@@ -9,7 +10,6 @@
 #include "edge/core/rng.h"
 #include "tests/edge/core/cmocka_all.h"
 
-#define POINTS_FILE "simulate-points.csv"
 #define POINTS 240u
 
 /* Two values and one of three labels a row; rows [wild] and after have values that no step

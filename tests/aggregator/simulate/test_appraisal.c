@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#define POINTS_FILE "appraisal-points.csv"
 #include "tests/aggregator/simulate/fixture.h"
 
 #define CLIENTS 12u

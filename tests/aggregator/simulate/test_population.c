@@ -1,3 +1,4 @@
+#define POINTS_FILE "population-points.csv"
 #include "tests/aggregator/simulate/fixture.h"
 
 #include <stdlib.h>

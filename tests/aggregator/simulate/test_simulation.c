@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#define POINTS_FILE "simulation-points.csv"
 #include "tests/aggregator/simulate/fixture.h"
 
 #define DIVISION "simulate-division.csv"
@@ -527,8 +528,7 @@ static void only_what_is_reported_is_summed(void **state)
         owner[i] = i / 15;
     }
     write_points(POINTS_FILE, 210); /* clients 14 and 15 diverge */
-    assert_int_equal(fedge_partition_write_csv("simulate-division.csv", owner, POINTS, NULL),
-                     FEDGE_OK);
+    assert_int_equal(fedge_partition_write_csv(DIVISION, owner, POINTS, NULL), FEDGE_OK);
     for (uint64_t seed = 0; seed < 60; seed++) {
         const fedge_fleet_settings settings = {
             .compute = "lognormal:20,1", .failure = 0.2, .availability = seed % 2 ? "0.6,3" : NULL};
