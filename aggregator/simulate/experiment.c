@@ -114,13 +114,6 @@ static fedge_status fail_uncounted(fedge_error *err)
         "there are");
 }
 
-/* Does the division say how many clients there are? */
-static bool is_counted(const fedge_partition_spec *spec)
-{
-    return spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE ||
-           spec->scheme == FEDGE_PARTITION_PER_FILE;
-}
-
 /* A division that says how many clients there are needs no --clients. */
 static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
 {
@@ -128,7 +121,7 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
     if (self->settings.num_clients > 0) {
         return FEDGE_OK;
     }
-    return is_counted(&self->data.partition)
+    return fedge_partition_is_counted(&self->data.partition)
                ? fedge_partition_num_parts(&self->data.partition, self->data.values,
                                            &self->settings.num_clients, err)
                : fail_uncounted(err);
@@ -292,7 +285,8 @@ fedge_status fedge_experiment_check(const fedge_simulate_options *options, const
     if (status == FEDGE_OK) {
         status = load_site(self, err);
     }
-    if (status == FEDGE_OK && options->num_clients == 0 && !is_counted(&self->data.partition)) {
+    if (status == FEDGE_OK && options->num_clients == 0 &&
+        !fedge_partition_is_counted(&self->data.partition)) {
         status = fail_uncounted(err);
     }
     fedge_experiment_fini(self);

@@ -67,8 +67,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
     if (summary.reported > 0) {
         const bool train = action->kind == FEDGE_TASK_TRAIN;
         *(train ? &summary.train_loss : &summary.loss) = loss / weights;
-        *(train ? &summary.train_accuracy : &summary.accuracy) =
-            fedge_has_accuracy(self->plan) ? accuracy / weights : NAN;
+        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
         summary.seconds_train = train ? seconds / summary.reported : NAN;
     }
     return summary;
@@ -78,7 +77,6 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
 static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
                                fedge_error *err)
 {
-    const bool known = fedge_has_accuracy(self->plan);
     const bool last = summary->round == self->config.job->rounds.num_server_rounds;
     const fedge_view validation = fedge_population_validation(self->config.population);
     summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
@@ -93,11 +91,11 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
     if (status == FEDGE_OK && tested) {
         summary->loss = sets[0].loss;
-        summary->accuracy = known ? sets[0].accuracy : NAN;
+        summary->accuracy = sets[0].accuracy;
     }
     if (status == FEDGE_OK && validated) {
         summary->validation.loss = sets[tested].loss;
-        summary->validation.accuracy = known ? sets[tested].accuracy : NAN;
+        summary->validation.accuracy = sets[tested].accuracy;
     }
     if (tested + validated > 0) {
         summary->seconds_evaluate = seconds_since(start_ns);
@@ -173,6 +171,9 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
         if (status == FEDGE_OK) {
             status = test_model(self, &summary, err);
         }
+    }
+    if (!fedge_has_accuracy(self->plan)) {
+        summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
     }
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;

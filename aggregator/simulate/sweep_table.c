@@ -13,115 +13,102 @@ typedef struct spread {
     uint32_t count;
 } spread;
 
-/* A number of a run; [which] is a target's. */
-typedef double (*value_fn)(const fedge_totals *totals, uint32_t which);
+/* A number of a run. From ROUNDS_TO on: rounds to the target of that place. */
+typedef enum measure {
+    LAST_ACCURACY,
+    LAST_TEN,
+    BEST_VALIDATION,
+    TEST_AT_BEST,
+    CLIENT_ACCURACY,
+    LAST_LOSS,
+    VALIDATION_LOSS,
+    CLIENT_LOSS,
+    VIRTUAL_SECONDS,
+    SECONDS,
+    ROUNDS_TO
+} measure;
+
+static double value_of(const fedge_totals *totals, uint32_t what)
+{
+    switch (what) {
+    case LAST_ACCURACY:
+        return totals->test.accuracy;
+    case LAST_TEN:
+        return fedge_totals_last_mean(&totals->test);
+    case BEST_VALIDATION:
+        return totals->validation.best;
+    case TEST_AT_BEST:
+        return totals->test_at_best;
+    case CLIENT_ACCURACY:
+        return totals->client_accuracy;
+    case LAST_LOSS:
+        return totals->test.loss;
+    case VALIDATION_LOSS:
+        return totals->validation.loss;
+    case CLIENT_LOSS:
+        return totals->client_loss;
+    case VIRTUAL_SECONDS:
+        return totals->has_virtual_time ? totals->virtual_time : NAN;
+    case SECONDS:
+        return totals->seconds;
+    default:
+        return totals->reached[what - ROUNDS_TO];
+    }
+}
+
+static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combination,
+                                       uint32_t seed)
+{
+    return &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
+}
+
+/* Of one seed; NaN: not to be counted. [what]: a measure. */
+static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t seed, uint32_t what)
+{
+    const sweep_outcome *of = outcome_of(sweep, combination, seed);
+    const double value = of->done && !of->failed ? value_of(&of->totals, what) : NAN;
+    return isfinite(value) ? value : NAN;
+}
 
 /* Over the seeds of a combination; values that are not finite do not count. */
-static spread spread_of(const fedge_sweep *sweep, uint32_t combination, value_fn value,
-                        uint32_t which)
+static spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
 {
-    const sweep_outcome *first = &sweep->outcomes[(size_t)combination * sweep->num_seeds];
     double sum = 0.0, squares = 0.0;
     spread of = {NAN, NAN, 0};
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
-        sum += isfinite(x) ? x : 0.0;
-        of.count += isfinite(x);
+        const double x = value_at(sweep, combination, i, what);
+        sum += isnan(x) ? 0.0 : x;
+        of.count += isnan(x) ? 0 : 1;
     }
     if (of.count == 0) {
         return of;
     }
     of.mean = sum / of.count;
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        const double x = first[i].done && !first[i].failed ? value(&first[i].totals, which) : NAN;
-        squares += isfinite(x) ? (x - of.mean) * (x - of.mean) : 0.0;
+        const double x = value_at(sweep, combination, i, what);
+        squares += isnan(x) ? 0.0 : (x - of.mean) * (x - of.mean);
     }
     of.deviation = of.count > 1 ? sqrt(squares / (of.count - 1)) : NAN;
     return of;
 }
 
-static double last_accuracy(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->test.accuracy;
-}
-
-static double last_ten(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return fedge_totals_last_mean(&totals->test);
-}
-
-static double best_validation(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->validation.best;
-}
-
-static double test_at_best(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->test_at_best;
-}
-
-static double last_loss(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->test.loss;
-}
-
-static double validation_loss(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->validation.loss;
-}
-
-static double client_accuracy(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->client_accuracy;
-}
-
-static double client_loss(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->client_loss;
-}
-
-static double virtual_seconds(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->has_virtual_time ? totals->virtual_time : NAN;
-}
-
-static double rounds_to(const fedge_totals *totals, uint32_t which)
-{
-    return totals->reached[which];
-}
-
-static double seconds(const fedge_totals *totals, uint32_t which)
-{
-    (void)which;
-    return totals->seconds;
-}
-
 /* The measures that the table has, in its order: those that any run has a number for. */
 static const struct {
     const char *title, *key;
-    value_fn value;
+    measure what;
     bool in_json; /* of machines, whether known or not */
     bool is_loss; /* stands where no accuracy does */
     double scale;
     int decimals;
-} MEASURES[] = {{"accuracy %", "accuracy", last_accuracy, true, false, 100.0, 2},
-                {"mean of last 10", "accuracy_last_10", last_ten, true, false, 100.0, 2},
-                {"best validation", "validation_best", best_validation, false, false, 100.0, 2},
-                {"accuracy there", "accuracy_at_best", test_at_best, false, false, 100.0, 2},
-                {"on clients %", "client_accuracy", client_accuracy, false, false, 100.0, 2},
-                {"loss", "loss", last_loss, false, true, 1.0, 4},
-                {"validation loss", "validation_loss", validation_loss, false, true, 1.0, 4},
-                {"loss on clients", "client_loss", client_loss, false, true, 1.0, 4},
-                {"virtual seconds", "virtual_seconds", virtual_seconds, false, false, 1.0, 1}};
+} MEASURES[] = {{"accuracy %", "accuracy", LAST_ACCURACY, true, false, 100.0, 2},
+                {"mean of last 10", "accuracy_last_10", LAST_TEN, true, false, 100.0, 2},
+                {"best validation", "validation_best", BEST_VALIDATION, false, false, 100.0, 2},
+                {"accuracy there", "accuracy_at_best", TEST_AT_BEST, false, false, 100.0, 2},
+                {"on clients %", "client_accuracy", CLIENT_ACCURACY, false, false, 100.0, 2},
+                {"loss", "loss", LAST_LOSS, false, true, 1.0, 4},
+                {"validation loss", "validation_loss", VALIDATION_LOSS, false, true, 1.0, 4},
+                {"loss on clients", "client_loss", CLIENT_LOSS, false, true, 1.0, 4},
+                {"virtual seconds", "virtual_seconds", VIRTUAL_SECONDS, false, false, 1.0, 1}};
 
 #define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
 #define NOTHING UINT32_MAX
@@ -141,7 +128,7 @@ static uint32_t choose(const fedge_sweep *sweep)
     double best = -INFINITY;
     uint32_t chosen = NOTHING;
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        const spread of = spread_of(sweep, c, best_validation, 0);
+        const spread of = spread_of(sweep, c, BEST_VALIDATION);
         if (of.count > 0 && of.mean > best) {
             best = of.mean;
             chosen = c;
@@ -151,10 +138,10 @@ static uint32_t choose(const fedge_sweep *sweep)
 }
 
 /* Has any run this number? */
-static bool any(const fedge_sweep *sweep, value_fn value)
+static bool any(const fedge_sweep *sweep, measure what)
 {
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        if (spread_of(sweep, c, value, 0).count > 0) {
+        if (spread_of(sweep, c, what).count > 0) {
             return true;
         }
     }
@@ -165,10 +152,10 @@ static layout lay_out(const fedge_sweep *sweep)
 {
     layout of = {.chosen = choose(sweep)};
     const bool has_accuracy =
-        any(sweep, last_accuracy) || any(sweep, best_validation) || any(sweep, client_accuracy);
+        any(sweep, LAST_ACCURACY) || any(sweep, BEST_VALIDATION) || any(sweep, CLIENT_ACCURACY);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        of.stands[m] = any(sweep, MEASURES[m].value) && !(MEASURES[m].is_loss && has_accuracy);
-        of.measured = of.measured || (of.stands[m] && MEASURES[m].value != virtual_seconds);
+        of.stands[m] = any(sweep, MEASURES[m].what) && !(MEASURES[m].is_loss && has_accuracy);
+        of.measured = of.measured || (of.stands[m] && MEASURES[m].what != VIRTUAL_SECONDS);
     }
     if (!of.measured) {
         of.stands[0] = true;
@@ -182,12 +169,6 @@ static layout lay_out(const fedge_sweep *sweep)
         }
     }
     return of;
-}
-
-static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combination,
-                                       uint32_t seed)
-{
-    return &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
 }
 
 static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
@@ -249,17 +230,17 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
     }
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m]) {
-            print_spread(out, spread_of(sweep, combination, MEASURES[m].value, 0),
-                         MEASURES[m].scale, MEASURES[m].decimals);
+            print_spread(out, spread_of(sweep, combination, MEASURES[m].what), MEASURES[m].scale,
+                         MEASURES[m].decimals);
         }
     }
     const uint32_t failed = count_failed(sweep, combination), done = count_done(sweep, combination);
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread rounds = spread_of(sweep, combination, rounds_to, t);
+        const spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
         print_spread(out, rounds, 1.0, 1);
         fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, done);
     }
-    print_spread(out, spread_of(sweep, combination, seconds, 0), 1.0, 1);
+    print_spread(out, spread_of(sweep, combination, SECONDS), 1.0, 1);
     if (done < sweep->num_seeds) {
         fprintf(out, "  %" PRIu32 " of %" PRIu32 " seeds", done, sweep->num_seeds);
     }
@@ -336,7 +317,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     add_failures(json, sweep, combination);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m] || MEASURES[m].in_json) {
-            const spread values = spread_of(sweep, combination, MEASURES[m].value, 0);
+            const spread values = spread_of(sweep, combination, MEASURES[m].what);
             add_number(json, MEASURES[m].key, "", values.mean);
             add_number(json, MEASURES[m].key, "_deviation", values.deviation);
         }
@@ -344,10 +325,10 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     if (of->chosen != NOTHING) {
         (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
     }
-    add_number(json, "seconds", "", spread_of(sweep, combination, seconds, 0).mean);
+    add_number(json, "seconds", "", spread_of(sweep, combination, SECONDS).mean);
     cJSON *targets = cJSON_AddArrayToObject(json, "targets");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread rounds = spread_of(sweep, combination, rounds_to, t);
+        const spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
         cJSON *target = cJSON_CreateObject();
         add_number(target, "accuracy", "", sweep->options->targets[t]);
         add_number(target, "rounds", "", rounds.mean);

@@ -238,6 +238,11 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
                   : fedge_partition_check_parts(spec, data->num_examples, num_parts, owner, err);
 }
 
+bool fedge_partition_is_counted(const fedge_partition_spec *spec)
+{
+    return SCHEMES[spec->scheme]->num_parts != NULL;
+}
+
 fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec, const char *values_path,
                                        uint32_t *num_parts, fedge_error *err)
 {

@@ -8,6 +8,7 @@
 #define FEDGE_EDGE_IO_PARTITION_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "edge/core/status.h"
@@ -99,6 +100,9 @@ FEDGE_MUST_USE fedge_status fedge_partition_parse(const char *text, fedge_partit
 
 /* The text that fedge_partition_parse reads back as [spec], but for the seed. */
 void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PARTITION_MAX_TEXT]);
+
+/* Does the scheme say itself how many parts there are? natural, file and per-file do. */
+bool fedge_partition_is_counted(const fedge_partition_spec *spec);
 
 /* *num_parts gets how many parts natural, file and per-file have, and 0 for the others, which
  * divide among any number. Reads the file: its errors, as below. */

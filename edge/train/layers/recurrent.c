@@ -355,8 +355,7 @@ static void backward_step(const level *self, const way_back *back, size_t t)
 }
 
 /* The gradients of W_ih, and in [also] where it is not NULL those of W_hh, from the same gates. */
-static void outer_inputs(const level *self, const way_back *back, const fedge_span *all,
-                         const fedge_outer *also)
+static void outer_inputs(const level *self, const way_back *back, const fedge_outer *also)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
     for (uint32_t k = 0; k < self->cell->blocks; k += blocks_together(self->cell, k)) {
@@ -372,7 +371,7 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_sp
         if (also != NULL) {
             products[count++] = *also;
         }
-        fedge_sequence_outer(self->run, all, rows,
+        fedge_sequence_outer(self->run, self->steps, self->batch, rows,
                              self->gates + self->cell->order[k] * self->hidden, self->gates_at,
                              products, count, back->room);
     }
@@ -381,15 +380,14 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_sp
 /* The gradients of both weights. An LSTM's have the same gates, which are then read once. */
 static void backward_weights(const level *self, const way_back *back)
 {
-    const fedge_span all = {.steps = self->steps, .batch = self->batch};
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
     const fedge_outer states = {
         .b = self->h, .b_at = self->h_at, .k = self->hidden, .late = true, .dw = dw};
     const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
                       self->cell->order[0] == self->cell->first;
-    outer_inputs(self, back, &all, same && dw != NULL ? &states : NULL);
+    outer_inputs(self, back, same && dw != NULL ? &states : NULL);
     if (!same && dw != NULL) {
-        fedge_sequence_outer(self->run, &all, self->cell->blocks * self->hidden,
+        fedge_sequence_outer(self->run, self->steps, self->batch, self->cell->blocks * self->hidden,
                              self->gates + self->cell->first * self->hidden, self->gates_at,
                              &states, 1, back->room);
     }

@@ -1,6 +1,5 @@
 #include "edge/train/layers/recurrent_product.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* Outer products go over so many rows of a and b, and columns of a, at a time: both and that part
@@ -123,29 +122,27 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span,
     }
 }
 
-/* Of example [e] of the span: dw += aᵀ · b with b's rows where they are. */
-static void outer_in_place(const fedge_layer_run *run, const fedge_span *span, size_t e, size_t n,
+/* Of example [e] over all steps: dw += aᵀ · b with b's rows where they are. */
+static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e, size_t n,
                            const float *a, fedge_places a_at, const fedge_outer *product)
 {
-    const size_t first = product->late && span->first == 0 ? 1 : 0; /* nothing before: no share */
-    const size_t b_first = span->first + first - (product->late ? 1 : 0);
-    if (first == span->steps) {
+    const size_t first = product->late ? 1 : 0; /* nothing before step 0: no share */
+    if (first == steps) {
         return;
     }
-    run->kernels->gemm(
-        &(fedge_gemm){.m = n,
-                      .n = product->k,
-                      .k = span->steps - first,
-                      .a = a + (span->first + first) * a_at.step + e * a_at.example,
-                      .a_row = 1,
-                      .a_column = a_at.step,
-                      .b = product->b + b_first * product->b_at.step + e * product->b_at.example,
-                      .b_row = product->b_at.step,
-                      .b_column = 1,
-                      .c = product->dw,
-                      .c_row = product->k,
-                      .accumulate = true},
-        run->gemm_pack);
+    run->kernels->gemm(&(fedge_gemm){.m = n,
+                                     .n = product->k,
+                                     .k = steps - first,
+                                     .a = a + first * a_at.step + e * a_at.example,
+                                     .a_row = 1,
+                                     .a_column = a_at.step,
+                                     .b = product->b + e * product->b_at.example,
+                                     .b_row = product->b_at.step,
+                                     .b_column = 1,
+                                     .c = product->dw,
+                                     .c_row = product->k,
+                                     .accumulate = true},
+                       run->gemm_pack);
 }
 
 /* Steps that outer products go over at a time. */
@@ -217,24 +214,23 @@ static void outer_part(const fedge_layer_run *run, const fedge_span *span, size_
     run->kernels->panels(parts);
 }
 
-void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
+void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch, size_t n,
                           const float *a, fedge_places a_at, const fedge_outer *products,
                           size_t count, float *room)
 {
-    const size_t each = outer_steps(span->batch);
-    assert(span->first == 0);
+    const size_t each = outer_steps(batch);
     if (!fedge_factor_copies(run->kernels)) {
         for (size_t i = 0; i < count; i++) {
-            for (size_t e = 0; e < span->batch; e++) {
-                outer_in_place(run, span, e, n, a, a_at, &products[i]);
+            for (size_t e = 0; e < batch; e++) {
+                outer_in_place(run, steps, e, n, a, a_at, &products[i]);
             }
         }
         return;
     }
     for (size_t at = 0; count > 0 && at < n; at += OUTER_COLUMNS) {
-        for (size_t t = 0; t < span->steps; t += each) {
-            const size_t left = span->steps - t;
-            const fedge_span some = {t, left < each ? left : each, span->batch};
+        for (size_t t = 0; t < steps; t += each) {
+            const size_t left = steps - t;
+            const fedge_span some = {t, left < each ? left : each, batch};
             outer_part(run, &some, at, n - at < OUTER_COLUMNS ? n - at : OUTER_COLUMNS, a, a_at,
                        products, count, room);
         }

@@ -52,9 +52,8 @@ typedef struct fedge_outer {
 
 #define FEDGE_OUTER_PRODUCTS 2
 
-/* One or two such over all steps and examples of [span], which begins at the first step; a: n wide.
- * [room]: fedge_outer_size. */
-void fedge_sequence_outer(const fedge_layer_run *run, const fedge_span *span, size_t n,
+/* One or two such over all [steps] of [batch] examples; a: n wide. [room]: fedge_outer_size. */
+void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch, size_t n,
                           const float *a, fedge_places a_at, const fedge_outer *products,
                           size_t count, float *room);
 
