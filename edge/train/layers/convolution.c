@@ -138,6 +138,18 @@ static workplace lay_out(const fedge_patches *patches, bool backward, bool own, 
     return at;
 }
 
+static fedge_patches make_patches(const fedge_layer_run *run, const fedge_convolution *conv,
+                                  fedge_patch_pass pass)
+{
+    return fedge_patches_make(conv, run->batch, run->kernels->lanes, pass);
+}
+
+/* [own]: the weights' gradient is made of the same layout. */
+static fedge_patch_pass backward_pass(bool own)
+{
+    return own ? FEDGE_PATCH_BOTH : FEDGE_PATCH_GRADIENT;
+}
+
 void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution arguments,
                              fedge_layer_sizes *sizes)
 {
@@ -146,9 +158,10 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
     if (fedge_depthwise_fits(conv)) {
         fedge_depthwise_sizes(run, conv, sizes);
     } else if (!is_direct(conv)) {
-        const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
-        sizes->forward = lay_out(&patches, false, false, NULL).bytes;
-        sizes->backward = lay_out(&patches, true, !apart, NULL).bytes;
+        const fedge_patches forward = make_patches(run, conv, FEDGE_PATCH_FORWARD);
+        const fedge_patches backward = make_patches(run, conv, backward_pass(!apart));
+        sizes->forward = lay_out(&forward, false, false, NULL).bytes;
+        sizes->backward = lay_out(&backward, true, !apart, NULL).bytes;
     }
     if (apart) {
         const size_t weights = fedge_convolution_weights_scratch(conv, run->batch, run->kernels);
@@ -258,9 +271,9 @@ static void fill_planes(const fedge_patches *patches, const fedge_patch_block *b
 
 static void forward_laid(const fedge_layer_run *run, const fedge_convolution *conv)
 {
-    const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
+    const fedge_patches patches = make_patches(run, conv, FEDGE_PATCH_FORWARD);
     const workplace at = lay_out(&patches, false, false, run->scratch);
-    const size_t phases = patches.down.phases * patches.across.phases;
+    const size_t planes = patches.down.planes * patches.across.planes;
     const size_t plane = patches.down.out * patches.across.out;
     const bool whole = fedge_patches_outputs_whole(&patches);
     const float *bias = conv->bias ? run->values[BIAS] : NULL;
@@ -284,7 +297,7 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
                               .a = run->values[WEIGHT] + g * patches.outputs * patches.patch,
                               .a_row = patches.patch,
                               .a_column = 1,
-                              .b = at.input + g * patches.channels * phases * patches.pitch,
+                              .b = at.input + g * patches.channels * planes * patches.pitch,
                               .b_column = 1,
                               .b_offsets = at.offsets,
                               .starts = at.starts,
@@ -306,7 +319,7 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches 
                                 const fedge_patch_block *block, const workplace *at,
                                 float *gradient)
 {
-    const size_t phases = patches->down.phases * patches->across.phases;
+    const size_t planes = patches->down.planes * patches->across.planes;
     const size_t lead = patches->down.lead * patches->across.size + patches->across.lead;
     fedge_patches_lay_input(patches, run->kernels, block, true, run->x[0], at->input);
     for (size_t g = 0; g < patches->groups; g++) {
@@ -317,7 +330,7 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches 
                           .a = at->output + g * patches->outputs * patches->pitch + lead,
                           .a_row = patches->pitch,
                           .a_column = 1,
-                          .b = at->input + g * patches->channels * phases * patches->pitch,
+                          .b = at->input + g * patches->channels * planes * patches->pitch,
                           .b_row = 1,
                           .b_offsets = at->offsets,
                           .c = gradient + g * patches->outputs * patches->patch,
@@ -346,7 +359,8 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
                           .a = run->values[WEIGHT] + g * patches->outputs * patches->patch,
                           .a_row = patches->taps,
                           .a_offsets = taps + (at->weights - at->gradient_offsets),
-                          .b = at->output + g * patches->outputs * patches->pitch,
+                          .b = at->output +
+                               g * patches->outputs * patches->across.shifts * patches->pitch,
                           .b_column = 1,
                           .b_offsets = taps,
                           .starts = at->starts,
@@ -369,7 +383,7 @@ static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches 
                                .c_row = plane,
                                .group = patches->channels * plane,
                                .starts = at->to};
-    const size_t vectors = fedge_patches_gradient_starts(patches, block, at->starts, at->to);
+    const size_t vectors = fedge_patches_gradient_starts(patches, block, 0, at->starts, at->to);
     multiply_gradient(run, patches, at, vectors, at->gradient_offsets,
                       patches->outputs * patches->taps, &to);
 }
@@ -382,13 +396,14 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
         make_whole_gradient(run, patches, block, at);
         return;
     }
-    const size_t vectors = fedge_patches_gradient_starts(patches, block, at->starts, NULL);
     const size_t size = patches->groups * patches->channels * patches->pitch;
     const size_t turns = patches->across.stride;
     const bool weaves = fedge_patches_weaves(patches);
     const uint32_t *taps = at->gradient_offsets;
     for (size_t phase = 0; phase < patches->down.stride * turns; phase++) {
         const size_t down = phase / turns, across = phase % turns;
+        const size_t vectors =
+            fedge_patches_gradient_starts(patches, block, down, at->starts, NULL);
         const size_t sum = fedge_patches_gradient_taps(patches, down, across);
         if (sum == 0) {
             continue;
@@ -444,8 +459,8 @@ static bool leaves_gaps(const fedge_convolution *conv)
 static void backward_laid(const fedge_layer_run *run, const fedge_convolution *conv,
                           float *gradient)
 {
-    const fedge_patches patches = fedge_patches_make(conv, run->batch, run->kernels->lanes);
     const bool own = !fedge_convolution_weights_fit(conv, run->kernels);
+    const fedge_patches patches = make_patches(run, conv, backward_pass(own));
     const workplace at = lay_out(&patches, true, own, run->scratch);
     fedge_patch_block block = {0};
     if (run->dx[0] != NULL && leaves_gaps(conv)) {

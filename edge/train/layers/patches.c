@@ -4,6 +4,7 @@
 
 #define BLOCK_FLOATS ((size_t)40960) /* of a layout: 160 KB, a part of the second-level cache */
 #define LINE ((size_t)16)            /* floats of a cache line */
+#define LEAST_PRODUCTS ((size_t)8)   /* of a laid out place, from which on a copy of it pays */
 
 static size_t divide_up(size_t a, size_t b)
 {
@@ -28,7 +29,8 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
     a.skip = a.pad / a.stride;
     a.end = divide_up(a.pad + a.in, a.stride);
     a.lead = a.reach > a.skip ? a.reach - a.skip : 0;
-    a.phases = last < a.stride ? last + 1 : a.stride;
+    a.planes = last < a.stride ? last + 1 : a.stride;
+    a.shifts = 1;
     /* Room for the input, the outputs and their gradients; then the furthest read of an output
      * must end in this row or in the padding of the next. */
     a.size = at_least(at_least(a.end, a.out), a.lead + a.out);
@@ -39,7 +41,54 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
     return a;
 }
 
-fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes)
+/* The first index of a phase that holds some of the input. */
+static size_t first_index(const fedge_patch_axis *axis, size_t phase)
+{
+    return axis->pad > phase ? divide_up(axis->pad - phase, axis->stride) : 0;
+}
+
+/* Folded: which copy of the gradients a tap reads. It begins first_index(0) − shift outputs from
+ * the row's first. */
+static size_t shift_of(const fedge_patch_axis *across, size_t column)
+{
+    return first_index(across, 0) - first_index(across, column % across->stride) +
+           column / across->stride;
+}
+
+/* Vectors over rows that lie [pitch] apart. */
+static size_t count_vectors(size_t rows, size_t width, size_t pitch, size_t lanes)
+{
+    return width % lanes == 0 ? rows * (width / lanes)
+                              : divide_up((rows - 1) * pitch + width, lanes);
+}
+
+static void fold(fedge_patches *s, fedge_patch_pass pass)
+{
+    fedge_patch_axis *across = &s->across;
+    const bool forward = pass == FEDGE_PATCH_FORWARD;
+    const size_t rows = forward ? s->down.out : s->down.end - s->down.skip;
+    const size_t width = forward ? across->out : across->end - across->skip;
+    const size_t folded = forward ? across->out : divide_up(across->in, across->stride);
+    const size_t before = count_vectors(rows, width, across->size, s->lanes);
+    const size_t now = count_vectors(rows, folded, folded, s->lanes);
+    const bool copies = across->taps > 1; /* folding makes some */
+    if (s->lanes == 1 || pass == FEDGE_PATCH_BOTH || now > before || (copies && now == before) ||
+        (copies && (forward ? s->outputs : s->channels) < LEAST_PRODUCTS)) {
+        return;
+    }
+    s->folded = true;
+    across->size = folded;
+    if (forward) {
+        across->planes = across->taps;
+    } else {
+        for (size_t tap = 0; tap < across->taps; tap++) {
+            across->shifts = at_least(across->shifts, shift_of(across, tap * across->dilation) + 1);
+        }
+    }
+}
+
+fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes,
+                                 fedge_patch_pass pass)
 {
     fedge_patches s = {.down = make_axis(conv, 0),
                        .across = make_axis(conv, 1),
@@ -49,8 +98,9 @@ fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, 
                        .taps = (size_t)conv->kernel[0] * conv->kernel[1],
                        .lanes = lanes};
     s.patch = s.channels * s.taps;
+    fold(&s, pass);
     const size_t images =
-        conv->channels * s.down.phases * s.across.phases + (size_t)conv->out_channels;
+        conv->channels * s.down.planes * s.across.planes + conv->out_channels * s.across.shifts;
     const size_t line = images * s.across.size; /* floats of one row of all of them */
     s.steps = at_least(s.down.out, s.down.end - s.down.skip);
     s.rows = s.steps;
@@ -95,12 +145,12 @@ bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_blo
 
 size_t fedge_patches_input_size(const fedge_patches *self)
 {
-    return self->groups * self->channels * self->down.phases * self->across.phases * self->pitch;
+    return self->groups * self->channels * self->down.planes * self->across.planes * self->pitch;
 }
 
 size_t fedge_patches_output_size(const fedge_patches *self)
 {
-    return self->groups * self->outputs * self->pitch;
+    return self->groups * self->outputs * self->across.shifts * self->pitch;
 }
 
 size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block)
@@ -110,14 +160,14 @@ size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block 
                                   (block->rows - 1) * self->across.size + self->across.out;
 }
 
-/* Vectors over [rows] rows of [width] places of every example. [to]: where they lie without gaps,
- * examples [stride] floats apart, when rows are whole vectors; NULL: not wanted. */
-static size_t cover(const fedge_patches *self, size_t examples, size_t rows, size_t width,
-                    uint32_t *starts, size_t stride, uint32_t *to)
+/* Vectors over [rows] rows from row [top] on, of [width] places, of every example. [to]: where they
+ * lie without gaps, examples [stride] floats apart, when they are whole; NULL: not wanted. */
+static size_t cover(const fedge_patches *self, size_t examples, size_t top, size_t rows,
+                    size_t width, uint32_t *starts, size_t stride, uint32_t *to)
 {
     size_t n = 0, next = 0;
     for (size_t i = 0; i < examples * rows; i++) {
-        const size_t begin = i / rows * self->image + i % rows * self->across.size;
+        const size_t begin = i / rows * self->image + (top + i % rows) * self->across.size;
         next = at_least(next, begin);
         for (; next < begin + width; next += self->lanes) {
             if (to != NULL) {
@@ -132,15 +182,8 @@ static size_t cover(const fedge_patches *self, size_t examples, size_t rows, siz
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
                                    uint32_t *starts, uint32_t *to)
 {
-    return cover(self, block->examples, block->rows, self->across.out, starts,
+    return cover(self, block->examples, 0, block->rows, self->across.out, starts,
                  self->groups * self->outputs * self->down.out * self->across.out, to);
-}
-
-size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                     uint32_t *starts, uint32_t *to)
-{
-    return cover(self, block->examples, block->gradient_rows, self->across.end - self->across.skip,
-                 starts, self->groups * self->channels * self->down.in * self->across.in, to);
 }
 
 size_t fedge_patches_max_starts(const fedge_patches *self)
@@ -149,28 +192,38 @@ size_t fedge_patches_max_starts(const fedge_patches *self)
     return self->examples * self->rows * divide_up(width, self->lanes);
 }
 
+/* Do vectors end where [rows] rows of [width] places do, and those of a band? */
+static bool is_whole(const fedge_patches *self, size_t rows, size_t width)
+{
+    return width % self->lanes == 0 ||
+           (self->folded && rows * width % self->lanes == 0 &&
+            (self->rows >= rows || self->rows * width % self->lanes == 0));
+}
+
 bool fedge_patches_outputs_whole(const fedge_patches *self)
 {
-    return self->across.out % self->lanes == 0;
+    return is_whole(self, self->down.out, self->across.out);
 }
 
 bool fedge_patches_gradients_whole(const fedge_patches *self)
 {
-    return self->down.stride == 1 && self->across.stride == 1 && self->across.in % self->lanes == 0;
+    return self->down.stride == 1 && self->across.stride == 1 &&
+           is_whole(self, self->down.in, self->across.in);
 }
 
 void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
-    const size_t phases = down->phases * across->phases;
+    const size_t planes = down->planes * across->planes;
     for (size_t tap = 0; tap < self->taps; tap++) {
-        const size_t row = tap / across->taps * down->dilation;
-        const size_t column = tap % across->taps * across->dilation;
-        const size_t phase = row % down->stride * across->phases + column % across->stride;
-        const size_t place =
-            phase * self->pitch + row / down->stride * across->size + column / across->stride;
+        const size_t row = tap / across->taps * down->dilation, number = tap % across->taps;
+        const size_t column = number * across->dilation;
+        const size_t plane = self->folded ? number : column % across->stride;
+        const size_t place = (row % down->stride * across->planes + plane) * self->pitch +
+                             row / down->stride * across->size +
+                             (self->folded ? 0 : column / across->stride);
         for (size_t c = 0; c < self->channels; c++) {
-            offsets[c * self->taps + tap] = (uint32_t)(c * phases * self->pitch + place);
+            offsets[c * self->taps + tap] = (uint32_t)(c * planes * self->pitch + place);
         }
     }
 }
@@ -201,9 +254,10 @@ void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down
             continue;
         }
         const size_t place = (down->lead + down->skip - row / down->stride) * across->size +
-                             across->lead + across->skip - column / across->stride;
+                             (self->folded ? shift_of(across, column) * self->pitch
+                                           : across->lead + across->skip - column / across->stride);
         for (size_t o = 0; o < self->outputs; o++) {
-            offsets[n] = (uint32_t)(o * self->pitch + place);
+            offsets[n] = (uint32_t)(o * across->shifts * self->pitch + place);
             weights[n++] = (uint32_t)(o * self->patch + tap);
         }
     }
@@ -221,6 +275,27 @@ static size_t inside(size_t from, size_t n, size_t stride, size_t phase, size_t 
     *last = *last < n ? *last : n;
     *first = *first < *last ? *first : *last;
     return *first < *last ? (from + *first) * stride + phase - pad : 0;
+}
+
+/* The rows of a block that hold some of the input's gradient, of one phase, and the place of the
+ * first. */
+static size_t gradient_rows(const fedge_patches *self, const fedge_patch_block *block,
+                            size_t phase_down, size_t *top, size_t *bottom)
+{
+    const fedge_patch_axis *down = &self->down;
+    return inside(down->skip + block->row, block->gradient_rows, down->stride, phase_down,
+                  down->pad, down->in, top, bottom);
+}
+
+size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
+                                     size_t phase_down, uint32_t *starts, uint32_t *to)
+{
+    const fedge_patch_axis *across = &self->across;
+    const size_t width = self->folded ? across->size : across->end - across->skip;
+    size_t top, bottom;
+    (void)gradient_rows(self, block, phase_down, &top, &bottom);
+    return cover(self, block->examples, top, bottom - top, width, starts,
+                 self->groups * self->channels * self->down.in * across->in, to);
 }
 
 /* A picture of rows [top, bottom) and columns [left, right) amid the zeros of an image. */
@@ -261,14 +336,15 @@ void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *ker
     if (clear) {
         memset(to, 0, fedge_patches_input_size(self) * sizeof *to);
     }
-    for (size_t i = 0; i < channels * down->phases * across->phases; i++, to += self->pitch) {
-        const size_t channel = i / across->phases / down->phases;
-        const size_t phase_down = i / across->phases % down->phases;
+    for (size_t i = 0; i < channels * down->planes * across->planes; i++, to += self->pitch) {
+        const size_t channel = i / across->planes / down->planes;
+        const size_t phase_down = i / across->planes % down->planes;
+        const size_t first = i % across->planes * (self->folded ? across->dilation : 1);
         frame at = {.row_stride = down->stride * across->in, .column_stride = across->stride};
         const size_t row = inside(block->row, down->size, down->stride, phase_down, down->pad,
                                   down->in, &at.top, &at.bottom);
-        const size_t column = inside(0, across->size, across->stride, i % across->phases,
-                                     across->pad, across->in, &at.left, &at.right);
+        const size_t column = inside(0, across->size, across->stride, first, across->pad,
+                                     across->in, &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
             lay(self, kernels, &at,
                 x + ((block->example + e) * channels + channel) * image + row * across->in + column,
@@ -283,19 +359,21 @@ void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t outputs = self->groups * self->outputs, image = down->out * across->out;
-    frame at = {.left = across->lead,
-                .right = across->lead + across->out,
-                .row_stride = across->out,
-                .column_stride = 1};
+    frame at = {.row_stride = across->out, .column_stride = 1};
     const size_t row =
         inside(block->row, down->size, 1, 0, down->lead, down->out, &at.top, &at.bottom);
     if (clear) {
         memset(to, 0, fedge_patches_output_size(self) * sizeof *to);
     }
-    for (size_t o = 0; o < outputs; o++, to += self->pitch) {
+    for (size_t i = 0; i < outputs * across->shifts; i++, to += self->pitch) {
+        const size_t o = i / across->shifts, shift = i % across->shifts;
+        const size_t column = self->folded ? inside(first_index(across, 0), across->size, 1, 0,
+                                                    shift, across->out, &at.left, &at.right)
+                                           : inside(0, across->size, 1, 0, across->lead,
+                                                    across->out, &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
             lay(self, kernels, &at,
-                dy + ((block->example + e) * outputs + o) * image + row * across->out,
+                dy + ((block->example + e) * outputs + o) * image + row * across->out + column,
                 to + e * self->image);
         }
     }
@@ -327,15 +405,15 @@ void fedge_patches_take_woven(const fedge_patches *self, const fedge_kernels *ke
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t channels = self->groups * self->channels, odd = across->pad % 2;
+    const size_t ahead = self->folded ? 0 : odd; /* where the other phase's first column is */
     size_t top, bottom;
-    const size_t row = inside(down->skip + block->row, block->gradient_rows, down->stride,
-                              phase_down, down->pad, down->in, &top, &bottom);
+    const size_t row = gradient_rows(self, block, phase_down, &top, &bottom);
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;
         const size_t source = c * self->pitch + e * self->image + top * across->size;
         float *to = dx + (((block->example + e) * channels + c) * down->in + row) * across->in;
         kernels->weave_rows(bottom - top, across->in, from[odd] + source,
-                            from[1 - odd] + source + odd, across->size, to,
+                            from[1 - odd] + source + ahead, across->size, to,
                             down->stride * across->in);
     }
 }
@@ -347,10 +425,10 @@ void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels 
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t channels = self->groups * self->channels;
     size_t top, bottom, left, right;
-    const size_t row = inside(down->skip + block->row, block->gradient_rows, down->stride,
-                              phase_down, down->pad, down->in, &top, &bottom);
-    const size_t column = inside(across->skip, across->end - across->skip, across->stride,
-                                 phase_across, across->pad, across->in, &left, &right);
+    const size_t row = gradient_rows(self, block, phase_down, &top, &bottom);
+    const size_t first = self->folded ? first_index(across, phase_across) : across->skip;
+    const size_t column = inside(first, across->end - first, across->stride, phase_across,
+                                 across->pad, across->in, &left, &right);
     from += top * across->size + left;
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;

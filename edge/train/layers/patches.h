@@ -16,6 +16,11 @@
  * next, and the same holds for rows of the next image. Several examples are laid out side by side
  * within a channel, as many as stay in the second-level cache; of an image too large for that, a
  * band of rows at a time.
+ *
+ * Where vectors would lose places to those zeros the layout is folded: each tap across (for dx,
+ * each distance that taps have across) has a copy of the rows of its own, shifted by it and as wide
+ * as the outputs (the gradient), so that rows follow one another without a gap, as in Cho and
+ * Brand, "MEC: Memory-efficient Convolution for Deep Neural Network", 2017.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_PATCHES_H
 #define FEDGE_EDGE_TRAIN_LAYERS_PATCHES_H
@@ -30,7 +35,8 @@ typedef struct fedge_patch_axis {
     size_t skip;   /* indices before the first that holds some of the input */
     size_t end;    /* behind the last that does */
     size_t lead;   /* zeros before the outputs' gradients */
-    size_t phases; /* that taps meet, counted from 0 */
+    size_t planes; /* of the input: phases that taps meet, counted from 0, or folded one a tap */
+    size_t shifts; /* copies of the outputs' gradients: 1, or folded one for each distance */
     size_t size;   /* indices laid out: the width of a row, the rows of an image */
 } fedge_patch_axis;
 
@@ -42,8 +48,9 @@ typedef struct fedge_patches {
     size_t rows;     /* of outputs, and of indices of the input's gradient, at a time */
     size_t steps;    /* that all bands have together */
     size_t lanes;    /* of the kernels */
+    bool folded;     /* across */
     size_t image;    /* floats of one example's channel */
-    size_t pitch;    /* floats of a channel (of one phase) with all examples */
+    size_t pitch;    /* floats of a channel (of one plane) with all examples */
 } fedge_patches;
 
 /* What is laid out at a time. */
@@ -54,7 +61,15 @@ typedef struct fedge_patch_block {
     size_t gradient_rows;     /* of the input's gradient, likewise */
 } fedge_patch_block;
 
-fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes);
+/* What a layout is for. */
+typedef enum fedge_patch_pass {
+    FEDGE_PATCH_FORWARD,  /* the outputs */
+    FEDGE_PATCH_GRADIENT, /* the input's gradient */
+    FEDGE_PATCH_BOTH      /* that and the weights' gradient, which is never folded */
+} fedge_patch_pass;
+
+fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes,
+                                 fedge_patch_pass pass);
 
 /* The blocks one after another: false behind the last. Begin with a block of zeros. */
 bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_block *block);
@@ -66,17 +81,18 @@ size_t fedge_patches_output_size(const fedge_patches *self);
 /* Flat positions from the first output of a block to its last. */
 size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block);
 
-/* Vectors that cover the outputs of a block, or its places of the input's gradient, each once
- * (fedge_gemm's starts); returns how many. [to], when not NULL: where they begin in the batch's own
- * arrays (fedge_gemm's c_starts), from the block's first place in the first channel; only where
- * rows are whole vectors. */
+/* Vectors that cover the outputs of a block, or its places of one phase of the input's gradient,
+ * each once (fedge_gemm's starts); returns how many. [to], when not NULL: where they begin in the
+ * batch's own arrays (fedge_gemm's c_starts), from the block's first place in the first channel;
+ * only where they are whole. */
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
                                    uint32_t *starts, uint32_t *to);
 size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                     uint32_t *starts, uint32_t *to);
+                                     size_t phase_down, uint32_t *starts, uint32_t *to);
 size_t fedge_patches_max_starts(const fedge_patches *self);
 
-/* Are rows of the outputs, or of the input's gradient, whole vectors and all of one phase? */
+/* Are rows of the outputs, or of the input's gradient, whole vectors and all of one phase? Folded,
+ * all rows of a band together. */
 bool fedge_patches_outputs_whole(const fedge_patches *self);
 bool fedge_patches_gradients_whole(const fedge_patches *self);
 

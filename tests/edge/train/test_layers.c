@@ -95,6 +95,39 @@ static void test_whole_rows(void **state)
     }
 }
 
+/* Rows that are no whole vectors, and channels enough to fold them: together they are whole or not,
+ * with every stride and shift. */
+static void test_folded_rows(void **state)
+{
+    (void)state;
+    /* height and width, out channels, kernel, stride, padding, dilation, groups, values */
+    static const uint32_t cases[][9] = {
+        {8, 8, 16, 3, 1, 1, 1, 1, 16 * 64}, {8, 8, 8, 3, 2, 1, 1, 1, 8 * 16},
+        {9, 7, 9, 3, 2, 1, 1, 1, 9 * 20},   {8, 8, 8, 1, 2, 0, 1, 1, 8 * 16},
+        {6, 8, 8, 1, 1, 0, 1, 1, 8 * 48},   {7, 9, 8, 5, 1, 2, 1, 1, 8 * 63},
+        {8, 8, 16, 3, 2, 0, 1, 2, 16 * 9},  {8, 12, 8, 3, 1, 2, 2, 1, 8 * 96},
+        {9, 10, 8, 3, 2, 2, 2, 1, 8 * 25},  {8, 8, 8, 4, 3, 3, 1, 1, 8 * 16},
+        {8, 8, 8, 2, 3, 0, 1, 1, 8 * 9},    {5, 8, 8, 3, 1, 3, 1, 1, 8 * 108}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fedge_model_spec spec;
+        spec_input(&spec, 3, 2, cases[i][0], cases[i][1]);
+        spec_conv(&spec, 2, 16, 1, 1, 0);
+        fedge_layer_spec *layer =
+            spec_conv(&spec, 16, cases[i][2], cases[i][3], cases[i][4], cases[i][5]);
+        layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = cases[i][6];
+        layer->u.conv2d.groups = cases[i][7];
+        layer->u.conv2d.bias = i % 2 == 0;
+        close_with(&spec, cases[i][8]);
+        check_spec(&spec, 5, 40);
+    }
+    fedge_model_spec spec; /* whole as an image, not in its bands of 7 rows */
+    spec_input(&spec, 3, 1, 40, 20);
+    spec_conv(&spec, 1, 64, 1, 1, 0);
+    spec_conv(&spec, 64, 16, 3, 1, 1);
+    close_with(&spec, 16 * 800);
+    check_spec(&spec, 2, 5);
+}
+
 /* A second pass, which finds the memory as the first has left it, gives the same bits. */
 static void test_second_pass(void **state)
 {
@@ -691,6 +724,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_large_convolution),
+        cmocka_unit_test(test_folded_rows),
         cmocka_unit_test(test_whole_rows),
         cmocka_unit_test(test_second_pass),
         cmocka_unit_test(test_one_dimension),
