@@ -7,8 +7,8 @@
 #ifndef FEDGE_EDGE_IO_PARTITION_H
 #define FEDGE_EDGE_IO_PARTITION_H
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "edge/core/status.h"
