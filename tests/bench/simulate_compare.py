@@ -1,6 +1,7 @@
 """The measuring half of simulate.sh: fedge-simulate and its peers in turn, medians; a table, or JSON rows."""
 
 import argparse
+import concurrent.futures
 import json
 import os
 import select
@@ -174,10 +175,18 @@ def against_peer(args, table, case, python, script):
     table.row(case.title + ": start to the end of a round", case.begun, "s", half.about, begun, False)
 
 
+def side_by_side(args, case):
+    """Rounds per second of a run of one thread on each core, all at once: what the machine can give."""
+    cores = sorted(os.sched_getaffinity(0))
+    with concurrent.futures.ThreadPoolExecutor(len(cores)) as pool:
+        runs = pool.map(lambda core: Run(args, case, case.rounds, 1, core=core), cores)
+        return sum(1 / run.round for run in runs)
+
+
 def alone(args, table, case):
     """fedge by itself, on one core: training on random floats in a cache, training on the case's data as one client's,
-    and simulating. Then what the other cores give."""
-    one, many, simulated, trainer, training = [], [], [], [], []
+    and simulating. Then what the other cores give, to one run and to one of their own."""
+    one, many, apart, simulated, trainer, training = [], [], [], [], [], []
     half = Half(["taskset", "-c", str(args.core), args.train, case.zoo, str(case.batch)])
     half.turn(args.seconds / 4)
     steps = max(case.rounds * case.examples // case.batch, 2)
@@ -192,12 +201,13 @@ def alone(args, table, case):
         simulated.append((long.examples - short.examples) / (long.cpu - short.cpu))
         one.append(Run(args, case, case.rounds, 1).round)
         many.append(Run(args, case, case.rounds, args.cores).round)
+        apart.append(side_by_side(args, case))
     half.close()
     per_core = case.title + ": samples, one thread's CPU time"
     table.row(per_core, median(simulated), "samples/s", "training alone", median(training))
     table.row(per_core, median(simulated), "samples/s", "one client's training", median(trainer))
-    table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", "one thread",
-              1 / median(one))
+    for other, rate in (("one thread", 1 / median(one)), (f"{args.cores} runs side by side", median(apart))):
+        table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", other, rate)
 
 
 def with_int8(args, table, case):

@@ -35,6 +35,9 @@ class Simulate(unittest.TestCase):
         self.assertEqual(units, {"100 rounds": "s", "100 rounds, in all": "s", "rounds": "rounds/s",
                                  "samples, one thread's CPU time": "samples/s", "rounds, int8 and deflate": "rounds/s",
                                  f"rounds, {len(os.sched_getaffinity(0))} threads": "rounds/s"})
+        cores = len(os.sched_getaffinity(0))
+        self.assertEqual([row["peer"] for row in rows if row["case"].endswith(" threads")],
+                         ["one thread", f"{cores} runs side by side"])
         self.assertEqual([row["peer"] for row in rows[-2:]], ["PyTorch: not found", "Flower: not found"])
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "this Python has no PyTorch")
