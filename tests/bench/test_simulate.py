@@ -26,7 +26,8 @@ class Simulate(unittest.TestCase):
         for row in rows:
             self.assertEqual(list(row), KEYS)
             self.assertEqual(row["bench"], "simulate")
-            self.assertGreater(row["value"], 0)
+            if "CPU time" not in row["case"]:  # a difference, which noise of so short a turn may turn round
+                self.assertGreater(row["value"], 0)
         return rows
 
     def test_fedge_alone(self):
