@@ -31,26 +31,32 @@ static fedge_layer_spec *image_case(fedge_model_spec *spec, uint32_t channels,
     return spec_add(spec, type);
 }
 
+/* A convolution of (channels, height, width), as a row of the tests' tables says: out channels,
+ * kernel, stride, padding, dilation, groups, values of the output. */
+static void check_convolution(uint32_t channels, uint32_t height, uint32_t width,
+                              const uint32_t row[7], bool bias, uint32_t batch)
+{
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 2, height, width);
+    spec_conv(&spec, 2, channels, 1, 1, 0);
+    fedge_layer_spec *layer = spec_conv(&spec, channels, row[0], row[1], row[2], row[3]);
+    layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = row[4];
+    layer->u.conv2d.groups = row[5];
+    layer->u.conv2d.bias = bias;
+    close_with(&spec, row[6]);
+    check_spec(&spec, batch, 40);
+}
+
 static void test_convolutions(void **state)
 {
     (void)state;
-    /* out channels, kernel, stride, padding, dilation, groups, values of the output */
     static const uint32_t cases[][7] = {
         {6, 3, 1, 1, 2, 1, 6 * 4 * 5}, {6, 3, 2, 1, 1, 2, 6 * 3 * 4},
         {4, 3, 1, 1, 1, 4, 4 * 6 * 7}, {8, 3, 2, 2, 2, 4, 8 * 3 * 4},
         {5, 1, 1, 0, 1, 1, 5 * 6 * 7}, {4, 5, 1, 4, 1, 2, 4 * 10 * 11},
         {4, 1, 2, 0, 1, 4, 4 * 3 * 4}, {9, 2, 1, 0, 5, 1, 9 * 1 * 2}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fedge_model_spec spec;
-        spec_input(&spec, 3, 2, 6, 7);
-        spec_conv(&spec, 2, 4, 1, 1, 0);
-        fedge_layer_spec *layer =
-            spec_conv(&spec, 4, cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
-        layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = cases[i][4];
-        layer->u.conv2d.groups = cases[i][5];
-        layer->u.conv2d.bias = i % 2 == 0;
-        close_with(&spec, cases[i][6]);
-        check_spec(&spec, 2, 40);
+        check_convolution(4, 6, 7, cases[i], i % 2 == 0, 2);
     }
 }
 
@@ -76,22 +82,12 @@ static void test_large_convolution(void **state)
 static void test_whole_rows(void **state)
 {
     (void)state;
-    /* out channels, kernel, stride, padding, dilation, groups, values of the output */
     static const uint32_t cases[][7] = {{5, 3, 1, 1, 1, 1, 5 * 3 * 16},
                                         {6, 3, 1, 2, 2, 2, 6 * 3 * 16},
                                         {8, 3, 2, 1, 1, 1, 8 * 2 * 8},
                                         {8, 1, 1, 0, 1, 1, 8 * 3 * 16}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fedge_model_spec spec;
-        spec_input(&spec, 3, 2, 3, 16);
-        spec_conv(&spec, 2, 8, 1, 1, 0);
-        fedge_layer_spec *layer =
-            spec_conv(&spec, 8, cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
-        layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = cases[i][4];
-        layer->u.conv2d.groups = cases[i][5];
-        layer->u.conv2d.bias = i % 2 == 0;
-        close_with(&spec, cases[i][6]);
-        check_spec(&spec, 5, 40);
+        check_convolution(8, 3, 16, cases[i], i % 2 == 0, 5);
     }
 }
 
@@ -100,7 +96,7 @@ static void test_whole_rows(void **state)
 static void test_folded_rows(void **state)
 {
     (void)state;
-    /* height and width, out channels, kernel, stride, padding, dilation, groups, values */
+    /* height and width before the others */
     static const uint32_t cases[][9] = {
         {8, 8, 16, 3, 1, 1, 1, 1, 16 * 64}, {8, 8, 8, 3, 2, 1, 1, 1, 8 * 16},
         {9, 7, 9, 3, 2, 1, 1, 1, 9 * 20},   {8, 8, 8, 1, 2, 0, 1, 1, 8 * 16},
@@ -109,16 +105,7 @@ static void test_folded_rows(void **state)
         {9, 10, 8, 3, 2, 2, 2, 1, 8 * 25},  {8, 8, 8, 4, 3, 3, 1, 1, 8 * 16},
         {8, 8, 8, 2, 3, 0, 1, 1, 8 * 9},    {5, 8, 8, 3, 1, 3, 1, 1, 8 * 108}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fedge_model_spec spec;
-        spec_input(&spec, 3, 2, cases[i][0], cases[i][1]);
-        spec_conv(&spec, 2, 16, 1, 1, 0);
-        fedge_layer_spec *layer =
-            spec_conv(&spec, 16, cases[i][2], cases[i][3], cases[i][4], cases[i][5]);
-        layer->u.conv2d.dilation[0] = layer->u.conv2d.dilation[1] = cases[i][6];
-        layer->u.conv2d.groups = cases[i][7];
-        layer->u.conv2d.bias = i % 2 == 0;
-        close_with(&spec, cases[i][8]);
-        check_spec(&spec, 5, 40);
+        check_convolution(16, cases[i][0], cases[i][1], cases[i] + 2, i % 2 == 0, 5);
     }
     fedge_model_spec spec; /* whole as an image, not in its bands of 7 rows */
     spec_input(&spec, 3, 1, 40, 20);
