@@ -6,6 +6,13 @@
 #define LINE ((size_t)16)            /* floats of a cache line */
 #define LEAST_PRODUCTS ((size_t)8)   /* of a laid out place, from which on a copy of it pays */
 
+/* Small programs do not fold, and are smaller for it. */
+#ifdef FEDGE_SMALL
+enum { FOLDS = 0 };
+#else
+enum { FOLDS = 1 };
+#endif
+
 static size_t divide_up(size_t a, size_t b)
 {
     return (a + b - 1) / b;
@@ -14,6 +21,11 @@ static size_t divide_up(size_t a, size_t b)
 static size_t at_least(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+static bool is_folded(const fedge_patches *self)
+{
+    return FOLDS && self->folded;
 }
 
 static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
@@ -41,25 +53,12 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
     return a;
 }
 
-/* The first index of a phase that holds some of the input. */
-static size_t first_index(const fedge_patch_axis *axis, size_t phase)
-{
-    return axis->pad > phase ? divide_up(axis->pad - phase, axis->stride) : 0;
-}
-
-/* Folded: which copy of the gradients a tap reads. It begins first_index(0) − shift outputs from
- * the row's first. */
+/* Folded: which copy of the gradients a tap reads, counted from the one that begins
+ * ceil(pad / stride) outputs into a row. */
 static size_t shift_of(const fedge_patch_axis *across, size_t column)
 {
-    return first_index(across, 0) - first_index(across, column % across->stride) +
-           column / across->stride;
-}
-
-/* Vectors over rows that lie [pitch] apart. */
-static size_t count_vectors(size_t rows, size_t width, size_t pitch, size_t lanes)
-{
-    return width % lanes == 0 ? rows * (width / lanes)
-                              : divide_up((rows - 1) * pitch + width, lanes);
+    return (column + divide_up(across->pad, across->stride) * across->stride - across->pad) /
+           across->stride;
 }
 
 static void fold(fedge_patches *s, fedge_patch_pass pass)
@@ -68,22 +67,18 @@ static void fold(fedge_patches *s, fedge_patch_pass pass)
     const bool forward = pass == FEDGE_PATCH_FORWARD;
     const size_t rows = forward ? s->down.out : s->down.end - s->down.skip;
     const size_t width = forward ? across->out : across->end - across->skip;
-    const size_t folded = forward ? across->out : divide_up(across->in, across->stride);
-    const size_t before = count_vectors(rows, width, across->size, s->lanes);
-    const size_t now = count_vectors(rows, folded, folded, s->lanes);
-    const bool copies = across->taps > 1; /* folding makes some */
-    if (s->lanes == 1 || pass == FEDGE_PATCH_BOTH || now > before || (copies && now == before) ||
-        (copies && (forward ? s->outputs : s->channels) < LEAST_PRODUCTS)) {
+    const size_t products = forward ? s->outputs : s->channels;
+    if (!FOLDS || pass == FEDGE_PATCH_BOTH || rows == 1 || width % s->lanes == 0 ||
+        (across->taps > 1 && products < LEAST_PRODUCTS)) {
         return;
     }
     s->folded = true;
-    across->size = folded;
     if (forward) {
         across->planes = across->taps;
+        across->size = across->out;
     } else {
-        for (size_t tap = 0; tap < across->taps; tap++) {
-            across->shifts = at_least(across->shifts, shift_of(across, tap * across->dilation) + 1);
-        }
+        across->shifts = shift_of(across, (across->taps - 1) * across->dilation) + 1;
+        across->size = divide_up(across->in, across->stride);
     }
 }
 
@@ -196,7 +191,7 @@ size_t fedge_patches_max_starts(const fedge_patches *self)
 static bool is_whole(const fedge_patches *self, size_t rows, size_t width)
 {
     return width % self->lanes == 0 ||
-           (self->folded && rows * width % self->lanes == 0 &&
+           (is_folded(self) && rows * width % self->lanes == 0 &&
             (self->rows >= rows || self->rows * width % self->lanes == 0));
 }
 
@@ -218,10 +213,10 @@ void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
     for (size_t tap = 0; tap < self->taps; tap++) {
         const size_t row = tap / across->taps * down->dilation, number = tap % across->taps;
         const size_t column = number * across->dilation;
-        const size_t plane = self->folded ? number : column % across->stride;
+        const size_t plane = is_folded(self) ? number : column % across->stride;
         const size_t place = (row % down->stride * across->planes + plane) * self->pitch +
                              row / down->stride * across->size +
-                             (self->folded ? 0 : column / across->stride);
+                             (is_folded(self) ? 0 : column / across->stride);
         for (size_t c = 0; c < self->channels; c++) {
             offsets[c * self->taps + tap] = (uint32_t)(c * planes * self->pitch + place);
         }
@@ -253,9 +248,10 @@ void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down
         if (row % down->stride != phase_down || column % across->stride != phase_across) {
             continue;
         }
-        const size_t place = (down->lead + down->skip - row / down->stride) * across->size +
-                             (self->folded ? shift_of(across, column) * self->pitch
-                                           : across->lead + across->skip - column / across->stride);
+        const size_t place =
+            (down->lead + down->skip - row / down->stride) * across->size +
+            (is_folded(self) ? shift_of(across, column) * self->pitch
+                             : across->lead + across->skip - column / across->stride);
         for (size_t o = 0; o < self->outputs; o++) {
             offsets[n] = (uint32_t)(o * across->shifts * self->pitch + place);
             weights[n++] = (uint32_t)(o * self->patch + tap);
@@ -291,7 +287,7 @@ size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patc
                                      size_t phase_down, uint32_t *starts, uint32_t *to)
 {
     const fedge_patch_axis *across = &self->across;
-    const size_t width = self->folded ? across->size : across->end - across->skip;
+    const size_t width = is_folded(self) ? across->size : across->end - across->skip;
     size_t top, bottom;
     (void)gradient_rows(self, block, phase_down, &top, &bottom);
     return cover(self, block->examples, top, bottom - top, width, starts,
@@ -339,7 +335,7 @@ void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *ker
     for (size_t i = 0; i < channels * down->planes * across->planes; i++, to += self->pitch) {
         const size_t channel = i / across->planes / down->planes;
         const size_t phase_down = i / across->planes % down->planes;
-        const size_t first = i % across->planes * (self->folded ? across->dilation : 1);
+        const size_t first = i % across->planes * (is_folded(self) ? across->dilation : 1);
         frame at = {.row_stride = down->stride * across->in, .column_stride = across->stride};
         const size_t row = inside(block->row, down->size, down->stride, phase_down, down->pad,
                                   down->in, &at.top, &at.bottom);
@@ -367,10 +363,10 @@ void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *
     }
     for (size_t i = 0; i < outputs * across->shifts; i++, to += self->pitch) {
         const size_t o = i / across->shifts, shift = i % across->shifts;
-        const size_t column = self->folded ? inside(first_index(across, 0), across->size, 1, 0,
-                                                    shift, across->out, &at.left, &at.right)
-                                           : inside(0, across->size, 1, 0, across->lead,
-                                                    across->out, &at.left, &at.right);
+        const size_t from = is_folded(self) ? divide_up(across->pad, across->stride) : 0;
+        const size_t column =
+            inside(from, across->size, 1, 0, is_folded(self) ? shift : across->lead, across->out,
+                   &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
             lay(self, kernels, &at,
                 dy + ((block->example + e) * outputs + o) * image + row * across->out + column,
@@ -405,7 +401,7 @@ void fedge_patches_take_woven(const fedge_patches *self, const fedge_kernels *ke
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t channels = self->groups * self->channels, odd = across->pad % 2;
-    const size_t ahead = self->folded ? 0 : odd; /* where the other phase's first column is */
+    const size_t ahead = is_folded(self) ? 0 : odd; /* where the other phase's first column is */
     size_t top, bottom;
     const size_t row = gradient_rows(self, block, phase_down, &top, &bottom);
     for (size_t i = 0; i < channels * block->examples; i++) {
@@ -426,9 +422,10 @@ void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels 
     const size_t channels = self->groups * self->channels;
     size_t top, bottom, left, right;
     const size_t row = gradient_rows(self, block, phase_down, &top, &bottom);
-    const size_t first = self->folded ? first_index(across, phase_across) : across->skip;
-    const size_t column = inside(first, across->end - first, across->stride, phase_across,
-                                 across->pad, across->in, &left, &right);
+    const size_t first = is_folded(self) && across->pad % across->stride > phase_across;
+    const size_t column =
+        inside(across->skip + first, across->end - across->skip - first, across->stride,
+               phase_across, across->pad, across->in, &left, &right);
     from += top * across->size + left;
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;
