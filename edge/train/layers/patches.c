@@ -61,9 +61,25 @@ static size_t shift_of(const fedge_patch_axis *across, size_t column)
            across->stride;
 }
 
-static void fold(fedge_patches *s, fedge_patch_pass pass)
+/* Images that are laid out for a group's rows, of one example. */
+static size_t count_images(const fedge_convolution *conv, const fedge_patches *s)
 {
-    fedge_patch_axis *across = &s->across;
+    return conv->channels * s->down.planes * s->across.planes +
+           conv->out_channels * s->across.shifts;
+}
+
+/* Whole images only, with all copies, and with the vectors behind each no more than they. */
+static bool fits(const fedge_convolution *conv, const fedge_patches *s)
+{
+    const size_t images = count_images(conv, s);
+    return images * s->across.size <= BLOCK_FLOATS / s->down.size &&
+           images * 2 * s->lanes <= BLOCK_FLOATS;
+}
+
+static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_patches *s)
+{
+    fedge_patches folded = *s;
+    fedge_patch_axis *across = &folded.across;
     const bool forward = pass == FEDGE_PATCH_FORWARD;
     const size_t rows = forward ? s->down.out : s->down.end - s->down.skip;
     const size_t width = forward ? across->out : across->end - across->skip;
@@ -72,13 +88,16 @@ static void fold(fedge_patches *s, fedge_patch_pass pass)
         (across->taps > 1 && products < LEAST_PRODUCTS)) {
         return;
     }
-    s->folded = true;
+    folded.folded = true;
     if (forward) {
         across->planes = across->taps;
         across->size = across->out;
     } else {
         across->shifts = shift_of(across, (across->taps - 1) * across->dilation) + 1;
         across->size = divide_up(across->in, across->stride);
+    }
+    if (fits(conv, &folded)) {
+        *s = folded;
     }
 }
 
@@ -93,9 +112,8 @@ fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, 
                        .taps = (size_t)conv->kernel[0] * conv->kernel[1],
                        .lanes = lanes};
     s.patch = s.channels * s.taps;
-    fold(&s, pass);
-    const size_t images =
-        conv->channels * s.down.planes * s.across.planes + conv->out_channels * s.across.shifts;
+    fold(conv, pass, &s);
+    const size_t images = count_images(conv, &s);
     const size_t line = images * s.across.size; /* floats of one row of all of them */
     s.steps = at_least(s.down.out, s.down.end - s.down.skip);
     s.rows = s.steps;
@@ -187,12 +205,10 @@ size_t fedge_patches_max_starts(const fedge_patches *self)
     return self->examples * self->rows * divide_up(width, self->lanes);
 }
 
-/* Do vectors end where [rows] rows of [width] places do, and those of a band? */
+/* Do vectors end where [rows] rows of [width] places do? Folded, they are all of an image. */
 static bool is_whole(const fedge_patches *self, size_t rows, size_t width)
 {
-    return width % self->lanes == 0 ||
-           (is_folded(self) && rows * width % self->lanes == 0 &&
-            (self->rows >= rows || self->rows * width % self->lanes == 0));
+    return (is_folded(self) ? rows * width : width) % self->lanes == 0;
 }
 
 bool fedge_patches_outputs_whole(const fedge_patches *self)

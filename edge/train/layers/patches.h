@@ -17,9 +17,9 @@
  * within a channel, as many as stay in the second-level cache; of an image too large for that, a
  * band of rows at a time.
  *
- * Where vectors would lose places to those zeros the layout is folded: each tap across (for dx,
- * each distance that taps have across) has a copy of the rows of its own, shifted by it and as wide
- * as the outputs (the gradient), so that rows follow one another without a gap, as in Cho and
+ * Where rows are no whole vectors, and an image with the copies fits, the layout is folded: each
+ * tap across (for dx, each distance across) has a copy of the rows of its own, shifted by it and as
+ * wide as the outputs (the gradient), so that rows follow one another without a gap, as in Cho and
  * Brand, "MEC: Memory-efficient Convolution for Deep Neural Network", 2017.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_PATCHES_H
@@ -92,7 +92,7 @@ size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patc
 size_t fedge_patches_max_starts(const fedge_patches *self);
 
 /* Are rows of the outputs, or of the input's gradient, whole vectors and all of one phase? Folded,
- * all rows of a band together. */
+ * all rows of an image together. */
 bool fedge_patches_outputs_whole(const fedge_patches *self);
 bool fedge_patches_gradients_whole(const fedge_patches *self);
 

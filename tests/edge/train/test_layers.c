@@ -107,12 +107,29 @@ static void test_folded_rows(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_convolution(16, cases[i][0], cases[i][1], cases[i] + 2, i % 2 == 0, 5);
     }
-    fedge_model_spec spec; /* whole as an image, not in its bands of 7 rows */
-    spec_input(&spec, 3, 1, 40, 20);
-    spec_conv(&spec, 1, 64, 1, 1, 0);
-    spec_conv(&spec, 64, 16, 3, 1, 1);
-    close_with(&spec, 16 * 800);
-    check_spec(&spec, 2, 5);
+}
+
+/* Copies of rows are made where they are few: a wide kernel over large images takes no more than
+ * it does without vectors. */
+static void test_folds_are_small(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    spec_input(&spec, 3, 16, 24, 24);
+    spec_conv(&spec, 16, 64, 9, 1, 4)->u.conv2d.dilation[1] = 3;
+    close_with(&spec, 64 * 24 * 8);
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    for (unsigned level = 0; level < num_levels; level++) {
+        fedge_model_options options = {
+            .max_batch = 1, .training = true, .disabled_cpu_features = levels[level]};
+        fedge_model_memory memory, scalar;
+        fedge_error err;
+        assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
+        options.disabled_cpu_features = ~0u;
+        assert_int_equal(fedge_model_size(&spec, &options, &scalar, &err), FEDGE_OK);
+        assert_true(memory.total < scalar.total + 500000);
+    }
 }
 
 /* A second pass, which finds the memory as the first has left it, gives the same bits. */
@@ -712,6 +729,7 @@ int main(void)
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_large_convolution),
         cmocka_unit_test(test_folded_rows),
+        cmocka_unit_test(test_folds_are_small),
         cmocka_unit_test(test_whole_rows),
         cmocka_unit_test(test_second_pass),
         cmocka_unit_test(test_one_dimension),
