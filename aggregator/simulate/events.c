@@ -19,6 +19,9 @@ int fedge_event_compare(const fedge_event *a, const fedge_event *b)
     if (a->kind != b->kind) {
         return a->kind < b->kind ? -1 : 1;
     }
+    if (a->turn != b->turn) {
+        return a->turn < b->turn ? -1 : 1;
+    }
     return (a->client > b->client) - (a->client < b->client);
 }
 

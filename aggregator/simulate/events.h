@@ -18,6 +18,7 @@ typedef enum fedge_event_kind {
 
 typedef struct fedge_event {
     uint64_t time_us;
+    uint32_t turn; /* FINISH, FAIL: among those at one time; else 0 */
     uint32_t client;
     uint32_t task; /* FINISH, FAIL: the caller's number */
     fedge_event_kind kind;
@@ -31,7 +32,7 @@ typedef struct fedge_events {
 
 void fedge_events_fini(fedge_events *events);
 
-/* The order: (time, kind, client). < 0: a comes before b. */
+/* The order: (time, kind, turn, client). < 0: a comes before b. */
 int fedge_event_compare(const fedge_event *a, const fedge_event *b);
 
 /* FEDGE_NO_MEMORY leaves the heap as it is. */

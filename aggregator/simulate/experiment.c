@@ -86,7 +86,7 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
     if (options->has_partition_seed) {
         self->data.partition.seed = options->partition_seed;
     }
-    if (options->has_partition_seed || data->has_partition) {
+    if (options->has_partition_seed || data->has_partition || data->has_partition_seed) {
         status = add_offset(self, &self->data.partition.seed, err);
     } else {
         self->data.partition.seed = self->job->plan.seed;

@@ -46,6 +46,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
     double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
     (void)fedge_rounds_cohort(self->rounds, &summary.asked);
+    summary.bytes_down = (uint64_t)self->num_downloads * self->model_bytes;
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const fedge_crew_task *work = &self->sent[i].work;
         if (!self->sent[i].reported) {
@@ -57,7 +58,6 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_action 
         summary.reported++;
         summary.examples += result->num_examples;
         summary.bytes_up += work->bytes_up;
-        summary.bytes_down += self->model_bytes;
         summary.clamped += work->clamped;
         loss += result->loss_sum / seen * weight;
         accuracy += (double)result->correct / seen * weight;
@@ -202,15 +202,27 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_action *actio
 
 static void open_phase(fedge_simulation *self)
 {
-    self->num_sent = self->num_done = self->num_reported = 0;
+    self->num_sent = self->num_done = self->num_reported = self->num_downloads = 0;
     self->phase_started_ns = fedge_os_monotonic_ns();
     fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
     fedge_timetable_open(&self->timetable, self->config.job->rounds.round_deadline_ms);
     fedge_rounds_opened(self->rounds, fedge_simulation_now_ms(self));
 }
 
+/* Whose result comes first of those that are there at the same time, or of all without virtual
+ * time: the same for every client, or over-selection would choose among them. */
+static uint32_t draw_turn(const fedge_simulation *self, const fedge_action *action)
+{
+    const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is attempted once */
+    fedge_rng rng =
+        fedge_rng_stream(self->plan->seed, FEDGE_PURPOSE_TURN, action->round, action->client_index,
+                         train ? (uint16_t)(action->attempt % UINT16_MAX) : UINT16_MAX);
+    return fedge_rng_u32(&rng);
+}
+
 static fedge_status send_task(fedge_simulation *self, const fedge_action *action, fedge_error *err)
 {
+    self->num_downloads++;
     const bool again = self->config.fleet && self->config.fleet->availability && !action->fresh;
     for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
         if (self->sent[i].task_id == action->task_id) {
@@ -233,6 +245,7 @@ static fedge_status send_task(fedge_simulation *self, const fedge_action *action
     self->sent[self->num_sent++] = (sent_task){
         .task_id = action->task_id,
         .slot = action->slot,
+        .turn = draw_turn(self, action),
         .size = fedge_population_train(self->config.population, action->client_index).count,
         .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_CREW_TRAIN : FEDGE_CREW_EVALUATE,
                  .client = action->client_index}};
@@ -317,8 +330,15 @@ void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t
     self->order[place] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
 }
 
+static int by_turn(const void *a, const void *b)
+{
+    const sent_task *x = a, *y = b;
+    return x->turn != y->turn ? (x->turn < y->turn ? -1 : 1)
+                              : (x->slot > y->slot) - (x->slot < y->slot);
+}
+
 /* Without a fleet: does the work of tasks that were sent, as many as the phase still wants, and
- * reports it. Clients whose work would come too late are not asked to do it. */
+ * reports it. The work of clients that would come too late is not done. */
 static fedge_status work(fedge_simulation *self, fedge_error *err)
 {
     const uint32_t wanted = fedge_rounds_wanted(self->rounds) - self->num_reported;
@@ -329,6 +349,7 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         fedge_rounds_tick(self->rounds, self->now_ms);
         return FEDGE_OK;
     }
+    qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_turn);
     for (uint32_t i = 0; i < count; i++) {
         fedge_simulation_plan_work(self, i, self->num_done + i);
     }
@@ -470,12 +491,40 @@ static uint32_t most_tested(const fedge_simulation *self)
                : FEDGE_TESTED_PORTION;
 }
 
+/* Memory is promised before it is there, so what is certain to be too much is refused before any is
+ * filled: the global model, its file and sums, and each thread's model and sums. */
+static fedge_status check_memory(const fedge_simulation *self, fedge_error *err)
+{
+    const fedge_model_options options = fedge_plan_model_options(self->plan);
+    const uint64_t values = self->plan->schema.num_elements, threads = self->config.num_threads;
+    const uint64_t ram = fedge_os_ram_bytes();
+    fedge_model_memory model;
+    fedge_status status = fedge_model_size(&self->plan->model, &options, &model, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const uint64_t each = model.total + values * sizeof(int64_t);
+    const uint64_t shared = values * (2 * sizeof(float) + sizeof(int64_t));
+    return shared <= ram && each <= (ram - shared) / threads
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG,
+                            "%llu threads of at least %llu MB each and %llu MB for the global "
+                            "model, and this machine has %llu MB: use fewer --threads, a smaller "
+                            "batch-size or a smaller model",
+                            (unsigned long long)threads, (unsigned long long)(each / 1000000),
+                            (unsigned long long)(shared / 1000000),
+                            (unsigned long long)(ram / 1000000));
+}
+
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
     size_t control = 0;
     uint8_t *file = NULL;
-    fedge_status status = list_test_set(self, err);
+    fedge_status status = check_memory(self, err);
+    if (status == FEDGE_OK) {
+        status = list_test_set(self, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_global_model_init(&self->global, config->job, config->num_threads, err);
     }

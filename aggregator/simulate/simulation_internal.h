@@ -11,6 +11,7 @@
 typedef struct sent_task {
     uint64_t task_id;
     uint32_t slot, size; /* size: examples of its client */
+    uint32_t turn;       /* among those that end at the same time; drawn */
     bool worked, reported;
     fedge_crew_task work;
 } sent_task;
@@ -42,7 +43,7 @@ struct fedge_simulation {
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     sent_task *sent; /* in the order of sending */
     uint32_t num_sent, num_done, capacity;
-    uint32_t num_reported;
+    uint32_t num_reported, num_downloads;
     fedge_crew_task *wave; /* room for [capacity] */
     wave_task *order;      /* likewise: whose work [wave] is */
     uint64_t phase_started_ns;

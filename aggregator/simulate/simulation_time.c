@@ -128,8 +128,11 @@ fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_act
             duration_us = until_us - self->timetable.now_us;
         }
     }
-    return fedge_timetable_begin(&self->timetable, task, action->client_index, kind, duration_us,
-                                 err);
+    const fedge_event event = {.turn = kind == FEDGE_EVENT_LEAVE ? 0 : self->sent[task].turn,
+                               .client = action->client_index,
+                               .task = task,
+                               .kind = kind};
+    return fedge_timetable_begin(&self->timetable, event, duration_us, err);
 }
 
 static bool has_empty_slot(const fedge_simulation *self)
@@ -193,8 +196,9 @@ static fedge_status leave_task(fedge_simulation *self, const fedge_event *event,
     const uint64_t now_us = self->timetable.now_us;
     uint64_t until_us = 0;
     (void)fedge_availability_at(self->config.fleet->availability, event->client, now_us, &until_us);
-    return fedge_timetable_begin(&self->timetable, event->task, event->client, FEDGE_EVENT_JOIN,
-                                 until_us - now_us, err);
+    const fedge_event back = {
+        .client = event->client, .task = event->task, .kind = FEDGE_EVENT_JOIN};
+    return fedge_timetable_begin(&self->timetable, back, until_us - now_us, err);
 }
 
 static fedge_status meet(fedge_simulation *self, const fedge_event *event, fedge_error *err)

@@ -318,6 +318,19 @@ static bool is_jobs_own(const fedge_sweep *sweep, fedge_error *err)
     return true;
 }
 
+/* Before *err's message: of which combination, without a line of its text, which nobody sees. */
+static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_status status,
+                              fedge_error *err)
+{
+    const fedge_error cause = *err;
+    const size_t size = strlen(sweep->options->job);
+    if (strncmp(cause.message, sweep->options->job, size) != 0 || cause.message[size] != ':') {
+        return fedge_error_prefix(err, status, "with %.80s", name);
+    }
+    return fedge_fail(err, status, "with %.80s: %.100s%s", name, sweep->options->job,
+                      behind_place(cause.message));
+}
+
 /* Can the combination be run, as far as that is known without its data? */
 static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_error *err)
 {
@@ -340,7 +353,7 @@ static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_
     if (status == FEDGE_OK || is_jobs_own(sweep, err)) {
         return status;
     }
-    return fedge_error_prefix(err, status, "with %.80s", name);
+    return fail_with(sweep, name, status, err);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

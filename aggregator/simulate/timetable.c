@@ -25,13 +25,10 @@ void fedge_timetable_open(fedge_timetable *timetable, uint64_t deadline_ms)
     timetable->due.count = 0;
 }
 
-fedge_status fedge_timetable_begin(fedge_timetable *timetable, uint32_t task, uint32_t client,
-                                   fedge_event_kind kind, uint64_t duration_us, fedge_error *err)
+fedge_status fedge_timetable_begin(fedge_timetable *timetable, fedge_event event,
+                                   uint64_t duration_us, fedge_error *err)
 {
-    const fedge_event event = {.time_us = later(timetable->now_us, duration_us),
-                               .client = client,
-                               .task = task,
-                               .kind = kind};
+    event.time_us = later(timetable->now_us, duration_us);
     return fedge_events_push(&timetable->due, event, err);
 }
 

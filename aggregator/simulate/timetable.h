@@ -42,11 +42,10 @@ FEDGE_MUST_USE fedge_status fedge_timetable_change(fedge_timetable *timetable, u
 /* What happens next, without going there; NULL: nothing before the deadline. */
 const fedge_event *fedge_timetable_first(const fedge_timetable *timetable);
 
-/* A client begins a task now. [duration_us] later, as [kind] says, it has done it (FINISH), gives
- * it up (FAIL) or goes with it half done (LEAVE); or, being away, comes back to begin it again
- * (JOIN). */
-FEDGE_MUST_USE fedge_status fedge_timetable_begin(fedge_timetable *timetable, uint32_t task,
-                                                  uint32_t client, fedge_event_kind kind,
+/* A client begins a task now. [duration_us] later, as [event]'s kind says, it has done it (FINISH),
+ * gives it up (FAIL) or goes with it half done (LEAVE); or, being away, comes back to begin it
+ * again (JOIN). */
+FEDGE_MUST_USE fedge_status fedge_timetable_begin(fedge_timetable *timetable, fedge_event event,
                                                   uint64_t duration_us, fedge_error *err);
 
 /* Goes to the next event and takes it. At the deadline, which comes after all else at that time:

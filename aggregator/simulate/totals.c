@@ -26,13 +26,14 @@ void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num
     }
 }
 
-/* Where the line from the highest accuracy so far to a higher one crosses the target. */
+/* Where the line from the highest accuracy so far to a higher one crosses the target. Nothing is
+ * known before the first. */
 static void reach_targets(fedge_totals *totals, uint32_t round, double best, double accuracy)
 {
-    const double from = isnan(best) ? 0.0 : best;
     for (uint32_t i = 0; i < totals->num_targets; i++) {
         if (isnan(totals->reached[i]) && accuracy >= totals->targets[i]) {
-            const double share = (totals->targets[i] - from) / (accuracy - from);
+            const double share =
+                isnan(best) ? 1.0 : (totals->targets[i] - best) / (accuracy - best);
             totals->reached[i] =
                 (double)totals->evaluated + share * ((double)round - (double)totals->evaluated);
         }

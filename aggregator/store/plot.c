@@ -352,7 +352,8 @@ fedge_status fedge_plot_runs(const char *const *jsonl_paths, const char *const *
                .columns = {BY_ROUND, BY_BYTES, BY_TIME}};
     bool timed = true;
     if (num_runs == 0 || num_runs > FEDGE_PLOT_MAX_RUNS) {
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u runs in a picture: 1 to %d", num_runs,
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%u runs in a picture: 1 to %d; draw fewer at a time", num_runs,
                           FEDGE_PLOT_MAX_RUNS);
     }
     fedge_status status = FEDGE_OK;

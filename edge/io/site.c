@@ -88,6 +88,8 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
         if (st != FEDGE_OK)
             return st;
         memcpy(data->name, child->string, length + 1);
+        data->has_partition_seed = cJSON_GetObjectItemCaseSensitive(child, "partition-seed") ||
+                                   cJSON_GetObjectItemCaseSensitive(child, "partition_seed");
         const bool has_file = data->has_partition && data->partition.scheme == FEDGE_PARTITION_FILE;
         if (!fedge_paths_resolve(json->options.name, data->values) ||
             !fedge_paths_resolve(json->options.name, data->labels) ||

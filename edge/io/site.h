@@ -27,8 +27,8 @@ typedef struct fedge_site_data {
     char name[FEDGE_MAX_DATA_NAME];
     char values[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_dataset_load takes them */
     double validation_fraction; /* held out for federated evaluation, in [0, 0.9] */
-    bool has_partition;
-    fedge_partition_spec partition;
+    bool has_partition, has_partition_seed;
+    fedge_partition_spec partition; /* its seed: also without a partition */
 } fedge_site_data;
 
 typedef struct fedge_site {

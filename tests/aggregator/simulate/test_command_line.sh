@@ -65,6 +65,10 @@ hash() { grep -o '"model_sha256":"[0-9a-f]*"' "$1" | tail -1; }
 "${run[@]}" --json --partition-seed 2 >second.json
 [ "$(hash first.json)" != "$(hash second.json)" ] || fail "--partition-seed changes nothing"
 
+echo '{"data": {"points": {"values": "points.csv", "partition-seed": 2}}}' >seeded.json
+"${run[@]}" --json --data seeded.json >first-seeded.json
+[ "$(hash first-seeded.json)" = "$(hash second.json)" ] || fail "partition-seed beside no partition is not taken"
+
 # the folder, and what is written there
 ends 0 "rounds.jsonl" "${run[@]}" --out out
 for file in job.json simulation.json rounds.jsonl rounds.svg partition.csv summary.json model.safetensors; do
@@ -174,6 +178,7 @@ done
 [ "$(hash 'exact/batch=5,seed=1/summary.json')" = "$(hash second.json)" ] || fail "a sweep changes the seed"
 ends 3 "over 2^53" "${exact[@]}" --sweep seeds=4
 ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
+ends 3 "with lr=abc: job.json: training.learning-rate" "${run[@]}" --sweep lr=abc
 ends 3 "'training.learning-rate' is set twice" "${run[@]}" --sweep lr=0.1 training.learning-rate=0.2
 ends 3 "'rounds.num-server-rounds' is set twice" "${run[@]}" --sweep rounds=2,3 rounds.num-server-rounds=2
 ends 3 "--clients is missing" "$simulate" --job job.json --partition iid --sweep partition=file:out/partition.csv,iid

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define POINTS_FILE "simulation-points.csv"
+#include "edge/io/safetensors.h"
 #include "tests/aggregator/simulate/fixture.h"
 
 #define DIVISION "simulate-division.csv"
@@ -331,10 +332,45 @@ static void over_selection_closes_with_the_wanted(void **state)
                            "", "iid", 8, 3),
                      FEDGE_OK);
     go(&self);
+    size_t model = 0;
+    assert_int_equal(fedge_safetensors_size(&self.job->plan.schema, &model, NULL), FEDGE_OK);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(self.lines[i].asked, 5);
         assert_int_equal(self.lines[i].reported, 4);
+        assert_int_equal(self.lines[i].bytes_down, 5 * model); /* all that are asked have it */
     }
+    end(&self);
+}
+
+/* Without virtual time it is the same for all who comes too late: client c has 10 c examples or,
+ * the first, 6. */
+static void over_selection_favours_no_number(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t owner[POINTS], at = 0;
+    uint64_t examples = 0;
+    for (uint32_t c = 0; c < 7; c++) {
+        for (uint32_t i = 0; i < (c > 0 ? 10 * c : 6); i++) {
+            owner[at++] = c;
+        }
+    }
+    while (at < POINTS) {
+        owner[at++] = FEDGE_PARTITION_UNUSED;
+    }
+    assert_int_equal(fedge_partition_write_csv(DIVISION, owner, POINTS, NULL), FEDGE_OK);
+    assert_int_equal(begin(&self,
+                           "\"num-server-rounds\":60,\"fraction-train\":0.5,"
+                           "\"over-selection\":2",
+                           "", "file:" DIVISION, 7, 2),
+                     FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < 60; i++) {
+        assert_int_equal(self.lines[i].reported, 3);
+        examples += self.lines[i].examples;
+    }
+    /* 216 examples of 7 clients: 180 reports have 5,554 on average, with a deviation of 206. */
+    assert_in_range(examples, 4800, 6300);
     end(&self);
 }
 
@@ -578,6 +614,29 @@ static void over_selection_favours_the_fast(void **state)
     end(&self);
 }
 
+/* Of clients that are equally fast as many of each quarter are in time. */
+static void over_selection_favours_none_of_equals(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t reported[FEDGE_SPEED_QUANTILES] = {0};
+    assert_int_equal(
+        begin_with(&self, make_fleet(&(fedge_fleet_settings){.compute = "fixed:100"}, 40),
+                   "\"num-server-rounds\":60,\"fraction-train\":0.25,\"over-selection\":2", "",
+                   "iid", 40, 2),
+        FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < self.num_lines; i++) {
+        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+            reported[q] += self.lines[i].virtual_phase.reported[q];
+        }
+    }
+    for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+        assert_in_range(reported[q], 110, 190); /* 150 on average, with a deviation of 9.3 */
+    }
+    end(&self);
+}
+
 /* Who fails is replaced; the clock and who is in it are the same whatever the threads. */
 static void threads_change_no_time(void **state)
 {
@@ -722,6 +781,7 @@ int main(void)
         cmocka_unit_test(a_client_that_fails_is_replaced),
         cmocka_unit_test(nobody_left_ends_the_run),
         cmocka_unit_test(over_selection_closes_with_the_wanted),
+        cmocka_unit_test(over_selection_favours_no_number),
         cmocka_unit_test(what_cannot_be_simulated_is_said),
         cmocka_unit_test(rounds_end_when_they_would),
         cmocka_unit_test(bytes_take_time),
@@ -730,6 +790,7 @@ int main(void)
         cmocka_unit_test(rounds_wait_for_enough_clients),
         cmocka_unit_test(only_what_is_reported_is_summed),
         cmocka_unit_test(over_selection_favours_the_fast),
+        cmocka_unit_test(over_selection_favours_none_of_equals),
         cmocka_unit_test(threads_change_no_time),
         cmocka_unit_test(training_that_fails_takes_its_time),
         cmocka_unit_test(the_clock_goes_on_where_it_stopped),

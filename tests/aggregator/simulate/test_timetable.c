@@ -7,7 +7,8 @@ static void begin(fedge_timetable *table, uint32_t task, uint32_t client, fedge_
                   uint64_t duration_us)
 {
     fedge_error err;
-    assert_int_equal(fedge_timetable_begin(table, task, client, kind, duration_us, &err), FEDGE_OK);
+    const fedge_event event = {.client = client, .task = task, .kind = kind};
+    assert_int_equal(fedge_timetable_begin(table, event, duration_us, &err), FEDGE_OK);
 }
 
 static uint32_t sure(fedge_timetable *table, uint32_t most, const fedge_event **events)
@@ -26,6 +27,7 @@ static void events_come_in_order(void **state)
     fedge_rng rng = fedge_rng_stream(2, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (uint32_t i = 0; i < 1000; i++) {
         const fedge_event event = {.time_us = fedge_rng_below(&rng, 50),
+                                   .turn = fedge_rng_below(&rng, 3),
                                    .client = fedge_rng_below(&rng, 50),
                                    .kind = (fedge_event_kind)fedge_rng_below(&rng, 4)};
         assert_int_equal(fedge_events_push(&events, event, NULL), FEDGE_OK);

@@ -100,16 +100,16 @@ static void a_lost_loss_is_not_kept(void **state)
     }
 }
 
-/* The monotone curve: a later dip changes nothing, and the crossing lies between two evaluations.
- */
+/* The monotone curve: a later dip changes nothing, and the crossing lies between two evaluations,
+ * of which the first is where the curve begins. */
 static void targets_are_reached_once(void **state)
 {
     (void)state;
-    const double targets[] = {0.5, 0.8, 0.99};
+    const double targets[] = {0.5, 0.8, 0.99, 0.2};
     fedge_totals totals;
-    fedge_totals_init(&totals, targets, 3);
+    fedge_totals_init(&totals, targets, 4);
     add(&totals, 1, 0.4);
-    assert_true(isnan(totals.reached[0]));
+    assert_true(isnan(totals.reached[0]) && totals.reached[3] == 1.0);
     add(&totals, 2, 0.3);
     add(&totals, 4, 0.6); /* from 0.4, the highest so far, at round 2 */
     assert_true(fabs(totals.reached[0] - 3.0) < 1e-12);
@@ -222,7 +222,7 @@ static void a_summary_is_json(void **state)
         "\"clients\":9,\"partition_seed\":4,\"num_server_rounds\":2,",
         "\"rounds\":1,\"accuracy\":0.5,\"loss\":0.5,\"accuracy_last_10\":0.5,\"accuracy_best\":0.5,"
         "\"client_accuracy\":null,\"client_loss\":null,\"clients_trained\":4,",
-        "\"seconds\":0.5,\"clients_per_second\":8,\"targets\":[{\"accuracy\":0.25,\"rounds\":0.5},"
+        "\"seconds\":0.5,\"clients_per_second\":8,\"targets\":[{\"accuracy\":0.25,\"rounds\":1},"
         "{\"accuracy\":0.75,\"rounds\":null}],\"model_sha256\":\"ab12\",\"per_client_accuracy\":"
         "null,"
         "\"macro_f1\":null,"};
