@@ -138,6 +138,12 @@ static workplace lay_out(const fedge_patches *patches, bool backward, bool own, 
     return at;
 }
 
+/* Tables have 32 bits for a place: a layout beyond them is more than can be planned. */
+static uint64_t within_tables(size_t bytes)
+{
+    return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : (uint64_t)1 << 62;
+}
+
 static fedge_patches make_patches(const fedge_layer_run *run, const fedge_convolution *conv,
                                   fedge_patch_pass pass)
 {
@@ -160,8 +166,8 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
     } else if (!is_direct(conv)) {
         const fedge_patches forward = make_patches(run, conv, FEDGE_PATCH_FORWARD);
         const fedge_patches backward = make_patches(run, conv, backward_pass(!apart));
-        sizes->forward = lay_out(&forward, false, false, NULL).bytes;
-        sizes->backward = lay_out(&backward, true, !apart, NULL).bytes;
+        sizes->forward = within_tables(lay_out(&forward, false, false, NULL).bytes);
+        sizes->backward = within_tables(lay_out(&backward, true, !apart, NULL).bytes);
     }
     if (apart) {
         const size_t weights = fedge_convolution_weights_scratch(conv, run->batch, run->kernels);

@@ -601,6 +601,10 @@ static void test_bad_layers(void **state)
     layer->u.conv2d.dilation[0] = 6;
     layer->u.conv2d.kernel_size[0] = 2;
     refuse(&spec, "dilation 6", "height");
+    spec_input(&spec, 3, 16384, 128, 128); /* 2^28 images of one place each are laid out */
+    spec_conv(&spec, 16384, 64, 128, 128, 0)->u.conv2d.groups = 64;
+    close_with(&spec, 64);
+    refuse(&spec, "more bytes than can be planned", "lower the batch size");
     spec_input(&spec, 2, 3, 5, 0);
     layer = spec_add(&spec, FEDGE_LAYER_MAXPOOL1D);
     layer->u.maxpool1d.kernel_size = 6;
