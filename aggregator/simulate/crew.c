@@ -389,7 +389,7 @@ static fedge_status check_memory(const fedge_crew *crew, fedge_error *err)
 {
     const uint64_t each = crew->workers[0].total, ram = fedge_os_ram_bytes();
     const uint32_t threads = crew->config.num_threads;
-    return each <= ram / threads
+    return ram == 0 /* unknown */ || each <= ram / threads
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_TOO_BIG,
                             "%u threads of %llu MB each, and this machine has %llu MB: use fewer "

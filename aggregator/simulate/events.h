@@ -18,7 +18,7 @@ typedef enum fedge_event_kind {
 
 typedef struct fedge_event {
     uint64_t time_us;
-    uint32_t turn; /* FINISH, FAIL: among those at one time; else 0 */
+    uint32_t turn; /* the order of FINISH, and of FAIL, at one time; 0 for others */
     uint32_t client;
     uint32_t task; /* FINISH, FAIL: the caller's number */
     fedge_event_kind kind;

@@ -216,6 +216,11 @@ uint64_t fedge_fleet_task_us(const fedge_fleet *fleet, uint32_t client,
     return (uint64_t)fmin(round(seconds * 1e6), (double)FEDGE_FLEET_MAX_TASK_US);
 }
 
+uint16_t fedge_fleet_stream(fedge_task_kind kind, uint32_t attempt)
+{
+    return (uint16_t)(kind == FEDGE_TASK_EVALUATE ? UINT16_MAX : attempt % UINT16_MAX);
+}
+
 bool fedge_fleet_fails(const fedge_fleet *fleet, uint32_t client, uint32_t round, uint32_t attempt,
                        fedge_task_kind kind, double *share)
 {
@@ -223,10 +228,8 @@ bool fedge_fleet_fails(const fedge_fleet *fleet, uint32_t client, uint32_t round
     if (failure <= 0.0) {
         return false;
     }
-    /* An evaluation is attempted once. */
-    const uint16_t stream =
-        (uint16_t)(kind == FEDGE_TASK_EVALUATE ? UINT16_MAX : attempt % UINT16_MAX);
-    fedge_rng rng = fedge_rng_stream(fleet->seed, FEDGE_PURPOSE_FAILURE, round, client, stream);
+    fedge_rng rng = fedge_rng_stream(fleet->seed, FEDGE_PURPOSE_FAILURE, round, client,
+                                     fedge_fleet_stream(kind, attempt));
     const bool fails = fedge_rng_double(&rng) < failure;
     *share = fedge_rng_double(&rng);
     return fails;

@@ -77,6 +77,9 @@ double fedge_fleet_examples(const fedge_training_spec *training, fedge_task_kind
 uint64_t fedge_fleet_task_us(const fedge_fleet *fleet, uint32_t client,
                              const fedge_fleet_work *work);
 
+/* What tells apart draws for one client in one round. An evaluation is attempted once. */
+uint16_t fedge_fleet_stream(fedge_task_kind kind, uint32_t attempt);
+
 /* Does a task fail? Then after *share of its time, uniform in [0, 1). */
 bool fedge_fleet_fails(const fedge_fleet *fleet, uint32_t client, uint32_t round, uint32_t attempt,
                        fedge_task_kind kind, double *share);

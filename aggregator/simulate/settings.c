@@ -89,6 +89,9 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
         cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
     fedge_status status = made ? add_fleet(json, &settings->fleet, err)
                                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    if (status == FEDGE_OK && settings->draws_turns) {
+        status = add_text(json, "first_of_equals", "drawn", NULL, err);
+    }
     *text = status == FEDGE_OK ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return status == FEDGE_OK && !*text

@@ -213,10 +213,9 @@ static void open_phase(fedge_simulation *self)
  * time: the same for every client, or over-selection would choose among them. */
 static uint32_t draw_turn(const fedge_simulation *self, const fedge_action *action)
 {
-    const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is attempted once */
     fedge_rng rng =
         fedge_rng_stream(self->plan->seed, FEDGE_PURPOSE_TURN, action->round, action->client_index,
-                         train ? (uint16_t)(action->attempt % UINT16_MAX) : UINT16_MAX);
+                         fedge_fleet_stream(action->kind, action->attempt));
     return fedge_rng_u32(&rng);
 }
 
@@ -505,7 +504,7 @@ static fedge_status check_memory(const fedge_simulation *self, fedge_error *err)
     }
     const uint64_t each = model.total + values * sizeof(int64_t);
     const uint64_t shared = values * (2 * sizeof(float) + sizeof(int64_t));
-    return shared <= ram && each <= (ram - shared) / threads
+    return ram == 0 /* unknown */ || (shared <= ram && each <= (ram - shared) / threads)
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_TOO_BIG,
                             "%llu threads of at least %llu MB each and %llu MB for the global "

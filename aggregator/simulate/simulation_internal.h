@@ -11,7 +11,7 @@
 typedef struct sent_task {
     uint64_t task_id;
     uint32_t slot, size; /* size: examples of its client */
-    uint32_t turn;       /* among those that end at the same time; drawn */
+    uint32_t turn;       /* among those that end at the same time, or without a fleet; drawn */
     bool worked, reported;
     fedge_crew_task work;
 } sent_task;
@@ -41,7 +41,7 @@ struct fedge_simulation {
     char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the last attempt failed */
     /* The open phase. */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
-    sent_task *sent; /* in the order of sending */
+    sent_task *sent; /* as sent; without a fleet, those in work by turn */
     uint32_t num_sent, num_done, capacity;
     uint32_t num_reported, num_downloads;
     fedge_crew_task *wave; /* room for [capacity] */

@@ -323,12 +323,14 @@ static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_
                               fedge_error *err)
 {
     const fedge_error cause = *err;
-    const size_t size = strlen(sweep->options->job);
-    if (strncmp(cause.message, sweep->options->job, size) != 0 || cause.message[size] != ':') {
+    const char *path = sweep->options->job;
+    const size_t size = strlen(path);
+    if (strncmp(cause.message, path, size) != 0 || cause.message[size] != ':') {
         return fedge_error_prefix(err, status, "with %.80s", name);
     }
-    return fedge_fail(err, status, "with %.80s: %.100s%s", name, sweep->options->job,
-                      behind_place(cause.message));
+    const char *rest = cause.message + size + 1;
+    return fedge_fail(err, status, "with %.80s: %s:%s", name, path,
+                      rest + strspn(rest, "0123456789") + (*rest == ' ' ? 0 : 1));
 }
 
 /* Can the combination be run, as far as that is known without its data? */

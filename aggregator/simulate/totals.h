@@ -26,6 +26,7 @@ typedef struct fedge_simulation_settings {
     double validation_split;    /* of all examples, set apart before they are divided */
     uint32_t num_validation;    /* examples set apart, by the split or a division from a file */
     uint32_t num_rounds;
+    bool draws_turns; /* who is first of several matters, and is drawn */
     fedge_fleet_settings fleet;
 } fedge_simulation_settings;
 

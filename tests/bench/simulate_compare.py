@@ -199,13 +199,14 @@ def alone(args, table, case):
         trainer.append((steps - 1) * case.batch / (long.cpu - short.cpu))
         short, long = (Run(args, case, rounds, 1, core=args.core) for rounds in (1, case.rounds + 1))
         simulated.append((long.examples - short.examples) / (long.cpu - short.cpu))
-        one.append(Run(args, case, case.rounds, 1).round)
+        one.append(Run(args, case, case.rounds, 1, core=args.core).round)
         many.append(Run(args, case, case.rounds, args.cores).round)
         apart.append(side_by_side(args, case))
     half.close()
     per_core = case.title + ": samples, one thread's CPU time"
-    table.row(per_core, median(simulated), "samples/s", "training alone", median(training))
-    table.row(per_core, median(simulated), "samples/s", "one client's training", median(trainer))
+    if min(*simulated, *trainer) > 0:  # of turns so short that noise is longer nothing can be said
+        table.row(per_core, median(simulated), "samples/s", "training alone", median(training))
+        table.row(per_core, median(simulated), "samples/s", "one client's training", median(trainer))
     for other, rate in (("one thread", 1 / median(one)), (f"{args.cores} runs side by side", median(apart))):
         table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", other, rate)
 

@@ -26,13 +26,13 @@ class Simulate(unittest.TestCase):
         for row in rows:
             self.assertEqual(list(row), KEYS)
             self.assertEqual(row["bench"], "simulate")
-            if "CPU time" not in row["case"]:  # a difference, which noise of so short a turn may turn round
-                self.assertGreater(row["value"], 0)
+            self.assertGreater(row["value"], 0)
         return rows
 
     def test_fedge_alone(self):
         rows = self.rows("logistic")
         units = {row["case"].split(": ")[1]: row["unit"] for row in rows}
+        units.setdefault("samples, one thread's CPU time", "samples/s")  # left out of turns shorter than noise
         self.assertEqual(units, {"100 rounds": "s", "100 rounds, in all": "s", "rounds": "rounds/s",
                                  "samples, one thread's CPU time": "samples/s", "rounds, int8 and deflate": "rounds/s",
                                  f"rounds, {len(os.sched_getaffinity(0))} threads": "rounds/s"})

@@ -265,13 +265,16 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
 
 /* ---- all others, through layouts ---- */
 
-static void fill_planes(const fedge_patches *patches, const fedge_patch_block *block,
-                        const float *bias, float *y)
+/* The outputs of a block begin as [bias], wherever they are made: sums are then added to it in the
+ * same order. */
+static void begin_outputs(const fedge_patches *patches, const fedge_patch_block *block,
+                          const float *bias, bool whole, float *to)
 {
     const size_t outputs = patches->groups * patches->outputs, width = patches->across.out;
-    const size_t plane = patches->down.out * width;
-    for (size_t i = 0; i < block->examples * outputs; i++) {
-        fill(y + i * plane, block->rows * width, bias[i % outputs]);
+    const size_t images = whole ? block->examples * outputs : outputs;
+    for (size_t i = 0; i < images; i++) {
+        fill(to + i * (whole ? patches->down.out * width : patches->pitch),
+             whole ? block->rows * width : patches->pitch, bias[i % outputs]);
     }
 }
 
@@ -292,8 +295,8 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
         float *y =
             run->y + block.example * conv->out_channels * plane + block.row * patches.across.out;
         fedge_patches_lay_input(&patches, run->kernels, &block, first, run->x[0], at.input);
-        if (whole && bias != NULL) {
-            fill_planes(&patches, &block, bias, y);
+        if (bias != NULL) {
+            begin_outputs(&patches, &block, bias, whole, whole ? y : at.output);
         }
         for (size_t g = 0; g < patches.groups; g++) {
             run->kernels->gemm(
@@ -312,11 +315,11 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
                               .c = whole ? y + g * patches.outputs * plane
                                          : at.output + g * patches.outputs * patches.pitch,
                               .c_row = whole ? plane : patches.pitch,
-                              .accumulate = whole && bias != NULL},
+                              .accumulate = bias != NULL},
                 run->gemm_pack);
         }
         if (!whole) {
-            fedge_patches_take_outputs(&patches, run->kernels, &block, at.output, bias, run->y);
+            fedge_patches_take_outputs(&patches, run->kernels, &block, at.output, run->y);
         }
     }
 }

@@ -68,7 +68,8 @@ static size_t count_images(const fedge_convolution *conv, const fedge_patches *s
            conv->out_channels * s->across.shifts;
 }
 
-/* Whole images only, with all copies, and with the vectors behind each no more than they. */
+/* Only whole images with all their copies; and the two vectors of zeros behind each copy may not
+ * outgrow the block either. */
 static bool fits(const fedge_convolution *conv, const fedge_patches *s)
 {
     const size_t images = count_images(conv, s);
@@ -392,15 +393,14 @@ void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *
 }
 
 void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, const float *from,
-                                const float *bias, float *y)
+                                const fedge_patch_block *block, const float *from, float *y)
 {
     const size_t outputs = self->groups * self->outputs, width = self->across.out;
     for (size_t e = 0; e < block->examples; e++) {
         for (size_t o = 0; o < outputs; o++) {
             const size_t image = (block->example + e) * outputs + o;
             kernels->copy_rows(block->rows, width, from + o * self->pitch + e * self->image,
-                               self->across.size, bias == NULL ? 0.0f : bias[o],
+                               self->across.size, 0.0f,
                                y + (image * self->down.out + block->row) * width, width);
         }
     }

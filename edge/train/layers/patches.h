@@ -5,9 +5,11 @@
  * output are not used), every weight reads x at f plus a distance of its own. So all three passes
  * are matrix products over tables of distances (fedge_gemm):
  *
- *     y[o][f]  = Σ_k w[o][k] · X[at(k) + f]                    k: channel, row, column of the
- * kernel dw[o][k] = Σ_f DY[o][f] · X[at(k) + f] dx[c][f] = Σ_{o, taps} w[o][c][tap] ·
- * DY[o][at'(tap) + f]
+ *     y[o][f] = Σ_k w[o][k] · X[at(k) + f], k: channel, row and column of the kernel,
+ *
+ *     dw[o][k] = Σ_f DY[o][f] · X[at(k) + f],
+ *
+ *     dx[c][f] = Σ_{o, taps} w[o][c][tap] · DY[o][at'(tap) + f].
  *
  * With a stride s the image is taken apart into s × s phases, images of every s-th row and column,
  * and the gradient dx is made phase by phase: each tap of the kernel meets one phase only.
@@ -27,8 +29,8 @@
 
 #include "edge/train/layers/convolution.h"
 
-/* One axis. Input place i lies at index (i + pad) / stride of phase (i + pad) mod stride, output j
- * at index j + lead of the gradient's image. */
+/* One axis, as it is unless folded. Input place i lies at index (i + pad) / stride of phase
+ * (i + pad) mod stride, output j at index j + lead of the gradient's image. */
 typedef struct fedge_patch_axis {
     size_t in, out, taps, stride, pad, dilation;
     size_t reach;  /* most that a tap is away from its output, in indices */
@@ -115,10 +117,9 @@ void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *
                                 const fedge_patch_block *block, bool clear, const float *dy,
                                 float *to);
 
-/* y ← from + bias: the block's outputs; bias: NULL for none. */
+/* y ← from: the block's outputs. */
 void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, const float *from,
-                                const float *bias, float *y);
+                                const fedge_patch_block *block, const float *from, float *y);
 
 /* One phase of the block's part of dx, all groups. */
 void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels *kernels,

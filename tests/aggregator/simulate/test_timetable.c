@@ -39,6 +39,9 @@ static void events_come_in_order(void **state)
         last = next;
     }
     assert_int_equal(events.count, 0);
+    const fedge_event turns[] = {{.time_us = 5, .turn = 1, .client = 9},
+                                 {.time_us = 5, .turn = 2, .client = 3}};
+    assert_true(fedge_event_compare(&turns[0], &turns[1]) < 0);
     fedge_events_fini(&events);
 }
 

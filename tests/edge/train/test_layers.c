@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "edge/train/layers/patches.h"
 #include "edge/train/schedule.h"
 #include "tests/edge/train/support.h"
 
@@ -109,27 +110,41 @@ static void test_folded_rows(void **state)
     }
 }
 
-/* Copies of rows are made where they are few: a wide kernel over large images takes no more than
- * it does without vectors. */
-static void test_folds_are_small(void **state)
+/* Which layouts are folded: small images whose rows are no whole vectors. Not where the weights'
+ * gradient is made of the same layout, nor where copies of a wide kernel or of a dilated one, or
+ * the vectors behind many images, would take more than the cache. */
+static void test_which_fold(void **state)
 {
     (void)state;
-    fedge_model_spec spec;
-    spec_input(&spec, 3, 16, 24, 24);
-    spec_conv(&spec, 16, 64, 9, 1, 4)->u.conv2d.dilation[1] = 3;
-    close_with(&spec, 64 * 24 * 8);
-    unsigned levels[MAX_LEVELS];
-    const unsigned num_levels = kernel_levels(levels);
-    for (unsigned level = 0; level < num_levels; level++) {
-        fedge_model_options options = {
-            .max_batch = 1, .training = true, .disabled_cpu_features = levels[level]};
-        fedge_model_memory memory, scalar;
-        fedge_error err;
-        assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
-        options.disabled_cpu_features = ~0u;
-        assert_int_equal(fedge_model_size(&spec, &options, &scalar, &err), FEDGE_OK);
-        assert_true(memory.total < scalar.total + 500000);
+    const fedge_convolution small = {.channels = 16,
+                                     .out_channels = 16,
+                                     .kernel = {3, 3},
+                                     .stride = {1, 1},
+                                     .padding = {1, 1},
+                                     .dilation = {1, 1},
+                                     .groups = 1,
+                                     .in = {9, 9},
+                                     .out = {9, 9}};
+    fedge_convolution large = small, many = small;
+    large.out_channels = 64;
+    large.in[0] = large.in[1] = large.out[0] = large.out[1] = 25;
+    large.kernel[0] = large.kernel[1] = 9;
+    large.padding[0] = large.padding[1] = 12;
+    large.dilation[0] = large.dilation[1] = 3;
+    many.channels = many.out_channels = 8192;
+    many.kernel[0] = many.kernel[1] = 1;
+    many.padding[0] = many.padding[1] = 0;
+    many.in[0] = many.out[0] = 2;
+    many.in[1] = many.out[1] = 1;
+    for (uint32_t lanes = 4; lanes <= 16; lanes *= 2) {
+        assert_true(fedge_patches_make(&small, 4, lanes, FEDGE_PATCH_FORWARD).folded);
+        assert_true(fedge_patches_make(&small, 4, lanes, FEDGE_PATCH_GRADIENT).folded);
+        assert_false(fedge_patches_make(&small, 4, lanes, FEDGE_PATCH_BOTH).folded);
+        assert_false(fedge_patches_make(&large, 4, lanes, FEDGE_PATCH_FORWARD).folded);
+        assert_false(fedge_patches_make(&large, 4, lanes, FEDGE_PATCH_GRADIENT).folded);
+        assert_false(fedge_patches_make(&many, 4, lanes, FEDGE_PATCH_FORWARD).folded);
     }
+    assert_false(fedge_patches_make(&small, 4, 1, FEDGE_PATCH_FORWARD).folded);
 }
 
 /* A second pass, which finds the memory as the first has left it, gives the same bits. */
@@ -560,6 +575,27 @@ static void refuse(const fedge_model_spec *spec, const char *word, const char *n
     }
 }
 
+static void test_bad_convolutions(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    fedge_layer_spec *layer = image_case(&spec, 4, FEDGE_LAYER_CONV2D);
+    *layer = spec.layers[0];
+    layer->u.conv2d.in_channels = 4;
+    layer->u.conv2d.groups = 3;
+    refuse(&spec, "Conv2d", "groups 3");
+    layer->u.conv2d.groups = 1;
+    layer->u.conv2d.dilation[0] = 65537;
+    refuse(&spec, "dilation 65537", "65536");
+    layer->u.conv2d.dilation[0] = 6;
+    layer->u.conv2d.kernel_size[0] = 2;
+    refuse(&spec, "dilation 6", "height");
+    spec_input(&spec, 3, 16384, 128, 128); /* 2^28 images of one place each are laid out */
+    spec_conv(&spec, 16384, 64, 128, 128, 0)->u.conv2d.groups = 64;
+    close_with(&spec, 64);
+    refuse(&spec, "more bytes than can be planned", "lower the batch size");
+}
+
 static void test_bad_layers(void **state)
 {
     (void)state;
@@ -590,21 +626,6 @@ static void test_bad_layers(void **state)
     refuse(&spec, "Embedding", "num_embeddings 0");
     (void)image_case(&spec, 4, FEDGE_LAYER_ADAPTIVEAVGPOOL2D);
     refuse(&spec, "AdaptiveAvgPool2d", "0 × 0");
-    layer = image_case(&spec, 4, FEDGE_LAYER_CONV2D);
-    *layer = spec.layers[0];
-    layer->u.conv2d.in_channels = 4;
-    layer->u.conv2d.groups = 3;
-    refuse(&spec, "Conv2d", "groups 3");
-    layer->u.conv2d.groups = 1;
-    layer->u.conv2d.dilation[0] = 65537;
-    refuse(&spec, "dilation 65537", "65536");
-    layer->u.conv2d.dilation[0] = 6;
-    layer->u.conv2d.kernel_size[0] = 2;
-    refuse(&spec, "dilation 6", "height");
-    spec_input(&spec, 3, 16384, 128, 128); /* 2^28 images of one place each are laid out */
-    spec_conv(&spec, 16384, 64, 128, 128, 0)->u.conv2d.groups = 64;
-    close_with(&spec, 64);
-    refuse(&spec, "more bytes than can be planned", "lower the batch size");
     spec_input(&spec, 2, 3, 5, 0);
     layer = spec_add(&spec, FEDGE_LAYER_MAXPOOL1D);
     layer->u.maxpool1d.kernel_size = 6;
@@ -733,7 +754,7 @@ int main(void)
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_large_convolution),
         cmocka_unit_test(test_folded_rows),
-        cmocka_unit_test(test_folds_are_small),
+        cmocka_unit_test(test_which_fold),
         cmocka_unit_test(test_whole_rows),
         cmocka_unit_test(test_second_pass),
         cmocka_unit_test(test_one_dimension),
@@ -749,6 +770,7 @@ int main(void)
         cmocka_unit_test(test_correction),
         cmocka_unit_test(test_room_is_used_again),
         cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_bad_convolutions),
         cmocka_unit_test(test_bad_layers),
         cmocka_unit_test(test_bad_graphs),
         cmocka_unit_test(test_bad_steps),
