@@ -348,15 +348,11 @@ static void over_selection_favours_no_number(void **state)
 {
     (void)state;
     run self;
-    uint32_t owner[POINTS], at = 0;
+    uint32_t owner[POINTS];
     uint64_t examples = 0;
-    for (uint32_t c = 0; c < 7; c++) {
-        for (uint32_t i = 0; i < (c > 0 ? 10 * c : 6); i++) {
-            owner[at++] = c;
-        }
-    }
-    while (at < POINTS) {
-        owner[at++] = FEDGE_PARTITION_UNUSED;
+    for (uint32_t i = 0, c = 0; i < POINTS; i++) {
+        c += i == 6 + 5 * c * (c + 1);
+        owner[i] = c < 7 ? c : FEDGE_PARTITION_UNUSED;
     }
     assert_int_equal(fedge_partition_write_csv(DIVISION, owner, POINTS, NULL), FEDGE_OK);
     assert_int_equal(begin(&self,
@@ -587,6 +583,18 @@ static void only_what_is_reported_is_summed(void **state)
     write_points(POINTS_FILE, POINTS);
 }
 
+/* Of all rounds, by the clients' speed. */
+static void add_quarters(const run *self, uint32_t asked[FEDGE_SPEED_QUANTILES],
+                         uint32_t reported[FEDGE_SPEED_QUANTILES])
+{
+    for (uint32_t i = 0; i < self->num_lines; i++) {
+        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+            asked[q] += self->lines[i].virtual_phase.asked[q];
+            reported[q] += self->lines[i].virtual_phase.reported[q];
+        }
+    }
+}
+
 static void over_selection_favours_the_fast(void **state)
 {
     (void)state;
@@ -598,12 +606,7 @@ static void over_selection_favours_the_fast(void **state)
                    "iid", 40, 2),
         FEDGE_OK);
     go(&self);
-    for (uint32_t i = 0; i < self.num_lines; i++) {
-        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
-            asked[q] += self.lines[i].virtual_phase.asked[q];
-            reported[q] += self.lines[i].virtual_phase.reported[q];
-        }
-    }
+    add_quarters(&self, asked, reported);
     /* 20 of 40 are asked and the fastest 10 of them taken: nearly all that are asked of the
      * fastest quarter, nearly none of the slowest. */
     assert_int_equal(asked[0] + asked[1] + asked[2] + asked[3], 600);
@@ -619,18 +622,14 @@ static void over_selection_favours_none_of_equals(void **state)
 {
     (void)state;
     run self;
-    uint32_t reported[FEDGE_SPEED_QUANTILES] = {0};
+    uint32_t asked[FEDGE_SPEED_QUANTILES] = {0}, reported[FEDGE_SPEED_QUANTILES] = {0};
     assert_int_equal(
         begin_with(&self, make_fleet(&(fedge_fleet_settings){.compute = "fixed:100"}, 40),
                    "\"num-server-rounds\":60,\"fraction-train\":0.25,\"over-selection\":2", "",
                    "iid", 40, 2),
         FEDGE_OK);
     go(&self);
-    for (uint32_t i = 0; i < self.num_lines; i++) {
-        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
-            reported[q] += self.lines[i].virtual_phase.reported[q];
-        }
-    }
+    add_quarters(&self, asked, reported);
     for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
         assert_in_range(reported[q], 110, 190); /* 150 on average, with a deviation of 9.3 */
     }
