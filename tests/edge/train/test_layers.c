@@ -593,7 +593,8 @@ static void test_bad_convolutions(void **state)
     spec_input(&spec, 3, 16384, 128, 128); /* 2^28 images of one place each are laid out */
     spec_conv(&spec, 16384, 64, 128, 128, 0)->u.conv2d.groups = 64;
     close_with(&spec, 64);
-    refuse(&spec, "more bytes than can be planned", "lower the batch size");
+    /* So many weights are over the limit of a machine of 32 bits. */
+    refuse(&spec, "more ", sizeof(size_t) > 4 ? "bytes than can be planned" : "parameters");
 }
 
 static void test_bad_layers(void **state)
