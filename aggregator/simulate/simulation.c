@@ -348,7 +348,9 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         fedge_rounds_tick(self->rounds, self->now_ms);
         return FEDGE_OK;
     }
-    qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_turn);
+    if (count < left) {
+        qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_turn);
+    }
     for (uint32_t i = 0; i < count; i++) {
         fedge_simulation_plan_work(self, i, self->num_done + i);
     }

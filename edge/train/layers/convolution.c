@@ -409,10 +409,12 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
     const size_t turns = patches->across.stride;
     const bool weaves = fedge_patches_weaves(patches);
     const uint32_t *taps = at->gradient_offsets;
+    size_t vectors = 0;
     for (size_t phase = 0; phase < patches->down.stride * turns; phase++) {
         const size_t down = phase / turns, across = phase % turns;
-        const size_t vectors =
-            fedge_patches_gradient_starts(patches, block, down, at->starts, NULL);
+        if (across == 0) { /* rows are those of all phases across */
+            vectors = fedge_patches_gradient_starts(patches, block, down, at->starts, NULL);
+        }
         const size_t sum = fedge_patches_gradient_taps(patches, down, across);
         if (sum == 0) {
             continue;
