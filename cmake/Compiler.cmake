@@ -41,6 +41,9 @@ set(FEDGE_MAX_LAYERS "" CACHE STRING "The most layers of a model; empty: 256 (ed
 if(FEDGE_MAX_LAYERS)
   target_compile_definitions(fedge_options INTERFACE FEDGE_MAX_LAYERS=${FEDGE_MAX_LAYERS})
 endif()
+# A failed assert names its file from the top of the tree: the same program wherever it is built.
+target_compile_options(fedge_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 # Sums and strategies must give the same bits everywhere: fused multiply-add only by intrinsic.
 target_compile_options(fedge_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off;-Wall;-Wextra;-Wconversion;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;-Wcast-qual;-Wformat=2;-Wvla>

@@ -40,6 +40,8 @@ if [ -n "$target" ]; then
     common+=(-DCMAKE_TOOLCHAIN_FILE="$root/cmake/toolchains/$toolchain.cmake")
     # Small before fast: a device has one connection.
     optimise="-Os -g1 -ffunction-sections -fdata-sections"
+    # Programs of one size wherever they are built: asserts name files without the way to them.
+    [[ $deps = *[[:space:]]* ]] || optimise="$optimise -fmacro-prefix-map=$deps/src/="
     [ "$target" != musl ] || optimise="$optimise -fno-asynchronous-unwind-tables -fno-pie"
     # Devices need the client only, and fedge shows no log of libwebsockets.
     roles=(-DLWS_WITHOUT_SERVER=ON -DLWS_WITH_LIBEV=OFF -DLWS_LOGGING_BITFIELD_CLEAR=0xfffd

@@ -139,7 +139,7 @@ static workplace lay_out(const fedge_patches *patches, bool backward, bool own, 
 }
 
 /* Tables have 32 bits for a place: a layout beyond them is more than can be planned. */
-static uint64_t within_tables(size_t bytes)
+static uint64_t within_tables(uint64_t bytes)
 {
     return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : (uint64_t)1 << 62;
 }
