@@ -59,6 +59,9 @@ bool fedge_keeps_gradients(const fedge_model_options *options);
 /* Can the fused stages run this model as the options ask? The spec may still be wrong. */
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options);
 
+/* What [stage] takes of the room that stages share, its parameters' gradients too: bytes. */
+size_t fedge_fused_scratch_bytes(const fedge_stage *stage, bool training);
+
 /* Sizes before anything is carved: sets model->num_values, outputs, example_size. */
 FEDGE_MUST_USE fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err);

@@ -47,12 +47,19 @@ static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_opt
     return status;
 }
 
-/* A stage's output is the last of its layers'. */
+/* Of [size] floats per example, in a batch. */
+static size_t batch_bytes(const fedge_model_options *options, size_t size)
+{
+    return (size_t)fedge_graph_aligned((uint64_t)size * options->max_batch * sizeof(float));
+}
+
+/* What a stage takes stands with the last of its layers. */
 static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_options *options,
                              const fedge_kernels *kernels, fedge_layer_memory *layers,
                              fedge_error *err)
 {
     const size_t examples = options->training ? options->max_batch : 1;
+    fedge_layer_memory *last = NULL;
     fedge_stage_walk walk;
     fedge_shape shape;
     fedge_status status = fedge_shape_input(spec, &shape, err);
@@ -67,13 +74,20 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
         fedge_stage stage;
         status = fedge_stage_walk_next(&walk, &stage, &more, err);
         if (status == FEDGE_OK && more) {
-            fedge_layer_memory *last = &layers[walk.layer == 0 ? 0 : walk.layer - 1];
             const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
-            last->output += (size_t)fedge_graph_aligned((uint64_t)stage.out.size *
-                                                        options->max_batch * sizeof(float));
+            stage.in_place = fedge_stage_in_place(&stage, options);
+            if (options->training && stage.pass_gradient && !stage.in_place) {
+                last->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
+            }
+            last = &layers[walk.layer == 0 ? 0 : walk.layer - 1];
+            last->output += batch_bytes(options, stage.out.size);
             last->saved +=
                 pools ? (size_t)fedge_graph_aligned(fedge_stage_pool_size(&stage) * examples) : 0;
+            last->scratch += fedge_fused_scratch_bytes(&stage, options->training);
         }
+    }
+    if (status == FEDGE_OK && last != NULL && options->training) {
+        last->gradient = batch_bytes(options, walk.grid.size);
     }
     return status;
 }

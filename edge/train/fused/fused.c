@@ -65,15 +65,6 @@ static void raise(size_t *most, size_t need)
     *most = need > *most ? need : *most;
 }
 
-/* Does the gradient of the stage's input take the input's place? Nobody reads the input after it
- * there. It costs room for one example, which a batch of one would not get back. A Linear reads its
- * input to the last. */
-static bool passes_in_place(const fedge_stage *stage, const fedge_model_options *options)
-{
-    return options->training && options->max_batch > 1 && stage->pass_gradient &&
-           (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
-}
-
 fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
 {
     fedge_fused_needs *out = &layout->fused;
@@ -93,7 +84,7 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
         }
         size_t *buffers = out->buffers;
         const uint32_t i = out->num_stages++;
-        stage.in_place = passes_in_place(&stage, layout->options);
+        stage.in_place = fedge_stage_in_place(&stage, layout->options);
         if (!training) {
             raise(&buffers[i % 2], stage.out.size);
         } else if (stage.pass_gradient && !stage.in_place) {
@@ -192,6 +183,17 @@ static void carve_scratch(fedge_carver *from, const fedge_scratch_counts *counts
         fedge_carve(from, counts->entry_counts, sizeof *scratch->entry_counts, &memory->scratch);
 }
 
+size_t fedge_fused_scratch_bytes(const fedge_stage *stage, bool training)
+{
+    fedge_scratch_counts counts = {0};
+    fedge_scratch scratch;
+    fedge_model_memory memory = {0};
+    fedge_carver from = {0};
+    fedge_plan_scratch(stage, training, &counts);
+    carve_scratch(&from, &counts, &scratch, &memory);
+    return memory.scratch + memory.gradients;
+}
+
 fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
 {
     const fedge_model_options *options = layout->options;
@@ -225,7 +227,7 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
         bool more;
         status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {
-            stage->in_place = passes_in_place(stage, options);
+            stage->in_place = fedge_stage_in_place(stage, options);
             stage->from_relu = i > 0 && from->block != NULL && self->stages[i - 1].relu;
             carve_stage(from, stage, options, shared[i % 2], memory);
             if (from->block != NULL) {

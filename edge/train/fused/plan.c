@@ -276,6 +276,12 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     return FEDGE_OK;
 }
 
+bool fedge_stage_in_place(const fedge_stage *stage, const fedge_model_options *options)
+{
+    return options->training && options->max_batch > 1 && stage->pass_gradient &&
+           (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
+}
+
 size_t fedge_stage_pool_size(const fedge_stage *stage)
 {
     return (size_t)stage->slide->pool.out[0] * stage->slide->pool.out[1] *

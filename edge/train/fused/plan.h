@@ -110,6 +110,11 @@ FEDGE_MUST_USE fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_
 /* Raises [counts] to what [stage] needs. */
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts);
 
+/* Does the gradient of the stage's input take the input's place? Nobody reads the input after it
+ * there. It costs room for one example, which a batch of one would not get back. A Linear reads its
+ * input to the last. */
+bool fedge_stage_in_place(const fedge_stage *stage, const fedge_model_options *options);
+
 /* Values per example that the pooling of [stage] makes, padded channels counted. */
 size_t fedge_stage_pool_size(const fedge_stage *stage);
 

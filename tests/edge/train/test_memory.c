@@ -515,6 +515,77 @@ static void test_stack(void **state)
 #endif
 }
 
+/* Layers of a fused model, (1, side, side) images; the last stands for its four stages. */
+static void fused_layers(uint32_t side, const fedge_model_options *options,
+                         fedge_layer_memory layers[7], fedge_model_memory *memory)
+{
+    static fedge_model_spec spec;
+    spec_input(&spec, 3, 1, side, side);
+    spec_conv(&spec, 1, 4, 3, 1, 1);
+    spec_relu(&spec);
+    spec_pool(&spec, 2, 2, 0);
+    spec_flatten(&spec);
+    spec_linear(&spec, side * side, 16);
+    spec_relu(&spec);
+    spec_linear(&spec, 16, 3);
+    assert_int_equal(fedge_model_layer_memory(&spec, options, layers, NULL), FEDGE_OK);
+    assert_int_equal(fedge_model_size(&spec, options, memory, NULL), FEDGE_OK);
+}
+
+/* The layers' shares are all that the model's sums count, but for records that do not depend on the
+ * image. Two buffers have the gradients of the stages in turn, and only one stage has scratch. */
+static void test_fused_layers(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    for (unsigned i = 0; i < 2 * num_levels; i++) {
+        const fedge_model_options options = {.max_batch = 1,
+                                             .training = i < num_levels,
+                                             .disabled_cpu_features = levels[i % num_levels]};
+        size_t records[2], scratch[2];
+        for (uint32_t k = 0; k < 2; k++) {
+            const uint32_t side = 8 << k;
+            fedge_layer_memory layers[7];
+            fedge_model_memory memory;
+            fused_layers(side, &options, layers, &memory);
+            size_t kept = 0, gradients = 0;
+            for (int l = 0; l < 7; l++) {
+                kept += layers[l].output + layers[l].saved;
+                assert_int_equal(layers[l].scratch != 0, l == 2);
+            }
+            if (options.training) {
+                const size_t pooled = layers[2].output, flat = (size_t)side * side * sizeof(float);
+                assert_int_equal(kept, memory.activations);
+                assert_int_equal(layers[2].gradient, pooled);
+                assert_int_equal(layers[3].gradient, flat);
+                assert_int_equal(layers[5].gradient, 16 * sizeof(float));
+                assert_int_equal(layers[6].gradient, 64);
+                gradients = pooled + flat; /* of even and of odd stages */
+            }
+            scratch[k] = layers[2].scratch;
+            records[k] = memory.gradients + memory.scratch - gradients - scratch[k];
+        }
+        assert_true(scratch[0] < scratch[1]);
+        assert_int_equal(records[0], records[1]);
+    }
+}
+
+/* In a batch of more than one a Flatten's gradient goes where its output was, by way of room for
+ * one example. */
+static void test_fused_in_place(void **state)
+{
+    (void)state;
+    const fedge_model_options options = {
+        .max_batch = 8, .training = true, .disabled_cpu_features = ~0u};
+    fedge_layer_memory layers[7];
+    fedge_model_memory memory;
+    fused_layers(8, &options, layers, &memory);
+    assert_int_equal(layers[2].gradient, 0);
+    assert_int_equal(layers[3].gradient, 8 * 64 * sizeof(float));
+    assert_int_equal(layers[3].scratch, 64 * sizeof(float));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
@@ -522,6 +593,8 @@ int main(void)
                                        cmocka_unit_test(test_micro_batches),
                                        cmocka_unit_test(test_micro_evaluation),
                                        cmocka_unit_test(test_fused_gradients),
+                                       cmocka_unit_test(test_fused_layers),
+                                       cmocka_unit_test(test_fused_in_place),
                                        cmocka_unit_test(test_chosen_parts),
                                        cmocka_unit_test(test_chosen_for_large_weights),
                                        cmocka_unit_test(test_chosen_step),
