@@ -86,6 +86,9 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     const uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_tested_set sets[2];
     const uint32_t tested = self->test_set.count > 0, validated = validation.count > 0;
+    if (tested + validated == 0) {
+        return FEDGE_OK;
+    }
     sets[0] = (fedge_tested_set){.view = self->test_set};
     sets[tested] = validated ? (fedge_tested_set){.view = validation} : sets[tested];
     fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
@@ -97,9 +100,7 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
         summary->validation.loss = sets[tested].loss;
         summary->validation.accuracy = sets[tested].accuracy;
     }
-    if (tested + validated > 0) {
-        summary->seconds_evaluate = seconds_since(start_ns);
-    }
+    summary->seconds_evaluate = seconds_since(start_ns);
     return status;
 }
 

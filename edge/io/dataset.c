@@ -72,9 +72,13 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
                           dataset->spec.name);
     const fedge_data_spec *spec = &dataset->spec;
     const bool centred = spec->num_channels > 0; /* x − 0 and x / 1 are x */
-    for (uint32_t c = 0; c < rows; c++)
+    dataset->finite = true;
+    for (uint32_t c = 0; c < rows; c++) {
         fedge_levels_make(&dataset->levels[c], spec->divide_by, centred ? spec->mean[c] : 0.0f,
                           centred ? spec->std[c] : 1.0f, fedge_os_cpu_features());
+        for (unsigned v = 0; v < FEDGE_LEVELS; v++)
+            dataset->finite = dataset->finite && isfinite(dataset->levels[c].table[v]);
+    }
     return FEDGE_OK;
 }
 
@@ -337,7 +341,10 @@ fedge_examples fedge_view_examples(const fedge_view *view)
     /* The user of examples is not const, for the sake of other sources; this one only reads. */
     void *user;
     memcpy(&user, &view, sizeof user);
-    return (fedge_examples){.user = user, .num_examples = view->count, .read = read_view};
+    return (fedge_examples){.user = user,
+                            .num_examples = view->count,
+                            .read = read_view,
+                            .finite = view->dataset->finite};
 }
 
 void fedge_view_fini(fedge_view *view)

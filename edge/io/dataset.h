@@ -81,7 +81,8 @@ typedef struct fedge_view {
     uint32_t count;
 } fedge_view;
 
-/* [view] must outlive the result. Its read gives FEDGE_OUT_OF_RANGE for an index ≥ num_examples. */
+/* [view] must outlive the result. Its read gives FEDGE_OUT_OF_RANGE for an index ≥ num_examples.
+ * Examples of u8 are finite unless their normalisation overflows; those of floats are looked at. */
 fedge_examples fedge_view_examples(const fedge_view *view);
 void fedge_view_fini(fedge_view *view);
 

@@ -1,6 +1,7 @@
 #include "edge/train/augment.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -105,5 +106,10 @@ fedge_examples fedge_augment(fedge_augmented *self, const fedge_augmentation *au
                               .seed = config->seed,
                               .round = config->round,
                               .client_index = config->client_index};
-    return (fedge_examples){self, from->num_examples, read_augmented};
+    bool finite = from->finite;
+    for (uint32_t c = 0; c < augmentation->num_fill; c++) {
+        finite = finite && isfinite(augmentation->fill[c]);
+    }
+    return (fedge_examples){
+        .user = self, .num_examples = from->num_examples, .read = read_augmented, .finite = finite};
 }

@@ -374,10 +374,10 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
     fedge_status status = check_labels(model, batch, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK && !batch->finite) {
         status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
     }
-    if (status == FEDGE_OK && batch->targets != NULL) {
+    if (status == FEDGE_OK && !batch->finite && batch->targets != NULL) {
         status = check_finite(model, "target", batch->targets, batch->size, model->outputs, err);
     }
     return status;

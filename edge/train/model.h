@@ -466,6 +466,7 @@ typedef struct fedge_batch {
     const float *targets;  /* (size, outputs), for losses of real numbers; NULL: from the labels,
                               the number itself for one output and one-hot for more */
     uint32_t size;
+    bool finite; /* x and targets are known to be: they are not looked through */
 } fedge_batch;
 
 /* One step on a batch, by a model made for training with what [optimizer] needs reserved.

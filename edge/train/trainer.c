@@ -104,6 +104,12 @@ static fedge_status feed_read(feed *self, uint32_t *batch, fedge_error *err)
     return status;
 }
 
+static fedge_batch feed_batch(const feed *self, uint32_t batch)
+{
+    return (fedge_batch){
+        .x = self->x, .labels = self->labels, .size = batch, .finite = self->examples->finite};
+}
+
 static bool feed_is_done(const feed *self)
 {
     return self->next == self->examples->num_examples;
@@ -174,8 +180,9 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
             double loss_sum = 0.0;
             status = feed_read(&from, &batch, err);
             if (status == FEDGE_OK) {
-                status = fedge_model_step(model, from.x, from.labels, batch, &config->optimizer,
-                                          &loss_sum, &correct, err);
+                const fedge_batch read = feed_batch(&from, batch);
+                status =
+                    fedge_model_train(model, &read, &config->optimizer, &loss_sum, &correct, err);
             }
             if (status == FEDGE_OK) {
                 count_batch(result, batch, loss_sum, correct);
@@ -213,8 +220,8 @@ fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *ex
         double loss_sum = 0.0;
         status = feed_read(&from, &batch, err);
         if (status == FEDGE_OK) {
-            status =
-                fedge_model_evaluate(model, from.x, from.labels, batch, &loss_sum, &correct, err);
+            const fedge_batch read = feed_batch(&from, batch);
+            status = fedge_model_test(model, &read, &loss_sum, &correct, err);
         }
         if (status == FEDGE_OK) {
             count_batch(result, batch, loss_sum, correct);

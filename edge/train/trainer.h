@@ -15,12 +15,14 @@
 
 /* Where examples come from. [read] copies the examples named by indices: (n), each < num_examples,
  * into x: (n, input…) and labels: (n). Behind these indices are [soon] more, of those that come
- * next, in their order: they may be fetched meanwhile. */
+ * next, in their order: they may be fetched meanwhile. [finite]: it never makes a NaN or an
+ * infinity, so that nobody looks for them. */
 typedef struct fedge_examples {
     void *user;
     uint32_t num_examples;
     fedge_status (*read)(void *user, const uint32_t *indices, uint32_t n, uint32_t soon, float *x,
                          int32_t *labels, fedge_error *err);
+    bool finite;
 } fedge_examples;
 
 typedef struct fedge_trainer_config {

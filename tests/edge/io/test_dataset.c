@@ -50,6 +50,15 @@ static fedge_dataset *load(const fedge_data_spec *spec)
     return dataset;
 }
 
+static bool is_known_finite(const fedge_data_spec *spec)
+{
+    fedge_dataset *dataset = load(spec);
+    const fedge_view view = {dataset, NULL, 1};
+    const bool finite = fedge_view_examples(&view).finite;
+    fedge_dataset_free(dataset);
+    return finite;
+}
+
 static void test_normalises_bytes_per_channel(void **state)
 {
     (void)state;
@@ -88,6 +97,20 @@ static void test_normalises_floats(void **state)
     float x[4];
     assert_int_equal(load_and_read(&spec, IMAGES, LABELS, 1, 0, x), 5);
     assert_true(x[0] == 0.0f && x[1] == 0.5f && x[2] == 0.375f && x[3] == -0.5f);
+    assert_false(is_known_finite(&spec));
+}
+
+static void test_bytes_are_finite_unless_normalised_away(void **state)
+{
+    (void)state;
+    fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
+    assert_true(is_known_finite(&spec));
+    spec.num_channels = 2;
+    spec.std[0] = 1;
+    spec.std[1] = 1e-37f; /* 255 / 1e-37 is over the largest float */
+    assert_false(is_known_finite(&spec));
+    spec.std[1] = 1e-36f;
+    assert_true(is_known_finite(&spec));
 }
 
 static void test_read_refuses_an_index_beyond_the_view(void **state)
@@ -335,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_normalises_bytes_per_channel, set_up),
         cmocka_unit_test(test_normalises_floats),
+        cmocka_unit_test_setup(test_bytes_are_finite_unless_normalised_away, set_up),
         cmocka_unit_test_setup(test_read_refuses_an_index_beyond_the_view, set_up),
         cmocka_unit_test_setup(test_parts_are_the_partition, set_up),
         cmocka_unit_test_setup(test_impossible_parts_are_refused, set_up),

@@ -156,7 +156,7 @@ static void by_round_client_epoch_and_position(void **state)
     how.crop_padding = 3;
     how.horizontal_flip = 0.5f;
     source from = {.how = &how};
-    const fedge_examples stored = {&from, EXAMPLES, read_source};
+    const fedge_examples stored = {.user = &from, .num_examples = EXAMPLES, .read = read_source};
     fedge_trainer_config config = {.seed = 9, .round = 2, .client_index = 5};
     fedge_augmented self;
     read_all(fedge_augment(&self, &how, &stored, &config), SIZE, 4, COUNT, wanted);
@@ -198,7 +198,7 @@ static void shares(void **state)
     how.crop_padding = 1;
     how.horizontal_flip = 0.3f;
     source from = {.how = &how};
-    const fedge_examples stored = {&from, EXAMPLES, read_source};
+    const fedge_examples stored = {.user = &from, .num_examples = EXAMPLES, .read = read_source};
     const fedge_trainer_config config = {.seed = 1, .round = 1};
     fedge_augmented self;
     uint32_t at[PLACES][PLACES] = {{0}}, flips = 0;
@@ -228,7 +228,7 @@ static void signals(void **state)
     fedge_augmentation how = shape(2, 1, 6);
     how.crop_padding = 2;
     source from = {.how = &how};
-    const fedge_examples stored = {&from, EXAMPLES, read_source};
+    const fedge_examples stored = {.user = &from, .num_examples = EXAMPLES, .read = read_source};
     const fedge_trainer_config config = {.seed = 1, .round = 1};
     fedge_augmented self;
     read_all(fedge_augment(&self, &how, &stored, &config), SIZE, 4, COUNT, x);
@@ -253,7 +253,7 @@ static void never_and_always(void **state)
     float x[EXAMPLES * SIZE], plain[EXAMPLES * SIZE];
     fedge_augmentation how = shape(2, 1, 6);
     source from = {.how = &how};
-    const fedge_examples stored = {&from, EXAMPLES, read_source};
+    const fedge_examples stored = {.user = &from, .num_examples = EXAMPLES, .read = read_source};
     const fedge_trainer_config config = {.seed = 1, .round = 1};
     fedge_augmented self;
     read_all(stored, SIZE, 4, EXAMPLES, plain);
@@ -271,7 +271,7 @@ static void failures_pass_through(void **state)
     (void)state;
     fedge_augmentation how = shape(1, 1, 4);
     source from = {.how = &how, .fail = 1};
-    const fedge_examples stored = {&from, EXAMPLES, read_source};
+    const fedge_examples stored = {.user = &from, .num_examples = EXAMPLES, .read = read_source};
     const fedge_trainer_config config = {.seed = 1, .round = 1};
     fedge_augmented self;
     fedge_error err;
@@ -284,12 +284,30 @@ static void failures_pass_through(void **state)
     assert_string_equal(err.message, "the card is gone");
 }
 
+static void finite_stays_finite(void **state)
+{
+    (void)state;
+    fedge_augmentation how = shape(3, 4, 4);
+    fedge_examples stored = {.num_examples = EXAMPLES, .read = read_source};
+    const fedge_trainer_config config = {.seed = 1, .round = 1};
+    fedge_augmented self;
+    assert_false(fedge_augment(&self, &how, &stored, &config).finite);
+    stored.finite = true;
+    assert_true(fedge_augment(&self, &how, &stored, &config).finite);
+    how.fill[2] = INFINITY;
+    assert_false(fedge_augment(&self, &how, &stored, &config).finite);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_place),      cmocka_unit_test(by_round_client_epoch_and_position),
-        cmocka_unit_test(shares),           cmocka_unit_test(signals),
-        cmocka_unit_test(never_and_always), cmocka_unit_test(failures_pass_through),
+        cmocka_unit_test(every_place),
+        cmocka_unit_test(by_round_client_epoch_and_position),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(signals),
+        cmocka_unit_test(never_and_always),
+        cmocka_unit_test(failures_pass_through),
+        cmocka_unit_test(finite_stays_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Rounds of local training: order, steps, short batches, cancelling, learning. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +75,8 @@ static fixture *open_fixture(void)
             f->data.x[i][k] = (float)fedge_rng_normal(&rng) * 0.3f + (i % 2 == 0 ? -1.0f : 1.0f);
         }
     }
-    f->examples = (fedge_examples){&f->data, NUM_EXAMPLES, read_examples};
+    f->examples =
+        (fedge_examples){.user = &f->data, .num_examples = NUM_EXAMPLES, .read = read_examples};
     f->scratch_size = fedge_trainer_scratch_size(&f->spec, NUM_EXAMPLES, BATCH);
     f->scratch = aligned_alloc(64, f->scratch_size);
     assert_non_null(f->scratch);
@@ -244,6 +246,20 @@ static void test_bad_runs(void **state)
     close_fixture(f);
 }
 
+/* Values are looked through, but not those of a source that is known to make finite ones only. */
+static void test_looks_for_what_is_not_finite(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        fixture *f = open_fixture();
+        f->examples.finite = known;
+        f->data.x[NUM_EXAMPLES - 1][2] = NAN;
+        assert_int_equal(run(f, config(6, 1, 0)), FEDGE_NOT_FINITE);
+        assert_int_equal(strstr(f->err.message, "the model's data must be finite") != NULL, !known);
+        close_fixture(f);
+    }
+}
+
 /* One step after which the loss was finite and a tensor is not. */
 static void check_overflow(fedge_model_options options, bool norm, const char *expected)
 {
@@ -302,7 +318,7 @@ int main(void)
         cmocka_unit_test(test_epochs),   cmocka_unit_test(test_local_steps),
         cmocka_unit_test(test_learning), cmocka_unit_test(test_same_round_same_bits),
         cmocka_unit_test(test_cancel),   cmocka_unit_test(test_bad_runs),
-        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_overflow), cmocka_unit_test(test_looks_for_what_is_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
