@@ -60,6 +60,12 @@ static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge
     return FEDGE_OK;
 }
 
+/* Modules of PyTorch have names between dots. */
+static bool is_dotted(const char *name)
+{
+    return name[0] != '.' && name[strlen(name) - 1] != '.' && strstr(name, "..") == NULL;
+}
+
 /* Jobs name a layer once: names are how "inputs" call them, and positions the names of others. */
 static fedge_status check_name(const fedge_json *json, const cJSON *node,
                                const fedge_model_spec *model, fedge_error *err)
@@ -67,6 +73,10 @@ static fedge_status check_name(const fedge_json *json, const cJSON *node,
     char text[16], other[16];
     const uint32_t last = model->num_layers;
     const char *name = label_of(model, last, text);
+    if (json->options.strict && !is_dotted(name))
+        return fedge_json_fail(json, node, "name", err,
+                               "\"%s\" has a dot without a name on both sides; write e.g. \"a.b\"",
+                               name);
     for (uint32_t i = 0; json->options.strict && i < last; i++) {
         if (strcmp(label_of(model, i, other), name) == 0)
             return fedge_json_fail(json, node, model->layers[last].name[0] != '\0' ? "name" : NULL,
