@@ -47,10 +47,19 @@ static bool is_same(const char *a, const char *b)
     return strcmp(x, y) == 0;
 }
 
+/* 0.1 and 0.10 are one value. */
+static bool same_value(const char *a, const char *b)
+{
+    char *end_a, *end_b;
+    const double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    const bool numbers = *end_a == '\0' && *end_b == '\0';
+    return strcmp(a, b) == 0 || (numbers && x <= y && x >= y);
+}
+
 static bool has_value(const sweep_axis *of, const char *value)
 {
     for (uint32_t i = 0; i < of->num_values; i++) {
-        if (strcmp(of->values[i], value) == 0) {
+        if (same_value(of->values[i], value)) {
             return true;
         }
     }

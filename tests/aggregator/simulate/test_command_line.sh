@@ -178,6 +178,7 @@ done
 [ "$(hash 'exact/batch=5,seed=1/summary.json')" = "$(hash second.json)" ] || fail "a sweep changes the seed"
 ends 3 "over 2^53" "${exact[@]}" --sweep seeds=4
 ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
+ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,1e-1
 ends 3 "with lr=abc: job.json: training.learning-rate" "${run[@]}" --sweep lr=abc
 ends 3 "'training.learning-rate' is set twice" "${run[@]}" --sweep lr=0.1 training.learning-rate=0.2
 ends 3 "'rounds.num-server-rounds' is set twice" "${run[@]}" --sweep rounds=2,3 rounds.num-server-rounds=2
