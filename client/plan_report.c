@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cjson/cJSON.h>
 
@@ -11,7 +12,25 @@
 #include "edge/io/update.h"
 #include "edge/train/model.h"
 
-#define LINE_FORMAT "%-20.20s %-16.16s %-14s %10s %10s %10s %9s %10s %10s\n"
+#define ALIGNMENT 64 /* of each state in a model's block */
+
+/* Of a layer's row; in JSON by these names. */
+enum {
+    PARAMETERS,
+    VALUES,
+    OPTIMIZER,
+    DELTA,
+    OUTPUT,
+    SAVED,
+    GRADIENT,
+    SCRATCH,
+    LAYER_TOTAL,
+    NUM_COLUMNS
+};
+
+static const char *const COLUMNS[NUM_COLUMNS] = {"parameters", "values",  "optimizer",
+                                                 "delta",      "output",  "saved",
+                                                 "gradient",   "scratch", "total"};
 
 typedef struct figure {
     const char *name, *note;
@@ -63,18 +82,57 @@ static const char *label(const fedge_model_spec *model, uint32_t i, char text[16
     return model->layers[i].name[0] ? model->layers[i].name : text;
 }
 
-static void print_line(const table *t, uint32_t i)
+/* The optimizer's states are as many for each parameter, and of the parameters and statistics there
+ * are two copies at the end of a round. */
+static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
 {
     const fedge_layer_memory *layer = &t->layers[i];
-    const size_t bytes[] = {layer->parameters, layer->values,   layer->output,
-                            layer->saved,      layer->gradient, layer->scratch};
-    char name[16], shape[FEDGE_SHAPE_TEXT_SIZE], text[6][24];
-    for (int k = 0; k < 6; k++)
-        (void)snprintf(text[k], sizeof text[k], "%zu", bytes[k]);
-    printf(LINE_FORMAT, label(&t->plan->model, i, name),
+    const uint64_t state = t->plan->num_parameters * sizeof(float);
+    const uint64_t states = t->memory.rows[FEDGE_MEMORY_OPTIMIZER].bytes /
+                            ((state + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    to[PARAMETERS] = layer->parameters;
+    to[VALUES] = layer->values;
+    to[OPTIMIZER] = states * layer->parameters * sizeof(float);
+    to[DELTA] = 2 * (layer->parameters + layer->buffers) * sizeof(float);
+    to[OUTPUT] = layer->output;
+    to[SAVED] = layer->saved;
+    to[GRADIENT] = layer->gradient;
+    to[SCRATCH] = layer->scratch;
+    to[LAYER_TOTAL] = 0;
+    for (int k = VALUES; k < LAYER_TOTAL; k++)
+        to[LAYER_TOTAL] += to[k];
+}
+
+/* The widths of the first two columns. */
+typedef struct widths {
+    int name, type;
+} widths;
+
+static widths measure_names(const table *t)
+{
+    widths w = {5, 4};
+    for (uint32_t i = 0; i < t->plan->model.num_layers; i++) {
+        char text[16];
+        const int name = (int)strlen(label(&t->plan->model, i, text));
+        const int type = (int)strlen(fedge_layer_type_name(t->plan->model.layers[i].type));
+        w.name = name > w.name ? name : w.name;
+        w.type = type > w.type ? type : w.type;
+    }
+    return w;
+}
+
+static void print_line(const table *t, uint32_t i, widths w)
+{
+    const fedge_layer_memory *layer = &t->layers[i];
+    char name[16], shape[FEDGE_SHAPE_TEXT_SIZE];
+    uint64_t columns[NUM_COLUMNS];
+    measure_layer(t, i, columns);
+    printf("%-*s %-*s %-14s", w.name, label(&t->plan->model, i, name), w.type,
            fedge_layer_type_name(t->plan->model.layers[i].type),
-           fedge_shape_text(layer->rank, layer->shape, shape), text[0], text[1], text[2], text[3],
-           text[4], text[5]);
+           fedge_shape_text(layer->rank, layer->shape, shape));
+    for (int k = 0; k < NUM_COLUMNS; k++)
+        printf(" %10" PRIu64, columns[k]);
+    printf("\n");
 }
 
 static void print_figure(const char *name, uint64_t bytes, const char *note)
@@ -86,10 +144,13 @@ static void print_text(const table *t)
 {
     printf("%s: bytes for batches of %u, %u at a time\n\n", t->plan->name,
            (unsigned)t->plan->training.batch_size, (unsigned)t->part);
-    printf(LINE_FORMAT, "layer", "type", "output", "parameters", "values", "output", "saved",
-           "gradient", "scratch");
+    const widths w = measure_names(t);
+    printf("%-*s %-*s %-14s", w.name, "layer", w.type, "type", "output");
+    for (int k = 0; k < NUM_COLUMNS; k++)
+        printf(" %10s", COLUMNS[k]);
+    printf("\n");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
-        print_line(t, i);
+        print_line(t, i, w);
     printf("\n");
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         print_figure(t->memory.rows[i].name, t->memory.rows[i].bytes, t->memory.rows[i].what);
@@ -100,12 +161,7 @@ static void print_text(const table *t)
 static cJSON *layer_object(const table *t, uint32_t i)
 {
     const fedge_layer_memory *layer = &t->layers[i];
-    const struct {
-        const char *key;
-        size_t value;
-    } numbers[] = {{"parameters", layer->parameters}, {"values", layer->values},
-                   {"output", layer->output},         {"saved", layer->saved},
-                   {"gradient", layer->gradient},     {"scratch", layer->scratch}};
+    uint64_t columns[NUM_COLUMNS];
     char name[16];
     cJSON *object = cJSON_CreateObject();
     cJSON *shape = cJSON_AddArrayToObject(object, "shape");
@@ -113,8 +169,9 @@ static cJSON *layer_object(const table *t, uint32_t i)
     cJSON_AddStringToObject(object, "type", fedge_layer_type_name(t->plan->model.layers[i].type));
     for (uint32_t k = 0; k < layer->rank; k++)
         cJSON_AddItemToArray(shape, cJSON_CreateNumber(layer->shape[k]));
-    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++)
-        cJSON_AddNumberToObject(object, numbers[k].key, (double)numbers[k].value);
+    measure_layer(t, i, columns);
+    for (int k = 0; k < NUM_COLUMNS; k++)
+        cJSON_AddNumberToObject(object, COLUMNS[k], (double)columns[k]);
     return object;
 }
 

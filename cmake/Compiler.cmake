@@ -18,6 +18,12 @@ if(NOT FEDGE_MCU AND NOT FEDGE_STATIC STREQUAL "-static")
   endif()
 endif()
 
+# Is memory that only the start of a program writes set apart, to be protected then? A toolchain says
+# where nothing would protect it.
+if(NOT DEFINED FEDGE_RELRO)
+  set(FEDGE_RELRO relro)
+endif()
+
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
@@ -65,7 +71,7 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_compile_options(fedge_options INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong;-D_FORTIFY_SOURCE=2;-ffunction-sections;-fdata-sections>)
   target_link_options(fedge_options INTERFACE
-    -Wl,--gc-sections -Wl,--as-needed -Wl,-z,relro -Wl,-z,now)
+    -Wl,--gc-sections -Wl,--as-needed -Wl,-z,${FEDGE_RELRO} -Wl,-z,now)
 endif()
 target_link_options(fedge_options INTERFACE ${FEDGE_STATIC})
 if(FEDGE_STATIC STREQUAL "-static")

@@ -7,3 +7,4 @@ set(CMAKE_C_COMPILER musl-gcc)
 set(CMAKE_C_FLAGS_INIT "-idirafter ${CMAKE_CURRENT_LIST_DIR}/../../build/deps-musl/kernel-headers")
 set(FEDGE_STATIC -static) # musl-gcc knows no -static-pie
 include("${CMAKE_CURRENT_LIST_DIR}/linux.cmake")
+set(FEDGE_RELRO norelro) # musl protects nothing in such a program; the page that ends it would be filled up

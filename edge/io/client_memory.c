@@ -8,8 +8,9 @@
 
 static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_PARAMETERS] = {"parameters", "and statistics", "take a smaller model", 0},
-    [FEDGE_MEMORY_GRADIENTS] = {"gradients", "kept beside the activations",
-                                "remove clip-norm or take a smaller model", 0},
+    [FEDGE_MEMORY_GRADIENTS] =
+        {"gradients", "of outputs, or of all parameters for clip-norm and micro-batches",
+         "lower batch-size, remove clip-norm and micro-batch-size, or take a smaller model", 0},
     [FEDGE_MEMORY_OPTIMIZER] = {"optimizer", "its states, FedProx's copy, corrections",
                                 "take SGD without momentum, proximal-mu and SCAFFOLD", 0},
     [FEDGE_MEMORY_ACTIVATIONS] = {"activations", "all that layers make, in turn",

@@ -386,7 +386,7 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "is missing or 0; give e.g. 0.05");
     if (plan->training.micro_batch_size > plan->training.batch_size)
         return fedge_json_fail_at(json, "training.micro-batch-size", err,
-                                  "is %u, over batch-size %u, which it divides: lower it",
+                                  "is %u, over batch-size %u, of which it is a part: lower it",
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
     fedge_status st = plan->scaffold ? validate_scaffold(json, plan, err) : FEDGE_OK;

@@ -619,6 +619,31 @@ static fedge_status check_batches(const fedge_graph_plan *plan, uint32_t index, 
     return status == FEDGE_OK ? FEDGE_OK : fedge_layer_fail(plan->spec, index, status, err);
 }
 
+/* Names the layer that takes most. */
+static fedge_status too_big(const fedge_graph_plan *plan, fedge_error *err)
+{
+    const uint32_t batch = fedge_micro_batch(plan->options);
+    uint32_t largest = 0;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+        uint64_t units = 0;
+        for (int part = 0; part < FEDGE_PARTS; part++) {
+            units += plan->layers[i].parts[part].size;
+        }
+        if (units > most) {
+            most = units;
+            largest = i;
+        }
+    }
+    const fedge_status status =
+        fedge_fail(err, FEDGE_TOO_BIG,
+                   "it takes %llu bytes or more, and the model more bytes than can be planned, "
+                   "for batches of %u: %s",
+                   (unsigned long long)(most * FEDGE_BLOCK_ALIGNMENT), (unsigned)batch,
+                   batch > 1 ? "lower the batch size" : "make the layer smaller");
+    return fedge_layer_fail(plan->spec, largest, status, err);
+}
+
 fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spec *spec,
                                    const fedge_model_options *options, const fedge_kernels *kernels,
                                    fedge_error *err)
@@ -650,11 +675,5 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
     choose_joined(plan);
     choose_steps(plan);
-    if (!lay_out(plan)) {
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "the model needs more bytes than can be planned, for batches of %u: "
-                          "lower the batch size",
-                          (unsigned)fedge_micro_batch(options));
-    }
-    return FEDGE_OK;
+    return lay_out(plan) ? FEDGE_OK : too_big(plan, err);
 }

@@ -5,6 +5,7 @@
 #include "edge/train/engine.h"
 #include "edge/train/fused/plan.h"
 #include "edge/train/graph_plan.h"
+#include "edge/train/kernels_bf16.h"
 
 static void describe(const fedge_layer_spec *spec, const fedge_shape *out, fedge_layer_memory *to)
 {
@@ -15,6 +16,7 @@ static void describe(const fedge_layer_spec *spec, const fedge_shape *out, fedge
     for (uint32_t i = 0; i < n; i++) {
         const size_t count = fedge_layer_tensor_count(&list[i]);
         to->parameters += list[i].buffer ? 0 : count;
+        to->buffers += list[i].buffer ? count : 0;
         to->values += count * sizeof(float);
     }
 }
@@ -101,8 +103,11 @@ fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
     if (status != FEDGE_OK) {
         return status;
     }
-    const fedge_kernels *kernels =
-        fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
-    return fedge_fused_fits(spec, options) ? of_fused(spec, options, kernels, layers, err)
-                                           : of_graph(spec, options, kernels, layers, err);
+    const unsigned features = fedge_os_cpu_features() & ~options->disabled_cpu_features;
+    fedge_kernels kernels = *fedge_kernels_choose(features);
+    if (options->precision == FEDGE_PRECISION_BF16) {
+        kernels = fedge_kernels_in_bf16(&kernels, features);
+    }
+    return fedge_fused_fits(spec, options) ? of_fused(spec, options, &kernels, layers, err)
+                                           : of_graph(spec, options, &kernels, layers, err);
 }

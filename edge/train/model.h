@@ -373,15 +373,16 @@ FEDGE_MUST_USE fedge_status fedge_model_size(const fedge_model_spec *spec,
 
 /* One layer's share, for a table. Outputs, gradients and scratch use the same memory in turn where
  * their times allow it, so they sum to more than a fedge_model_memory has. Layers that run as one
- * fused stage have theirs with the last of them. In bytes but for the first two. */
+ * fused stage have theirs with the last of them. In bytes but for shape and counts. */
 typedef struct fedge_layer_memory {
     uint32_t rank, shape[3]; /* of one example's output */
     size_t parameters;       /* how many; those that are not trained too */
+    size_t buffers;          /* how many, of statistics */
     size_t values;           /* parameters and buffers */
     size_t output;   /* the (micro-)batch's; 0: it lies where the layer's input does, or only
                         parts of it exist, one after another */
     size_t saved;    /* from the forward pass to the backward pass, besides outputs */
-    size_t gradient; /* of the output; 0: in the place of another */
+    size_t gradient; /* of the output; 0: in the place of another, or not made */
     size_t scratch;  /* forward or backward, and the parameters' gradients */
 } fedge_layer_memory;
 

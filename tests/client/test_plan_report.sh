@@ -23,8 +23,28 @@ assert plan["transfer"] > 4 * count and plan["control"] == 0, plan
 assert plan["update-int8"] < 1.02 * count + 3 * 16, plan
 # fused stages: outputs and places of maxima are all that is kept
 assert sum(layer["output"] + layer["saved"] for layer in plan["layers"]) == plan["activations"], plan
+columns = ("values", "optimizer", "delta", "output", "saved", "gradient", "scratch")
+assert all(sum(layer[key] for key in columns) == layer["total"] for layer in plan["layers"]), plan
+assert all(layer["delta"] == 8 * layer["parameters"] and layer["optimizer"] == 0 for layer in plan["layers"]), plan
 for key in (*parts, "total", "model", "update-none", "update-int8"):
     assert int(re.search(rf"^{key} +(\d+)  ", table, re.M).group(1)) == plan[key], key
+PY
+
+python3 - "$job" "$work/adam.json" <<'PY'
+import json, sys
+job = json.load(open(sys.argv[1]))
+job["training"]["optimizer"] = {"type": "Adam"}
+job["model"]["layers"][0]["name"] = "a.name.of.more.than.twenty.bytes"
+json.dump(job, open(sys.argv[2], "w"))
+PY
+"$client" --plan "$work/adam.json" >"$work/adam.table"
+"$client" --plan "$work/adam.json" --json >"$work/adam"
+grep -q '^a.name.of.more.than.twenty.bytes ' "$work/adam.table"
+python3 - "$work/adam" <<'PY'
+import json, sys
+plan = json.load(open(sys.argv[1]))
+assert all(layer["optimizer"] == 8 * layer["parameters"] for layer in plan["layers"]), plan
+assert 0 <= plan["optimizer"] - sum(layer["optimizer"] for layer in plan["layers"]) < 2 * 64, plan
 PY
 
 sed 's/"batch-size"/"evaluation": "int8", "batch-size"/' "$job" >"$work/int8.json"

@@ -57,11 +57,17 @@ static fedge_status take_layer(fedge_stage_walk *plan, fedge_error *err)
     return status;
 }
 
+/* Flattening what is flat already moves nothing. */
+static bool next_moves_nothing(const fedge_stage_walk *plan)
+{
+    return !plan->image && next_is(plan, FEDGE_LAYER_FLATTEN);
+}
+
 static fedge_status take_relus(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && next_is(plan, FEDGE_LAYER_RELU)) {
-        stage->relu = true;
+    while (status == FEDGE_OK && (next_is(plan, FEDGE_LAYER_RELU) || next_moves_nothing(plan))) {
+        stage->relu = stage->relu || next_is(plan, FEDGE_LAYER_RELU);
         status = take_layer(plan, err);
     }
     return status;
@@ -239,8 +245,7 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
 {
     fedge_status status = FEDGE_OK;
     *more = false;
-    /* Flattening what is flat already moves nothing. */
-    while (status == FEDGE_OK && !plan->image && next_is(plan, FEDGE_LAYER_FLATTEN)) {
+    while (status == FEDGE_OK && next_moves_nothing(plan)) {
         status = take_layer(plan, err);
     }
     if (status != FEDGE_OK) {

@@ -138,10 +138,27 @@ static workplace lay_out(const fedge_patches *patches, bool backward, bool own, 
     return at;
 }
 
+#define TOO_MUCH ((uint64_t)1 << 62) /* bytes: what no machine can plan */
+
 /* Tables have 32 bits for a place: a layout beyond them is more than can be planned. */
 static uint64_t within_tables(uint64_t bytes)
 {
-    return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : (uint64_t)1 << 62;
+    return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : TOO_MUCH;
+}
+
+/* Can size_t count all that is laid out? An image takes its padding, what its furthest tap reads
+ * and a row and a column for each phase, and as much again behind it; gradients of two phases are
+ * made at a time. 64 bits always can: shapes and arguments are below 2^30. */
+static bool is_countable(const fedge_convolution *conv)
+{
+    double floats = 4.0 * ((double)conv->channels + conv->out_channels);
+    for (int i = 0; i < 2; i++) {
+        floats *= (double)conv->in[i] + 2.0 * conv->padding[i] + 2.0 * conv->stride[i] +
+                  (double)conv->kernel[i] * conv->dilation[i];
+    }
+    const double tables = 4.0 * (double)patch_size(conv) * conv->out_channels;
+    return sizeof(size_t) > sizeof(uint32_t) ||
+           (floats + tables) * sizeof(float) < (double)UINT32_MAX;
 }
 
 static fedge_patches make_patches(const fedge_layer_run *run, const fedge_convolution *conv,
@@ -161,6 +178,10 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
 {
     const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
     const bool apart = fedge_convolution_weights_fit(conv, run->kernels);
+    if (!is_countable(conv)) {
+        sizes->forward = TOO_MUCH;
+        return;
+    }
     if (fedge_depthwise_fits(conv)) {
         fedge_depthwise_sizes(run, conv, sizes);
     } else if (!is_direct(conv)) {

@@ -60,7 +60,8 @@ typedef struct band_plan {
     size_t rows;        /* of outputs in a band */
     size_t stride;      /* bytes of a patch */
     size_t patches, at; /* bytes of the patches; where they begin, behind the image */
-    size_t sums, total; /* bytes up to the sums, and of all */
+    size_t sums;        /* bytes up to the sums */
+    uint64_t total;     /* of all; what cannot be addressed is never used */
 } band_plan;
 
 static band_plan plan_bands(const fedge_convolution *conv)
@@ -69,14 +70,15 @@ static band_plan plan_bands(const fedge_convolution *conv)
                       .outputs = conv->out_channels / conv->groups};
     plan.stride = fedge_int8_stride((size_t)(conv->channels / conv->groups) * conv->kernel[0] *
                                     conv->kernel[1]);
-    const size_t row = plan.stride * conv->out[1];
-    plan.rows = row >= BAND_BYTES ? 1 : BAND_BYTES / row;
+    const uint64_t row = (uint64_t)plan.stride * conv->out[1];
+    plan.rows = row >= BAND_BYTES ? 1 : (size_t)(BAND_BYTES / row);
     plan.rows = plan.rows < conv->out[0] ? plan.rows : conv->out[0];
     plan.at = aligned(plan.image);
-    plan.patches = plan.rows * row;
+    plan.patches = (size_t)(plan.rows * row);
     plan.sums = plan.at + plan.patches;
     plan.total =
-        plan.sums + plan.rows * conv->out[1] * fedge_int8_width(plan.outputs) * sizeof(int32_t);
+        plan.at + plan.rows * row +
+        (uint64_t)plan.rows * conv->out[1] * fedge_int8_width(plan.outputs) * sizeof(int32_t);
     return plan;
 }
 

@@ -221,6 +221,28 @@ static void test_what_is_not_finite_is_found(void **state)
     model_close(&under);
 }
 
+/* A band of patches is at least a row of outputs: here 65,473 of 65,536 bytes. */
+static void test_large_patches(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    fedge_model_memory memory;
+    fedge_error err = {0};
+    memset(&spec, 0, sizeof spec);
+    spec_input(&spec, 3, 1024, 1, 65536);
+    spec_conv(&spec, 1024, 1, 64, 1, 0)->u.conv2d.kernel_size[0] = 1;
+    spec_flatten(&spec);
+    spec_linear(&spec, 65473, 2);
+    const fedge_model_options options = {.max_batch = 1, .precision = FEDGE_PRECISION_INT8};
+    const fedge_status status = fedge_model_size(&spec, &options, &memory, &err);
+    if (sizeof(size_t) > 4) {
+        assert_int_equal(status, FEDGE_OK);
+        assert_true(memory.total > UINT32_MAX);
+    } else {
+        assert_int_equal(status, FEDGE_TOO_BIG);
+    }
+}
+
 /* ---- a trained model ---- */
 
 static void spec_small_cnn(fedge_model_spec *spec)
@@ -319,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_what_is_not_finite_is_found),
+        cmocka_unit_test(test_large_patches),
         cmocka_unit_test(test_a_trained_model_keeps_its_accuracy),
         cmocka_unit_test(test_memory),
     };

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "edge/core/os.h"
 #include "tests/edge/train/support.h"
 
 #define SEED 21
@@ -571,6 +572,66 @@ static void test_fused_layers(void **state)
     }
 }
 
+/* What is flat already may be flattened, and rectified then. */
+static void test_fused_flattens(void **state)
+{
+    (void)state;
+    const fedge_optimizer optimizer = {.learning_rate = 0.05f};
+    for (int image = 0; image < 2; image++) {
+        static fedge_model_spec spec;
+        spec_input(&spec, 3, 1, 8, 8);
+        if (image) {
+            spec_conv(&spec, 1, 2, 3, 1, 1);
+            spec_flatten(&spec);
+        } else {
+            spec_flatten(&spec);
+            spec_linear(&spec, 64, 128);
+        }
+        spec_flatten(&spec);
+        spec_relu(&spec);
+        spec_flatten(&spec);
+        spec_relu(&spec);
+        spec_linear(&spec, 128, 5);
+        const fedge_model_options fused = {.max_batch = 6, .training = true};
+        const fedge_model_options general = {.max_batch = 6, .training = true, .general = true};
+        fedge_model_memory a, b;
+        assert_same(&spec, &fused, &general, 6, &optimizer, &a, &b);
+    }
+}
+
+/* Where products round their factors to bf16, cells need less room: --plan says so too. */
+static void test_layers_in_bf16(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    fedge_layer_memory layers[3];
+    size_t scratch[2];
+    spec_input(&spec, 2, 40, 8, 0);
+    fedge_layer_spec *lstm = spec_add(&spec, FEDGE_LAYER_LSTM);
+    lstm->u.recurrent.input_size = 8;
+    lstm->u.recurrent.hidden_size = 128;
+    lstm->u.recurrent.num_layers = 1;
+    lstm->u.recurrent.bias = true;
+    lstm->u.recurrent.batch_first = true;
+    spec_flatten(&spec);
+    spec_linear(&spec, 40 * 128, 3);
+    for (int i = 0; i < 2; i++) {
+        const fedge_model_options options = {.max_batch = 16,
+                                             .training = true,
+                                             .precision = i == 0 ? FEDGE_PRECISION_FP32
+                                                                 : FEDGE_PRECISION_BF16};
+        fedge_model_memory memory;
+        assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, NULL), FEDGE_OK);
+        assert_int_equal(fedge_model_size(&spec, &options, &memory, NULL), FEDGE_OK);
+        scratch[i] = layers[0].scratch;
+        assert_true(scratch[i] <= memory.activations + memory.gradients);
+    }
+    assert_true(scratch[1] <= scratch[0]);
+    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0) {
+        assert_true(scratch[1] < scratch[0]); /* states are not packed */
+    }
+}
+
 /* In a batch of more than one a Flatten's gradient goes where its output was, by way of room for
  * one example. */
 static void test_fused_in_place(void **state)
@@ -595,6 +656,8 @@ int main(void)
                                        cmocka_unit_test(test_fused_gradients),
                                        cmocka_unit_test(test_fused_layers),
                                        cmocka_unit_test(test_fused_in_place),
+                                       cmocka_unit_test(test_fused_flattens),
+                                       cmocka_unit_test(test_layers_in_bf16),
                                        cmocka_unit_test(test_chosen_parts),
                                        cmocka_unit_test(test_chosen_for_large_weights),
                                        cmocka_unit_test(test_chosen_step),
