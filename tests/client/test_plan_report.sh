@@ -25,7 +25,7 @@ assert plan["update-int8"] < 1.02 * count + 3 * 16, plan
 assert sum(layer["output"] + layer["saved"] for layer in plan["layers"]) == plan["activations"], plan
 columns = ("values", "optimizer", "delta", "output", "saved", "gradient", "scratch")
 assert all(sum(layer[key] for key in columns) == layer["total"] for layer in plan["layers"]), plan
-assert all(layer["delta"] == 8 * layer["parameters"] and layer["optimizer"] == 0 for layer in plan["layers"]), plan
+assert all(layer["delta"] == 2 * layer["optimizer"] == 8 * layer["parameters"] for layer in plan["layers"]), plan
 for key in (*parts, "total", "model", "update-none", "update-int8"):
     assert int(re.search(rf"^{key} +(\d+)  ", table, re.M).group(1)) == plan[key], key
 PY
