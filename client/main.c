@@ -10,6 +10,7 @@
 #include "client/link.h"
 #include "client/options.h"
 #include "client/plan_report.h"
+#include "edge/core/os.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"
 
@@ -112,6 +113,7 @@ int main(int argc, char **argv)
     fedge_error err;
     fedge_site *site;
     int exit_code;
+    fedge_os_hold_streams();
     if (!fedge_client_options_read(argc, argv, &options, &exit_code))
         return exit_code;
     const fedge_log log = {

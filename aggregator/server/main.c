@@ -284,6 +284,7 @@ int main(int argc, char **argv)
     program self = {.log.write = write_log};
     self.log.user = &self;
     fedge_error err;
+    fedge_os_hold_streams();
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_USAGE);
     }

@@ -214,6 +214,18 @@ static const char *left_text(double seconds, char text[24])
     return text;
 }
 
+/* ", 85.2%", what the model was last found to be right in; nothing before. */
+static const char *accuracy_text(const fedge_totals *totals, char text[16])
+{
+    const double accuracy =
+        isfinite(totals->test.accuracy) ? totals->test.accuracy : totals->validation.accuracy;
+    text[0] = '\0';
+    if (isfinite(accuracy)) {
+        (void)snprintf(text, 16, ", %.1f%%", 100.0 * accuracy);
+    }
+    return text;
+}
+
 static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t asked)
 {
     fedge_experiment *self = user;
@@ -222,7 +234,7 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
         return;
     }
     self->drawn_ms = now_ms;
-    char state[128], time[24];
+    char state[128], time[24], accuracy[16];
     const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
     const double rate =
         (double)(self->results.totals.clients - self->clients_at_start + done) / seconds;
@@ -230,9 +242,10 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
         (double)round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
     const double left = self->settings.num_rounds - self->resumed_at - rounds;
     (void)snprintf(state, sizeof(state),
-                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients, %.3g clients/s%s",
+                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients%s, %.3g clients/s%s",
                    self->config.run ? self->config.run : "", self->config.run ? ", " : "", round,
-                   done, asked, rate, left_text(rounds > 0 ? seconds / rounds * left : NAN, time));
+                   done, asked, accuracy_text(&self->results.totals, accuracy), rate,
+                   left_text(rounds > 0 ? seconds / rounds * left : NAN, time));
     fedge_progress_draw(&self->progress, round - 1, state);
 }
 
@@ -340,8 +353,12 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
         fedge_error second; /* what failed first is what is told */
         experiment->ending = "failed";
-        const fedge_status told = fedge_results_tell(&experiment->results, &experiment->appraisal,
-                                                     experiment->ending, &second);
+        const fedge_status told =
+            experiment->config.out
+                ? fedge_results_finish(&experiment->results, experiment->simulation,
+                                       &experiment->appraisal, experiment->ending, &second)
+                : fedge_results_tell(&experiment->results, &experiment->appraisal,
+                                     experiment->ending, &second);
         (void)told;
         return status;
     }

@@ -258,7 +258,7 @@ static int generate(int argc, char **argv)
     return EXIT_DONE;
 }
 
-int main(int argc, char **argv)
+static int act(int argc, char **argv)
 {
     fedge_simulate_options options;
     fedge_error err;
@@ -282,4 +282,15 @@ int main(int argc, char **argv)
         return run(&options);
     }
     return EXIT_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    fedge_os_hold_streams();
+    const int code = act(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        return code;
+    }
+    fputs("fedge-simulate: cannot write to the standard output: is the disk full?\n", stderr);
+    return code == EXIT_DONE ? EXIT_FAILED : code;
 }

@@ -412,7 +412,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
             status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
         }
     }
-    if (status == FEDGE_CANCELLED) {
+    if (status != FEDGE_OK) {
         fedge_variates_undo(&self->variates);
     }
     return status;
@@ -438,6 +438,13 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
     if (config->job->plan.external) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the job's model is external: only built-in models are simulated");
+    }
+    if (config->job->plan.scaffold && config->job->num_clients != clients) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "strategy.num-clients, by which SCAFFOLD's control variates are "
+                          "weighed, is %" PRIu32 " (without it in the job: min-available-nodes), "
+                          "and there are %" PRIu32 " clients: set it to %" PRIu32,
+                          config->job->num_clients, clients, clients);
     }
     if (needed > clients) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

@@ -123,13 +123,11 @@ static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_
     if (twice) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: '%.80s' is set twice", key);
     }
-    if ((strcmp(key, "seed") == 0 && sweep->options->has_seed) ||
-        (strcmp(key, ROUNDS_PATH) == 0 && sweep->options->num_rounds > 0)) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT,
-            "--sweep: an option comes before the job's '%s', so that all runs would be "
-            "the same: leave the option out",
-            key);
+    const fedge_simulate_options *options = sweep->options;
+    if ((strcmp(key, "seed") == 0 && options->has_seed) ||
+        (is_same(key, ROUNDS) && options->num_rounds > 0)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: '%s' is an option too: leave the option out", key);
     }
     return FEDGE_OK;
 }

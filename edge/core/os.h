@@ -104,6 +104,10 @@ void fedge_os_close(fedge_os_file *file);
 FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes,
                                                 fedge_error *err);
 
+/* Opens what of the standard streams is closed on nothing, at the start of a program: else the
+ * first files that it opens would be taken for them. */
+void fedge_os_hold_streams(void);
+
 #define FEDGE_LARGE_PAGE ((size_t)2 << 20)
 
 /* Asks for pages of FEDGE_LARGE_PAGE bytes where whole ones lie inside of [block], best before its

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import statistics
 
@@ -87,7 +88,7 @@ def rounds_text(run, target, base=None):
 def gain(slow, fast, target):
     """How many times fewer rounds [fast] needs."""
     if reached(slow, target) is None:
-        return f"over {slow['planned'] / reached(fast, target):.1f}×"
+        return f"over {math.floor(10 * slow['planned'] / reached(fast, target)) / 10:.1f}×"  # no more than is known
     return f"{reached(slow, target) / reached(fast, target):.1f}×"
 
 

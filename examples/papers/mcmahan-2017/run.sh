@@ -28,9 +28,9 @@ sweep cnn cnn batch=10 lr=0.1 partition=iid $fractions
 # Table 2 at C = 0.1: less and more computation per client, and FedSGD. The CNN's B = ∞ has the 2NN's learning rate.
 sweep cnn cnn batch=10 lr=0.1 partition=iid fraction=0.1 epochs=1,20
 sweep cnn cnn batch=600 lr=0.3 partition=iid fraction=0.1 epochs=1 rounds=1000
-sweep cnn cnn batch=600 lr=0.3 partition=iid fraction=0.01,0.1
+sweep cnn cnn batch=600 lr=0.3 partition=iid fraction=0.01,0.1,0.2
 
 # The dearest: a round of C = 1 is 300,000 examples of the CNN.
-sweep cnn cnn batch=600 lr=0.3 partition=iid fraction=0.2,0.5,1
+sweep cnn cnn batch=600 lr=0.3 partition=iid fraction=0.5,1
 
 python3 -B "$here/../table.py" mcmahan-2017 "$out"

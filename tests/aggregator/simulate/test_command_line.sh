@@ -69,6 +69,15 @@ echo '{"data": {"points": {"values": "points.csv", "partition-seed": 2}}}' >seed
 "${run[@]}" --json --data seeded.json >first-seeded.json
 [ "$(hash first-seeded.json)" = "$(hash second.json)" ] || fail "partition-seed beside no partition is not taken"
 
+# streams that are full or closed
+for what in "${run[*]}" "${run[*]} --json" "$simulate --help" "${run[*]} --json --sweep seeds=1"; do
+    code=0
+    $what >/dev/full 2>said || code=$?
+    [ "$code" = 1 ] && grep -qF "cannot write to the standard output" said || fail "$what: exit $code on a full disk"
+done
+"${run[@]}" --out closed <&- >&- 2>&-
+[ "$(wc -l <closed/rounds.jsonl)" = 4 ] || fail "rounds.jsonl was taken for a stream that is closed"
+
 # the folder, and what is written there
 ends 0 "rounds.jsonl" "${run[@]}" --out out
 for file in job.json simulation.json rounds.jsonl rounds.svg partition.csv summary.json model.safetensors; do
@@ -138,6 +147,8 @@ diverging=("$simulate" --job diverging.json --clients 10 --partition iid --round
 ends 1 "lower the learning rate" "${diverging[@]}" --out later
 grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
+[ "\"model_sha256\":\"$(sha256sum later/model.safetensors | cut -d' ' -f1)\"" = "$(hash later/summary.json)" ] ||
+    fail "the model of a failed run is not the one that its summary names"
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged
@@ -191,7 +202,7 @@ ends 3 "fedge-simulate: wrong.json:1: sed: " "$simulate" --job wrong.json --clie
 sed 's/"seed": 1,/"seed": 1/' job.json >wrong.json
 ends 3 "fedge-simulate: wrong.json:2: not valid JSON" "$simulate" --job wrong.json --clients 10 --partition iid --sweep lr=0.1
 ends 3 "'seeds' is set twice" "${run[@]}" --sweep seeds=2 seeds=3
-ends 3 "an option comes before the job's 'seed'" "${run[@]}" --seed 3 --sweep seed=1,2
+ends 3 "'seed' is an option too" "${run[@]}" --seed 3 --sweep seed=1,2
 ends 3 "training.learning-rate: must be a number" "${run[@]}" --sweep "lr=0.03;0.1"
 ends 3 "cannot set 'name.x'" "${run[@]}" --sweep name.x=1
 ends 3 "with partition=dirichlett:1" "${run[@]}" --sweep partition=iid,dirichlett:1 --out mistyped
@@ -404,4 +415,6 @@ cut_short() {
 }
 cut_short "${run[@]}" --rounds 3000
 sed 's/"test-set"/"strategy": {"type": "SCAFFOLD"}, "test-set"/' job.json >scaffold.json
+ends 3 "there are 10 clients: set it to 10" "$simulate" --job scaffold.json --clients 10 --partition iid
+sed -i 's/"SCAFFOLD"/"SCAFFOLD", "num-clients": 10/' scaffold.json
 cut_short "$simulate" --job scaffold.json --clients 10 --partition iid --rounds 3000

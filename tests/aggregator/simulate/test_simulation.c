@@ -188,7 +188,7 @@ static void an_interrupted_run_says_all_that_it_did(void **state)
     }
 }
 
-static const char SCAFFOLD[] = ",\"strategy\":{\"type\":\"SCAFFOLD\"}";
+#define SCAFFOLD(clients) ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":" #clients "}"
 
 /* Brings [self] to where [from] stands, by the files of a checkpoint but, unless [with_variates],
  * the clients' variates. */
@@ -224,17 +224,17 @@ static void scaffold_goes_on_with_its_variates(void **state)
     (void)state;
     static const char rounds[] = "\"num-server-rounds\":5,\"fraction-train\":0.6";
     run whole;
-    assert_int_equal(begin(&whole, rounds, SCAFFOLD, "dirichlet:0.5", 7, 2), FEDGE_OK);
+    assert_int_equal(begin(&whole, rounds, SCAFFOLD(7), "dirichlet:0.5", 7, 2), FEDGE_OK);
     go(&whole);
     uint32_t in_a_round = 0;
     bool finished = false;
     for (uint32_t stop = 3; !finished; stop += 5) {
         run first, second;
-        assert_int_equal(begin(&first, rounds, SCAFFOLD, "dirichlet:0.5", 7, 1), FEDGE_OK);
+        assert_int_equal(begin(&first, rounds, SCAFFOLD(7), "dirichlet:0.5", 7, 1), FEDGE_OK);
         first.stop_asked = stop;
         finished = fedge_simulation_run(first.simulation, &first.err) == FEDGE_OK;
         in_a_round += !finished && first.num_lines > 0;
-        assert_int_equal(begin(&second, rounds, SCAFFOLD, "dirichlet:0.5", 7, 2), FEDGE_OK);
+        assert_int_equal(begin(&second, rounds, SCAFFOLD(7), "dirichlet:0.5", 7, 2), FEDGE_OK);
         assert_int_equal(restore(&second, &first, true), FEDGE_OK);
         go(&second);
         assert_int_equal(first.num_lines + second.num_lines, 5);
@@ -253,13 +253,14 @@ static void scaffold_does_not_go_on_without_its_variates(void **state)
     (void)state;
     for (uint32_t round = 0; round <= 3; round++) {
         run first, second;
-        assert_int_equal(begin(&first, "\"num-server-rounds\":3", SCAFFOLD, "iid", 4, 1), FEDGE_OK);
+        assert_int_equal(begin(&first, "\"num-server-rounds\":3", SCAFFOLD(4), "iid", 4, 1),
+                         FEDGE_OK);
         first.stop_at = round;
         if (round > 0) {
             const fedge_status status = fedge_simulation_run(first.simulation, &first.err);
             assert_int_equal(status, round < 3 ? FEDGE_CANCELLED : FEDGE_OK);
         }
-        assert_int_equal(begin(&second, "\"num-server-rounds\":3", SCAFFOLD, "iid", 4, 1),
+        assert_int_equal(begin(&second, "\"num-server-rounds\":3", SCAFFOLD(4), "iid", 4, 1),
                          FEDGE_OK);
         assert_int_equal(restore(&second, &first, false),
                          round == 0 || round == 3 ? FEDGE_OK : FEDGE_MISMATCH);

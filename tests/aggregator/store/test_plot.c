@@ -9,6 +9,7 @@
 #include "aggregator/store/plot.h"
 #include "aggregator/store/round_lines.h"
 #include "aggregator/store/round_log.h"
+#include "aggregator/store/svg.h"
 #include "edge/core/os.h"
 
 #define LOG "test_plot.jsonl"
@@ -331,6 +332,33 @@ static void axes_have_units(void **state)
     }
 }
 
+/* Names may have any bytes; XML may not. */
+static void texts_are_xml(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *written;
+    } CASES[] = {
+        {"a]]>b & <c>", ">a]]&gt;b &amp; &lt;c&gt;<"},
+        {"\x01\t\x7f", ">?\?\x7f<"},
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", ">\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80<"},
+        {"\xff \xc3 \xc0\x80", ">? ? ?\?<"},
+        {"\xed\xa0\x80 \xef\xbf\xbf", ">?\?\? ?\?\?<"},
+        {"\xf4\x90\x80\x80", ">?\?\?\?<"},
+        {"\xe2\x82", ">?\?<"}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        fedge_buffer out;
+        fedge_buffer_init(&out, 4096);
+        assert_int_equal(fedge_svg_text(&out, 0, 0, "label", "start", CASES[i].text, &err),
+                         FEDGE_OK);
+        assert_int_equal(fedge_buffer_append(&out, "", 1, &err), FEDGE_OK);
+        if (!strstr((char *)out.data, CASES[i].written)) {
+            fail_msg("case %zu: %s", i, (char *)out.data);
+        }
+        fedge_buffer_fini(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +372,7 @@ int main(void)
         cmocka_unit_test(runs_stand_side_by_side),
         cmocka_unit_test(losses_of_real_numbers_stand_alone),
         cmocka_unit_test(axes_have_units),
+        cmocka_unit_test(texts_are_xml),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
