@@ -234,7 +234,7 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
         return;
     }
     self->drawn_ms = now_ms;
-    char state[128], time[24], accuracy[16];
+    char state[192], time[24], accuracy[16];
     const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
     const double rate =
         (double)(self->results.totals.clients - self->clients_at_start + done) / seconds;
@@ -353,12 +353,8 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
         fedge_error second; /* what failed first is what is told */
         experiment->ending = "failed";
-        const fedge_status told =
-            experiment->config.out
-                ? fedge_results_finish(&experiment->results, experiment->simulation,
-                                       &experiment->appraisal, experiment->ending, &second)
-                : fedge_results_tell(&experiment->results, &experiment->appraisal,
-                                     experiment->ending, &second);
+        const fedge_status told = fedge_results_tell(&experiment->results, &experiment->appraisal,
+                                                     experiment->ending, &second);
         (void)told;
         return status;
     }

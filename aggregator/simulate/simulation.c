@@ -439,19 +439,19 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the job's model is external: only built-in models are simulated");
     }
-    if (config->job->plan.scaffold && config->job->num_clients != clients) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "strategy.num-clients, by which SCAFFOLD's control variates are "
-                          "weighed, is %" PRIu32 " (without it in the job: min-available-nodes), "
-                          "and there are %" PRIu32 " clients: set it to %" PRIu32,
-                          config->job->num_clients, clients, clients);
-    }
     if (needed > clients) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
                           "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
                           "--clients",
                           needed, clients);
+    }
+    if (config->job->plan.scaffold && config->job->num_clients != clients) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "strategy.num-clients, by which SCAFFOLD's control variates are "
+                          "weighed, is %" PRIu32 " (without it in the job: min-available-nodes), "
+                          "and there are %" PRIu32 " clients: set it to %" PRIu32,
+                          config->job->num_clients, clients, clients);
     }
     if (spec->fraction_evaluate > 0 && !holds_out(config->population)) {
         return fedge_fail(

@@ -18,7 +18,7 @@ struct fedge_dataset {
     void *values;          /* (count, example_values) of spec.dtype */
     int32_t *labels;       /* (count) */
     fedge_levels *levels;  /* u8 only: (max(1, num_channels)), a stored value normalised */
-    bool finite;           /* all levels are; floats are only known to be so as they are stored */
+    bool finite;           /* u8 only: no level is NaN or infinite; floats are looked through */
 };
 
 /* The files that a data set comes from. */

@@ -619,28 +619,25 @@ static fedge_status check_batches(const fedge_graph_plan *plan, uint32_t index, 
     return status == FEDGE_OK ? FEDGE_OK : fedge_layer_fail(plan->spec, index, status, err);
 }
 
-/* Names the layer that takes most. */
+/* Names the layer with the largest array. */
 static fedge_status too_big(const fedge_graph_plan *plan, fedge_error *err)
 {
     const uint32_t batch = fedge_micro_batch(plan->options);
     uint32_t largest = 0;
-    uint64_t most = 0;
+    size_t most = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
-        uint64_t units = 0;
         for (int part = 0; part < FEDGE_PARTS; part++) {
-            units += plan->layers[i].parts[part].size;
-        }
-        if (units > most) {
-            most = units;
-            largest = i;
+            if (plan->layers[i].parts[part].size > most) {
+                most = plan->layers[i].parts[part].size;
+                largest = i;
+            }
         }
     }
     const fedge_status status =
         fedge_fail(err, FEDGE_TOO_BIG,
-                   "it takes %llu bytes or more, and the model more bytes than can be planned, "
-                   "for batches of %u: %s",
-                   (unsigned long long)(most * FEDGE_BLOCK_ALIGNMENT), (unsigned)batch,
-                   batch > 1 ? "lower the batch size" : "make the layer smaller");
+                   "the model needs more bytes than can be planned, and this layer the most, for "
+                   "batches of %u: %smake the layer smaller",
+                   (unsigned)batch, batch > 1 ? "lower the batch size or " : "");
     return fedge_layer_fail(plan->spec, largest, status, err);
 }
 

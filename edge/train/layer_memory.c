@@ -45,6 +45,8 @@ static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_opt
         layers[i].saved += bytes_of(layer, FEDGE_PART_SAVED);
         layers[i].gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
         layers[i].scratch = forward > backward ? forward : backward;
+        layers[i].scratch +=
+            fedge_keeps_gradients(options) ? layers[i].parameters * sizeof(float) : 0;
     }
     return status;
 }
@@ -78,7 +80,7 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
         if (status == FEDGE_OK && more) {
             const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
             stage.in_place = fedge_stage_in_place(&stage, options);
-            if (options->training && stage.pass_gradient && !stage.in_place) {
+            if (options->training && stage.pass_gradient && !stage.in_place && last != NULL) {
                 last->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
             }
             last = &layers[walk.layer == 0 ? 0 : walk.layer - 1];

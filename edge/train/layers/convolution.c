@@ -146,10 +146,10 @@ static uint64_t within_tables(uint64_t bytes)
     return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : TOO_MUCH;
 }
 
-/* Can size_t count all that is laid out? An image takes its padding, what its furthest tap reads
- * and a row and a column for each phase, and as much again behind it; gradients of two phases are
- * made at a time. 64 bits always can: shapes and arguments are below 2^30. */
-static bool is_countable(const fedge_convolution *conv)
+/* More bytes than all that is laid out: an image takes its padding, what its furthest tap reads and
+ * a row and a column for each phase, and as much again behind it; gradients of two phases are made
+ * at a time. */
+static double bound(const fedge_convolution *conv)
 {
     double floats = 4.0 * ((double)conv->channels + conv->out_channels);
     for (int i = 0; i < 2; i++) {
@@ -157,8 +157,13 @@ static bool is_countable(const fedge_convolution *conv)
                   (double)conv->kernel[i] * conv->dilation[i];
     }
     const double tables = 4.0 * (double)patch_size(conv) * conv->out_channels;
-    return sizeof(size_t) > sizeof(uint32_t) ||
-           (floats + tables) * sizeof(float) < (double)UINT32_MAX;
+    return (floats + tables) * sizeof(float);
+}
+
+/* Can size_t count it? With 64 bits always: shapes and arguments are below 2^30. */
+static bool is_countable(const fedge_convolution *conv)
+{
+    return sizeof(size_t) > sizeof(uint32_t) || bound(conv) < (double)UINT32_MAX;
 }
 
 static fedge_patches make_patches(const fedge_layer_run *run, const fedge_convolution *conv,

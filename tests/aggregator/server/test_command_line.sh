@@ -50,7 +50,7 @@ sed "s/\[4\]/[4, 1, 1]/; s/{\"type\": \"Linear\"/$norm, &/" job.json >lone.json
 ends 3 'lone.json:2: model.layers: layer 0 (BatchNorm2d "0"): 1 example of 1 × 1' "${check[@]}" lone.json
 sed 's/"labels": 2/"labels": 1000000/; s/"batch-size": 1/"batch-size": 65536/
     s/"out_features": 2}/"out_features": 1000000}, {"type": "Sigmoid"}/' job.json >vast.json
-ends 3 "vast.json:2: model.layers: layer 0 (Linear \"0\"): it takes 137458953408 bytes or more, and the model more bytes than can be planned, for batches of 65536" \
+ends 3 "vast.json:2: model.layers: layer 0 (Linear \"0\"): the model needs more bytes than can be planned, and this layer the most, for batches of 65536" \
     "${check[@]}" vast.json
 head -c 100 job.json >cut.json
 ends 3 "cut.json:" "${check[@]}" cut.json

@@ -147,8 +147,6 @@ diverging=("$simulate" --job diverging.json --clients 10 --partition iid --round
 ends 1 "lower the learning rate" "${diverging[@]}" --out later
 grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
-[ "\"model_sha256\":\"$(sha256sum later/model.safetensors | cut -d' ' -f1)\"" = "$(hash later/summary.json)" ] ||
-    fail "the model of a failed run is not the one that its summary names"
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged
