@@ -15,8 +15,8 @@ fedge_status fedge_svg_begin(fedge_buffer *out, double width, double height, fed
         width, height, width, height);
 }
 
-/* Bytes of the character of UTF-8 that [text] begins with; 0: none, a control character, or one that
- * XML may not have. */
+/* Bytes of the character of UTF-8 that [text] begins with; 0: none, a control character, or one
+ * that XML may not have. */
 static size_t character(const char *text)
 {
     static const struct {
