@@ -12,8 +12,6 @@
 #include "edge/io/update.h"
 #include "edge/train/model.h"
 
-#define ALIGNMENT 64 /* of each state in a model's block */
-
 /* Of a layer's row; in JSON by these names. */
 enum {
     PARAMETERS,
@@ -82,17 +80,13 @@ static const char *label(const fedge_model_spec *model, uint32_t i, char text[16
     return model->layers[i].name[0] ? model->layers[i].name : text;
 }
 
-/* The optimizer's states are as many for each parameter, and of the parameters and statistics there
- * are two copies at the end of a round. */
+/* Of the parameters and statistics there are two copies at the end of a round. */
 static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
 {
     const fedge_layer_memory *layer = &t->layers[i];
-    const uint64_t state = t->plan->num_parameters * sizeof(float);
-    const uint64_t states = t->memory.rows[FEDGE_MEMORY_OPTIMIZER].bytes /
-                            ((state + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     to[PARAMETERS] = layer->parameters;
     to[VALUES] = layer->values;
-    to[OPTIMIZER] = states * layer->parameters * sizeof(float);
+    to[OPTIMIZER] = layer->optimizer;
     to[DELTA] = 2 * (layer->parameters + layer->buffers) * sizeof(float);
     to[OUTPUT] = layer->output;
     to[SAVED] = layer->saved;

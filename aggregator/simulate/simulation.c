@@ -412,7 +412,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
             status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
         }
     }
-    if (status != FEDGE_OK) {
+    if (status == FEDGE_CANCELLED) {
         fedge_variates_undo(&self->variates);
     }
     return status;

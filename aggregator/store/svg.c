@@ -2,6 +2,9 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
+
+#include "edge/io/json.h"
 
 fedge_status fedge_svg_begin(fedge_buffer *out, double width, double height, fedge_error *err)
 {
@@ -15,32 +18,14 @@ fedge_status fedge_svg_begin(fedge_buffer *out, double width, double height, fed
         width, height, width, height);
 }
 
-/* Bytes of the character of UTF-8 that [text] begins with; 0: none, a control character, or one
- * that XML may not have. */
-static size_t character(const char *text)
+/* Bytes of the character of UTF-8 at the start of text[0, size); 0: none, a control character, or
+ * one that XML may not have. */
+static size_t character(const char *text, size_t size)
 {
-    static const struct {
-        uint8_t mask, first;
-        uint32_t least;
-    } FORMS[] = {
-        {0x80, 0x00, 0x20}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}};
-    const uint8_t *byte = (const uint8_t *)text;
-    for (size_t n = 0; n < 4; n++) {
-        if ((byte[0] & FORMS[n].mask) != FORMS[n].first) {
-            continue;
-        }
-        uint32_t code = byte[0] & (uint8_t)~FORMS[n].mask;
-        for (size_t i = 1; i <= n; i++) {
-            if ((byte[i] & 0xC0) != 0x80) {
-                return 0;
-            }
-            code = code << 6 | (byte[i] & 0x3F);
-        }
-        const bool no_character = (code >= 0xD800 && code < 0xE000) || code == 0xFFFE ||
-                                  code == 0xFFFF || code > 0x10FFFF;
-        return code < FORMS[n].least || no_character ? 0 : n + 1;
-    }
-    return 0;
+    const unsigned char *byte = (const unsigned char *)text;
+    const size_t n = fedge_utf8_sequence(byte, size);
+    const bool last_two = n == 3 && byte[0] == 0xEF && byte[1] == 0xBF && byte[2] >= 0xBE;
+    return byte[0] < 0x20 || last_two ? 0 : n; /* U+FFFE and U+FFFF are no characters */
 }
 
 fedge_status fedge_svg_text(fedge_buffer *out, double x, double y, const char *style,
@@ -49,8 +34,9 @@ fedge_status fedge_svg_text(fedge_buffer *out, double x, double y, const char *s
     fedge_status status = fedge_buffer_printf(
         out, err, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">", x, y, style,
         anchor);
-    for (const char *p = text; *p && status == FEDGE_OK;) {
-        const size_t n = character(p);
+    const char *const end = text + strlen(text);
+    for (const char *p = text; p < end && status == FEDGE_OK;) {
+        const size_t n = character(p, (size_t)(end - p));
         status = n == 0      ? fedge_buffer_append(out, "?", 1, err)
                  : *p == '<' ? fedge_buffer_printf(out, err, "&lt;")
                  : *p == '>' ? fedge_buffer_printf(out, err, "&gt;")

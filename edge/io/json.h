@@ -167,4 +167,7 @@ FEDGE_MUST_USE fedge_status fedge_json_print(const fedge_json_field *fields, con
  * is near: optimal string alignment distance at most a third of the length. */
 const char *fedge_json_nearest(const char *text, const char *const *names, size_t count);
 
+/* Bytes of the valid UTF-8 sequence at the start of text[0, size), or 0 when there is none. */
+size_t fedge_utf8_sequence(const unsigned char *text, size_t size);
+
 #endif

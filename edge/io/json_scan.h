@@ -8,9 +8,6 @@
 #include "edge/core/status.h"
 #include "edge/io/json.h"
 
-/* Bytes of the valid UTF-8 sequence at the start of text[0, size), or 0 when there is none. */
-size_t fedge_utf8_sequence(const unsigned char *text, size_t size);
-
 /* Checks that text[0, size) is one JSON value within the limits; FEDGE_CORRUPT with the line. */
 FEDGE_MUST_USE fedge_status fedge_json_scan(const char *text, size_t size,
                                             const fedge_json_options *options, fedge_error *err);

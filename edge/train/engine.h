@@ -53,6 +53,12 @@ typedef struct fedge_layout {
 /* Examples that pass through the layers at a time. */
 uint32_t fedge_micro_batch(const fedge_model_options *options);
 
+/* The kernels that the options ask for. */
+fedge_kernels fedge_kernels_for(const fedge_model_options *options);
+
+/* What is kept for each parameter besides its value: floats. */
+uint32_t fedge_states_of_each(const fedge_model_options *options);
+
 /* Is there a gradient for every parameter, until all have been made? */
 bool fedge_keeps_gradients(const fedge_model_options *options);
 

@@ -1,13 +1,12 @@
 /* Where a model's bytes go, layer by layer. */
 #include <string.h>
 
-#include "edge/core/os.h"
 #include "edge/train/engine.h"
 #include "edge/train/fused/plan.h"
 #include "edge/train/graph_plan.h"
-#include "edge/train/kernels_bf16.h"
 
-static void describe(const fedge_layer_spec *spec, const fedge_shape *out, fedge_layer_memory *to)
+static void describe(const fedge_layer_spec *spec, const fedge_model_options *options,
+                     const fedge_shape *out, fedge_layer_memory *to)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(spec, list);
@@ -19,6 +18,7 @@ static void describe(const fedge_layer_spec *spec, const fedge_shape *out, fedge
         to->buffers += list[i].buffer ? count : 0;
         to->values += count * sizeof(float);
     }
+    to->optimizer = to->parameters * fedge_states_of_each(options) * sizeof(float);
 }
 
 static size_t bytes_of(const fedge_layer_plan *layer, fedge_part part)
@@ -36,7 +36,7 @@ static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_opt
         const fedge_layer_plan *layer = &plan.layers[i];
         const size_t forward = bytes_of(layer, FEDGE_PART_FORWARD);
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
-        describe(&spec->layers[i], &layer->out, &layers[i]);
+        describe(&spec->layers[i], options, &layer->out, &layers[i]);
         if (options->weights != FEDGE_STORAGE_FP32) {
             layers[i].values -= layers[i].parameters * (sizeof(float) - sizeof(uint16_t));
         }
@@ -69,7 +69,7 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
     fedge_status status = fedge_shape_input(spec, &shape, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
         status = fedge_shape_advance(spec, i, &shape, err);
-        describe(&spec->layers[i], &shape, &layers[i]);
+        describe(&spec->layers[i], options, &shape, &layers[i]);
     }
     if (status == FEDGE_OK) {
         status = fedge_stage_walk_begin(&walk, spec, kernels->lanes, err);
@@ -105,11 +105,7 @@ fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
     if (status != FEDGE_OK) {
         return status;
     }
-    const unsigned features = fedge_os_cpu_features() & ~options->disabled_cpu_features;
-    fedge_kernels kernels = *fedge_kernels_choose(features);
-    if (options->precision == FEDGE_PRECISION_BF16) {
-        kernels = fedge_kernels_in_bf16(&kernels, features);
-    }
+    const fedge_kernels kernels = fedge_kernels_for(options);
     return fedge_fused_fits(spec, options) ? of_fused(spec, options, &kernels, layers, err)
                                            : of_graph(spec, options, &kernels, layers, err);
 }

@@ -15,19 +15,31 @@ typedef struct own_kernels {
     char name[40];
 } own_kernels;
 
-/* The kernels that the options ask for. [counted]: where a table is made without a block. */
+static unsigned features_for(const fedge_model_options *options)
+{
+    return fedge_os_cpu_features() & ~options->disabled_cpu_features;
+}
+
+fedge_kernels fedge_kernels_for(const fedge_model_options *options)
+{
+    const unsigned features = features_for(options);
+    const fedge_kernels *table = fedge_kernels_choose(features);
+    return options->precision == FEDGE_PRECISION_BF16 ? fedge_kernels_in_bf16(table, features)
+                                                      : *table;
+}
+
+/* The same, in the model where they are its own. [counted]: where a table is made without a block.
+ */
 static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *counted)
 {
     const fedge_model_options *options = layout->options;
-    const unsigned features = fedge_os_cpu_features() & ~options->disabled_cpu_features;
-    const fedge_kernels *table = fedge_kernels_choose(features);
     if (options->precision != FEDGE_PRECISION_BF16) {
-        return table;
+        return fedge_kernels_choose(features_for(options));
     }
     own_kernels *own = fedge_carve(&layout->from, 1, sizeof *own, &layout->memory->scratch);
     own = own == NULL ? counted : own;
-    own->table = fedge_kernels_in_bf16(table, features);
-    fedge_os_format(own->name, sizeof own->name, "%s %s", table->name, own->table.in_bf16);
+    own->table = fedge_kernels_for(options);
+    fedge_os_format(own->name, sizeof own->name, "%s %s", own->table.name, own->table.in_bf16);
     own->table.name = own->name;
     return &own->table;
 }
@@ -88,7 +100,14 @@ bool fedge_keeps_gradients(const fedge_model_options *options)
     return options->training && (options->clip || fedge_micro_batch(options) < options->max_batch);
 }
 
-/* What is kept for each parameter besides its value. */
+uint32_t fedge_states_of_each(const fedge_model_options *options)
+{
+    const uint32_t anchors = options->training && options->proximal;
+    const uint32_t corrections = options->training && options->correction;
+    return fedge_optimizer_states(options) + anchors + corrections;
+}
+
+/* What is kept for each parameter besides its value: fedge_states_of_each, and gradients. */
 static void carve_states(fedge_layout *layout)
 {
     fedge_model *self = layout->model;

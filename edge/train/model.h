@@ -379,6 +379,7 @@ typedef struct fedge_layer_memory {
     size_t parameters;       /* how many; those that are not trained too */
     size_t buffers;          /* how many, of statistics */
     size_t values;           /* parameters and buffers */
+    size_t optimizer;        /* its states, FedProx's copy, SCAFFOLD's correction */
     size_t output;   /* the (micro-)batch's; 0: it lies where the layer's input does, or only
                         parts of it exist, one after another */
     size_t saved;    /* from the forward pass to the backward pass, besides outputs */
