@@ -158,18 +158,6 @@ static void end(fedge_client *c, const fedge_action *action)
     snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
 }
 
-/* What an acknowledgement makes true, before the result is forgotten: a crash in between repeats
- * it.
- */
-static fedge_status commit_result(fedge_client *c, fedge_error *err)
-{
-    fedge_upload upload;
-    fedge_status status = fedge_store_result_find(c->store, &upload, err);
-    if (status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT)
-        return FEDGE_OK;
-    return status ? status : fedge_control_commit(c->store, &upload, err);
-}
-
 static void perform(fedge_client *c, const fedge_action *action)
 {
     fedge_error err;
@@ -198,7 +186,7 @@ static void perform(fedge_client *c, const fedge_action *action)
         fedge_worker_cancel(c->worker);
         break;
     case FEDGE_ACTION_DISCARD_RESULT:
-        if ((action->flag && commit_result(c, &err)) || fedge_store_result_discard(c->store, &err))
+        if (fedge_store_result_discard(c->store, &err))
             fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
         break;
     case FEDGE_ACTION_NOTE:

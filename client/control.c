@@ -12,30 +12,49 @@
 #define KEY_NEXT "fedge-control-next"
 #define HEADER 8
 
-static fedge_status load_own(fedge_control *control, fedge_store *store, const char *run_id,
-                             fedge_error *err)
+/* A value of the store, malloc'ed; NULL where there is none of this size. */
+static fedge_status get(fedge_store *store, const char *run_id, const char *key, size_t size,
+                        uint8_t **bytes, fedge_error *err)
 {
-    const size_t count = control->num_trained;
+    size_t found = 0;
+    fedge_status status = fedge_store_get(store, run_id, key, bytes, &found, err);
+    if (!status && found != size) {
+        free(*bytes);
+        *bytes = NULL;
+    }
+    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+}
+
+/* What was kept for an update that has counted since is c_i from now on. */
+static fedge_status load_own(fedge_control *control, uint64_t last_counted, fedge_store *store,
+                             const char *run_id, fedge_error *err)
+{
+    const size_t count = control->num_trained, size = HEADER + count * sizeof(float);
     uint8_t *bytes = NULL;
-    size_t size = 0;
     memset(control->own, 0, count * sizeof(float));
-    fedge_status status = fedge_store_get(store, run_id, KEY_OWN, &bytes, &size, err);
-    if (status == FEDGE_NOT_FOUND)
-        return FEDGE_OK;
-    if (!status && size == HEADER + count * sizeof(float))
+    fedge_status status = get(store, run_id, KEY_NEXT, size, &bytes, err);
+    if (!status && bytes && fedge_get_u64(bytes) == last_counted) {
+        status = fedge_store_put(store, run_id, KEY_OWN, bytes, size, err);
+    } else if (!status) {
+        free(bytes);
+        bytes = NULL;
+        status = get(store, run_id, KEY_OWN, size, &bytes, err);
+    }
+    if (!status && bytes)
         fedge_get_f32s(bytes + HEADER, control->own, count);
     free(bytes);
     return status;
 }
 
 fedge_status fedge_control_begin(fedge_control *control, const uint8_t *file, size_t size,
-                                 fedge_store *store, const char *run_id, fedge_error *err)
+                                 uint64_t last_counted, fedge_store *store, const char *run_id,
+                                 fedge_error *err)
 {
     const fedge_schema *schema = &control->plan->sent.sections[0].schema;
     fedge_status status = fedge_safetensors_read(file, size, schema, control->server, err);
     if (status)
         return fedge_error_prefix(err, status, "the task's control variate");
-    status = load_own(control, store, run_id, err);
+    status = load_own(control, last_counted, store, run_id, err);
     if (!status)
         fedge_control_correct(control);
     return status;
@@ -64,18 +83,5 @@ fedge_status fedge_control_keep(fedge_control *control, fedge_store *store,
     free(decoded);
     free(scratch);
     free(kept);
-    return status;
-}
-
-fedge_status fedge_control_commit(fedge_store *store, const fedge_upload *upload, fedge_error *err)
-{
-    uint8_t *bytes = NULL;
-    size_t size = 0;
-    fedge_status status = fedge_store_get(store, upload->run_id, KEY_NEXT, &bytes, &size, err);
-    if (status == FEDGE_NOT_FOUND)
-        return FEDGE_OK;
-    if (!status && size >= HEADER && fedge_get_u64(bytes) == upload->task_id)
-        status = fedge_store_put(store, upload->run_id, KEY_OWN, bytes, size, err);
-    free(bytes);
     return status;
 }

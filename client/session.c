@@ -369,12 +369,12 @@ void fedge_session_plan_failed(fedge_session *session, uint64_t now_ms, const ch
 
 /* --- work and result ----------------------------------------------------------------------- */
 
-fedge_action *fedge_session_discard_result(fedge_session *s)
+void fedge_session_discard_result(fedge_session *s)
 {
     s->has_result = false;
     s->upload = UPLOAD_NONE;
     s->upload_repeats = 0;
-    return fedge_session_push(s, FEDGE_ACTION_DISCARD_RESULT);
+    (void)fedge_session_push(s, FEDGE_ACTION_DISCARD_RESULT);
 }
 
 void fedge_session_drop_task(fedge_session *s, uint64_t task_id)

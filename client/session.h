@@ -57,7 +57,7 @@ typedef enum fedge_action_type {
     FEDGE_ACTION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
     FEDGE_ACTION_WORK,        /* do [task] with blob task->model */
     FEDGE_ACTION_CANCEL,      /* stop the work under way; it still reports its end */
-    FEDGE_ACTION_DISCARD_RESULT, /* forget the stored result; [flag]: it was acknowledged */
+    FEDGE_ACTION_DISCARD_RESULT, /* forget the stored result */
     FEDGE_ACTION_NOTE,           /* log [event] and [text] at [level] */
     FEDGE_ACTION_STOP            /* end with [exit_code]; nothing follows */
 } fedge_action_type;

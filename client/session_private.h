@@ -105,7 +105,7 @@ void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_typ
 /* Starts what can be started: blob lookups, the plan, the task. */
 void fedge_session_advance(fedge_session *s);
 /* Forgets the stored result, here and in the store. */
-fedge_action *fedge_session_discard_result(fedge_session *s);
+void fedge_session_discard_result(fedge_session *s);
 /* Forgets task [task_id] if it waits or is worked on. */
 void fedge_session_drop_task(fedge_session *s, uint64_t task_id);
 /* Up to [most], uniformly. */

@@ -193,7 +193,7 @@ static void read_ack(fedge_session *s, const fedge_message *message)
     fedge_session_note(s, FEDGE_LOG_INFO, "accepted", "task %llu: %llu bytes%s",
                        (unsigned long long)ack.task_id, (unsigned long long)s->result.size,
                        ack.duplicate ? " (the server had them already)" : "");
-    fedge_session_discard_result(s)->flag = true;
+    fedge_session_discard_result(s);
     fedge_session_advance(s);
 }
 

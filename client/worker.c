@@ -136,7 +136,7 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
     if (!status && w->plan->scaffold && task->kind == FEDGE_TASK_TRAIN)
         status = fedge_control_begin(&w->control, file + size, (size_t)task->control_size,
-                                     w->config.store, w->run_id, err);
+                                     task->last_counted, w->config.store, w->run_id, err);
     free(file);
     return status;
 }

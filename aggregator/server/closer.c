@@ -41,7 +41,9 @@ static uint64_t room_to_leave(const fedge_closer *closer)
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
     uint64_t strategy =
         global->center.strategy->control ? delta->schema.num_elements * sizeof(float) : 0;
-    return global->job->min_free_disk + 2 * (model + strategy + FEDGE_CHECKPOINT_MAX_STATE);
+    uint64_t counted = global->num_counted * sizeof(uint64_t);
+    return global->job->min_free_disk +
+           2 * (model + strategy + counted + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
 static fedge_status open_phase(fedge_closer *closer, fedge_error *err)

@@ -147,6 +147,78 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
     return append_line(global, summary, err);
 }
 
+/* ---- which updates counted ------------------------------------------------------------------- */
+
+uint64_t fedge_global_last_counted(const fedge_global *global, uint32_t client_index)
+{
+    return client_index < global->num_counted ? global->counted[client_index] : 0;
+}
+
+static fedge_status hold_counted(fedge_global *global, uint32_t num_clients, fedge_error *err)
+{
+    if (num_clients <= global->num_counted) {
+        return FEDGE_OK;
+    }
+    uint64_t *grown = realloc(global->counted, num_clients * sizeof(*grown));
+    if (!grown) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u clients", num_clients);
+    }
+    memset(grown + global->num_counted, 0, (num_clients - global->num_counted) * sizeof(*grown));
+    global->counted = grown;
+    global->num_counted = num_clients;
+    return FEDGE_OK;
+}
+
+/* The journal is closed: its accepted updates are those that count. */
+static fedge_status count_accepted(fedge_global *global, fedge_journal *journal, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    const uint32_t num_slots =
+        global->center.strategy->control ? fedge_journal_get_phase(journal)->num_tasks : 0;
+    for (uint32_t i = 0; i < num_slots && status == FEDGE_OK; i++) {
+        const fedge_journal_slot slot = fedge_journal_get_slot(journal, i);
+        if (!slot.accepted) {
+            continue;
+        }
+        if (slot.task.client_index >= FEDGE_ROUNDS_MAX_CLIENTS) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "client %u is beyond the limit of %u",
+                              slot.task.client_index, FEDGE_ROUNDS_MAX_CLIENTS);
+        }
+        status = hold_counted(global, slot.task.client_index + 1, err);
+        if (status == FEDGE_OK) {
+            global->counted[slot.task.client_index] = slot.task.task_id;
+        }
+    }
+    return status;
+}
+
+static fedge_status load_counted(fedge_global *global, const uint8_t *bytes, size_t size,
+                                 fedge_error *err)
+{
+    const uint32_t count = (uint32_t)(size / sizeof(uint64_t));
+    global->num_counted = 0;
+    fedge_status status = hold_counted(global, count, err);
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        global->counted[i] = fedge_get_u64(bytes + i * sizeof(uint64_t));
+    }
+    return status;
+}
+
+/* What load_counted reads, malloc'ed; NULL of size 0 where there is nothing. */
+static fedge_status write_counted(const fedge_global *global, uint8_t **bytes, size_t *size,
+                                  fedge_error *err)
+{
+    *size = global->num_counted * sizeof(uint64_t);
+    *bytes = *size > 0 ? malloc(*size) : NULL;
+    if (*size > 0 && !*bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u clients", global->num_counted);
+    }
+    for (uint32_t i = 0; i < global->num_counted; i++) {
+        fedge_put_u64(*bytes + i * sizeof(uint64_t), global->counted[i]);
+    }
+    return FEDGE_OK;
+}
+
 /* ---- moving the model ------------------------------------------------------------------------ */
 
 /* The model file of the present values, replacing the one that is held. */
@@ -171,11 +243,19 @@ static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
     }
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
+    uint8_t *counted = NULL;
+    fedge_checkpoint_files files = {.model = global->model, .model_size = global->model_size};
     status = global->center.strategy->save(global->center.strategy_state, &strategy, err);
     if (status == FEDGE_OK) {
-        status = fedge_checkpoint_save(dir, &global->checkpoint, global->model, global->model_size,
-                                       strategy.data, strategy.size, err);
+        status = write_counted(global, &counted, &files.counted_size, err);
     }
+    if (status == FEDGE_OK) {
+        files.counted = counted;
+        files.strategy_state = strategy.data;
+        files.strategy_state_size = strategy.size;
+        status = fedge_checkpoint_save(dir, &global->checkpoint, &files, err);
+    }
+    free(counted);
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {
         status = fedge_retention_apply(&global->run, global->job->keep_checkpoints, err);
@@ -214,6 +294,9 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     fedge_status status = fedge_journal_close(journal, err);
+    if (status == FEDGE_OK) {
+        status = count_accepted(global, journal, err);
+    }
     if (status == FEDGE_OK) {
         status = summarise(global, journal, summary, err);
     }
@@ -290,6 +373,9 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     fedge_status status =
         fedge_global_model_load(&global->center, data->model, data->model_size,
                                 data->strategy_state, data->strategy_state_size, err);
+    if (status == FEDGE_OK) {
+        status = load_counted(global, data->counted, data->counted_size, err);
+    }
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
     }
@@ -411,5 +497,6 @@ void fedge_global_close(fedge_global *global)
     fedge_state_close(&global->state);
     fedge_global_model_fini(&global->center);
     free(global->model);
+    free(global->counted);
     *global = (fedge_global){.state.lock = -1};
 }

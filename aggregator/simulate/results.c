@@ -431,8 +431,11 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
         status = save_variates(results, simulation, state.rounds_closed, err);
     }
     if (status == FEDGE_OK) {
-        status =
-            fedge_checkpoint_save(dir, &checkpoint, model, size, strategy.data, strategy.size, err);
+        const fedge_checkpoint_files files = {.model = model,
+                                              .model_size = size,
+                                              .strategy_state = strategy.data,
+                                              .strategy_state_size = strategy.size};
+        status = fedge_checkpoint_save(dir, &checkpoint, &files, err);
     }
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {

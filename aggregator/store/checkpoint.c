@@ -12,10 +12,11 @@
 #include "edge/io/safetensors.h"
 #include "secure/identity/identity.h"
 
-#define CHECKPOINT_FORMAT 1
+#define CHECKPOINT_FORMAT 2 /* 1 had no counted.bin */
 #define MODEL_FILE "model.safetensors"
 #define STATE_FILE "state.json"
 #define STRATEGY_FILE "strategy.bin"
+#define COUNTED_FILE "counted.bin"
 
 /* --- names ------------------------------------------------------------------------------------ */
 
@@ -89,21 +90,26 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
         snprintf(text, sizeof text,
                  "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
                  ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
-                 "\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64 ",\"bytes_down\":%" PRIu64
-                 ",\"elapsed_ms\":%" PRIu64 "}\n",
+                 "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
+                 ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 "}\n",
                  CHECKPOINT_FORMAT, checkpoint->round, checkpoint->run_id, checkpoint->incarnation,
                  checkpoint->model, checkpoint->strategy, checkpoint->strategy_state,
-                 checkpoint->next_task_id, checkpoint->bytes_up, checkpoint->bytes_down,
-                 checkpoint->elapsed_ms);
+                 checkpoint->counted, checkpoint->next_task_id, checkpoint->bytes_up,
+                 checkpoint->bytes_down, checkpoint->elapsed_ms);
     assert(size > 0 && (size_t)size < sizeof text);
     return fedge_os_write_file(path, text, (size_t)size, 0600, err);
 }
 
-/* Writes a file of the checkpoint that is being built. */
+/* Writes a file of the checkpoint that is being built, unless it is empty. */
 static fedge_status write_part(const char *dir, uint32_t round, const char *name,
-                               const uint8_t *bytes, size_t size, fedge_error *err)
+                               const uint8_t *bytes, size_t size, char hash[FEDGE_HASH_TEXT],
+                               fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
+    hash[0] = '\0';
+    if (size == 0)
+        return FEDGE_OK;
+    fedge_sha256_text(bytes, size, hash);
     fedge_status status = make_path(dir, round, ".new", name, path, err);
     return status == FEDGE_OK ? fedge_os_write_file(path, bytes, size, 0600, err) : status;
 }
@@ -141,16 +147,10 @@ static fedge_status publish(const char *dir, uint32_t round, fedge_error *err)
 }
 
 fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
-                                   const uint8_t *model, size_t model_size,
-                                   const uint8_t *strategy_state, size_t strategy_state_size,
-                                   fedge_error *err)
+                                   const fedge_checkpoint_files *files, fedge_error *err)
 {
     char built[FEDGE_MAX_PATH], state[FEDGE_MAX_PATH];
     uint32_t round = checkpoint->round;
-    fedge_sha256_text(model, model_size, checkpoint->model);
-    checkpoint->strategy_state[0] = '\0';
-    if (strategy_state_size > 0)
-        fedge_sha256_text(strategy_state, strategy_state_size, checkpoint->strategy_state);
     fedge_status status = make_path(dir, round, ".new", "", built, err);
     if (status == FEDGE_OK)
         status = make_path(dir, round, ".new", STATE_FILE, state, err);
@@ -159,9 +159,14 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(built, err);
     if (status == FEDGE_OK)
-        status = write_part(dir, round, MODEL_FILE, model, model_size, err);
-    if (status == FEDGE_OK && strategy_state_size > 0)
-        status = write_part(dir, round, STRATEGY_FILE, strategy_state, strategy_state_size, err);
+        status = write_part(dir, round, MODEL_FILE, files->model, files->model_size,
+                            checkpoint->model, err);
+    if (status == FEDGE_OK)
+        status = write_part(dir, round, STRATEGY_FILE, files->strategy_state,
+                            files->strategy_state_size, checkpoint->strategy_state, err);
+    if (status == FEDGE_OK)
+        status = write_part(dir, round, COUNTED_FILE, files->counted, files->counted_size,
+                            checkpoint->counted, err);
     if (status == FEDGE_OK)
         status = write_state(state, checkpoint, err);
     if (status == FEDGE_OK)
@@ -192,8 +197,10 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, f
         {"model", checkpoint->model, sizeof checkpoint->model},
         {"strategy", checkpoint->strategy, sizeof checkpoint->strategy},
         {"strategy_state", checkpoint->strategy_state, sizeof checkpoint->strategy_state},
+        {"counted", checkpoint->counted, sizeof checkpoint->counted},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == FEDGE_OK; i++)
+    const size_t num_texts = sizeof texts / sizeof texts[0] - (format < 2);
+    for (size_t i = 0; i < num_texts && status == FEDGE_OK; i++)
         status = fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err);
     const struct {
         const char *key;
@@ -214,14 +221,18 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, f
     return status;
 }
 
-/* Reads a file of the checkpoint and checks its SHA-256. */
-static fedge_status read_part(const char *path, size_t limit, const char *hash, uint8_t **bytes,
-                              size_t *size, fedge_error *err)
+/* Reads a file of the checkpoint, which it has unless [hash] is "", and checks its SHA-256. */
+static fedge_status read_part(const char *dir, uint32_t round, const char *name, size_t limit,
+                              const char *hash, uint8_t **bytes, size_t *size, fedge_error *err)
 {
-    char found[FEDGE_HASH_TEXT];
+    char path[FEDGE_MAX_PATH], found[FEDGE_HASH_TEXT];
     uint8_t *read = NULL;
     size_t read_size = 0;
-    fedge_status status = fedge_os_read_file(path, limit, &read, &read_size, err);
+    if (hash[0] == '\0')
+        return FEDGE_OK;
+    fedge_status status = make_path(dir, round, "", name, path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, limit, &read, &read_size, err);
     if (status != FEDGE_OK)
         return status;
     fedge_sha256_text(read, read_size, found);
@@ -247,17 +258,18 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
         status = read_state(path, checkpoint, err);
     if (status == FEDGE_OK && checkpoint->round != round)
         status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
+    if (status == FEDGE_OK && checkpoint->model[0] == '\0')
+        status = fedge_fail(err, FEDGE_CORRUPT, "%s names no model", path);
     if (status == FEDGE_OK)
-        status = make_path(dir, round, "", MODEL_FILE, path, err);
+        status = read_part(dir, round, MODEL_FILE, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model,
+                           &data->model, &data->model_size, err);
     if (status == FEDGE_OK)
-        status = read_part(path, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model, &data->model,
-                           &data->model_size, err);
-    if (status == FEDGE_OK && checkpoint->strategy_state[0] != '\0') {
-        status = make_path(dir, round, "", STRATEGY_FILE, path, err);
-        if (status == FEDGE_OK)
-            status = read_part(path, FEDGE_STRATEGY_MAX_STATE, checkpoint->strategy_state,
-                               &data->strategy_state, &data->strategy_state_size, err);
-    }
+        status = read_part(dir, round, STRATEGY_FILE, FEDGE_STRATEGY_MAX_STATE,
+                           checkpoint->strategy_state, &data->strategy_state,
+                           &data->strategy_state_size, err);
+    if (status == FEDGE_OK)
+        status = read_part(dir, round, COUNTED_FILE, FEDGE_CHECKPOINT_MAX_COUNTED,
+                           checkpoint->counted, &data->counted, &data->counted_size, err);
     if (status != FEDGE_OK)
         fedge_checkpoint_data_fini(data);
     return status;
@@ -311,6 +323,7 @@ void fedge_checkpoint_data_fini(fedge_checkpoint_data *data)
 {
     free(data->model);
     free(data->strategy_state);
-    data->model = data->strategy_state = NULL;
-    data->model_size = data->strategy_state_size = 0;
+    free(data->counted);
+    data->model = data->strategy_state = data->counted = NULL;
+    data->model_size = data->strategy_state_size = data->counted_size = 0;
 }

@@ -3,6 +3,8 @@
  *     checkpoints/round-RRRRRR/model.safetensors
  *     checkpoints/round-RRRRRR/state.json         what else the next round depends on
  *     checkpoints/round-RRRRRR/strategy.bin       when the strategy keeps something
+ *     checkpoints/round-RRRRRR/counted.bin        for a strategy that tells clients which of their
+ *                                                 updates counted: u64 task ids by client index
  *
  * Written beside its place, synced and renamed: a checkpoint that is there is whole, unless the
  * disk has damaged it, which the SHA-256 sums in state.json show. Round 0 is the initial model.
@@ -18,6 +20,8 @@
 #include "edge/io/protocol.h"
 
 #define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024) /* bytes of state.json */
+#define FEDGE_CHECKPOINT_MAX_COUNTED                                                               \
+    ((size_t)128 << 20) /* bytes of counted.bin: 16,777,216 clients */
 
 /* state.json. Plain data. */
 typedef struct fedge_checkpoint {
@@ -27,26 +31,29 @@ typedef struct fedge_checkpoint {
     char model[FEDGE_HASH_TEXT];            /* SHA-256 of model.safetensors: filled by save */
     char strategy[FEDGE_MAX_STRATEGY_NAME]; /* "FedAvg" */
     char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin, "" without: filled by save */
+    char counted[FEDGE_HASH_TEXT];        /* SHA-256 of counted.bin, likewise */
     uint64_t next_task_id;
     uint64_t bytes_up, bytes_down; /* of the run so far */
     uint64_t elapsed_ms;           /* of the run so far, without the time it was not running */
 } fedge_checkpoint;
 
-/* Writes the checkpoint of checkpoint->round under [dir] (the run's "checkpoints"), atomically and
- * durably; one of the same round is replaced. model: the bytes of the safetensors file.
- * strategy_state may be NULL when its size is 0. An error leaves what was there before. */
-FEDGE_MUST_USE fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
-                                                  const uint8_t *model, size_t model_size,
-                                                  const uint8_t *strategy_state,
-                                                  size_t strategy_state_size, fedge_error *err);
+/* Bytes of a checkpoint's files. Of size 0: no such file. */
+typedef struct fedge_checkpoint_files {
+    const uint8_t *model, *strategy_state, *counted;
+    size_t model_size, strategy_state_size, counted_size;
+} fedge_checkpoint_files;
 
-/* A loaded checkpoint and its files; the bytes are malloc'ed. */
+/* Writes the checkpoint of checkpoint->round under [dir] (the run's "checkpoints"), atomically and
+ * durably; one of the same round is replaced. An error leaves what was there before. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
+                                                  const fedge_checkpoint_files *files,
+                                                  fedge_error *err);
+
+/* A loaded checkpoint and its files; the bytes are malloc'ed, NULL when there are none. */
 typedef struct fedge_checkpoint_data {
     fedge_checkpoint checkpoint;
-    uint8_t *model;
-    size_t model_size;
-    uint8_t *strategy_state; /* NULL when its size is 0 */
-    size_t strategy_state_size;
+    uint8_t *model, *strategy_state, *counted;
+    size_t model_size, strategy_state_size, counted_size;
 } fedge_checkpoint_data;
 
 /* Loads the checkpoint of [round] and checks it. FEDGE_NOT_FOUND, FEDGE_CORRUPT (the message names

@@ -142,6 +142,10 @@ static const fedge_json_field TASK[] = {
      .kind = FEDGE_JSON_U64,
      .flags = FEDGE_JSON_SPARSE,
      AT(fedge_task, control_size)},
+    {.key = "last-counted",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_task, last_counted)},
     FEDGE_JSON_END,
 };
 

@@ -188,10 +188,10 @@ static void perform(fake *f, const fedge_action *action)
     case FEDGE_ACTION_DISCARD_RESULT:
         f->has_result = false;
         f->num_discards++;
-        f->num_accepted += action->flag;
         break;
     case FEDGE_ACTION_NOTE:
         snprintf(f->last_event, sizeof(f->last_event), "%s", action->event);
+        f->num_accepted += strcmp(action->event, "accepted") == 0;
         break;
     default:
         perform_link(f, action);

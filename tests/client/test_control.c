@@ -49,7 +49,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void begin(void)
+static void begin(uint64_t last_counted)
 {
     fedge_error err = {0};
     const fedge_schema *schema = &job->plan.sent.sections[0].schema;
@@ -57,60 +57,68 @@ static void begin(void)
     assert_int_equal(fedge_safetensors_size(schema, &size, &err), FEDGE_OK);
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
-    if (fedge_control_begin(&control, file, size, store, RUN, &err) != FEDGE_OK)
+    if (fedge_control_begin(&control, file, size, last_counted, store, RUN, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
 
-/* A round of 4 steps at 0.5 that moved the trained values so; its upload is kept, not committed. */
-static void work(uint64_t task_id, const float move[3], fedge_upload *upload)
+/* A round of 4 steps at 0.5 that moved the trained values so, and what is kept of it. */
+static void work(uint64_t task_id, const float move[3], uint64_t last_counted)
 {
     fedge_error err = {0};
     float sent[6];
     uint8_t *bytes = NULL;
-    begin();
+    begin(last_counted);
     memcpy(sent, move, 3 * sizeof(float));
     assert_int_equal(fedge_control_change(&control, 4, 0.5, sent, &err), FEDGE_OK);
     for (int i = 0; i < 3; i++)
         assert_true(sent[3 + i] == -move[i] / 2 - SERVER[i]);
-    *upload = (fedge_upload){.task_id = task_id};
-    memcpy(upload->run_id, RUN, sizeof RUN);
-    assert_int_equal(fedge_update_encode(&job->plan, BOUNDS, sent, upload, &bytes, &err), FEDGE_OK);
-    if (fedge_control_keep(&control, store, BOUNDS, upload, bytes, &err) != FEDGE_OK)
+    fedge_upload upload = {.task_id = task_id};
+    memcpy(upload.run_id, RUN, sizeof RUN);
+    assert_int_equal(fedge_update_encode(&job->plan, BOUNDS, sent, &upload, &bytes, &err),
+                     FEDGE_OK);
+    if (fedge_control_keep(&control, store, BOUNDS, &upload, bytes, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(bytes);
 }
 
-static void expect_own(float a, float b, float c)
+static void expect_own(uint64_t last_counted, float a, float b, float c)
 {
-    begin();
+    begin(last_counted);
     const float own[3] = {a, b, c};
     assert_memory_equal(control.own, own, sizeof own);
     const float correction[6] = {0, 0, SERVER[0] - a, SERVER[1] - b, 0, SERVER[2] - c};
     assert_memory_equal(control.correction, correction, sizeof correction);
 }
 
-static void it_moves_when_the_update_is_acknowledged(void **state)
+static void it_moves_when_the_update_has_counted(void **state)
+{
+    (void)state;
+    expect_own(0, 0, 0, 0);
+    work(7, (const float[3]){0.5f, 1.0f, -3.0f}, 0);
+    expect_own(0, 0, 0, 0);
+    expect_own(6, 0, 0, 0); /* not the one that was kept */
+    /* −0.5 / 2 − 0.25 = −0.5; −1 / 2 + 0.5 = 0; 3 / 2 − 0.125 = 1.375, sent as the bound, 1 */
+    expect_own(7, -0.5f, 0, 1);
+    expect_own(7, -0.5f, 0, 1);
+    work(8, (const float[3]){0, 0, 0}, 7);
+    expect_own(7, -0.5f, 0, 1); /* refused, cancelled, or of a round that failed */
+    work(9, (const float[3]){0, 0, 0}, 7);
+    expect_own(9, -0.75f, 0.5f, 0.875f);
+}
+
+/* The server knows of updates and the device of none of them. */
+static void a_lost_one_is_zero(void **state)
 {
     (void)state;
     fedge_error err;
-    fedge_upload first, second;
-    expect_own(0, 0, 0);
-    work(7, (const float[3]){0.5f, 1.0f, -3.0f}, &first);
-    expect_own(0, 0, 0);
-    second = first;
-    second.task_id = 6; /* not the one that was kept */
-    assert_int_equal(fedge_control_commit(store, &second, &err), FEDGE_OK);
-    expect_own(0, 0, 0);
-    assert_int_equal(fedge_control_commit(store, &first, &err), FEDGE_OK);
-    assert_int_equal(fedge_control_commit(store, &first, &err), FEDGE_OK);
-    /* −0.5 / 2 − 0.25 = −0.5; −1 / 2 + 0.5 = 0; 3 / 2 − 0.125 = 1.375, sent as the bound, 1 */
-    expect_own(-0.5f, 0, 1);
-    work(8, (const float[3]){0, 0, 0}, &second);
-    expect_own(-0.5f, 0, 1); /* refused or cancelled: nothing has moved */
-    work(9, (const float[3]){0, 0, 0}, &second);
-    assert_int_equal(fedge_control_commit(store, &second, &err), FEDGE_OK);
-    expect_own(-0.75f, 0.5f, 0.875f);
+    const uint8_t junk[11] = {9};
+    expect_own(9, 0, 0, 0);
+    assert_int_equal(fedge_store_put(store, RUN, "fedge-control-next", junk, sizeof junk, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_store_put(store, RUN, "fedge-control", junk, sizeof junk, &err),
+                     FEDGE_OK);
+    expect_own(9, 0, 0, 0);
 }
 
 static void it_needs_steps_and_a_rate(void **state)
@@ -118,7 +126,7 @@ static void it_needs_steps_and_a_rate(void **state)
     (void)state;
     fedge_error err;
     float sent[6] = {0};
-    begin();
+    begin(0);
     assert_int_equal(fedge_control_change(&control, 0, 0.5, sent, &err), FEDGE_INVALID_ARGUMENT);
     assert_int_equal(fedge_control_change(&control, 4, 0, sent, &err), FEDGE_INVALID_ARGUMENT);
 }
@@ -134,15 +142,16 @@ static void another_file_is_refused(void **state)
     assert_in_range(size, 1, sizeof file);
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_control_begin(&control, file, size, store, RUN, &err), FEDGE_MISMATCH);
-    assert_int_not_equal(fedge_control_begin(&control, file, 0, store, RUN, &err), FEDGE_OK);
+    assert_int_equal(fedge_control_begin(&control, file, size, 0, store, RUN, &err),
+                     FEDGE_MISMATCH);
+    assert_int_not_equal(fedge_control_begin(&control, file, 0, 0, store, RUN, &err), FEDGE_OK);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_moves_when_the_update_is_acknowledged, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(it_moves_when_the_update_has_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lost_one_is_zero, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_needs_steps_and_a_rate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_file_is_refused, set_up, tear_down),
     };

@@ -200,9 +200,8 @@ static size_t measure(rig *r)
         memcpy(task.run_id, RUN, sizeof RUN);
         task.task.round = (uint32_t)round;
         task.task.task_id = round;
+        task.task.last_counted = round - 1;
         do_job(r, &task);
-        if (r->job->plan.scaffold)
-            assert_int_equal(fedge_control_commit(r->store, &r->result.upload, NULL), FEDGE_OK);
     }
     return counter.peak - before;
 }

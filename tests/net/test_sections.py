@@ -161,6 +161,42 @@ class Scaffold(Sections):
                 if pair[0] != pair[1]}
         self.assertEqual(rows, {1, 2})
 
+    def test_a_task_says_which_update_counted(self):
+        """A device moves its variate by that alone: an ACK may be lost, and the aggregator killed."""
+        job = scaffold_job(update__codec="none", update__deflate=False, rounds__min_train_nodes=2,
+                           rounds__min_report_fraction=0.5, rounds__round_deadline_s=3)
+        federation = self.federation(clients=2, **job)
+        federation.start_aggregator()
+        size = 4 * LABELS * (FEATURES + 1)
+        upload = {"codec": "none", "sections": [
+            {"name": name, "codec": "none", "deflate": False, "size": size, "raw-size": size}
+            for name in ("delta", "control")]}
+        scaffold = ["codec:none", "codec:int8", "deflate", "scaffold"]
+
+        def tasks(peers):
+            for peer in peers:
+                peer.hello(features=scaffold)
+            for peer in peers:
+                peer.next_task()
+            return [peer.task["task-id"] for peer in peers], [peer.task.get("last-counted") for peer in peers]
+
+        with Peer(federation, 0) as first, Peer(federation, 1) as second:
+            ids, counted = tasks((first, second))
+            self.assertEqual(counted, [None, None])
+            first.upload(bytes(2 * size), **upload)
+            meta = second.upload_meta(bytes(2 * size), **upload)
+            second.send_parts(bytes(2 * size), second.announce(meta))
+            harness.wait_until("the end of round 1", lambda: len(federation.lines()) == 1)
+            federation.aggregator.kill()
+        federation.start_aggregator()
+        with Peer(federation, 0) as first, Peer(federation, 1) as second:
+            before, (ids, counted) = ids, tasks((first, second))
+            self.assertEqual(counted, before)
+            first.upload(bytes(2 * size), **upload)  # and the other one misses the deadline
+            first.next_task()
+            second.next_task()
+            self.assertEqual([first.task["last-counted"], second.task["last-counted"]], [ids[0], before[1]])
+
     def test_kills_change_nothing(self):
         job = scaffold_job(update__codec="int8")
         del job["rounds__num_server_rounds"]

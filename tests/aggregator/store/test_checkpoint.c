@@ -2,7 +2,13 @@
 
 #include "aggregator/store/checkpoint.h"
 
-static const uint8_t model_bytes[] = "a model's bytes", momenta[] = "momenta";
+static const uint8_t model_bytes[] = "a model's bytes", momenta[] = "momenta", tasks[] = "tasks";
+static const fedge_checkpoint_files files = {.model = model_bytes,
+                                             .model_size = sizeof model_bytes,
+                                             .strategy_state = momenta,
+                                             .strategy_state_size = sizeof momenta,
+                                             .counted = tasks,
+                                             .counted_size = sizeof tasks};
 
 static fedge_checkpoint facts(uint32_t round)
 {
@@ -21,8 +27,7 @@ static fedge_checkpoint facts(uint32_t round)
 static void save(const char *dir, uint32_t round)
 {
     fedge_checkpoint checkpoint = facts(round);
-    OK(fedge_checkpoint_save(dir, &checkpoint, model_bytes, sizeof model_bytes, momenta,
-                             sizeof momenta, NULL));
+    OK(fedge_checkpoint_save(dir, &checkpoint, &files, NULL));
 }
 
 static void write_text(const char *dir, const char *name, const char *text, size_t size)
@@ -54,19 +59,48 @@ static void a_checkpoint_comes_back(void **state)
     assert_memory_equal(data.model, model_bytes, sizeof model_bytes);
     assert_int_equal(data.strategy_state_size, sizeof momenta);
     assert_memory_equal(data.strategy_state, momenta, sizeof momenta);
+    assert_int_equal(data.counted_size, sizeof tasks);
+    assert_memory_equal(data.counted, tasks, sizeof tasks);
     fedge_checkpoint_data_fini(&data);
     fedge_checkpoint_data_fini(&data);
 }
 
-static void no_strategy_state_is_no_file(void **state)
+static void what_is_empty_is_no_file(void **state)
 {
     fedge_checkpoint_data data;
     fedge_checkpoint checkpoint = facts(0);
-    OK(fedge_checkpoint_save(*state, &checkpoint, model_bytes, sizeof model_bytes, NULL, 0, NULL));
+    const fedge_checkpoint_files model = {.model = model_bytes, .model_size = sizeof model_bytes};
+    OK(fedge_checkpoint_save(*state, &checkpoint, &model, NULL));
     assert_int_equal(strlen(checkpoint.model), 64);
     OK(fedge_checkpoint_load(*state, 0, &data, NULL));
     assert_null(data.strategy_state);
+    assert_null(data.counted);
     assert_string_equal(data.checkpoint.model, checkpoint.model);
+    fedge_checkpoint_data_fini(&data);
+}
+
+/* As releases wrote it that told clients nothing. */
+static void the_first_format_is_read(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_checkpoint checkpoint = facts(3);
+    char text[1024], path[FEDGE_MAX_PATH + 64];
+    save(*state, 3);
+    OK(fedge_checkpoint_load(*state, 3, &data, NULL));
+    const int size =
+        snprintf(text, sizeof text,
+                 "{\"format\":1,\"round\":3,\"run_id\":\"%s\",\"incarnation\":3,\"model\":\"%s\","
+                 "\"strategy\":\"FedAvg\",\"strategy_state\":\"%s\",\"next_task_id\":5,"
+                 "\"bytes_up\":1,\"bytes_down\":2,\"elapsed_ms\":3}",
+                 checkpoint.run_id, data.checkpoint.model, data.checkpoint.strategy_state);
+    fedge_checkpoint_data_fini(&data);
+    write_text(*state, "round-000003/state.json", text, (size_t)size);
+    snprintf(path, sizeof path, "%s/round-000003/counted.bin", (const char *)*state);
+    OK(fedge_os_remove(path, NULL));
+    OK(fedge_checkpoint_load(*state, 3, &data, NULL));
+    assert_int_equal(data.checkpoint.next_task_id, 5);
+    assert_int_equal(data.strategy_state_size, sizeof momenta);
+    assert_null(data.counted);
     fedge_checkpoint_data_fini(&data);
 }
 
@@ -111,6 +145,7 @@ static void damage_falls_back(void **state)
         {"model.safetensors", "a model's bytez"},
         {"model.safetensors", ""},
         {"strategy.bin", "momentum"},
+        {"counted.bin", "task"},
         {"state.json", ""},
         {"state.json", "{\"format\":1,\"round\":5"},
         {"state.json", "{\"format\":1,\"round\":5}"},
@@ -150,7 +185,7 @@ static void no_usable_one_is_an_error(void **state)
                      FEDGE_CORRUPT);
     assert_non_null(strstr(err.message, "backup"));
     /* A newer release's is not damage: no silent way back. */
-    write_text(*state, "round-000001/state.json", "{\"format\":2}", 12);
+    write_text(*state, "round-000001/state.json", "{\"format\":3}", 12);
     assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
                      FEDGE_UNSUPPORTED);
 }
@@ -160,11 +195,9 @@ static void no_usable_one_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_checkpoint_comes_back),
-        TEST(no_strategy_state_is_no_file),
-        TEST(a_checkpoint_can_be_replaced),
-        TEST(nothing_is_not_found),
-        TEST(damage_falls_back),
+        TEST(a_checkpoint_comes_back),   TEST(what_is_empty_is_no_file),
+        TEST(the_first_format_is_read),  TEST(a_checkpoint_can_be_replaced),
+        TEST(nothing_is_not_found),      TEST(damage_falls_back),
         TEST(no_usable_one_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

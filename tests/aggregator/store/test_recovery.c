@@ -37,8 +37,9 @@ static void checkpoint(run_fixture *f, uint32_t round, uint64_t next_task_id,
     fedge_checkpoint facts = {
         .round = round, .incarnation = 1, .strategy = "FedAvg", .next_task_id = next_task_id};
     memcpy(facts.run_id, f->run.run_id, sizeof facts.run_id);
-    OK(fedge_checkpoint_save(f->checkpoints, &facts, (const uint8_t *)model, (size_t)size, NULL, 0,
-                             NULL));
+    const fedge_checkpoint_files files = {.model = (const uint8_t *)model,
+                                          .model_size = (size_t)size};
+    OK(fedge_checkpoint_save(f->checkpoints, &facts, &files, NULL));
     memcpy(hash, facts.model, FEDGE_HASH_TEXT);
 }
 

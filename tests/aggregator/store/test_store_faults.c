@@ -166,8 +166,13 @@ static fedge_status save(const char *dir, uint32_t round, const char *model, fed
 {
     fedge_checkpoint checkpoint = {
         .round = round, .run_id = TEST_RUN_ID, .incarnation = 1, .strategy = "FedAvg"};
-    return fedge_checkpoint_save(dir, &checkpoint, (const uint8_t *)model, strlen(model),
-                                 (const uint8_t *)"state", 5, err);
+    const fedge_checkpoint_files files = {.model = (const uint8_t *)model,
+                                          .model_size = strlen(model),
+                                          .strategy_state = (const uint8_t *)"state",
+                                          .strategy_state_size = 5,
+                                          .counted = (const uint8_t *)"12345678",
+                                          .counted_size = 8};
+    return fedge_checkpoint_save(dir, &checkpoint, &files, err);
 }
 
 /* The newest whole checkpoint is the one before, or the new one if only its announcement failed. */

@@ -37,7 +37,8 @@ VECTORS = [
         "model-size": 104, "deadline-ms": 1, "learning-rate": 0}, b""),
     ("task-control", "task", {
         "task-id": 45, "kind": "train", "round": 1, "model": MODEL, "model-size": 208,
-        "deadline-ms": 1, "learning-rate": 1, "bounds": [2, 2], "control-size": 104}, b""),
+        "deadline-ms": 1, "learning-rate": 1, "bounds": [2, 2], "control-size": 104,
+        "last-counted": 7}, b""),
     ("fetch", "fetch", {"hash": PLAN, "offset": 0}, b""),
     ("chunk", "chunk", {"hash": PLAN, "offset": 65536, "size": 65541}, b"fedge"),
     ("upload", "upload", {
