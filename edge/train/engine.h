@@ -25,6 +25,7 @@ struct fedge_model {
     fedge_model_options options;
     const fedge_loss_ops *loss;
     fedge_loss_type loss_type;
+    fedge_layer_type first; /* layer 0's */
     float loss_argument;
     uint32_t outputs;
     const float *last_outputs;

@@ -181,6 +181,7 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     self->kernels = layout.kernels;
     self->loss = fedge_loss_ops_of(spec->loss);
     self->loss_type = spec->loss;
+    self->first = spec->layers[0].type;
     self->loss_argument = spec->loss_delta == 0.0f ? 1.0f : spec->loss_delta;
     return status;
 }
@@ -355,9 +356,10 @@ static fedge_status check_finite(const fedge_model *model, const char *what, con
 {
     const size_t n = examples * each, i = fedge_find_not_finite(model->kernels, values, n);
     if (i < n) {
-        return fedge_fail(err, FEDGE_NOT_FINITE,
-                          "%s %u of example %u in the batch is %g: the model's data must be finite",
-                          what, (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
+        return fedge_fail(
+            err, FEDGE_NOT_FINITE,
+            "%s %u of example %u in the batch is %g, which is not finite: clean the data", what,
+            (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
     }
     return FEDGE_OK;
 }
@@ -393,13 +395,19 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
     fedge_status status = check_labels(model, batch, err);
-    if (status == FEDGE_OK && !batch->finite) {
-        status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
+    if (status != FEDGE_OK || batch->finite) {
+        return status;
     }
-    if (status == FEDGE_OK && !batch->finite && batch->targets != NULL) {
+    status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "layer 0 (%s)", fedge_layer_type_name(model->first));
+    }
+    if (batch->targets != NULL) {
         status = check_finite(model, "target", batch->targets, batch->size, model->outputs, err);
     }
-    return status;
+    return status == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_error_prefix(err, status, "%s", fedge_loss_type_name(model->loss_type));
 }
 
 static const char *missing(const fedge_model *model, const fedge_optimizer *optimizer)
@@ -456,9 +464,9 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
     *loss_sum = model->loss->run(&loss, correct);
     if (!isfinite(*loss_sum)) {
         return fedge_fail(err, FEDGE_NOT_FINITE,
-                          "the loss of a batch of %u examples is %g: check the inputs for values "
-                          "that are not finite, or lower the learning rate",
-                          (unsigned)batch->size, *loss_sum);
+                          "%s: the loss of a batch of %u examples is %g: lower the learning rate, "
+                          "clip the gradients' norm, or normalise the data",
+                          fedge_loss_type_name(model->loss_type), (unsigned)batch->size, *loss_sum);
     }
     const float share = (float)batch->size / (float)whole;
     const size_t n = (size_t)batch->size * model->outputs;

@@ -279,7 +279,9 @@ static void test_bad_steps(void **state)
             }
         }
         /* The last place that was tried. */
-        assert_non_null(strstr(err.message, "value 118 of example 2 in the batch is -inf"));
+        assert_string_equal(err.message,
+                            "layer 0 (Conv2d): value 118 of example 2 in the batch is -inf, "
+                            "which is not finite: clean the data");
         assert_memory_equal(before, fedge_model_values(m), bytes);
         assert_int_equal(fedge_model_step(m, x, labels, BATCH, &sgd, &loss, &correct, &err),
                          FEDGE_OK);
@@ -293,6 +295,42 @@ static void test_bad_steps(void **state)
         assert_non_null(strstr(err.message, "training"));
         model_close(&self);
     }
+}
+
+/* Whose the targets are, which of them it is, and what to do when it is the loss. */
+static void test_targets_that_are_not_finite(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    const fedge_optimizer sgd = {.learning_rate = 0.1f};
+    const fedge_model_options options = {.max_batch = 2, .training = true};
+    fedge_error err = {0};
+    float x[8] = {0}, targets[6] = {0, 1, 0, 1, INFINITY, 1};
+    double loss;
+    uint32_t correct;
+    test_model self;
+    const fedge_batch batch = {.x = x, .targets = targets, .size = 2};
+    spec_input(&spec, 2, 2, 2, 0);
+    spec_flatten(&spec);
+    spec_linear(&spec, 4, 3);
+    spec.loss = FEDGE_LOSS_MSE;
+    model_open(&self, &spec, &options, SEED, 0);
+    assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
+                     FEDGE_NOT_FINITE);
+    assert_string_equal(err.message, "MSELoss: target 1 of example 1 in the batch is inf, which is "
+                                     "not finite: clean the data");
+    x[7] = INFINITY;
+    assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
+                     FEDGE_NOT_FINITE);
+    assert_non_null(strstr(err.message, "layer 0 (Flatten): value 3 of example 1 in the batch"));
+    x[7] = targets[4] = 0.0f;
+    fedge_model_values(self.model)[14] = -INFINITY; /* a bias */
+    assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
+                     FEDGE_NOT_FINITE);
+    assert_string_equal(err.message,
+                        "MSELoss: the loss of a batch of 2 examples is inf: lower the learning "
+                        "rate, clip the gradients' norm, or normalise the data");
+    model_close(&self);
 }
 
 /* What overflows is never lost on the way, wherever in a pooling window it stands. */
@@ -381,7 +419,7 @@ int main(void)
         cmocka_unit_test(test_memory),     cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_sgd),        cmocka_unit_test(test_sgd_of_convolutions),
         cmocka_unit_test(test_bad_steps),  cmocka_unit_test(test_overflow_reaches_the_loss),
-        cmocka_unit_test(test_equal_bits),
+        cmocka_unit_test(test_equal_bits), cmocka_unit_test(test_targets_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,7 +255,7 @@ static void test_looks_for_what_is_not_finite(void **state)
         f->examples.finite = known;
         f->data.x[NUM_EXAMPLES - 1][2] = NAN;
         assert_int_equal(run(f, config(6, 1, 0)), FEDGE_NOT_FINITE);
-        assert_int_equal(strstr(f->err.message, "the model's data must be finite") != NULL, !known);
+        assert_int_equal(strstr(f->err.message, "clean the data") != NULL, !known);
         close_fixture(f);
     }
 }
