@@ -196,7 +196,8 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
         sizes->backward = within_tables(lay_out(&backward, true, !apart, NULL).bytes);
     }
     if (apart) {
-        const size_t weights = fedge_convolution_weights_scratch(conv, run->batch, run->kernels);
+        const uint64_t weights =
+            within_tables(fedge_convolution_weights_scratch(conv, run->batch, run->kernels));
         sizes->backward = sizes->backward > weights ? sizes->backward : weights;
     }
     if (run->in_int8) {

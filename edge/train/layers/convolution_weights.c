@@ -6,6 +6,9 @@
 #define LEAST_OUTPUTS 4u            /* of a group: fewer leave rows of the product's tiles idle */
 #define BAND_FLOATS ((size_t)20480) /* of channels-last input at a time, as a rule */
 #define SUM_PIXELS ((size_t)256)    /* of several examples in one sum: a product's depth */
+/* Floats of their input, and of their outputs, at most: tables count them in 32 bits. Only images
+ * beyond a band, or more than 20480 output channels, meet it. */
+#define SUM_FLOATS (SUM_PIXELS * BAND_FLOATS)
 
 /* How a group's input lies, and how much of it at a time. */
 typedef struct band {
@@ -41,9 +44,12 @@ static band make_band(const fedge_convolution *conv, size_t batch, size_t lanes)
     }
     b.image = b.lines * line;
     if (b.rows == conv->out[0]) {
-        const size_t pixels = b.rows * conv->out[1];
+        const size_t pixels = b.rows * conv->out[1], outputs = conv->out_channels * pixels;
+        const size_t most = SUM_FLOATS / (b.image > outputs ? b.image : outputs);
         b.examples = pixels < SUM_PIXELS ? SUM_PIXELS / pixels : 1;
+        b.examples = b.examples < most ? b.examples : most;
         b.examples = b.examples < batch ? b.examples : batch;
+        b.examples = b.examples > 0 ? b.examples : 1;
     }
     const bool close = conv->dilation[1] == 1;
     b.segments = (size_t)conv->kernel[0] * (close ? 1 : conv->kernel[1]);
@@ -58,7 +64,7 @@ typedef struct workplace {
     float *x, *sums;
     uint32_t *x_at, *dy_at;      /* of each pixel of the examples at a time */
     uint32_t *starts, *c_starts; /* of each vector */
-    size_t bytes;
+    uint64_t bytes;
 } workplace;
 
 static workplace lay_out(const fedge_convolution *conv, const band *b, size_t lanes, void *scratch)
@@ -67,8 +73,8 @@ static workplace lay_out(const fedge_convolution *conv, const band *b, size_t la
     const size_t sums = b->outputs * b->sums;
     const size_t pixels = b->examples * b->rows * conv->out[1];
     const size_t vectors = b->segments * b->vectors;
-    workplace at = {.bytes =
-                        (x + sums) * sizeof(float) + 2 * (pixels + vectors) * sizeof(uint32_t)};
+    workplace at = {.bytes = ((uint64_t)x + sums) * sizeof(float) +
+                             2 * ((uint64_t)pixels + vectors) * sizeof(uint32_t)};
     if (scratch != NULL) {
         at.x = scratch;
         at.sums = at.x + x;
@@ -87,8 +93,8 @@ bool fedge_convolution_weights_fit(const fedge_convolution *conv, const fedge_ke
            2 * channels * (conv->dilation[1] == 1 ? conv->kernel[1] : 1) >= kernels->lanes;
 }
 
-size_t fedge_convolution_weights_scratch(const fedge_convolution *conv, uint32_t batch,
-                                         const fedge_kernels *kernels)
+uint64_t fedge_convolution_weights_scratch(const fedge_convolution *conv, uint32_t batch,
+                                           const fedge_kernels *kernels)
 {
     const band b = make_band(conv, batch, kernels->lanes);
     return lay_out(conv, &b, kernels->lanes, NULL).bytes;

@@ -19,8 +19,8 @@
 bool fedge_convolution_weights_fit(const fedge_convolution *conv, const fedge_kernels *kernels);
 
 /* Bytes of working memory for batches of [batch]. */
-size_t fedge_convolution_weights_scratch(const fedge_convolution *conv, uint32_t batch,
-                                         const fedge_kernels *kernels);
+uint64_t fedge_convolution_weights_scratch(const fedge_convolution *conv, uint32_t batch,
+                                           const fedge_kernels *kernels);
 
 /* Adds to [gradient], (out_channels, channels / groups, kernel), what run->x[0] and run->dy give.
  * Works in run->scratch. */
