@@ -72,14 +72,13 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
         describe(&spec->layers[i], options, &shape, &layers[i]);
     }
     if (status == FEDGE_OK) {
-        status = fedge_stage_walk_begin(&walk, spec, kernels->lanes, err);
+        status = fedge_stage_walk_begin(&walk, spec, options, kernels->lanes, err);
     }
     for (bool more = true; status == FEDGE_OK && more;) {
         fedge_stage stage;
         status = fedge_stage_walk_next(&walk, &stage, &more, err);
         if (status == FEDGE_OK && more) {
             const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
-            stage.in_place = fedge_stage_in_place(&stage, options);
             if (options->training && stage.pass_gradient && !stage.in_place && last != NULL) {
                 last->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
             }

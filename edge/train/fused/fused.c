@@ -71,7 +71,8 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
     const bool training = layout->options->training;
     *out = (fedge_fused_needs){0};
     fedge_stage_walk plan;
-    fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
+    fedge_status status =
+        fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
     bool more = status == FEDGE_OK;
     if (more) {
         layout->model->example_size = fedge_shape_count(&plan.shape);
@@ -84,7 +85,6 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
         }
         size_t *buffers = out->buffers;
         const uint32_t i = out->num_stages++;
-        stage.in_place = fedge_stage_in_place(&stage, layout->options);
         if (!training) {
             raise(&buffers[i % 2], stage.out.size);
         } else if (stage.pass_gradient && !stage.in_place) {
@@ -221,13 +221,13 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
 
     float *values = layout->model->values, *velocity = layout->model->states[0];
     fedge_stage_walk plan;
-    fedge_status status = fedge_stage_walk_begin(&plan, layout->spec, layout->kernels->lanes, err);
+    fedge_status status =
+        fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
         fedge_stage *stage = from->block == NULL ? &counted.stage : &self->stages[i];
         bool more;
         status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {
-            stage->in_place = fedge_stage_in_place(stage, options);
             stage->from_relu = i > 0 && from->block != NULL && self->stages[i - 1].relu;
             carve_stage(from, stage, options, shared[i % 2], memory);
             if (from->block != NULL) {

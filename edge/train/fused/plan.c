@@ -29,9 +29,10 @@ static void set_border(fedge_grid *grid, uint32_t pad_h, uint32_t pad_w)
 }
 
 fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan, const fedge_model_spec *spec,
-                                    uint32_t lanes, fedge_error *err)
+                                    const fedge_model_options *options, uint32_t lanes,
+                                    fedge_error *err)
 {
-    *plan = (fedge_stage_walk){.spec = spec, .lanes = lanes};
+    *plan = (fedge_stage_walk){.spec = spec, .options = options, .lanes = lanes};
     fedge_status status = fedge_shape_input(spec, &plan->shape, err);
     if (status == FEDGE_OK) {
         set_grid(&plan->grid, &plan->shape, false, lanes);
@@ -215,8 +216,18 @@ static fedge_status take_stage(fedge_stage_walk *plan, fedge_stage *stage, fedge
     case FEDGE_LAYER_RELU: /* taken by the stage before */
     case FEDGE_LAYER_COUNT:
     default:
-        return take_layer(plan, err);
+        return fedge_layer_fail(
+            plan->spec, plan->layer,
+            fedge_fail(err, FEDGE_INTERNAL, "no fused stage takes it: report this"), err);
     }
+}
+
+/* Nobody reads the input of these after its gradient. It costs room for one example, which a batch
+ * of one would not get back. A Linear reads its input to the last. */
+static bool is_in_place(const fedge_stage *stage, const fedge_model_options *options)
+{
+    return options->training && options->max_batch > 1 && stage->pass_gradient &&
+           (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
 }
 
 /* The output's grid, with the border that a convolution behind it wants. */
@@ -269,6 +280,7 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     if (status != FEDGE_OK) {
         return status;
     }
+    stage->in_place = is_in_place(stage, plan->options);
     plan->started = true;
     plan->grid = stage->out;
     plan->num_parameters += stage->num_parameters;
@@ -279,12 +291,6 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     }
     *more = true;
     return FEDGE_OK;
-}
-
-bool fedge_stage_in_place(const fedge_stage *stage, const fedge_model_options *options)
-{
-    return options->training && options->max_batch > 1 && stage->pass_gradient &&
-           (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
 }
 
 size_t fedge_stage_pool_size(const fedge_stage *stage)

@@ -89,6 +89,7 @@ typedef struct fedge_fused_needs {
 /* A walk over the stages of a spec. */
 typedef struct fedge_stage_walk {
     const fedge_model_spec *spec;
+    const fedge_model_options *options;
     uint32_t lanes;
     uint32_t layer;    /* the next one to place */
     fedge_shape shape; /* into that layer */
@@ -99,21 +100,19 @@ typedef struct fedge_stage_walk {
     fedge_slide slide; /* of the stage made last */
 } fedge_stage_walk;
 
+/* [spec] and [options] stay until the walk ends. */
 FEDGE_MUST_USE fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan,
-                                                   const fedge_model_spec *spec, uint32_t lanes,
-                                                   fedge_error *err);
+                                                   const fedge_model_spec *spec,
+                                                   const fedge_model_options *options,
+                                                   uint32_t lanes, fedge_error *err);
 
-/* The next stage, *more = false when there is none left (then the whole spec has been checked). */
+/* The next stage, *more = false when there is none left (then the whole spec has been checked).
+ * FEDGE_INTERNAL, with its name: a layer that no stage takes (see fedge_fused_fits). */
 FEDGE_MUST_USE fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage,
                                                   bool *more, fedge_error *err);
 
 /* Raises [counts] to what [stage] needs. */
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts);
-
-/* Does the gradient of the stage's input take the input's place? Nobody reads the input after it
- * there. It costs room for one example, which a batch of one would not get back. A Linear reads its
- * input to the last. */
-bool fedge_stage_in_place(const fedge_stage *stage, const fedge_model_options *options);
 
 /* Values per example that the pooling of [stage] makes, padded channels counted. */
 size_t fedge_stage_pool_size(const fedge_stage *stage);

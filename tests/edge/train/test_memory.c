@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "edge/core/os.h"
+#include "edge/train/fused/plan.h"
 #include "tests/edge/train/support.h"
 
 #define SEED 21
@@ -647,6 +648,28 @@ static void test_fused_in_place(void **state)
     assert_int_equal(layers[3].scratch, 64 * sizeof(float));
 }
 
+/* A layer that is let in, but that no stage takes, is not passed over. */
+static void test_fused_takes_every_layer(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    const fedge_model_options options = {.max_batch = 8, .training = true};
+    fedge_stage_walk walk;
+    fedge_stage stage;
+    fedge_error err = {0};
+    bool more;
+    spec_input(&spec, 1, 6, 0, 0);
+    spec_linear(&spec, 6, 5);
+    spec_relu(&spec);
+    (void)spec_add(&spec, FEDGE_LAYER_TANH);
+    spec_linear(&spec, 5, 3);
+    assert_int_equal(fedge_stage_walk_begin(&walk, &spec, &options, 4, &err), FEDGE_OK);
+    assert_int_equal(fedge_stage_walk_next(&walk, &stage, &more, &err), FEDGE_OK);
+    assert_true(more && stage.relu);
+    assert_int_equal(fedge_stage_walk_next(&walk, &stage, &more, &err), FEDGE_INTERNAL);
+    assert_non_null(strstr(err.message, "layer 2 (Tanh"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
@@ -657,6 +680,7 @@ int main(void)
                                        cmocka_unit_test(test_fused_layers),
                                        cmocka_unit_test(test_fused_in_place),
                                        cmocka_unit_test(test_fused_flattens),
+                                       cmocka_unit_test(test_fused_takes_every_layer),
                                        cmocka_unit_test(test_layers_in_bf16),
                                        cmocka_unit_test(test_chosen_parts),
                                        cmocka_unit_test(test_chosen_for_large_weights),
