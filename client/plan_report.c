@@ -11,6 +11,7 @@
 #include "edge/io/plan.h"
 #include "edge/io/update.h"
 #include "edge/train/model.h"
+#include "edge/train/shape.h"
 
 /* Of a layer's row; in JSON by these names. */
 enum {
@@ -74,20 +75,34 @@ static void fill_figures(table *t)
         t->figures[i] = figures[i];
 }
 
-static const char *label(const fedge_model_spec *model, uint32_t i, char text[16])
+/* Values of layer [i] that an update has. */
+static uint64_t count_sent(const table *t, uint32_t i)
 {
-    (void)snprintf(text, 16, "%u", (unsigned)i);
-    return model->layers[i].name[0] ? model->layers[i].name : text;
+    const fedge_sent *sent = &t->plan->sent;
+    size_t values = 0, buffers = t->plan->num_parameters; /* where the layer's begin */
+    for (uint32_t k = 0; k < i; k++) {
+        values += t->layers[k].parameters;
+        buffers += t->layers[k].buffers;
+    }
+    uint64_t count = 0;
+    for (uint32_t k = 0; k < sent->schema.num_tensors; k++)
+        if (sent->places[k] - values < t->layers[i].parameters ||
+            sent->places[k] - buffers < t->layers[i].buffers)
+            count += sent->tensors[k].count;
+    return count;
 }
 
-/* Of the parameters and statistics there are two copies at the end of a round. */
+/* Of the parameters and statistics there are two copies at the end of a round, or one beside an
+ * update that is larger. */
 static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
 {
     const fedge_layer_memory *layer = &t->layers[i];
+    const uint64_t values = layer->parameters + layer->buffers;
+    const bool larger = t->plan->sent.schema.num_elements > t->plan->schema.num_elements;
     to[PARAMETERS] = layer->parameters;
     to[VALUES] = layer->values;
     to[OPTIMIZER] = layer->optimizer;
-    to[DELTA] = 2 * (layer->parameters + layer->buffers) * sizeof(float);
+    to[DELTA] = (values + (larger ? count_sent(t, i) : values)) * sizeof(float);
     to[OUTPUT] = layer->output;
     to[SAVED] = layer->saved;
     to[GRADIENT] = layer->gradient;
@@ -106,8 +121,8 @@ static widths measure_names(const table *t)
 {
     widths w = {5, 4};
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++) {
-        char text[16];
-        const int name = (int)strlen(label(&t->plan->model, i, text));
+        char text[FEDGE_MAX_LAYER_NAME];
+        const int name = (int)strlen(fedge_layer_label(&t->plan->model, i, text));
         const int type = (int)strlen(fedge_layer_type_name(t->plan->model.layers[i].type));
         w.name = name > w.name ? name : w.name;
         w.type = type > w.type ? type : w.type;
@@ -118,10 +133,10 @@ static widths measure_names(const table *t)
 static void print_line(const table *t, uint32_t i, widths w)
 {
     const fedge_layer_memory *layer = &t->layers[i];
-    char name[16], shape[FEDGE_SHAPE_TEXT_SIZE];
+    char name[FEDGE_MAX_LAYER_NAME], shape[FEDGE_SHAPE_TEXT_SIZE];
     uint64_t columns[NUM_COLUMNS];
     measure_layer(t, i, columns);
-    printf("%-*s %-*s %-14s", w.name, label(&t->plan->model, i, name), w.type,
+    printf("%-*s %-*s %-14s", w.name, fedge_layer_label(&t->plan->model, i, name), w.type,
            fedge_layer_type_name(t->plan->model.layers[i].type),
            fedge_shape_text(layer->rank, layer->shape, shape));
     for (int k = 0; k < NUM_COLUMNS; k++)
@@ -136,7 +151,7 @@ static void print_figure(const char *name, uint64_t bytes, const char *note)
 
 static void print_text(const table *t)
 {
-    printf("%s: bytes for batches of %u, %u at a time\n\n", t->plan->name,
+    printf("%s: parameters, and bytes for batches of %u, %u at a time\n\n", t->plan->name,
            (unsigned)t->plan->training.batch_size, (unsigned)t->part);
     const widths w = measure_names(t);
     printf("%-*s %-*s %-14s", w.name, "layer", w.type, "type", "output");
@@ -156,10 +171,10 @@ static cJSON *layer_object(const table *t, uint32_t i)
 {
     const fedge_layer_memory *layer = &t->layers[i];
     uint64_t columns[NUM_COLUMNS];
-    char name[16];
+    char name[FEDGE_MAX_LAYER_NAME];
     cJSON *object = cJSON_CreateObject();
     cJSON *shape = cJSON_AddArrayToObject(object, "shape");
-    cJSON_AddStringToObject(object, "name", label(&t->plan->model, i, name));
+    cJSON_AddStringToObject(object, "name", fedge_layer_label(&t->plan->model, i, name));
     cJSON_AddStringToObject(object, "type", fedge_layer_type_name(t->plan->model.layers[i].type));
     for (uint32_t k = 0; k < layer->rank; k++)
         cJSON_AddItemToArray(shape, cJSON_CreateNumber(layer->shape[k]));

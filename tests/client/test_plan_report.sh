@@ -56,6 +56,82 @@ assert trained["evaluation"] == 0 and trained["parameters"] / 4 < int8["evaluati
 assert int8["total"] - trained["total"] == int8["evaluation"], int8
 PY
 
+# Layer by layer: clip-norm, micro-batches, statistics, frozen layers and SCAFFOLD
+python3 - "$client" "$job" "$work" <<'PY'
+import json, math, subprocess, sys
+client, job, work = sys.argv[1:]
+base = json.load(open(job))
+base["model"] = {"input-shape": [1, 16, 16], "loss": {"type": "CrossEntropyLoss"}, "layers": [
+    {"type": "Conv2d", "in_channels": 1, "out_channels": 8, "kernel_size": 3, "padding": 1},
+    {"type": "BatchNorm2d", "num_features": 8},
+    {"type": "Tanh"}, {"type": "MaxPool2d", "kernel_size": 2}, {"type": "Flatten"},
+    {"type": "Linear", "in_features": 512, "out_features": 10}]}
+base["data"]["shape"] = [1, 16, 16]
+base["data"]["normalisation"] = {"divide-by": 255}
+base["training"]["optimizer"] = {"type": "SGD"}
+del base["test-set"]
+BYTES = ("values", "optimizer", "delta", "output", "saved", "gradient", "scratch")
+PARAMETERS, STATISTICS = [80, 16, 0, 0, 0, 5130], [0, 16, 0, 0, 0, 0]
+OUTPUT = 10 * 4 # bytes of an example
+
+def aligned(size):
+    return -size % 64 + size
+
+def ask(batch, layers=(), strategy=None, **training):
+    plan = json.loads(json.dumps(base))
+    plan["training"] |= {"batch-size": batch, "micro-batch-size": batch} | training
+    plan["strategy"] = strategy or plan["strategy"]
+    for i, keys in layers:
+        plan["model"]["layers"][i] |= keys
+    json.dump(plan, open(work + "/variant.json", "w"))
+    told = json.loads(subprocess.run([client, "--plan", work + "/variant.json", "--json"], check=True,
+                                     stdout=subprocess.PIPE).stdout)
+    rows = told["layers"]
+    column = lambda key: [row[key] for row in rows]
+    assert all(sum(row[key] for key in BYTES) == row["total"] for row in rows), told
+    assert column("parameters") == PARAMETERS, told
+    assert column("values") == [4 * (n + m) for n, m in zip(PARAMETERS, STATISTICS)], told
+    assert told["parameters"] == aligned(4 * sum(PARAMETERS)) + aligned(4 * sum(STATISTICS)), told
+    assert 0 <= told["optimizer"] - sum(column("optimizer")) < 3 * 64, told
+    assert 0 <= told["delta"] - sum(column("delta")) <= 4 * len(rows), told # a byte for each tensor
+    kept = told["gradients"] != 0
+    assert told["gradients"] == (aligned(4 * sum(PARAMETERS)) if kept else 0), told
+    assert all(row["scratch"] >= 4 * row["parameters"] for row in rows if kept), told
+    in_turn = sum(sum(column(key)) for key in ("output", "saved", "gradient", "scratch"))
+    in_turn -= 4 * sum(PARAMETERS) if kept else 0
+    assert told["activations"] <= in_turn + aligned(OUTPUT * batch), told
+    return told
+
+def differ(a, b): # the columns in which they do, and whose rows
+    return {(key, i) for i, (x, y) in enumerate(zip(a["layers"], b["layers"])) for key in BYTES if x[key] != y[key]}
+
+plain, clipped = ask(32), ask(32, **{"clip-norm": 1})
+assert plain["gradients"] == 0 and clipped["gradients"] > 0, clipped
+assert {key for key, _ in differ(plain, clipped)} == {"scratch"}, clipped
+assert {i for _, i in differ(plain, clipped)} == {0, 1, 5}, clipped # those with parameters
+
+parts, part = ask(32, **{"micro-batch-size": 8}), ask(8, **{"clip-norm": 1})
+assert parts["micro-batch-size"] == 8 and not differ(parts, part), parts
+assert parts["gradients"] == part["gradients"] and parts["gradients"] > 0, parts
+assert parts["activations"] == part["activations"] + aligned(OUTPUT * 32), parts # of all parts
+
+delta = lambda told: [row["delta"] // 4 for row in told["layers"]]
+values = [n + m for n, m in zip(PARAMETERS, STATISTICS)]
+assert delta(plain) == [2 * n for n in values] and plain["control"] == 0, plain
+scaffold = {"type": "SCAFFOLD"}
+control = ask(32, strategy=scaffold)
+changed = {(key, i) for key in ("optimizer", "delta") for i in (0, 1, 5)}
+assert differ(plain, control) == changed | {("scratch", 5)}, control # no step without a gradient in memory
+assert delta(control) == [2 * n + m for n, m in zip(values, PARAMETERS)], control
+assert [row["optimizer"] for row in control["layers"]] == [4 * n for n in PARAMETERS], control
+assert control["control"] == 3 * 4 * sum(PARAMETERS), control
+
+frozen = ask(32, [(0, {"train": "none"}), (1, {"frozen": True}), (5, {"train": "bias"})], scaffold)
+assert delta(frozen) == [2 * n for n in values], frozen # the update is smaller than the model
+bias = ask(32, [(0, {"train": "bias"}), (1, {"frozen": True})], scaffold)
+assert delta(bias) == [80 + 2 * 8, 32 + 2 * 16, 0, 0, 0, 3 * 5130], bias
+PY
+
 refused() { # expected code, part of the message, arguments
     local code=0
     "$client" "${@:3}" >"$work/out" 2>"$work/err" || code=$?

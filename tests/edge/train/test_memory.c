@@ -633,6 +633,48 @@ static void test_layers_in_bf16(void **state)
     }
 }
 
+/* Where gradients are kept, for clipping or micro-batches, each layer's are in its scratch, and a
+ * part takes what a batch of its size takes; statistics are values. */
+static void test_layers_with_gradients(void **state)
+{
+    (void)state;
+    unsigned levels[MAX_LEVELS];
+    const unsigned num_levels = kernel_levels(levels);
+    static fedge_model_spec spec;
+    images_spec(&spec, FEDGE_LAYER_BATCHNORM2D);
+    spec.layers[1].u.batchnorm2d.affine = true;
+    for (unsigned i = 0; i < num_levels; i++) {
+        const fedge_model_options plain = {
+            .max_batch = 4, .training = true, .general = true, .disabled_cpu_features = levels[i]};
+        fedge_model_options clip = plain, parts = plain;
+        fedge_layer_memory without[5], with[5], in_parts[5];
+        fedge_model_memory memory;
+        size_t parameters = 0, buffers = 0, values = 0;
+        clip.clip = true;
+        parts.max_batch = 12;
+        parts.micro_batch = 4;
+        assert_int_equal(fedge_model_layer_memory(&spec, &plain, without, NULL), FEDGE_OK);
+        assert_int_equal(fedge_model_layer_memory(&spec, &clip, with, NULL), FEDGE_OK);
+        assert_int_equal(fedge_model_layer_memory(&spec, &parts, in_parts, NULL), FEDGE_OK);
+        assert_memory_equal(with, in_parts, sizeof with);
+        for (int l = 0; l < 5; l++) {
+            const size_t gradients = with[l].parameters * sizeof(float);
+            /* Without, each tensor's are rounded up. */
+            assert_in_range(with[l].scratch + 2 * 63, without[l].scratch,
+                            without[l].scratch + gradients + 2 * 63);
+            assert_true(with[l].scratch >= gradients);
+            with[l].scratch = without[l].scratch;
+            parameters += with[l].parameters;
+            buffers += with[l].buffers;
+            values += with[l].values;
+        }
+        assert_memory_equal(with, without, sizeof with);
+        assert_true(buffers == 24 && values == (parameters + buffers) * sizeof(float));
+        assert_int_equal(fedge_model_size(&spec, &parts, &memory, NULL), FEDGE_OK);
+        assert_int_equal(memory.gradients, (parameters * sizeof(float) + 63) / 64 * 64);
+    }
+}
+
 /* In a batch of more than one a Flatten's gradient goes where its output was, by way of room for
  * one example. */
 static void test_fused_in_place(void **state)
@@ -682,6 +724,7 @@ int main(void)
                                        cmocka_unit_test(test_fused_flattens),
                                        cmocka_unit_test(test_fused_takes_every_layer),
                                        cmocka_unit_test(test_layers_in_bf16),
+                                       cmocka_unit_test(test_layers_with_gradients),
                                        cmocka_unit_test(test_chosen_parts),
                                        cmocka_unit_test(test_chosen_for_large_weights),
                                        cmocka_unit_test(test_chosen_step),
