@@ -114,17 +114,22 @@ static fedge_status fail_uncounted(fedge_error *err)
         "there are");
 }
 
-/* A division that says how many clients there are needs no --clients. */
+/* A division that says how many clients there are needs no --clients. They are all there are in the
+ * federation, unless the job says another number. */
 static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
 {
+    fedge_status status = FEDGE_OK;
     self->settings.num_clients = self->config.options->num_clients;
-    if (self->settings.num_clients > 0) {
-        return FEDGE_OK;
+    if (self->settings.num_clients == 0) {
+        status = fedge_partition_is_counted(&self->data.partition)
+                     ? fedge_partition_num_parts(&self->data.partition, self->data.values,
+                                                 &self->settings.num_clients, err)
+                     : fail_uncounted(err);
     }
-    return fedge_partition_is_counted(&self->data.partition)
-               ? fedge_partition_num_parts(&self->data.partition, self->data.values,
-                                           &self->settings.num_clients, err)
-               : fail_uncounted(err);
+    if (status == FEDGE_OK && self->job->plan.scaffold && !self->job->counts_clients) {
+        self->job->num_clients = self->settings.num_clients;
+    }
+    return status;
 }
 
 /* A target that nothing is measured against would stand as "not reached". */

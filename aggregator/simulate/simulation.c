@@ -449,8 +449,9 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
     if (config->job->plan.scaffold && config->job->num_clients != clients) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "strategy.num-clients, by which SCAFFOLD's control variates are "
-                          "weighed, is %" PRIu32 " (without it in the job: min-available-nodes), "
-                          "and there are %" PRIu32 " clients: set it to %" PRIu32,
+                          "weighed, is %" PRIu32 ", and there are %" PRIu32
+                          " clients: set it to %" PRIu32
+                          " or leave it out, fedge-simulate counts them",
                           config->job->num_clients, clients, clients);
     }
     if (spec->fraction_evaluate > 0 && !holds_out(config->population)) {

@@ -157,7 +157,8 @@ static fedge_status settle_strategy(const fedge_json *json, fedge_job *job, fedg
     if (!job->plan.scaffold && job->num_clients != 0)
         return fedge_json_fail_at(json, "strategy.num-clients", err,
                                   "is for " SCAFFOLD "; remove it");
-    if (job->plan.scaffold && job->num_clients == 0)
+    job->counts_clients = job->num_clients != 0;
+    if (job->plan.scaffold && !job->counts_clients)
         job->num_clients = least;
     if (job->plan.scaffold && job->num_clients < least)
         return fedge_json_fail_at(json, "strategy.num-clients", err,

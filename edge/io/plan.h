@@ -122,6 +122,7 @@ typedef struct fedge_job {
     char strategy[32];                  /* "FedAvg" */
     double server_learning_rate;        /* 1 for plain FedAvg */
     uint32_t num_clients;               /* SCAFFOLD: N; 0 for others */
+    bool counts_clients;                /* the job says so; else N is min-available-nodes */
     fedge_test_set test_set;            /* evaluated by the server after each round */
     char initial_model[FEDGE_MAX_PATH]; /* safetensors; "" for the initialisers */
     uint32_t keep_checkpoints;          /* ≥ 1 */

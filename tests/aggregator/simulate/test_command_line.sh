@@ -413,6 +413,14 @@ cut_short() {
 }
 cut_short "${run[@]}" --rounds 3000
 sed 's/"test-set"/"strategy": {"type": "SCAFFOLD"}, "test-set"/' job.json >scaffold.json
-ends 3 "there are 10 clients: set it to 10" "$simulate" --job scaffold.json --clients 10 --partition iid
+# SCAFFOLD's num-clients is how many there are, unless the job names another number
+"$simulate" --job scaffold.json --clients 10 --partition iid --json >second.json
 sed -i 's/"SCAFFOLD"/"SCAFFOLD", "num-clients": 10/' scaffold.json
+"$simulate" --job scaffold.json --clients 10 --partition iid --json >first.json
+[ "$(hash first.json)" = "$(hash second.json)" ] || fail "num-clients is not the number of clients when left out"
+ends 3 "there are 5 clients: set it to 5 or leave it out" "$simulate" --job scaffold.json --clients 5 --partition iid
+ends 0 "±" "${run[@]}" --sweep strategy=FedAvg,SCAFFOLD --out strategies
+grep -qF "$(hash first.json)" strategies/strategy=SCAFFOLD,seed=1/summary.json || fail "a sweep's SCAFFOLD is another"
+ends 0 "±" "$simulate" --job job.json --partition iid --sweep strategy=SCAFFOLD clients=5,10
+[ "$(grep -c '^SCAFFOLD .*±' said)" = 2 ] || fail "not any number of clients with SCAFFOLD: $(cat said)"
 cut_short "$simulate" --job scaffold.json --clients 10 --partition iid --rounds 3000
