@@ -356,11 +356,9 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         fedge_progress_clear(&experiment->progress);
     }
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
-        fedge_error second; /* what failed first is what is told */
         experiment->ending = "failed";
-        const fedge_status told = fedge_results_tell(&experiment->results, &experiment->appraisal,
-                                                     experiment->ending, &second);
-        (void)told;
+        fedge_results_fail(&experiment->results, experiment->simulation, &experiment->appraisal,
+                           experiment->kept);
         return status;
     }
     const bool whole = experiment->results.totals.rounds == experiment->settings.num_rounds;
@@ -377,6 +375,9 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (written == FEDGE_OK) {
         written = fedge_results_finish(&experiment->results, experiment->simulation,
                                        &experiment->appraisal, experiment->ending, err);
+    }
+    if (written != FEDGE_OK) {
+        fedge_results_describe(&experiment->results, experiment->kept);
     }
     return written == FEDGE_OK ? status : written;
 }

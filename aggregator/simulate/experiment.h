@@ -43,6 +43,7 @@ typedef struct fedge_experiment {
     fedge_appraisal appraisal; /* of the last model, when it was wanted and the run is complete */
     fedge_progress progress;   /* out is NULL: not wanted */
     const char *ending;        /* of a run: "complete", "target", "interrupted", "failed" */
+    char kept[FEDGE_RESULTS_KEPT]; /* after a run that failed: what its folder has, for people */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */
     uint64_t clients_at_start; /* likewise */
@@ -63,7 +64,8 @@ void fedge_experiment_fini(fedge_experiment *experiment); /* also after a failed
 
 /* Runs it, with options->stop_at_target until all targets are reached, and writes the results.
  * FEDGE_CANCELLED when it was interrupted: the results are those until then. After any other
- * failure the folder has the rounds before, with curves and summary, and the last checkpoint. */
+ * failure the folder has the rounds before, with curves and summary, and a checkpoint of the last
+ * of them where that can be had (fedge_results_fail): experiment->kept says what. */
 FEDGE_MUST_USE fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err);
 
 #endif

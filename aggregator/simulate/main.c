@@ -146,6 +146,9 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
         }
     } else {
         (void)fail(&err, code);
+        if (self.kept[0]) {
+            fprintf(stderr, "fedge-simulate: %s\n", self.kept);
+        }
     }
     if (running && options->json && print_summary(&self) != EXIT_DONE) {
         code = EXIT_FAILED;

@@ -14,6 +14,7 @@
 #include "aggregator/store/plot.h"
 #include "aggregator/store/round_lines.h"
 #include "edge/core/os.h"
+#include "secure/identity/identity.h"
 
 #define SAVE_SHARE 20u /* checkpoints take at most a 20th of the time */
 #define NO_RUN "00000000000000000000000000000000"
@@ -386,19 +387,20 @@ static fedge_status save_variates(const fedge_results *results, const fedge_simu
                : status;
 }
 
-/* What the last checkpoint was; [round] is the new one's. */
-static fedge_status remove_last(const fedge_results *results, uint32_t round, fedge_error *err)
+/* [last]: what the last checkpoint was; [round] is the new one's. */
+static fedge_status remove_last(const fedge_results *results, uint32_t last, uint32_t round,
+                                fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
-    if (results->checkpoint == 0 || results->checkpoint == round) {
+    if (last == 0 || last == round) {
         return FEDGE_OK;
     }
     fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
-        status = fedge_checkpoint_remove(dir, results->checkpoint, err);
+        status = fedge_checkpoint_remove(dir, last, err);
     }
     if (status == FEDGE_OK) {
-        status = variates_path(results, results->checkpoint, path, err);
+        status = variates_path(results, last, path, err);
     }
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
@@ -426,6 +428,7 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
     }
     if (status == FEDGE_OK) {
         status = fedge_os_sync(&results->log.file, err);
+        results->unsynced = status != FEDGE_OK;
     }
     if (status == FEDGE_OK) {
         status = save_variates(results, simulation, state.rounds_closed, err);
@@ -439,9 +442,10 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
     }
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {
-        status = remove_last(results, state.rounds_closed, err);
+        const uint32_t last = results->checkpoint;
+        results->checkpoint = state.rounds_closed;
+        status = remove_last(results, last, state.rounds_closed, err);
     }
-    results->checkpoint = state.rounds_closed;
     results->checkpoint_ms = fedge_os_monotonic_ms();
     const uint64_t rest_ms = SAVE_SHARE * (results->checkpoint_ms - start_ms);
     results->interval_ms =
@@ -470,8 +474,8 @@ static fedge_status save_model(fedge_results *results, const fedge_simulation *s
 fedge_status fedge_results_round(fedge_results *results, const fedge_simulation *simulation,
                                  const fedge_round_summary *summary, fedge_error *err)
 {
-    fedge_totals_add(&results->totals, summary);
     if (!results->dir[0]) {
+        fedge_totals_add(&results->totals, summary);
         return FEDGE_OK;
     }
     fedge_buffer line;
@@ -482,10 +486,12 @@ fedge_status fedge_results_round(fedge_results *results, const fedge_simulation 
                                         (const char *)line.data, err);
     }
     fedge_buffer_fini(&line);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_totals_add(&results->totals, summary); /* what has a line */
     const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
-    return status == FEDGE_OK && age_ms >= results->interval_ms
-               ? save_model(results, simulation, false, err)
-               : status;
+    return age_ms >= results->interval_ms ? save_model(results, simulation, false, err) : FEDGE_OK;
 }
 
 fedge_status fedge_results_tell(const fedge_results *results, const fedge_appraisal *appraisal,
@@ -525,4 +531,63 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
     }
     fedge_status status = save_model(results, simulation, true, err);
     return status == FEDGE_OK ? fedge_results_tell(results, appraisal, ending, err) : status;
+}
+
+/* ---- after a failure ------------------------------------------------------------------------- */
+
+/* Checkpoint and model of the last line's round, if that is the model's round too. */
+static fedge_status save_last(fedge_results *results, const fedge_simulation *simulation,
+                              fedge_error *err)
+{
+    const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
+    uint8_t *file = NULL;
+    size_t size = 0, control_size = 0;
+    char hash[FEDGE_HASH_TEXT];
+    if (!fedge_simulation_is_whole(simulation) || results->unsynced || round == 0 ||
+        round != results->totals.rounds || round != results->log.last_round) {
+        return fedge_fail(err, FEDGE_STALE, "the model is not that of the last line's round");
+    }
+    fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
+                                                   &control_size, err);
+    if (status == FEDGE_OK) {
+        fedge_sha256_text(file, size, hash);
+        if (strcmp(hash, results->totals.model) != 0) {
+            status = fedge_fail(err, FEDGE_INTERNAL, "the model is not the last line's");
+        }
+    }
+    if (status == FEDGE_OK && results->checkpoint != round) {
+        status = save(results, simulation, file, size, err);
+    }
+    if (status == FEDGE_OK) {
+        status = write_file(results, "model.safetensors", file, size, err);
+    }
+    free(file);
+    return status;
+}
+
+void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT])
+{
+    kept[0] = '\0';
+    if (results->dir[0] && results->checkpoint > 0) {
+        (void)snprintf(kept, FEDGE_RESULTS_KEPT,
+                       "kept in %s: %" PRIu32 " rounds, model and checkpoint of round %" PRIu32
+                       ": --resume goes on there",
+                       results->dir, results->totals.rounds, results->checkpoint);
+    } else if (results->dir[0]) {
+        (void)snprintf(kept, FEDGE_RESULTS_KEPT,
+                       "kept in %s: %" PRIu32 " rounds and no checkpoint: --resume begins anew",
+                       results->dir, results->totals.rounds);
+    }
+}
+
+void fedge_results_fail(fedge_results *results, const fedge_simulation *simulation,
+                        const fedge_appraisal *appraisal, char kept[FEDGE_RESULTS_KEPT])
+{
+    fedge_error second; /* what failed first is what is told */
+    if (results->dir[0]) {
+        fedge_status status = save_last(results, simulation, &second);
+        status = fedge_results_tell(results, appraisal, "failed", &second);
+        (void)status;
+    }
+    fedge_results_describe(results, kept);
 }

@@ -29,6 +29,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_RESULTS_CHECKPOINT_MS 30000
+#define FEDGE_RESULTS_KEPT (FEDGE_MAX_PATH + 128) /* bytes of what is told of a failed run */
 
 typedef struct fedge_results {
     char dir[FEDGE_MAX_PATH]; /* "": nothing is written */
@@ -38,7 +39,8 @@ typedef struct fedge_results {
     fedge_simulation_settings settings;
     fedge_totals totals;
     fedge_round_log log;
-    uint32_t checkpoint;    /* its round */
+    bool unsynced;          /* lines may not be on the disk: no checkpoint any more */
+    uint32_t checkpoint;    /* the newest one's round; 0: none */
     uint64_t checkpoint_ms; /* of the last one, monotonic */
     uint64_t interval_ms;   /* until the next one */
 } fedge_results;
@@ -86,5 +88,13 @@ FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
                                                  const fedge_simulation *simulation,
                                                  const fedge_appraisal *appraisal,
                                                  const char *ending, fedge_error *err);
+
+/* The run has failed: checkpoint and model of the last closed round, if the model, the totals and
+ * the last line are all of that round and the disk takes it, or else the checkpoint there was;
+ * picture, summary. [kept]: fedge_results_describe. */
+void fedge_results_fail(fedge_results *results, const fedge_simulation *simulation,
+                        const fedge_appraisal *appraisal, char kept[FEDGE_RESULTS_KEPT]);
+/* How many rounds the folder has, and where --resume would go on, for people; "" without one. */
+void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT]);
 
 #endif

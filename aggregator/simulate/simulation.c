@@ -123,17 +123,17 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
 static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
 {
     const uint64_t start_ns = fedge_os_monotonic_ns();
+    self->torn = true; /* a strategy that fails may leave half a step */
     fedge_status status =
         fedge_global_model_step(&self->global, summary->round, self->bounds_log2, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
+        self->torn = false;
+        self->rounds_closed = summary->round;
+        fedge_variates_keep(&self->variates, summary->round);
         status = fedge_global_model_reset(&self->global, err);
     }
     if (status == FEDGE_OK && !self->config.no_hashes) {
         status = fedge_simulation_hash(self, summary->model, err);
-    }
-    if (status == FEDGE_OK) {
-        self->rounds_closed = summary->round;
-        fedge_variates_keep(&self->variates, summary->round);
     }
     summary->seconds_step = seconds_since(start_ns);
     return status;
@@ -179,8 +179,8 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;
     self->clock_us = self->timetable.now_us;
-    self->evaluation_due = self->config.fleet && action->kind == FEDGE_TASK_TRAIN &&
-                           self->config.job->rounds.fraction_evaluate > 0.0;
+    self->evaluation_due =
+        action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
     if (status == FEDGE_OK && self->config.on_round) {
         status = self->config.on_round(self->config.user, &summary, err);
     }
@@ -412,7 +412,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
             status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
         }
     }
-    if (status == FEDGE_CANCELLED) {
+    if (status != FEDGE_OK) { /* what has closed is kept already */
         fedge_variates_undo(&self->variates);
     }
     return status;
@@ -643,6 +643,12 @@ fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simula
 {
     return (fedge_simulation_state){simulation->rounds_closed, simulation->next_task_id,
                                     simulation->clock_us, simulation->evaluation_due};
+}
+
+bool fedge_simulation_is_whole(const fedge_simulation *simulation)
+{
+    return !simulation->torn &&
+           (!simulation->plan->scaffold || simulation->variates.round == simulation->rounds_closed);
 }
 
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)

@@ -53,7 +53,7 @@ typedef struct fedge_simulation_state {
     uint32_t rounds_closed;
     uint64_t next_task_id; /* ≥ 1 */
     uint64_t clock_us;     /* virtual, of the last phase that has ended */
-    bool evaluation_due;   /* with a fleet: that of the last closed round has not been */
+    bool evaluation_due;   /* on clients: that of the last closed round has not been */
 } fedge_simulation_state;
 
 /* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.
@@ -78,7 +78,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
 
 /* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
  * and the model is that of the last closed one, which was evaluated and given to [on_round]: what
- * evaluates is not interrupted. */
+ * evaluates is not interrupted. After any other failure it is that of the last closed round too,
+ * which [on_round] may not have seen, if fedge_simulation_is_whole. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
 /* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
@@ -87,6 +88,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simula
 
 /* Where it stands. */
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);
+/* Are model, strategy and variates those of the last closed round? False only after a failure. */
+bool fedge_simulation_is_whole(const fedge_simulation *simulation);
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation);
 /* SCAFFOLD's variates of the clients, of the last closed round once fedge_simulation_run has ended
  * or in on_round; NULL with another strategy. */

@@ -33,8 +33,9 @@ struct fedge_simulation {
     uint64_t now_ms;           /* without a fleet */
     fedge_timetable timetable; /* with one */
     uint64_t clock_us;         /* likewise: when the last phase ended */
-    bool evaluation_due;       /* likewise: the next phase is an evaluation */
     uint64_t waiting_us;       /* likewise: since when a phase could open */
+    bool evaluation_due;       /* the next phase is an evaluation */
+    bool torn;                 /* the model is between two rounds */
     uint32_t rounds_closed;
     uint64_t next_task_id;
     uint32_t failures;                  /* of attempts, one after another */

@@ -72,6 +72,13 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
+/* Is it the machine that failed, which the next run would meet as well? */
+static bool is_machines(fedge_status status)
+{
+    return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
+           status == FEDGE_INTERNAL;
+}
+
 /* [number] of all is its place in the order of running. */
 static fedge_status run_one(const fedge_sweep *sweep, uint32_t number, uint32_t combination,
                             uint32_t seed, fedge_cancel_fn cancel, void *user, sweep_outcome *to,
@@ -109,6 +116,9 @@ static fedge_status run_one(const fedge_sweep *sweep, uint32_t number, uint32_t 
     if (to->begun) {
         status = fedge_experiment_run(experiment, err);
         to->totals = experiment->results.totals;
+    }
+    if (is_machines(status) && experiment->kept[0]) { /* it ends the sweep */
+        fprintf(stderr, "fedge-simulate: %s\n", experiment->kept);
     }
     fedge_experiment_fini(experiment);
     free(experiment);
@@ -152,13 +162,6 @@ static void print_outcome(const fedge_sweep *sweep, uint32_t number, uint32_t co
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
-
-/* Is it the machine that failed, which the next run would meet as well? */
-static bool is_machines(fedge_status status)
-{
-    return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
-           status == FEDGE_INTERNAL;
-}
 
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                              fedge_error *err)

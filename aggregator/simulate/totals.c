@@ -85,8 +85,8 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
     if (summary->virtual_phase.present) {
         totals->has_virtual_time = true;
         totals->virtual_time = summary->virtual_phase.time;
-        totals->trained_last = summary->kind == FEDGE_TASK_TRAIN;
     }
+    totals->trained_last = summary->kind == FEDGE_TASK_TRAIN;
     if (summary->kind == FEDGE_TASK_EVALUATE) {
         totals->client_loss = summary->loss;
         totals->client_accuracy = summary->accuracy;

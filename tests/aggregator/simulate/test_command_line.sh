@@ -147,6 +147,12 @@ diverging=("$simulate" --job diverging.json --clients 10 --partition iid --round
 ends 1 "lower the learning rate" "${diverging[@]}" --out later
 grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
+rounds=$(wc -l <later/rounds.jsonl)
+grep -qF "kept in later: $rounds rounds, model and checkpoint of round $rounds: --resume goes on there" said ||
+    fail "it does not say what was kept: $(cat said)"
+[ "\"model_sha256\":\"$(sha256sum later/model.safetensors | cut -d' ' -f1)\"" = "$(hash later/summary.json)" ] ||
+    fail "the model of a failed run is not the one that its summary names"
+ends 1 "kept in later: $rounds rounds, model" "${diverging[@]}" --out later --resume
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged
@@ -171,6 +177,14 @@ ends 0 '"lr":"0.1"' "${run[@]}" --sweep lr=0.1 --json
 # files of at most 16 KiB: a full disk ends a sweep
 limited() { (trap '' XFSZ && ulimit -f 16 && "$@"); }
 ends 1 "rounds.jsonl" limited "${run[@]}" --sweep lr=0.1,0.2 rounds=200 --out full
+grep -qF "kept in full/lr=0.1,rounds=200,seed=1: " said || fail "a sweep does not say what was kept: $(cat said)"
+# and a run, which goes on to the same end when there is room
+ends 1 "rounds.jsonl" limited "${run[@]}" --rounds 200 --out fuller
+grep -qF "kept in fuller: $(wc -l <fuller/rounds.jsonl) rounds and no checkpoint: --resume begins anew" said ||
+    fail "it does not say what was kept: $(cat said)"
+ends 0 "complete after 200 rounds" "${run[@]}" --rounds 200 --out fuller --resume
+"${run[@]}" --rounds 200 --json >second.json
+[ "$(hash fuller/summary.json)" = "$(hash second.json)" ] || fail "another end after a full disk"
 ends 2 "more than 8 settings" "${run[@]}" --sweep a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1
 ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
 ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2

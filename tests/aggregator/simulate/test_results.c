@@ -1,0 +1,304 @@
+#include "aggregator/simulate/results.h"
+
+#include <stdlib.h>
+
+#define POINTS_FILE "results-points.csv"
+#include "aggregator/store/round_lines.h"
+#include "edge/core/os.h"
+#include "secure/identity/identity.h"
+#include "tests/aggregator/simulate/fixture.h"
+
+#define OUT "simulate-results"
+#define CLIENTS 7u
+#define MAX_LINES 32
+
+/* What a run is of. */
+typedef struct trial {
+    const char *rounds, *more; /* of the job */
+    const char *compute;       /* of the fleet; NULL: time is not virtual */
+    bool save_often;           /* a checkpoint with every line */
+    double failure;            /* of the fleet */
+    uint64_t fleet_seed;
+} trial;
+
+/* When a run is to fail, by a callback. */
+typedef enum moment { NEVER, BEFORE_THE_LINE, BEHIND_THE_LINE, INTERRUPTED } moment;
+
+typedef struct run {
+    fedge_results results;
+    fedge_simulation *simulation;
+    bool save_often;
+    moment moment;
+    uint32_t fail_at; /* phase of this run, from 1 */
+    uint32_t num_phases;
+    char kept[FEDGE_RESULTS_KEPT];
+} run;
+
+static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    run *self = user;
+    const bool fails = ++self->num_phases == self->fail_at;
+    if (fails && self->moment == BEFORE_THE_LINE) {
+        return fedge_fail(err, FEDGE_NO_SPACE, "full");
+    }
+    self->results.interval_ms = self->save_often ? 0 : self->results.interval_ms;
+    const fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
+    return status == FEDGE_OK && fails && self->moment == BEHIND_THE_LINE
+               ? fedge_fail(err, FEDGE_NO_SPACE, "full")
+               : status;
+}
+
+static bool is_over(void *user)
+{
+    const run *self = user;
+    return self->moment == INTERRUPTED && self->num_phases == self->fail_at;
+}
+
+static void must(fedge_status status, const fedge_error *err)
+{
+    if (status != FEDGE_OK) {
+        fail_msg("%s", err->message);
+    }
+}
+
+/* Begins or goes on in OUT, and runs to the end or to the failure. */
+static fedge_status play(const trial *of, bool resume, moment when, uint32_t fail_at, run *self)
+{
+    fedge_error err;
+    fedge_job *job = make_job(of->rounds, of->more);
+    fedge_population *population =
+        make_population(job, "dirichlet:0.5", CLIENTS, job->rounds.fraction_evaluate > 0 ? 0.2 : 0);
+    const fedge_fleet_settings fleet_settings = {.compute = of->compute, .failure = of->failure};
+    const fedge_simulation_settings settings = {.num_clients = CLIENTS,
+                                                .partition = "dirichlet:0.5",
+                                                .num_rounds = job->rounds.num_server_rounds};
+    fedge_fleet *fleet = NULL;
+    const fedge_appraisal appraisal = {0};
+    *self = (run){.moment = when, .fail_at = fail_at, .save_often = of->save_often};
+    if (of->compute) {
+        must(fedge_fleet_new(&fleet_settings, of->fleet_seed, CLIENTS, &fleet, &err), &err);
+    }
+    const fedge_simulation_config config = {.job = job,
+                                            .population = population,
+                                            .test_set = population->dataset,
+                                            .fleet = fleet,
+                                            .num_threads = 2,
+                                            .evaluate_every = 1,
+                                            .cancel = is_over,
+                                            .on_round = on_round,
+                                            .user = self};
+    must(fedge_simulation_new(&config, &self->simulation, &err), &err);
+    must(fedge_results_open(&self->results, OUT, resume, job, "{}", 2, &settings, NULL, 0, &err),
+         &err);
+    must(fedge_results_begin(&self->results, self->simulation, &err), &err);
+    const fedge_status status = fedge_simulation_run(self->simulation, &err);
+    if (status == FEDGE_OK || status == FEDGE_CANCELLED) {
+        must(fedge_results_finish(&self->results, self->simulation, &appraisal, "complete", &err),
+             &err);
+    } else {
+        fedge_results_fail(&self->results, self->simulation, &appraisal, self->kept);
+    }
+    fedge_results_close(&self->results);
+    fedge_simulation_free(self->simulation);
+    fedge_fleet_free(fleet);
+    fedge_population_free(population);
+    fedge_job_free(job);
+    return status;
+}
+
+typedef struct lines {
+    fedge_round_summary at[MAX_LINES];
+    uint32_t count;
+} lines;
+
+static fedge_status take_line(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    lines *self = user;
+    (void)err;
+    assert_true(self->count < MAX_LINES);
+    self->at[self->count++] = *summary;
+    return FEDGE_OK;
+}
+
+static void read_lines(lines *to)
+{
+    fedge_error err;
+    to->count = 0;
+    must(fedge_round_lines_read(OUT "/rounds.jsonl", take_line, to, &err), &err);
+}
+
+static void read_own(const char *path, uint8_t **file, size_t *size)
+{
+    fedge_error err;
+    must(fedge_os_read_file(path, 1 << 20, file, size, &err), &err);
+}
+
+static void clear(void)
+{
+    fedge_error err;
+    must(fedge_os_remove_tree(OUT, &err), &err);
+}
+
+/* model.safetensors is that of this line. */
+static void assert_model(const fedge_round_summary *line)
+{
+    uint8_t *file = NULL;
+    size_t size = 0;
+    char hash[FEDGE_HASH_TEXT];
+    read_own(OUT "/model.safetensors", &file, &size);
+    fedge_sha256_text(file, size, hash);
+    assert_string_equal(hash, line->model);
+    free(file);
+}
+
+static void assert_same(const lines *a, const lines *b)
+{
+    assert_int_equal(a->count, b->count);
+    for (uint32_t i = 0; i < a->count; i++) {
+        const fedge_round_summary *x = &a->at[i], *y = &b->at[i];
+        assert_int_equal(x->round, y->round);
+        assert_int_equal(x->kind, y->kind);
+        assert_int_equal(x->examples, y->examples);
+        assert_string_equal(x->model, y->model);
+        assert_true(x->loss == y->loss && x->accuracy == y->accuracy);
+        assert_true(x->virtual_phase.time == y->virtual_phase.time || !x->virtual_phase.present);
+    }
+}
+
+/* What a run that fails at [fail_at] keeps, and that it goes on from there to the same end. */
+static void fail_and_go_on(const trial *of, moment when, uint32_t fail_at, const lines *whole)
+{
+    run self;
+    lines kept, all;
+    const fedge_round_summary *last = &whole->at[fail_at - 1];
+    clear();
+    assert_int_equal(play(of, false, when, fail_at, &self), FEDGE_NO_SPACE);
+    read_lines(&kept);
+    assert_int_equal(kept.count, when == BEFORE_THE_LINE ? fail_at - 1 : fail_at);
+    assert_int_equal(self.results.totals.rounds, kept.count ? kept.at[kept.count - 1].round : 0);
+    /* The model of a round without a line is gone with its round before. */
+    const bool trains = last->kind == FEDGE_TASK_TRAIN;
+    if (when == BEHIND_THE_LINE || !trains) {
+        assert_int_equal(self.results.checkpoint, last->round);
+        assert_non_null(strstr(self.kept, "--resume goes on there"));
+        assert_model(trains ? last : last - 1);
+    } else {
+        assert_int_equal(self.results.checkpoint, of->save_often ? last->round - 1 : 0);
+        assert_non_null(strstr(self.kept, self.results.checkpoint ? "goes on there" : "anew"));
+    }
+    assert_int_equal(play(of, true, NEVER, 0, &self), FEDGE_OK);
+    read_lines(&all);
+    assert_same(&all, whole);
+    assert_model(whole->at[whole->count - 1].kind == FEDGE_TASK_TRAIN
+                     ? &whole->at[whole->count - 1]
+                     : &whole->at[whole->count - 2]);
+}
+
+static void a_failed_run_goes_on_to_the_same_end(void **state)
+{
+    (void)state;
+    static const char scaffold[] = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}";
+    static const char plain[] = "\"num-server-rounds\":4,\"fraction-train\":0.6";
+    static const char tested[] = "\"num-server-rounds\":4,\"fraction-train\":0.6,"
+                                 "\"fraction-evaluate\":0.5";
+    static const trial trials[] = {
+        {.rounds = plain, .more = ""},
+        {.rounds = plain, .more = "", .save_often = true},
+        {.rounds = plain, .more = scaffold},
+        {.rounds = plain, .more = scaffold, .save_often = true},
+        {.rounds = tested, .more = scaffold},
+        {.rounds = tested, .more = "", .save_often = true},
+        {.rounds = tested, .more = "", .compute = "fixed:100"},
+        {.rounds = plain, .more = "", .compute = "uniform:1,99", .save_often = true}};
+    for (size_t t = 0; t < sizeof(trials) / sizeof(trials[0]); t++) {
+        run self;
+        lines whole;
+        clear();
+        assert_int_equal(play(&trials[t], false, NEVER, 0, &self), FEDGE_OK);
+        assert_string_equal(self.kept, "");
+        read_lines(&whole);
+        assert_int_equal(whole.count, trials[t].rounds == tested ? 8 : 4);
+        for (uint32_t at = 1; at <= whole.count; at++) {
+            fail_and_go_on(&trials[t], BEFORE_THE_LINE, at, &whole);
+            fail_and_go_on(&trials[t], BEHIND_THE_LINE, at, &whole);
+        }
+    }
+    clear();
+}
+
+/* Twice: what is kept the second time is of the second time. */
+static void a_run_fails_again(void **state)
+{
+    (void)state;
+    static const trial of = {.rounds = "\"num-server-rounds\":6", .more = ""};
+    run self;
+    lines whole, all;
+    clear();
+    assert_int_equal(play(&of, false, NEVER, 0, &self), FEDGE_OK);
+    read_lines(&whole);
+    clear();
+    assert_int_equal(play(&of, false, BEHIND_THE_LINE, 2, &self), FEDGE_NO_SPACE);
+    assert_int_equal(play(&of, true, BEFORE_THE_LINE, 2, &self), FEDGE_NO_SPACE);
+    assert_int_equal(self.results.checkpoint, 2);
+    assert_non_null(strstr(self.kept, OUT ": 3 rounds, model and checkpoint of round 2: "));
+    assert_model(&whole.at[1]);
+    assert_int_equal(play(&of, true, BEHIND_THE_LINE, 2, &self), FEDGE_NO_SPACE);
+    assert_int_equal(self.results.checkpoint, 4);
+    assert_int_equal(play(&of, true, NEVER, 0, &self), FEDGE_OK);
+    read_lines(&all);
+    assert_same(&all, &whole);
+    clear();
+}
+
+/* A round that fails ten times moves the variates of those who trained in it: what is kept is as it
+ * was before. */
+static void attempts_that_failed_leave_nothing(void **state)
+{
+    (void)state;
+    trial of = {.rounds = "\"num-server-rounds\":9,\"min-report-fraction\":1",
+                .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}",
+                .compute = "uniform:1,99",
+                .failure = 0.25};
+    uint32_t compared = 0;
+    for (; of.fleet_seed < 40 && compared < 3; of.fleet_seed++) {
+        run self;
+        uint8_t *variates[2], *models[2];
+        size_t sizes[2][2];
+        char path[64];
+        clear();
+        (void)play(&of, false, NEVER, 0, &self);
+        const uint32_t rounds = self.results.totals.rounds;
+        if (rounds == 0 || rounds == 9) {
+            continue;
+        }
+        (void)snprintf(path, sizeof(path), OUT "/checkpoints/variates-%06u.bin", rounds);
+        for (uint32_t i = 0; i < 2; i++) {
+            read_own(path, &variates[i], &sizes[i][0]);
+            read_own(OUT "/model.safetensors", &models[i], &sizes[i][1]);
+            if (i == 0) {
+                clear();
+                assert_int_equal(play(&of, false, INTERRUPTED, rounds, &self), FEDGE_CANCELLED);
+            }
+        }
+        assert_memory_equal(sizes[0], sizes[1], sizeof(sizes[0]));
+        assert_memory_equal(variates[0], variates[1], sizes[0][0]);
+        assert_memory_equal(models[0], models[1], sizes[0][1]);
+        for (uint32_t i = 0; i < 2; i++) {
+            free(variates[i]);
+            free(models[i]);
+        }
+        compared++;
+    }
+    assert_int_equal(compared, 3);
+    clear();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_run_goes_on_to_the_same_end),
+        cmocka_unit_test(a_run_fails_again),
+        cmocka_unit_test(attempts_that_failed_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
