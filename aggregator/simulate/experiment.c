@@ -345,6 +345,19 @@ void fedge_experiment_fini(fedge_experiment *experiment)
     *experiment = (fedge_experiment){0};
 }
 
+/* The last model is looked at closely. An interruption until then leaves it to --resume. */
+static fedge_status appraise(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    if (self->config.summary) {
+        status = fedge_appraisal_init(&self->appraisal, self->simulation, &self->job->plan,
+                                      self->population, self->config.options->client_accuracy, err);
+    }
+    return status == FEDGE_OK && cancel(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in the last evaluation")
+               : status;
+}
+
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
 {
     experiment->started_ms = fedge_os_monotonic_ms();
@@ -355,6 +368,9 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (experiment->progress.out) {
         fedge_progress_clear(&experiment->progress);
     }
+    if (status == FEDGE_OK || (status == FEDGE_CANCELLED && is_enough(experiment))) {
+        status = appraise(experiment, err);
+    }
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
         experiment->ending = "failed";
         fedge_results_fail(&experiment->results, experiment->simulation, &experiment->appraisal,
@@ -362,21 +378,13 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         return status;
     }
     const bool whole = experiment->results.totals.rounds == experiment->settings.num_rounds;
-    if (is_enough(experiment)) {
-        status = FEDGE_OK;
-    }
     experiment->ending = status == FEDGE_CANCELLED ? "interrupted" : whole ? "complete" : "target";
-    fedge_status written = FEDGE_OK;
-    if (status == FEDGE_OK && experiment->config.summary) {
-        written = fedge_appraisal_init(&experiment->appraisal, experiment->simulation,
-                                       &experiment->job->plan, experiment->population,
-                                       experiment->config.options->client_accuracy, err);
-    }
-    if (written == FEDGE_OK) {
-        written = fedge_results_finish(&experiment->results, experiment->simulation,
-                                       &experiment->appraisal, experiment->ending, err);
-    }
+    fedge_error second;
+    const fedge_status written =
+        fedge_results_finish(&experiment->results, experiment->simulation, &experiment->appraisal,
+                             experiment->ending, &second);
     if (written != FEDGE_OK) {
+        *err = second;
         fedge_results_describe(&experiment->results, experiment->kept);
     }
     return written == FEDGE_OK ? status : written;

@@ -63,9 +63,10 @@ FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
 void fedge_experiment_fini(fedge_experiment *experiment); /* also after a failed init */
 
 /* Runs it, with options->stop_at_target until all targets are reached, and writes the results.
- * FEDGE_CANCELLED when it was interrupted: the results are those until then. After any other
- * failure the folder has the rounds before, with curves and summary, and a checkpoint of the last
- * of them where that can be had (fedge_results_fail): experiment->kept says what. */
+ * FEDGE_CANCELLED when it was interrupted, in the last evaluation too: the results are those until
+ * then, and --resume does the rest. After any other failure the folder has the rounds before, with
+ * curves and summary, and a checkpoint of the last of them where that can be had
+ * (fedge_results_fail): experiment->kept says what. */
 FEDGE_MUST_USE fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err);
 
 #endif

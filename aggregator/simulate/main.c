@@ -28,6 +28,22 @@ static void on_signal(int number)
     atomic_store_explicit(&interrupted, true, memory_order_relaxed);
 }
 
+/* A terminal that is closed and a reader that goes (of the lines of progress) end a run as Ctrl-C
+ * does, unless whoever started it has them ignored, as nohup does. */
+static void catch_signals(void)
+{
+    static const int NUMBERS[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    const struct sigaction action = {.sa_handler = on_signal};
+    for (size_t i = 0; i < sizeof(NUMBERS) / sizeof(NUMBERS[0]); i++) {
+        struct sigaction before;
+        const bool ignored =
+            sigaction(NUMBERS[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!ignored || NUMBERS[i] == SIGINT || NUMBERS[i] == SIGTERM) {
+            (void)sigaction(NUMBERS[i], &action, NULL);
+        }
+    }
+}
+
 static bool is_interrupted(void *user)
 {
     (void)user;
@@ -190,9 +206,7 @@ static int run(const fedge_simulate_options *options)
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_error err;
-    const struct sigaction action = {.sa_handler = on_signal};
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    catch_signals();
     if (fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err) != FEDGE_OK) {
         return fail(&err, EXIT_SETTINGS);
     }
@@ -294,6 +308,8 @@ int main(int argc, char **argv)
     if (fflush(stdout) == 0 && !ferror(stdout)) {
         return code;
     }
-    fputs("fedge-simulate: cannot write to the standard output: is the disk full?\n", stderr);
+    fputs("fedge-simulate: cannot write to the standard output: is the disk full, or its reader "
+          "gone?\n",
+          stderr);
     return code == EXIT_DONE ? EXIT_FAILED : code;
 }

@@ -37,7 +37,7 @@ static int set_up(void **state)
 
 /* [rounds]: the inside of the job's "rounds" object; [more]: further members, each after a comma.
  */
-static fedge_job *make_job(const char *rounds, const char *more)
+static inline fedge_job *make_job(const char *rounds, const char *more)
 {
     char text[2048];
     fedge_job *job = NULL;

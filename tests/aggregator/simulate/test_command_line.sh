@@ -288,6 +288,17 @@ if grep -qF "accuracy" said; then fail "an accuracy in the table: $(cat said)"; 
 sed '/"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >untested.json
 ends 3 "--target needs something to evaluate on" "$simulate" --job untested.json --clients 10 --partition iid --target 0.5
 ends 0 "nothing was evaluated: " "$simulate" --job untested.json --clients 10 --partition iid --sweep lr=0.1,0.2
+# the bar tells how right the model was when it was evaluated last
+for what in "--rounds 2500" "--rounds 2500 --job untested.json --validation-split 0.3"; do
+    rm -rf bar
+    # shellcheck disable=SC2086
+    "${terminal[@]}" "${run[@]}" $what --out bar >said || fail "exit $? on a terminal"
+    grep -oE 'of 10 clients, [0-9.]+%, [0-9.e+]+ clients/s' said | grep -oE '[0-9.]+%' | sort -u >shown
+    [ -s shown ] || fail "no accuracy in the bar: $(tail -c 300 said)"
+    grep -oE '"(validation_)?accuracy":[0-9.]+' bar/rounds.jsonl | cut -d: -f2 | awk '{ printf "%.1f%%\n", 100 * $1 }' | sort -u >known
+    [ -z "$(comm -23 shown known)" ] || fail "an accuracy that no evaluation gave: $(comm -23 shown known)"
+done
+
 # evaluated on clients alone
 sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' untested.json >federated.json
 federated=("$simulate" --job federated.json --data held.json --clients 10 --partition iid)
@@ -426,6 +437,28 @@ cut_short() {
     [ "$(ls cut/checkpoints)" = round-003000 ] || fail "left in checkpoints: $(ls cut/checkpoints)"
 }
 cut_short "${run[@]}" --rounds 3000
+
+# a reader that goes, and a terminal that is closed, end a run as Ctrl-C does
+rm -rf cut
+(trap - PIPE && "${run[@]}" --rounds 1000000 --out cut 2>said || echo $? >code) | head -n 3 >/dev/null
+[ "$(cat code)" = 130 ] || fail "exit $(cat code) when the reader has gone"
+grep -qF "cannot write to the standard output: " said || fail "it does not say that its output is lost: $(cat said)"
+grep -qF '"ending":"interrupted"' cut/summary.json || fail "no summary when the reader has gone"
+rm -rf cut
+"${run[@]}" --rounds 1000000 --out cut >said 2>&1 &
+pid=$!
+until [ -s cut/rounds.jsonl ]; do sleep 0.01; done
+kill -HUP "$pid"
+code=0
+wait "$pid" || code=$?
+pid=
+[ "$code" = 130 ] && grep -qF '"ending":"interrupted"' cut/summary.json || fail "exit $code after SIGHUP"
+nohup "${run[@]}" --rounds 3000 --out held >said 2>&1 &
+pid=$!
+until [ -s held/rounds.jsonl ]; do sleep 0.01; done
+kill -HUP "$pid"
+wait "$pid" || fail "exit $? of a run under nohup"
+pid=
 sed 's/"test-set"/"strategy": {"type": "SCAFFOLD"}, "test-set"/' job.json >scaffold.json
 # SCAFFOLD's num-clients is how many there are, unless the job names another number
 "$simulate" --job scaffold.json --clients 10 --partition iid --json >second.json
