@@ -81,6 +81,33 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
     }
 }
 
+/* Takes the quotes off the header's names: "user" is user. */
+static fedge_status unquote(fedge_csv *csv, fedge_error *err)
+{
+    char *to = csv->line;
+    for (const char *at = csv->line;; at++) {
+        size_t length = strcspn(at, ",");
+        const char *name = skip_spaces(at), *behind = at + length;
+        if (*name == '"') {
+            const size_t size = strcspn(++name, "\"");
+            const char *rest = skip_spaces(name + size + (name[size] == '"'));
+            if (name[size] == '\0' || rest != behind)
+                return fedge_fail(err, FEDGE_UNSUPPORTED,
+                                  "%s:%" PRIu64 ": the header has the name \"%.40s; one in quotes "
+                                  "with a comma or a quote is not read: give the column another",
+                                  csv->reader.path, csv->number, name);
+            at = name;
+            length = size;
+        }
+        memmove(to, at, length);
+        to += length;
+        at = behind;
+        *to++ = *at;
+        if (*at == '\0')
+            return FEDGE_OK;
+    }
+}
+
 fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
 {
     bool end = false;
@@ -93,7 +120,7 @@ fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s:%" PRIu64 ": a number, where a header must name the columns",
                           csv->reader.path, csv->number);
-    return FEDGE_OK;
+    return unquote(csv, err);
 }
 
 /* Moves to the field behind this one. */

@@ -189,9 +189,8 @@ static fedge_status check_labels(const fedge_partition_data *data, fedge_error *
     return FEDGE_OK;
 }
 
-fedge_status fedge_partition_check_parts(const fedge_partition_spec *spec, uint32_t num_examples,
-                                         uint32_t num_parts, const uint32_t *owner,
-                                         fedge_error *err)
+fedge_status fedge_partition_find_empty(uint32_t num_examples, uint32_t num_parts,
+                                        const uint32_t *owner, uint32_t *part, fedge_error *err)
 {
     uint8_t *has_some = calloc(num_parts, 1);
     if (!has_some)
@@ -199,12 +198,22 @@ fedge_status fedge_partition_check_parts(const fedge_partition_spec *spec, uint3
     for (uint32_t i = 0; i < num_examples; i++)
         if (owner[i] < num_parts)
             has_some[owner[i]] = 1;
-    uint32_t part = 0;
-    while (part < num_parts && has_some[part])
-        part++;
+    *part = 0;
+    while (*part < num_parts && has_some[*part])
+        ++*part;
     free(has_some);
-    if (part == num_parts)
-        return FEDGE_OK;
+    return FEDGE_OK;
+}
+
+/* Every part has an example, or FEDGE_INVALID_ARGUMENT names the first that has none. */
+static fedge_status check_parts(const fedge_partition_spec *spec, uint32_t num_examples,
+                                uint32_t num_parts, const uint32_t *owner, fedge_error *err)
+{
+    uint32_t part = 0;
+    const fedge_status status =
+        fedge_partition_find_empty(num_examples, num_parts, owner, &part, err);
+    if (status || part == num_parts)
+        return status;
     char text[FEDGE_PARTITION_MAX_TEXT];
     fedge_partition_text(spec, text);
     return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -234,8 +243,7 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
         status = check_labels(data, err);
     if (!status)
         status = ops->assign(spec, data, num_parts, owner, err);
-    return status ? status
-                  : fedge_partition_check_parts(spec, data->num_examples, num_parts, owner, err);
+    return status ? status : check_parts(spec, data->num_examples, num_parts, owner, err);
 }
 
 bool fedge_partition_is_counted(const fedge_partition_spec *spec)
@@ -248,5 +256,12 @@ fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec, const c
 {
     const fedge_partition_ops *ops = SCHEMES[spec->scheme];
     *num_parts = 0;
-    return ops->num_parts ? ops->num_parts(spec, values_path, num_parts, err) : FEDGE_OK;
+    if (!ops->num_parts)
+        return FEDGE_OK;
+    const fedge_status status = ops->num_parts(spec, values_path, num_parts, err);
+    return status || *num_parts > 0
+               ? status
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "partition %s: there is no row in %.200s, so there are no clients",
+                            ops->usage, values_path);
 }

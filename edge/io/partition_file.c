@@ -97,6 +97,7 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
 {
     (void)values_path;
     fedge_csv csv;
+    bool apart = false;
     fedge_status status = open_file(&csv, spec->source, err);
     if (status)
         return status;
@@ -113,8 +114,14 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
             break;
         }
         *num_parts = client >= (int64_t)*num_parts ? (uint32_t)client + 1 : *num_parts;
+        apart = apart || client == VALIDATION;
     }
     fedge_csv_close(&csv);
+    if (!status && *num_parts == 0)
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: %s; give examples to clients, from 0",
+                            spec->source,
+                            apart ? "every row's client is -1, for validation, and nobody trains"
+                                  : "there is no row in it");
     return status;
 }
 

@@ -55,10 +55,10 @@ enum {
     FEDGE_DRAW_VALIDATION = 12   /* what is set apart before any of them */
 };
 
-/* Every part has an example, or FEDGE_INVALID_ARGUMENT names the first that has none. */
-FEDGE_MUST_USE fedge_status fedge_partition_check_parts(const fedge_partition_spec *spec,
-                                                        uint32_t num_examples, uint32_t num_parts,
-                                                        const uint32_t *owner, fedge_error *err);
+/* *part is the first that has no example; [num_parts] when each has one. */
+FEDGE_MUST_USE fedge_status fedge_partition_find_empty(uint32_t num_examples, uint32_t num_parts,
+                                                       const uint32_t *owner, uint32_t *part,
+                                                       fedge_error *err);
 
 /* Examples sorted by label, those of a label in the order of the file. */
 typedef struct fedge_classes {

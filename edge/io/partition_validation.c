@@ -21,7 +21,7 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
     fedge_status status = fedge_partition_assign(spec, data, num_parts, owner, err);
     if (status)
         return status;
-    uint32_t num = 0;
+    uint32_t num = 0, part = 0;
     for (uint32_t i = 0; i < data->num_examples; i++) {
         if (owner[i] == FEDGE_PARTITION_VALIDATION)
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -32,9 +32,17 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
             order[num++] = i;
     }
     set_apart(order, num, (uint32_t)(share * num), spec->seed, owner);
-    status = fedge_partition_check_parts(spec, data->num_examples, num_parts, owner, err);
-    return status ? fedge_error_prefix(err, status, "with %g set apart for validation", share)
-                  : FEDGE_OK;
+    status = fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err);
+    if (!status && part < num_parts) {
+        char text[FEDGE_PARTITION_MAX_TEXT];
+        fedge_partition_text(spec, text);
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "partition %.200s: with %g of the examples set apart for validation "
+                            "client %" PRIu32 " of %" PRIu32
+                            " has none left to train with; set less apart, or give it more",
+                            text, share, part, num_parts);
+    }
+    return status;
 }
 
 /* Divides the others, of which [order], [labels] and [part] hold places, labels and parts. */

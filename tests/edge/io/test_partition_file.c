@@ -63,6 +63,7 @@ static void test_a_file_decides(void **state)
         "example,client\n0,1\n2,0\n3,1\n4,2\n",
         "example,client\r\n4,2\r\n3,1\r\n\r\n2,0\r\n0,1", /* any order */
         "\357\273\277example,client\n 4 , 2\n3,1\n2,0\n0,1\n",
+        "\"example\",\"client\"\n4,2\n3,1\n2,0\n0,1\n", /* names in quotes */
     };
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
         save_text(SPLIT, TEXTS[i]);
@@ -93,6 +94,10 @@ static void test_bad_files_are_refused(void **state)
          "csv:4: example 0 stands twice; client 0 has it already"},
         {"example,client\n0,0\n1,2\n", FEDGE_INVALID_ARGUMENT, "client 1 of 3 has no examples"},
         {"example,client\n", FEDGE_INVALID_ARGUMENT, "client 0 of 3 has no examples"},
+        {"\"example,client\"\n0,0\n", FEDGE_UNSUPPORTED,
+         "csv:1: the header has the name \"example"},
+        {"\"example\"x,client\n0,0\n", FEDGE_UNSUPPORTED, "with a comma or a quote is not read"},
+        {"\"example,client\n0,0\n", FEDGE_UNSUPPORTED, "give the column another"},
         {"example,client\n0,0,0\n", FEDGE_CORRUPT, "csv:2: 3 comma-separated fields"},
         {"example,client\n0,x\n", FEDGE_CORRUPT, "csv:2: column 2: \"x\" is not an integer"},
         {"example,client\n0.5,0\n", FEDGE_CORRUPT, "csv:2: column 1: \"0.5\" is not an integer"},
@@ -120,6 +125,28 @@ static void test_a_file_sets_examples_apart(void **state)
     expect_owners("file:" SPLIT, 5, 2, EXPECTED);
     assert_int_equal(fedge_partition_num_parts(&spec, "", &num_parts, &err), FEDGE_OK);
     assert_int_equal(num_parts, 2);
+}
+
+static void test_a_file_without_clients_is_refused(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"example,client\n0,-1\n1,-1\n", "every row's client is -1, for validation, and nobody"},
+        {"example,client\n", "there is no row in it; give examples to clients"}};
+    const fedge_partition_spec spec = parsed_partition("file:" SPLIT, 0);
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        uint32_t num_parts = 0;
+        fedge_error err = {.status = FEDGE_OK};
+        save_text(SPLIT, CASES[i][0]);
+        expect_failure(fedge_partition_num_parts(&spec, "", &num_parts, &err), &err,
+                       FEDGE_INVALID_ARGUMENT, CASES[i][1]);
+    }
+    const fedge_partition_spec natural = parsed_partition("natural:user", 0);
+    uint32_t num_parts = 0;
+    fedge_error err = {.status = FEDGE_OK};
+    save_text(SPLIT, "x,user,label\n");
+    expect_failure(fedge_partition_num_parts(&natural, SPLIT, &num_parts, &err), &err,
+                   FEDGE_INVALID_ARGUMENT, "there is no row in test_partition_file");
 }
 
 static void test_what_is_written_is_read_back(void **state)
@@ -153,6 +180,7 @@ static void test_a_column_decides(void **state)
     static const char *const TEXTS[] = {
         "a,b,user,label\n1,2,eve,0\n3,4,bob,1\n5,6,eve,2\n7,8,al,3\n9,10,bob,4\n",
         "user,a,b,label\neve,1,2,0\n bob ,3,4,1\neve,5,6,2\nal,7,8,3\nbob,9,10,4\n",
+        "\"a\",\"b\", \"user\" ,label\n1,2,x,0\n3,4,y,1\n5,6,x,2\n7,8,z,3\n9,10,y,4\n",
         "a,b,label, user \n1,2,0,7\n3,4,1,5\n5,6,2, 7\n\n7,8,3,6\n9,10,4,5",
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
@@ -356,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_a_file_decides),
         cmocka_unit_test(test_bad_files_are_refused),
         cmocka_unit_test(test_a_file_sets_examples_apart),
+        cmocka_unit_test(test_a_file_without_clients_is_refused),
         cmocka_unit_test(test_what_is_written_is_read_back),
         cmocka_unit_test(test_a_column_decides),
         cmocka_unit_test(test_labels_may_lie_beside),

@@ -129,7 +129,10 @@ static void what_leaves_too_little_is_refused(void **state)
         whole[i] = i < 2 ? i : 2;
     assert_int_equal(fedge_partition_write_csv(SPLIT, whole, COUNT, &err), FEDGE_OK);
     assert_int_equal(assign("file:" SPLIT, 3, 0.999, 3), FEDGE_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "with 0.999 set apart for validation: "));
+    assert_non_null(strstr(err.message, "partition file:"));
+    assert_non_null(
+        strstr(err.message, "with 0.999 of the examples set apart for validation client"));
+    assert_non_null(strstr(err.message, "of 3 has none left to train with; set less apart"));
 }
 
 int main(void)
