@@ -11,6 +11,7 @@
 #define MAX_SEEDS 1000u
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 #define SEEDS "seeds"
+#define SEED "seed"
 #define MOMENTUM_PATH "training.optimizer.momentum"
 #define ROUNDS "rounds"
 #define ROUNDS_PATH "rounds.num-server-rounds"
@@ -113,18 +114,31 @@ static fedge_status take_seeds(fedge_sweep *sweep, const sweep_axis *seeds, fedg
     return FEDGE_OK;
 }
 
+static bool has_axis(const fedge_sweep *sweep, const char *key)
+{
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        if (is_same(key, sweep->axes[i].key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The same setting twice, by whatever name, would be two columns of which one is a lie. */
 static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_error *err)
 {
-    bool twice = strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0;
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        twice = twice || is_same(key, sweep->axes[i].key);
-    }
-    if (twice) {
+    if ((strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0) || has_axis(sweep, key)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: '%.80s' is set twice", key);
     }
+    /* seeds=2 with seed=1,2 would run seed 2 twice. */
+    const bool seeds = strcmp(key, SEEDS) == 0;
+    if ((seeds && has_axis(sweep, SEED)) || (strcmp(key, SEED) == 0 && sweep->num_seeds > 0)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: seeds=N counts on from each seed=…, so runs would stand twice: "
+                          "leave one of them out (seeds=N begins with the job's seed or --seed)");
+    }
     const fedge_simulate_options *options = sweep->options;
-    if ((strcmp(key, "seed") == 0 && options->has_seed) ||
+    if ((strcmp(key, SEED) == 0 && options->has_seed) ||
         (is_same(key, ROUNDS) && options->num_rounds > 0)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--sweep: '%s' is an option too: leave the option out", key);
@@ -179,6 +193,31 @@ size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
         size += (size_t)snprintf(name + at, FEDGE_SWEEP_MAX_NAME - at, "%s%s=%s", i > 0 ? "," : "",
                                  sweep->axes[i].key, fedge_sweep_value_of(sweep, combination, i));
     }
+    return size;
+}
+
+/* "/" would be a folder in a folder, and two values must not become one. */
+size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
+                             char folder[FEDGE_SWEEP_MAX_NAME])
+{
+    char name[FEDGE_SWEEP_MAX_NAME];
+    char *to = folder;
+    size_t size = fedge_sweep_name_of(sweep, combination, name);
+    *to = '\0';
+    if (size >= FEDGE_SWEEP_MAX_NAME) {
+        return size;
+    }
+    size = 0;
+    for (const char *at = name; *at; at++) {
+        const char *text = *at == '/' ? "%2F" : *at == '%' ? "%25" : NULL;
+        const size_t length = text ? strlen(text) : 1;
+        if (size + length < FEDGE_SWEEP_MAX_NAME) {
+            memcpy(to, text ? text : at, length);
+            to += length;
+        }
+        size += length;
+    }
+    *to = '\0';
     return size;
 }
 
@@ -351,9 +390,9 @@ static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_
         status = fedge_experiment_check(&options, text, strlen(text), err);
     }
     free(text);
-    const size_t size = fedge_sweep_name_of(sweep, combination, name);
     if (status == FEDGE_OK && sweep->options->out &&
-        size + sizeof(SEED_PART) > FEDGE_SWEEP_MAX_NAME) {
+        fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >
+            FEDGE_SWEEP_MAX_NAME) {
         status = fedge_fail(err, FEDGE_TOO_BIG,
                             "its folder would have a name over %u bytes: sweep fewer settings, or "
                             "shorter ones, at once",
@@ -362,6 +401,7 @@ static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_
     if (status == FEDGE_OK || is_jobs_own(sweep, err)) {
         return status;
     }
+    (void)fedge_sweep_name_of(sweep, combination, name);
     return fail_with(sweep, name, status, err);
 }
 

@@ -25,8 +25,8 @@ typedef struct fedge_sweep fedge_sweep;
 
 /* Reads options->axes. Everything is checked that can be without data: each combination's job,
  * client's file and partition must be valid (fedge_experiment_check), no setting and none of its
- * values may stand twice, and without options->resume no run's folder may be there (FEDGE_EXISTS).
- * options and the job's text outlive the sweep. */
+ * values may stand twice, and without options->resume no run's folder may be there (FEDGE_EXISTS);
+ * options->out is made and must be writable. options and the job's text outlive the sweep. */
 FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                                             const char *job_text, size_t job_size,
                                             fedge_sweep **sweep, fedge_error *err);
@@ -38,7 +38,7 @@ void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
  * on with. FEDGE_CANCELLED when [cancel] said so; a file that cannot be written, or want of memory
  * in a run's rounds, ends them all with its status. Unless options->quiet or json says not to,
  * standard error has a line for each run that has ended, and where it is a terminal a bar
- * meanwhile. */
+ * meanwhile; it also has a note of an option whose place an axis takes. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 

@@ -43,12 +43,17 @@ const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination,
 size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
                            char name[FEDGE_SWEEP_MAX_NAME]);
 
+/* sweep.c: the same as the name of a folder, another for each combination. */
+size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
+                             char folder[FEDGE_SWEEP_MAX_NAME]);
+
 /* sweep.c: the options and the job's text of a combination; *text is malloc'ed. */
 FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
                                              fedge_simulate_options *options, char **text,
                                              fedge_error *err);
 
-/* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume. */
+/* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume; what writing
+ * there gives. Makes options->out. */
 FEDGE_MUST_USE fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err);
 
 #endif

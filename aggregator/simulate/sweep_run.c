@@ -13,10 +13,7 @@ static fedge_status run_folder(const fedge_sweep *sweep, uint32_t combination, u
                                char path[FEDGE_MAX_PATH], fedge_error *err)
 {
     char name[FEDGE_SWEEP_MAX_NAME];
-    (void)fedge_sweep_name_of(sweep, combination, name);
-    for (char *at = name; *at; at++) {
-        *at = *at == '/' ? '_' : *at;
-    }
+    (void)fedge_sweep_folder_of(sweep, combination, name);
     int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s%sseed=%" PRIu32, sweep->options->out, name,
                         name[0] ? "," : "", seed + 1);
     return size > 0 && size < FEDGE_MAX_PATH
@@ -51,6 +48,21 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
     return status;
 }
 
+/* Can folders be made there? */
+static fedge_status check_writable(const char *out, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH + 32];
+    (void)snprintf(path, sizeof(path), "%s/.can-be-written", out);
+    fedge_status status = fedge_os_make_dirs(out, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_write_file(path, "\n", 1, 0600, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_os_remove(path, err);
+    }
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
+}
+
 /* Before the first run, not hours later at the one whose folder is there. */
 fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err)
 {
@@ -67,7 +79,8 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
         fprintf(stderr, "fedge-simulate: %s has none of these runs: nothing to resume, all begin\n",
                 sweep->options->out);
     }
-    return status;
+    return status == FEDGE_OK && sweep->options->out ? check_writable(sweep->options->out, err)
+                                                     : status;
 }
 
 /* ---- one run --------------------------------------------------------------------------------- */
@@ -163,10 +176,25 @@ static void print_outcome(const fedge_sweep *sweep, uint32_t number, uint32_t co
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
+/* An option that an axis takes the place of. */
+static void print_replaced(const fedge_sweep *sweep)
+{
+    const fedge_simulate_options *options = sweep->options;
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const char *key = sweep->axes[i].key;
+        if ((strcmp(key, "partition") == 0 && options->partition) ||
+            (strcmp(key, "clients") == 0 && options->num_clients > 0)) {
+            fprintf(stderr, "fedge-simulate: --sweep has %s=…, which takes the place of --%s\n",
+                    key, key);
+        }
+    }
+}
+
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                              fedge_error *err)
 {
     const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
+    print_replaced(sweep);
     for (uint32_t i = 0; i < runs; i++) {
         /* One of every combination first: who stops early can compare them. */
         const uint32_t seed = i / sweep->num_combinations,

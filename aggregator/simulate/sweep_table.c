@@ -247,7 +247,11 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
     if (failed > 0) {
         fprintf(out, "  %" PRIu32 " failed", failed);
     }
-    fprintf(out, "%s\n", combination == of->chosen ? "  * chosen by validation" : "");
+    if (combination == of->chosen) {
+        fprintf(out, "  * chosen by validation%s",
+                failed > 0 ? ", of the seeds that did not fail" : "");
+    }
+    fputc('\n', out);
 }
 
 /* The first seed from [seed] on that failed for this reason; num_seeds: none. */

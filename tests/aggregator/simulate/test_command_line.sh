@@ -214,6 +214,26 @@ ends 3 "fedge-simulate: wrong.json:1: sed: " "$simulate" --job wrong.json --clie
 sed 's/"seed": 1,/"seed": 1/' job.json >wrong.json
 ends 3 "fedge-simulate: wrong.json:2: not valid JSON" "$simulate" --job wrong.json --clients 10 --partition iid --sweep lr=0.1
 ends 3 "'seeds' is set twice" "${run[@]}" --sweep seeds=2 seeds=3
+ends 3 "leave one of them out" "${run[@]}" --sweep seeds=2 seed=1,2
+ends 3 "leave one of them out" "${run[@]}" --sweep seed=1,2 seeds=2
+ends 0 "±" "${run[@]}" --sweep seed=1,2
+# an option whose place an axis takes
+ends 0 "--sweep has partition=…, which takes the place of --partition" "${run[@]}" --sweep partition=shards:2
+ends 0 "--sweep has clients=…, which takes the place of --clients" "${run[@]}" --sweep clients=5
+if "$simulate" --job job.json --sweep clients=5 partition=iid 2>&1 | grep -qF "the place of"; then fail "a note of nothing"; fi
+# what cannot be written is found before the first run
+: >file
+for what in file file/below /proc/nowhere; do
+    ends 3 "fedge-simulate: --out: " "${run[@]}" --sweep lr=0.1,0.2 --out "$what"
+    if grep -qF " of 2: " said; then fail "a run although nothing can be written: $(cat said)"; fi
+done
+# each run has its own folder, whatever its values are
+mkdir -p o
+sed 's/,$/,0/' out/partition.csv | tee o/w.csv >o_w.csv
+cp o/w.csv 'o%2Fw.csv'
+ends 0 "±" "$simulate" --job job.json --sweep partition=file:o/w.csv,file:o_w.csv,file:o%2Fw.csv --out paths
+[ "$(ls paths | wc -l)" = 3 ] || fail "runs share a folder: $(ls paths)"
+ends 0 "±" "$simulate" --job job.json --sweep partition=file:o/w.csv,file:o_w.csv,file:o%2Fw.csv --out paths --resume
 ends 3 "'seed' is an option too" "${run[@]}" --seed 3 --sweep seed=1,2
 ends 3 "training.learning-rate: must be a number" "${run[@]}" --sweep "lr=0.03;0.1"
 ends 3 "cannot set 'name.x'" "${run[@]}" --sweep name.x=1
@@ -369,6 +389,9 @@ ends 0 "best validation" "${split[@]}" --sweep lr=0.000001,0.2 seeds=2 --out cho
 best=$(grep -o '"validation_best":[0-9.]*' sweep.json | cut -d: -f2 | sort -g | tail -1)
 grep '"chosen":true' sweep.json | grep -qF "\"validation_best\":$best," || fail "not the best is chosen: $(cat sweep.json)"
 grep -qF '"accuracy_at_best":' sweep.json || fail "no accuracy where validation is best"
+sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "min-report-fraction": 1/' job.json >strict.json
+ends 0 "  1 failed  * chosen by validation, of the seeds that did not fail" \
+    "$simulate" --job strict.json --clients 10 --partition iid --validation-split 0.2 --failure 0.15 --sweep lr=0.1 seeds=2
 if "${run[@]}" --sweep lr=0.1 --json | grep -qE 'validation|chosen'; then fail "validation unasked in a sweep"; fi
 grep -qF '"per_client_accuracy":{"set":"training","clients":10,' out/summary.json || fail "no clients' accuracies"
 "${run[@]}" --json --client-accuracy 0 >second.json
