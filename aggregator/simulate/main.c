@@ -115,9 +115,10 @@ static void print_end(const fedge_experiment *self)
 /* Exit codes of what failed before, or while, a round ran. */
 static int code_of(fedge_status status, bool running)
 {
-    return status == FEDGE_CANCELLED              ? EXIT_INTERRUPTED
-           : running || status == FEDGE_NO_MEMORY ? EXIT_FAILED
-                                                  : EXIT_SETTINGS;
+    const bool machine = status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE;
+    return status == FEDGE_CANCELLED ? EXIT_INTERRUPTED
+           : running || machine      ? EXIT_FAILED
+                                     : EXIT_SETTINGS;
 }
 
 static int print_summary(const fedge_experiment *self)

@@ -166,9 +166,23 @@ static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
 static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_error *err)
 {
     (void)fedge_os_format(task->work.message, sizeof(task->work.message),
-                          "it gave its task up, as --failure or the trace has it");
+                          "it gave its task up, as --failure or the trace has it: lower that, or "
+                          "min-report-fraction");
     fedge_simulation_note_failure(self, &task->work);
     return fedge_rounds_lose(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
+}
+
+/* Is nobody at work, since whoever is missing gave up? Then no deadline is to blame. */
+static bool is_given_up(const fedge_simulation *self)
+{
+    uint32_t count = 0;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(self->rounds, &count);
+    for (uint32_t slot = 0; slot < count; slot++) {
+        if (tasks[slot].state == FEDGE_TASK_OPEN) {
+            return false;
+        }
+    }
+    return has_empty_slot(self);
 }
 
 /* The deadline has come, or nobody is left who could do anything before it. */
@@ -182,10 +196,12 @@ static fedge_status meet_deadline(fedge_simulation *self, fedge_error *err)
                           "--availability",
                           text);
     }
-    (void)fedge_os_format(self->why, sizeof(self->why),
-                          "the deadline came with %s: raise round-deadline-s or lower "
-                          "min-report-fraction",
-                          text);
+    if (!is_given_up(self)) {
+        (void)fedge_os_format(self->why, sizeof(self->why),
+                              "the deadline came with %s: raise round-deadline-s or lower "
+                              "min-report-fraction",
+                              text);
+    }
     fedge_rounds_tick(self->rounds, fedge_simulation_now_ms(self));
     return FEDGE_OK;
 }

@@ -185,6 +185,32 @@ grep -qF "kept in fuller: $(wc -l <fuller/rounds.jsonl) rounds and no checkpoint
 ends 0 "complete after 200 rounds" "${run[@]}" --rounds 200 --out fuller --resume
 "${run[@]}" --rounds 200 --json >second.json
 [ "$(hash fuller/summary.json)" = "$(hash second.json)" ] || fail "another end after a full disk"
+# a disk of its own, where the system lets us have one: 1 before the first round too, and the rest when there is room
+if unshare -rm mount -t tmpfs none /mnt 2>/dev/null; then
+    mkdir -p disk
+    cat >on_disk.sh <<'SH'
+mount -t tmpfs -o size=128k none disk
+"$@" --out disk/run >said 2>&1
+echo "$?: $(cat said)" >>codes
+"$@" --out disk/run --resume >said 2>&1
+echo "$?: $(cat said)" >>codes
+cat /dev/zero >disk/run/filler 2>/dev/null
+"$@" --out disk/other >said 2>&1
+echo "$?: $(cat said)" >>codes
+"$@" --sweep lr=0.1 --out disk >said 2>&1
+echo "$?: $(cat said)" >>codes
+mount -o remount,size=16m disk
+"$@" --out disk/run --resume --json >last.json 2>said
+echo "$?: $(cat said)" >>codes
+SH
+    unshare -rm bash on_disk.sh "${run[@]}" --rounds 1000 --quiet
+    grep -v '^fedge-simulate: kept' codes | cut -d: -f1 | tr '\n' ' ' >order
+    [ "$(cat order)" = "1 1 1 1 0 " ] || fail "exit codes on a full disk: $(cat codes)"
+    [ "$(grep -c 'No space left' codes)" = 4 ] || fail "a full disk is not told: $(cat codes)"
+    grep -qF 'kept in disk/run: ' codes || fail "it does not say what was kept: $(cat codes)"
+    "${run[@]}" --rounds 1000 --json >second.json
+    [ "$(hash last.json)" = "$(hash second.json)" ] || fail "another end after a full disk"
+fi
 ends 2 "more than 8 settings" "${run[@]}" --sweep a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1
 ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
 ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
@@ -344,6 +370,7 @@ grep -qF '"virtual_seconds":' fleet/rounds.jsonl || fail "rounds.jsonl has no vi
 grep -qF '"inclusion":[{"asked":' fleet/summary.json || fail "summary.json has no inclusion"
 if grep -qF 'virtual' out/rounds.jsonl out/summary.json; then fail "virtual time unasked"; fi
 ends 3 "fleet/simulation.json differs" "${run[@]}" --out fleet --resume
+ends 1 "it gave its task up, as --failure or the trace has it: lower that" "${run[@]}" --failure 0.999
 ends 3 "failure was not given, and now it is 0.1" "${run[@]}" --failure 0.1 --out out --resume
 { echo client,compute && seq 0 9 | sed 's/$/,5/'; } >trace.csv
 cp trace.csv below/moved.csv
