@@ -44,6 +44,13 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     if (options->num_rounds > 0) {
         self->job->rounds.num_server_rounds = options->num_rounds;
     }
+    if (self->job->plan.external) {
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s: the model is external, and fedge-simulate trains built-in ones only: "
+            "give it \"layers\"",
+            options->job);
+    }
     if (!self->job->plan.has_data) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
     }
@@ -132,6 +139,19 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
     return status;
 }
 
+/* What --resume knows the data by. */
+static void sum_data(fedge_experiment *self)
+{
+    self->settings.has_data_sum = self->config.out != NULL;
+    self->settings.has_test_sum = self->config.out && self->test_set;
+    if (self->settings.has_data_sum) {
+        self->settings.data_sum = fedge_dataset_crc32(self->population->dataset);
+    }
+    if (self->settings.has_test_sum) {
+        self->settings.test_sum = fedge_dataset_crc32(self->test_set);
+    }
+}
+
 /* A target that nothing is measured against would stand as "not reached". */
 static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *err)
 {
@@ -179,6 +199,7 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         self->settings.num_rounds = self->job->rounds.num_server_rounds;
         self->settings.draws_turns = self->fleet || self->job->rounds.over_selection > 1.0;
         fedge_partition_text(&self->data.partition, self->settings.partition);
+        sum_data(self);
     }
     return status;
 }

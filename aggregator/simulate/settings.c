@@ -8,6 +8,8 @@
 
 #define CRC "_crc32" /* behind the name of the setting that names a file */
 #define FILE_SPEC "file:"
+#define DATA "data" /* read from the client's file */
+#define TEST "test"
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -73,11 +75,18 @@ static fedge_status add_fleet(cJSON *json, const fedge_fleet_settings *fleet, fe
     return status;
 }
 
+static bool add_sums(cJSON *json, const fedge_simulation_settings *settings)
+{
+    return (!settings->has_data_sum ||
+            cJSON_AddNumberToObject(json, DATA CRC, settings->data_sum)) &&
+           (!settings->has_test_sum || cJSON_AddNumberToObject(json, TEST CRC, settings->test_sum));
+}
+
 fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char **text,
                                  fedge_error *err)
 {
     cJSON *json = cJSON_CreateObject();
-    const bool made =
+    bool made =
         cJSON_AddNumberToObject(json, "format", 1) &&
         fedge_totals_add_seed(json, "seed", settings->seed) &&
         cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
@@ -87,6 +96,7 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
         (settings->validation_split == 0.0 ||
          cJSON_AddNumberToObject(json, "validation_split", settings->validation_split)) &&
         cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
+    made = made && add_sums(json, settings);
     fedge_status status = made ? add_fleet(json, &settings->fleet, err)
                                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
     if (status == FEDGE_OK && settings->draws_turns) {
@@ -115,6 +125,21 @@ static bool is_crc(const char *key)
     return size > end && strcmp(key + size - end, CRC) == 0;
 }
 
+/* Of a sum: which file is another, or which data. */
+static fedge_status fail_replaced(const char *path, const char *key, fedge_error *err)
+{
+    if (strcmp(key, DATA CRC) == 0 || strcmp(key, TEST CRC) == 0) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s differs: --resume goes on with the same data only; the %s has other "
+                          "contents now: put the old back, or begin anew in another --out",
+                          path, strcmp(key, DATA CRC) == 0 ? "training data" : "test set");
+    }
+    return fedge_fail(err, FEDGE_MISMATCH,
+                      "%s differs: --resume goes on with the same settings only; the file of "
+                      "--%.*s has other contents now",
+                      path, (int)(strlen(key) - strlen(CRC)), key);
+}
+
 static fedge_status fail_differs(const char *path, const char *key, const cJSON *was,
                                  const cJSON *is, fedge_error *err)
 {
@@ -122,10 +147,7 @@ static fedge_status fail_differs(const char *path, const char *key, const cJSON 
     char *now = is ? cJSON_PrintUnformatted(is) : NULL;
     fedge_status status =
         was && is && is_crc(key)
-            ? fedge_fail(err, FEDGE_MISMATCH,
-                         "%s differs: --resume goes on with the same settings only; the file of "
-                         "--%.*s has other contents now",
-                         path, (int)(strlen(key) - strlen(CRC)), key)
+            ? fail_replaced(path, key, err)
             : fedge_fail(err, FEDGE_MISMATCH,
                          "%s differs: --resume goes on with the same settings only; %s was "
                          "%.120s, and now it is %.120s",

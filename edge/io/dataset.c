@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/message.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "edge/io/dataset_load.h"
@@ -273,6 +274,14 @@ uint32_t fedge_dataset_size(const fedge_dataset *dataset)
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset)
 {
     return dataset->labels;
+}
+
+uint32_t fedge_dataset_crc32(const fedge_dataset *dataset)
+{
+    const size_t count = dataset->count;
+    const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
+    const uint32_t crc = fedge_crc32(0, dataset->values, count * size);
+    return fedge_crc32(crc, dataset->labels, count * sizeof *dataset->labels);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

@@ -68,6 +68,8 @@ void fedge_dataset_free(fedge_dataset *dataset); /* NULL is fine */
 uint32_t fedge_dataset_size(const fedge_dataset *dataset);
 /* (size) labels. */
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset);
+/* CRC-32 of values and labels as they are stored, whatever files they came from. */
+uint32_t fedge_dataset_crc32(const fedge_dataset *dataset);
 
 /* What a stored value becomes on reading: (v / divide_by − mean[channel]) / std[channel], without
  * mean and std when the job has none. */

@@ -41,6 +41,13 @@ ends 3 "--partition" "$simulate" --job job.json --clients 10 --partition dirichl
 ends 3 "201" "$simulate" --job job.json --clients 201 --partition iid
 ends 3 "there are 1" "$simulate" --job job.json --clients 1 --partition iid
 ends 3 "labels" "$simulate" --job job.json --clients 10 --partition labels:3
+{ echo example,client && seq 0 199 | sed 's/$/,-1/'; } >nobody.csv
+ends 3 "nobody.csv: every row's client is -1" "$simulate" --job job.json --partition file:nobody.csv
+{ echo example,client && seq 0 199 | awk '{ print $1 "," ($1 > 0) }'; } >few.csv
+ends 3 "set less apart" "$simulate" --job job.json --partition file:few.csv --validation-split 0.99
+sed 's/"input-shape": \[2\], "layers": .*/"type": "external", "tensors": [{"name": "w", "shape": [2]}]},/
+     /"loss":/d; /"data":/d; /"training":/d; /"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >external.json
+ends 3 "the model is external, and fedge-simulate trains built-in ones only" "$simulate" --job external.json --clients 10
 
 sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >evaluate.json
 ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 10 --partition iid
@@ -98,7 +105,22 @@ echo '{"data": {"points": {"values": "points.csv", "validation-fraction": 0.5}}}
 ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --data held.json
 head -n 190 points.csv >fewer.csv
 echo '{"data": {"points": {"values": "fewer.csv"}}}' >fewer.json
-ends 3 "not how the data is divided now" "${run[@]}" --out out --resume --data fewer.json
+ends 3 "the training data has other contents now" "${run[@]}" --out out --resume --data fewer.json
+# what is divided as before, and a folder of a program that did not sum its data
+cp -r out unsummed
+sed -i 's/,"data_crc32":[0-9]*,"test_crc32":[0-9]*//' unsummed/simulation.json
+sed '7s/^[0-9.]*/99/' points.csv >changed.csv
+echo '{"data": {"points": {"values": "changed.csv"}}}' >changed.json
+ends 3 "the training data has other contents now: put the old back" "${run[@]}" --out out --resume --data changed.json
+cp test.csv before.csv
+sed -i '7s/^[0-9.]*/99/' test.csv
+ends 3 "the test set has other contents now" "${run[@]}" --out out --resume
+ends 0 "complete after 4 rounds" "${run[@]}" --out unsummed --resume
+ends 3 "not how the data is divided now" "${run[@]}" --out unsummed --resume --data fewer.json
+mv before.csv test.csv
+gzip -k points.csv # the same data from another file
+echo '{"data": {"points": {"values": "points.csv.gz"}}}' >packed.json
+ends 0 "complete after 4 rounds" "${run[@]}" --out out --resume --data packed.json
 cp out/partition.csv division.csv
 divided=("$simulate" --job job.json --partition file:division.csv --out divided)
 ends 0 "complete after 4 rounds" "${divided[@]}"
