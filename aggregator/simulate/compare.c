@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/json_text.h"
 #include "aggregator/simulate/results.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
@@ -84,7 +85,7 @@ static bool is_known(cJSON *const *summaries, uint32_t count, size_t column)
 
 static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_error *err)
 {
-    char *text = cJSON_AddStringToObject(json, "dir", dir) ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = fedge_json_add_text(json, "dir", dir) ? cJSON_PrintUnformatted(json) : NULL;
     if (!text) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a summary");
     }

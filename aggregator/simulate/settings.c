@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/simulate/json_text.h"
 #include "edge/core/message.h"
 
 #define CRC "_crc32" /* behind the name of the setting that names a file */
@@ -42,7 +43,7 @@ static fedge_status add_text(cJSON *json, const char *key, const char *value, co
     }
     fedge_status status = path ? sum_file(path, &crc, err) : FEDGE_OK;
     (void)snprintf(crc_key, sizeof(crc_key), "%s" CRC, key);
-    if (status == FEDGE_OK && (!cJSON_AddStringToObject(json, key, value) ||
+    if (status == FEDGE_OK && (!fedge_json_add_text(json, key, value) ||
                                (path && !cJSON_AddNumberToObject(json, crc_key, crc)))) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
     }
@@ -90,7 +91,7 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
         cJSON_AddNumberToObject(json, "format", 1) &&
         fedge_totals_add_seed(json, "seed", settings->seed) &&
         cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
-        cJSON_AddStringToObject(json, "partition", settings->partition) &&
+        fedge_json_add_text(json, "partition", settings->partition) &&
         fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&
         cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
         (settings->validation_split == 0.0 ||

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/json_text.h"
 #include "aggregator/simulate/sweep_internal.h"
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
@@ -301,7 +302,7 @@ static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combina
         if (outcome_of(sweep, combination, i)->failed) {
             cJSON *one = cJSON_CreateObject();
             add_number(one, "seed", "", i + 1);
-            (void)cJSON_AddStringToObject(one, "why", outcome_of(sweep, combination, i)->why);
+            (void)fedge_json_add_text(one, "why", outcome_of(sweep, combination, i)->why);
             (void)cJSON_AddItemToArray(list, one);
         }
     }
@@ -312,8 +313,8 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
 {
     cJSON *json = cJSON_CreateObject();
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        (void)cJSON_AddStringToObject(json, sweep->axes[i].key,
-                                      fedge_sweep_value_of(sweep, combination, i));
+        (void)fedge_json_add_text(json, sweep->axes[i].key,
+                                  fedge_sweep_value_of(sweep, combination, i));
     }
     add_number(json, "seeds", "", sweep->num_seeds);
     add_number(json, "done", "", count_done(sweep, combination));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/simulate/json_text.h"
 #include "aggregator/store/json_file.h"
 
 /* What is read back from rounds.jsonl has nine digits, and two accuracies on the same examples, of
@@ -215,7 +216,7 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal
         {"clients_per_second", (double)totals->clients / totals->seconds}};
     bool made = cJSON_AddStringToObject(json, "job", job->plan.name) &&
                 cJSON_AddStringToObject(json, "ending", ending) &&
-                cJSON_AddStringToObject(json, "partition", settings->partition) &&
+                fedge_json_add_text(json, "partition", settings->partition) &&
                 fedge_totals_add_seed(json, "seed", settings->seed) &&
                 cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
                 fedge_totals_add_seed(json, "partition_seed", settings->partition_seed) &&

@@ -156,6 +156,24 @@ ends 3 "own/model.safetensors is there already" "${run[@]}" --out own
 cp job.json killed
 ends 0 "complete after 4 rounds" "${run[@]}" --out killed
 
+# paths that are no UTF-8, where the system has such: JSON is, and --resume knows them again
+odd=$'o\xff'
+if mkdir "$odd" 2>/dev/null; then
+    cp out/partition.csv "$odd/\"w.csv"
+    cp out/partition.csv "$odd/gone.csv"
+    odd_run=("$simulate" --job job.json --partition "file:$odd/\"w.csv")
+    ends 0 "complete after 4 rounds" "${odd_run[@]}" --out "$odd/run"
+    ends 0 "complete after 4 rounds" "${odd_run[@]}" --out "$odd/run" --resume
+    "${odd_run[@]}" --json >"$odd/json"
+    "$simulate" compare "$odd/run" --json >"$odd/compared"
+    "$simulate" --job job.json --sweep "partition=file:$odd/\"w.csv,file:$odd/none.csv" --json >"$odd/swept" || true
+    for file in run/summary.json run/simulation.json json compared swept; do
+        python3 -c 'import json, sys; [json.loads(line.decode()) for line in sys.stdin.buffer]' <"$odd/$file" ||
+            fail "$file is not JSON: $(cat "$odd/$file")"
+    done
+    grep -qF '"partition":"file:o?/\"w.csv"' "$odd/run/summary.json" || fail "not its partition: $(cat "$odd/run/summary.json")"
+fi
+
 # training that diverges, at once or after a round: an error, and what was before it
 sed 's/"local-epochs": 1/"local-epochs": 50/; s/"learning-rate": 0.1/"learning-rate": 1e6/; s/CrossEntropyLoss/MSELoss/' \
     job.json >diverging.json
