@@ -387,13 +387,13 @@ static fedge_status make_worker(worker *self, fedge_error *err)
 /* Memory is promised before it is there: what is too much would end the program in a round. */
 static fedge_status check_memory(const fedge_crew *crew, fedge_error *err)
 {
-    const uint64_t each = crew->workers[0].total, ram = fedge_os_ram_bytes();
+    const uint64_t each = crew->workers[0].total, ram = fedge_os_usable_bytes(NULL);
     const uint32_t threads = crew->config.num_threads;
     return ram == 0 /* unknown */ || each <= ram / threads
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_TOO_BIG,
-                            "%u threads of %llu MB each, and this machine has %llu MB: use fewer "
-                            "--threads, a smaller batch-size or a smaller model",
+                            "%u threads of %llu MB each, and there are %llu MB for this program: "
+                            "use fewer --threads, a smaller batch-size or a smaller model",
                             threads, (unsigned long long)(each / 1000000),
                             (unsigned long long)(ram / 1000000));
 }

@@ -507,7 +507,7 @@ static fedge_status check_memory(const fedge_simulation *self, fedge_error *err)
 {
     const fedge_model_options options = fedge_plan_model_options(self->plan);
     const uint64_t values = self->plan->schema.num_elements, threads = self->config.num_threads;
-    const uint64_t ram = fedge_os_ram_bytes();
+    const uint64_t ram = fedge_os_usable_bytes(NULL);
     fedge_model_memory model;
     fedge_status status = fedge_model_size(&self->plan->model, &options, &model, err);
     if (status != FEDGE_OK) {
@@ -519,8 +519,8 @@ static fedge_status check_memory(const fedge_simulation *self, fedge_error *err)
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_TOO_BIG,
                             "%llu threads of at least %llu MB each and %llu MB for the global "
-                            "model, and this machine has %llu MB: use fewer --threads, a smaller "
-                            "batch-size or a smaller model",
+                            "model, and there are %llu MB for this program: use fewer --threads, a "
+                            "smaller batch-size or a smaller model",
                             (unsigned long long)threads, (unsigned long long)(each / 1000000),
                             (unsigned long long)(shared / 1000000),
                             (unsigned long long)(ram / 1000000));

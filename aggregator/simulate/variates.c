@@ -19,15 +19,16 @@ fedge_status fedge_variates_init(fedge_variates *variates, uint32_t num_clients,
 {
     const uint64_t clients = most < num_clients ? most : num_clients;
     const uint64_t bytes = (clients + cohort) * num_values * sizeof(float);
+    const uint64_t ram = fedge_os_usable_bytes(NULL);
     *variates = (fedge_variates){0};
-    if (bytes > fedge_os_ram_bytes()) {
+    if (ram > 0 && bytes > ram) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "SCAFFOLD keeps a variate of %zu bytes for each of up to %" PRIu64
                           " clients, and a copy for each of a cohort, %" PRIu64
-                          " MB in all, and this machine has %" PRIu64
-                          " MB: use fewer clients or rounds, a smaller cohort or another strategy",
-                          num_values * sizeof(float), clients, bytes / 1000000,
-                          fedge_os_ram_bytes() / 1000000);
+                          " MB in all, and there are %" PRIu64
+                          " MB for this program: use fewer clients or rounds, a smaller cohort or "
+                          "another strategy",
+                          num_values * sizeof(float), clients, bytes / 1000000, ram / 1000000);
     }
     *variates = (fedge_variates){.num_clients = num_clients,
                                  .num_values = num_values,

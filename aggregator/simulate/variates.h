@@ -22,7 +22,8 @@ typedef struct fedge_variates {
 } fedge_variates;
 
 /* [most]: how many clients can train in the whole run; [cohort] in one round. FEDGE_TOO_BIG when
- * their variates together would take more than the machine's memory: says what to change. */
+ * their variates together would take more memory than there is for the program: says what to
+ * change. */
 FEDGE_MUST_USE fedge_status fedge_variates_init(fedge_variates *variates, uint32_t num_clients,
                                                 uint64_t most, uint32_t cohort, size_t num_values,
                                                 fedge_error *err);

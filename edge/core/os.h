@@ -116,7 +116,10 @@ void fedge_os_hold_streams(void);
 void fedge_os_large_pages(void *block, size_t size);
 
 /* Facts about the machine, for HELLO and logs. */
-uint64_t fedge_os_ram_bytes(void);
+uint64_t fedge_os_ram_bytes(void); /* 0 when unknown */
+/* Of these what this process may take: fewer where its control groups, as a container's, limit it.
+ * 0 when unknown. [proc]: where the system tells of the process; NULL but in tests. */
+uint64_t fedge_os_usable_bytes(const char *proc);
 uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
 double fedge_os_cpu_seconds(void);      /* user + system time of this process */
 unsigned fedge_os_num_cpus(void);

@@ -55,7 +55,7 @@ ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 
 # a first layer of 8,192 values for each of 65,536 examples, 256 times: over 1 TB
 sed 's/"out_features": 2}\]/"out_features": 8192}, {"type": "Linear", "in_features": 8192, "out_features": 2}]/
      s/"batch-size": 5/"batch-size": 65536/' job.json >vast.json
-ends 3 "MB for the global model, and this machine" "$simulate" --job vast.json --clients 2 --partition iid --threads 256
+ends 3 "MB for this program: use fewer --threads" "$simulate" --job vast.json --clients 2 --partition iid --threads 256
 
 # 0: with and without a folder, lines or JSON
 ends 0 "complete after 4 rounds" "${run[@]}"
