@@ -166,7 +166,7 @@ if mkdir "$odd" 2>/dev/null; then
     ends 0 "complete after 4 rounds" "${odd_run[@]}" --out "$odd/run" --resume
     "${odd_run[@]}" --json >"$odd/json"
     "$simulate" compare "$odd/run" --json >"$odd/compared"
-    "$simulate" --job job.json --sweep "partition=file:$odd/\"w.csv,file:$odd/none.csv" --json >"$odd/swept" || true
+    "$simulate" --job job.json --sweep "partition=file:$odd/\"w.csv,file:$odd/none.csv" --json >"$odd/swept" 2>said || true
     for file in run/summary.json run/simulation.json json compared swept; do
         python3 -c 'import json, sys; [json.loads(line.decode()) for line in sys.stdin.buffer]' <"$odd/$file" ||
             fail "$file is not JSON: $(cat "$odd/$file")"
