@@ -585,9 +585,10 @@ void fedge_results_fail(fedge_results *results, const fedge_simulation *simulati
 {
     fedge_error second; /* what failed first is what is told */
     if (results->dir[0]) {
-        fedge_status status = save_last(results, simulation, &second);
-        status = fedge_results_tell(results, appraisal, "failed", &second);
-        (void)status;
+        const fedge_status saved = save_last(results, simulation, &second);
+        const fedge_status told = fedge_results_tell(results, appraisal, "failed", &second);
+        (void)saved;
+        (void)told;
     }
     fedge_results_describe(results, kept);
 }
