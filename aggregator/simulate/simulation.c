@@ -189,6 +189,7 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
 
 static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
 {
+    fedge_variates_undo(&self->variates); /* what does not count moves no variate */
     fedge_status status = fedge_global_model_reset(&self->global, err);
     if (status == FEDGE_OK && ++self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,

@@ -1,8 +1,8 @@
 /* SCAFFOLD's control variates of the virtual clients (edge/io/control.h), in memory: each takes its
  * place when its client first trains.
  *
- * A client moves its variate as soon as it has trained, but a round that is interrupted begins
- * again: until a round closes a copy is kept of those that were moved in it.
+ * A client moves its variate as soon as it has trained, but a round that fails or is interrupted
+ * begins again: until a round closes a copy is kept of those that were moved in it.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_VARIATES_H
 #define FEDGE_AGGREGATOR_SIMULATE_VARIATES_H

@@ -1,86 +1,13 @@
 #include "aggregator/simulate/simulation.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #define POINTS_FILE "simulation-points.csv"
 #include "edge/io/safetensors.h"
-#include "tests/aggregator/simulate/fixture.h"
+#include "tests/aggregator/simulate/run.h"
 
 #define DIVISION "simulate-division.csv"
-#define MAX_LINES 64
-
-/* A run and what it said. */
-typedef struct run {
-    fedge_job *job;
-    fedge_population *population;
-    fedge_fleet *fleet; /* NULL: time is not virtual */
-    fedge_simulation *simulation;
-    fedge_round_summary lines[MAX_LINES];
-    uint32_t num_lines;
-    uint32_t stop_at;    /* ≠ 0: cancelled once so many lines were said */
-    atomic_uint asked;   /* how often it was asked whether to stop */
-    uint32_t stop_asked; /* ≠ 0: cancelled when asked so often */
-    fedge_error err;
-} run;
-
-static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
-{
-    run *self = user;
-    (void)err;
-    assert_true(self->num_lines < MAX_LINES);
-    self->lines[self->num_lines++] = *summary;
-    return FEDGE_OK;
-}
-
-static bool is_over(void *user)
-{
-    run *self = user;
-    const uint32_t asked = atomic_fetch_add(&self->asked, 1) + 1;
-    return (self->stop_at > 0 && self->num_lines >= self->stop_at) ||
-           (self->stop_asked > 0 && asked >= self->stop_asked);
-}
-
-/* [fleet] is the run's from now on. */
-static fedge_status begin_with(run *self, fedge_fleet *fleet, const char *rounds, const char *more,
-                               const char *partition, uint32_t clients, uint32_t threads)
-{
-    *self = (run){.job = make_job(rounds, more), .fleet = fleet};
-    self->population = make_population(self->job, partition, clients,
-                                       self->job->rounds.fraction_evaluate > 0 ? 0.2 : 0);
-    const fedge_simulation_config config = {.job = self->job,
-                                            .population = self->population,
-                                            .test_set = self->population->dataset,
-                                            .fleet = fleet,
-                                            .num_threads = threads,
-                                            .evaluate_every = 1,
-                                            .cancel = is_over,
-                                            .on_round = on_round,
-                                            .user = self};
-    return fedge_simulation_new(&config, &self->simulation, &self->err);
-}
-
-static fedge_status begin(run *self, const char *rounds, const char *more, const char *partition,
-                          uint32_t clients, uint32_t threads)
-{
-    return begin_with(self, NULL, rounds, more, partition, clients, threads);
-}
-
-static void end(run *self)
-{
-    fedge_simulation_free(self->simulation);
-    fedge_fleet_free(self->fleet);
-    fedge_population_free(self->population);
-    fedge_job_free(self->job);
-}
-
-static void go(run *self)
-{
-    if (fedge_simulation_run(self->simulation, &self->err) != FEDGE_OK) {
-        fail_msg("%s", self->err.message);
-    }
-}
 
 static void assert_same_time(const fedge_virtual_phase *a, const fedge_virtual_phase *b)
 {
@@ -185,87 +112,6 @@ static void an_interrupted_run_says_all_that_it_did(void **state)
         assert_int_equal(2 * fedge_simulation_get_state(self.simulation).rounds_closed,
                          self.num_lines);
         end(&self);
-    }
-}
-
-#define SCAFFOLD(clients) ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":" #clients "}"
-
-/* Brings [self] to where [from] stands, by the files of a checkpoint but, unless [with_variates],
- * the clients' variates. */
-static fedge_status restore(run *self, const run *from, bool with_variates)
-{
-    static const char path[] = "simulate-variates.bin";
-    const fedge_simulation_state at = fedge_simulation_get_state(from->simulation);
-    const fedge_global_model *global = fedge_simulation_model(from->simulation);
-    uint8_t *file = NULL;
-    size_t size = 0, control = 0;
-    fedge_buffer saved;
-    fedge_buffer_init(&saved, FEDGE_STRATEGY_MAX_STATE);
-    assert_int_equal(fedge_global_model_write(global, &file, &size, &control, &self->err),
-                     FEDGE_OK);
-    assert_int_equal(global->strategy->save(global->strategy_state, &saved, &self->err), FEDGE_OK);
-    if (with_variates) {
-        assert_int_equal(
-            fedge_variates_save(fedge_simulation_variates(from->simulation), path, &self->err),
-            FEDGE_OK);
-        assert_int_equal(fedge_simulation_load_variates(self->simulation, path, &self->err),
-                         FEDGE_OK);
-    }
-    const fedge_status status = fedge_simulation_restore(self->simulation, &at, file, size,
-                                                         saved.data, saved.size, &self->err);
-    fedge_buffer_fini(&saved);
-    free(file);
-    return status;
-}
-
-/* Wherever it is stopped: what a dropped round did to variates is undone. */
-static void scaffold_goes_on_with_its_variates(void **state)
-{
-    (void)state;
-    static const char rounds[] = "\"num-server-rounds\":5,\"fraction-train\":0.6";
-    run whole;
-    assert_int_equal(begin(&whole, rounds, SCAFFOLD(7), "dirichlet:0.5", 7, 2), FEDGE_OK);
-    go(&whole);
-    uint32_t in_a_round = 0;
-    bool finished = false;
-    for (uint32_t stop = 3; !finished; stop += 5) {
-        run first, second;
-        assert_int_equal(begin(&first, rounds, SCAFFOLD(7), "dirichlet:0.5", 7, 1), FEDGE_OK);
-        first.stop_asked = stop;
-        finished = fedge_simulation_run(first.simulation, &first.err) == FEDGE_OK;
-        in_a_round += !finished && first.num_lines > 0;
-        assert_int_equal(begin(&second, rounds, SCAFFOLD(7), "dirichlet:0.5", 7, 2), FEDGE_OK);
-        assert_int_equal(restore(&second, &first, true), FEDGE_OK);
-        go(&second);
-        assert_int_equal(first.num_lines + second.num_lines, 5);
-        if (!finished) {
-            assert_string_equal(second.lines[second.num_lines - 1].model, whole.lines[4].model);
-        }
-        end(&first);
-        end(&second);
-    }
-    assert_true(in_a_round >= 3);
-    end(&whole);
-}
-
-static void scaffold_does_not_go_on_without_its_variates(void **state)
-{
-    (void)state;
-    for (uint32_t round = 0; round <= 3; round++) {
-        run first, second;
-        assert_int_equal(begin(&first, "\"num-server-rounds\":3", SCAFFOLD(4), "iid", 4, 1),
-                         FEDGE_OK);
-        first.stop_at = round;
-        if (round > 0) {
-            const fedge_status status = fedge_simulation_run(first.simulation, &first.err);
-            assert_int_equal(status, round < 3 ? FEDGE_CANCELLED : FEDGE_OK);
-        }
-        assert_int_equal(begin(&second, "\"num-server-rounds\":3", SCAFFOLD(4), "iid", 4, 1),
-                         FEDGE_OK);
-        assert_int_equal(restore(&second, &first, false),
-                         round == 0 || round == 3 ? FEDGE_OK : FEDGE_MISMATCH);
-        end(&first);
-        end(&second);
     }
 }
 
@@ -776,8 +622,6 @@ int main(void)
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(a_run_goes_on_where_it_stopped),
         cmocka_unit_test(an_interrupted_run_says_all_that_it_did),
-        cmocka_unit_test(scaffold_goes_on_with_its_variates),
-        cmocka_unit_test(scaffold_does_not_go_on_without_its_variates),
         cmocka_unit_test(a_client_that_fails_is_replaced),
         cmocka_unit_test(nobody_left_ends_the_run),
         cmocka_unit_test(over_selection_closes_with_the_wanted),
