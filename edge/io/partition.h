@@ -105,7 +105,8 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
 bool fedge_partition_is_counted(const fedge_partition_spec *spec);
 
 /* *num_parts gets how many parts natural, file and per-file have, and 0 for the others, which
- * divide among any number. Reads the file: its errors, as below. */
+ * divide among any number. Reads the file: its errors, as below; FEDGE_INVALID_ARGUMENT when it
+ * has none. */
 FEDGE_MUST_USE fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec,
                                                       const char *values_path, uint32_t *num_parts,
                                                       fedge_error *err);
