@@ -8,8 +8,7 @@
 #include "edge/io/update.h"
 
 /* In the store: u64 task id, little-endian, and the values. */
-#define KEY_OWN "fedge-control"
-#define KEY_NEXT "fedge-control-next"
+static const char *const KEYS[2] = {"fedge-control", "fedge-control-next"};
 #define HEADER 8
 
 /* A value of the store, malloc'ed; NULL where there is none of this size. */
@@ -25,63 +24,65 @@ static fedge_status get(fedge_store *store, const char *run_id, const char *key,
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
-/* What was kept for an update that has counted since is c_i from now on. */
 static fedge_status load_own(fedge_control *control, uint64_t last_counted, fedge_store *store,
-                             const char *run_id, fedge_error *err)
+                             const char *run_id, fedge_control_kept *kept, fedge_error *err)
 {
     const size_t count = control->num_trained, size = HEADER + count * sizeof(float);
-    uint8_t *bytes = NULL;
+    fedge_status status = FEDGE_OK;
     memset(control->own, 0, count * sizeof(float));
-    fedge_status status = get(store, run_id, KEY_NEXT, size, &bytes, err);
-    if (!status && bytes && fedge_get_u64(bytes) == last_counted) {
-        status = fedge_store_put(store, run_id, KEY_OWN, bytes, size, err);
-    } else if (!status) {
+    *kept = (fedge_control_kept){.lost = last_counted != 0};
+    for (unsigned i = 0; i < 2 && kept->lost && !status; i++) {
+        uint8_t *bytes = NULL;
+        status = get(store, run_id, KEYS[i], size, &bytes, err);
+        if (!status && bytes && fedge_get_u64(bytes) == last_counted) {
+            fedge_get_f32s(bytes + HEADER, control->own, count);
+            *kept = (fedge_control_kept){.next = 1 - i};
+        }
         free(bytes);
-        bytes = NULL;
-        status = get(store, run_id, KEY_OWN, size, &bytes, err);
     }
-    if (!status && bytes)
-        fedge_get_f32s(bytes + HEADER, control->own, count);
-    free(bytes);
     return status;
 }
 
-fedge_status fedge_control_begin(fedge_control *control, const uint8_t *file, size_t size,
-                                 uint64_t last_counted, fedge_store *store, const char *run_id,
-                                 fedge_error *err)
+fedge_status fedge_control_begin(fedge_control *control, const fedge_task *task,
+                                 const uint8_t *file, size_t size, fedge_store *store,
+                                 const char *run_id, fedge_control_kept *kept, fedge_error *err)
 {
     const fedge_schema *schema = &control->plan->sent.sections[0].schema;
+    if (!task->has_last_counted)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the task does not say which update counted last, which SCAFFOLD needs: "
+                          "update the aggregator, it is older than this client");
     fedge_status status = fedge_safetensors_read(file, size, schema, control->server, err);
     if (status)
         return fedge_error_prefix(err, status, "the task's control variate");
-    status = load_own(control, last_counted, store, run_id, err);
+    status = load_own(control, task->last_counted, store, run_id, kept, err);
     if (!status)
         fedge_control_correct(control);
     return status;
 }
 
-fedge_status fedge_control_keep(fedge_control *control, fedge_store *store,
-                                const int8_t *bounds_log2, const fedge_upload *upload,
-                                const uint8_t *bytes, fedge_error *err)
+fedge_status fedge_control_keep(fedge_control *control, const fedge_control_kept *kept,
+                                fedge_store *store, const int8_t *bounds_log2,
+                                const fedge_upload *upload, const uint8_t *bytes, fedge_error *err)
 {
     const fedge_plan *plan = control->plan;
     const size_t scratch_size = fedge_update_max_size(plan);
     const size_t size = HEADER + control->num_trained * sizeof(float);
     int32_t *decoded = malloc(plan->sent.schema.num_elements * sizeof(*decoded));
-    uint8_t *scratch = malloc(scratch_size), *kept = malloc(size);
-    fedge_status status = !decoded || !scratch || !kept
+    uint8_t *scratch = malloc(scratch_size), *value = malloc(size);
+    fedge_status status = !decoded || !scratch || !value
                               ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control variate")
                               : fedge_update_decode(plan, bounds_log2, upload, bytes, scratch,
                                                     scratch_size, decoded, err);
     if (!status)
         fedge_control_move(plan, bounds_log2, decoded, control->own);
     if (!status) {
-        fedge_put_u64(kept, upload->task_id);
-        fedge_put_f32s(kept + HEADER, control->own, control->num_trained);
-        status = fedge_store_put(store, upload->run_id, KEY_NEXT, kept, size, err);
+        fedge_put_u64(value, upload->task_id);
+        fedge_put_f32s(value + HEADER, control->own, control->num_trained);
+        status = fedge_store_put(store, upload->run_id, KEYS[kept->next], value, size, err);
     }
     free(decoded);
     free(scratch);
-    free(kept);
+    free(value);
     return status;
 }

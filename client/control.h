@@ -1,11 +1,15 @@
-/* A client's control variate c_i (edge/io/control.h) from round to round: kept in the store for the
- * run. It moves only with an update that is in the model, as the server's next task says: an
- * acknowledgement may be lost, and one in a round that fails means nothing. Without it (a new
- * device, a lost disk) it is 0, as in the first round.
+/* A client's control variate c_i (edge/io/control.h) from round to round, in the store.
+ *
+ * It is that of the last update that the server's c has, which the next task names: an
+ * acknowledgement may be lost, and one in a round that fails means nothing. So the store has two,
+ * each with its task. When no update is in c it is 0. When there is one and it is not here (a lost
+ * disk), the update says so (FEDGE_CONTROL_LOST) and all variates begin anew: c would be off their
+ * mean for good.
  */
 #ifndef FEDGE_CLIENT_CONTROL_H
 #define FEDGE_CLIENT_CONTROL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,15 +18,22 @@
 #include "edge/io/control.h"
 #include "edge/io/protocol.h"
 
-/* The round begins: c from [file] (a task's control file), c_i from the store; fills correction.
- * [last_counted]: the task's. */
-FEDGE_MUST_USE fedge_status fedge_control_begin(fedge_control *control, const uint8_t *file,
-                                                size_t size, uint64_t last_counted,
+/* What the store had when a round began. */
+typedef struct fedge_control_kept {
+    bool lost;     /* c_i is not there */
+    unsigned next; /* where the next one goes: 0 or 1 */
+} fedge_control_kept;
+
+/* The round begins: c from [file] (the task's control file), c_i from the store; fills correction.
+ * FEDGE_UNSUPPORTED: the task names no update; it is of a server that cannot tell. */
+FEDGE_MUST_USE fedge_status fedge_control_begin(fedge_control *control, const fedge_task *task,
+                                                const uint8_t *file, size_t size,
                                                 fedge_store *store, const char *run_id,
-                                                fedge_error *err);
+                                                fedge_control_kept *kept, fedge_error *err);
 
 /* Keeps c_i as it will be if this upload counts. */
-FEDGE_MUST_USE fedge_status fedge_control_keep(fedge_control *control, fedge_store *store,
+FEDGE_MUST_USE fedge_status fedge_control_keep(fedge_control *control,
+                                               const fedge_control_kept *kept, fedge_store *store,
                                                const int8_t *bounds_log2,
                                                const fedge_upload *upload, const uint8_t *bytes,
                                                fedge_error *err);

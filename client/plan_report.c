@@ -75,7 +75,8 @@ static void fill_figures(table *t)
         t->figures[i] = figures[i];
 }
 
-/* Values of layer [i] that an update has. */
+/* Values of layer [i] that an update has: of the tensors that begin within the layer's parameters,
+ * or its statistics. */
 static uint64_t count_sent(const table *t, uint32_t i)
 {
     const fedge_sent *sent = &t->plan->sent;
@@ -86,8 +87,8 @@ static uint64_t count_sent(const table *t, uint32_t i)
     }
     uint64_t count = 0;
     for (uint32_t k = 0; k < sent->schema.num_tensors; k++)
-        if (sent->places[k] - values < t->layers[i].parameters ||
-            sent->places[k] - buffers < t->layers[i].buffers)
+        if ((sent->places[k] >= values && sent->places[k] - values < t->layers[i].parameters) ||
+            (sent->places[k] >= buffers && sent->places[k] - buffers < t->layers[i].buffers))
             count += sent->tensors[k].count;
     return count;
 }

@@ -34,6 +34,7 @@ struct fedge_worker {
     float *start, *values; /* the plan's num_elements each, allocated with the plan */
     int8_t *bounds;
     fedge_control control; /* when the plan has SCAFFOLD */
+    fedge_control_kept control_kept;
     fedge_client_report report;
 };
 
@@ -135,8 +136,8 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
     if (!status && w->plan->scaffold && task->kind == FEDGE_TASK_TRAIN)
-        status = fedge_control_begin(&w->control, file + size, (size_t)task->control_size,
-                                     task->last_counted, w->config.store, w->run_id, err);
+        status = fedge_control_begin(&w->control, task, file + size, (size_t)task->control_size,
+                                     w->config.store, w->run_id, &w->control_kept, err);
     free(file);
     return status;
 }
@@ -217,6 +218,8 @@ static void fill_upload(fedge_worker *w, double seconds)
     memcpy(upload->run_id, job->run_id, sizeof(upload->run_id));
     upload->incarnation = job->incarnation;
     upload->num_examples = w->report.num_examples;
+    if (w->plan->scaffold && job->task.kind == FEDGE_TASK_TRAIN && w->control_kept.lost)
+        add_metric(upload, FEDGE_CONTROL_LOST, 1); /* first: a trainer's may be many */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
     add_metric(upload, job->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
@@ -241,7 +244,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     if (!status)
         status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
     if (!status && w->plan->scaffold)
-        status = fedge_control_keep(&w->control, w->config.store, w->bounds, upload, *bytes, err);
+        status = fedge_control_keep(&w->control, &w->control_kept, w->config.store, w->bounds,
+                                    upload, *bytes, err);
     if (!status)
         add_metric(upload, "seconds-encode", seconds_since(start_ns));
     return status;

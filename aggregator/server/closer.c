@@ -32,6 +32,17 @@ void fedge_closer_result_free(fedge_closer_result *result)
     }
 }
 
+/* Bytes of the table of counted updates when this cohort's are in it. */
+static uint64_t counted_size(const fedge_closer *closer)
+{
+    uint32_t clients = closer->global->counted.num_clients;
+    for (uint32_t i = 0; i < closer->phase.num_tasks; i++) {
+        const uint32_t index = closer->tasks[i].client_index;
+        clients = index >= clients ? index + 1 : clients;
+    }
+    return clients * sizeof(uint64_t);
+}
+
 /* Bytes that must stay free once the cohort's room is taken: what the operator wants, and the
  * checkpoint that will end the phase while the one before is still there. */
 static uint64_t room_to_leave(const fedge_closer *closer)
@@ -41,7 +52,7 @@ static uint64_t room_to_leave(const fedge_closer *closer)
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
     uint64_t strategy =
         global->center.strategy->control ? delta->schema.num_elements * sizeof(float) : 0;
-    uint64_t counted = global->num_counted * sizeof(uint64_t);
+    uint64_t counted = strategy ? counted_size(closer) : 0;
     return global->job->min_free_disk +
            2 * (model + strategy + counted + FEDGE_CHECKPOINT_MAX_STATE);
 }

@@ -194,8 +194,9 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
                        .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                        .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task.model, engine->model->hash, sizeof(task.model));
-    if (action->kind == FEDGE_TASK_TRAIN) {
-        task.last_counted = fedge_global_last_counted(&engine->global, action->client_index);
+    if (action->kind == FEDGE_TASK_TRAIN && plan->scaffold) {
+        task.has_last_counted = true;
+        task.last_counted = fedge_counted_of(&engine->global.counted, action->client_index);
     }
     if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
         task.num_bounds = engine->phase.num_bounds;

@@ -6,8 +6,8 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/ingest.h"
-#include "edge/core/bytes.h"
 #include "edge/core/os.h"
+#include "edge/io/control.h"
 #include "edge/io/safetensors.h"
 #include "secure/identity/identity.h"
 
@@ -87,6 +87,7 @@ typedef struct metrics {
     fedge_round_summary *summary;
     mean loss, accuracy, train, encode, upload;
     double clamped;
+    uint32_t variates_lost;
 } metrics;
 
 static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
@@ -106,11 +107,13 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     double clamped = fedge_upload_metric(upload, "clamped");
     double most = (double)global->plan->sent.schema.num_elements;
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
+    to->variates_lost += fedge_upload_metric(upload, FEDGE_CONTROL_LOST) > 0.0;
     return FEDGE_OK;
 }
 
+/* *lost: how many clients have lost their control variate. */
 static fedge_status summarise(fedge_global *global, fedge_journal *journal,
-                              fedge_round_summary *summary, fedge_error *err)
+                              fedge_round_summary *summary, uint32_t *lost, fedge_error *err)
 {
     metrics all = {.summary = summary};
     summary->asked = fedge_journal_get_phase(journal)->num_tasks;
@@ -122,6 +125,7 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
     summary->seconds_train = mean_get(&all.train);
     summary->seconds_encode = mean_get(&all.encode);
     summary->clamped = (uint64_t)all.clamped;
+    *lost = all.variates_lost;
     return status;
 }
 
@@ -145,78 +149,6 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
                                          fedge_error *err)
 {
     return append_line(global, summary, err);
-}
-
-/* ---- which updates counted ------------------------------------------------------------------- */
-
-uint64_t fedge_global_last_counted(const fedge_global *global, uint32_t client_index)
-{
-    return client_index < global->num_counted ? global->counted[client_index] : 0;
-}
-
-static fedge_status hold_counted(fedge_global *global, uint32_t num_clients, fedge_error *err)
-{
-    if (num_clients <= global->num_counted) {
-        return FEDGE_OK;
-    }
-    uint64_t *grown = realloc(global->counted, num_clients * sizeof(*grown));
-    if (!grown) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u clients", num_clients);
-    }
-    memset(grown + global->num_counted, 0, (num_clients - global->num_counted) * sizeof(*grown));
-    global->counted = grown;
-    global->num_counted = num_clients;
-    return FEDGE_OK;
-}
-
-/* The journal is closed: its accepted updates are those that count. */
-static fedge_status count_accepted(fedge_global *global, fedge_journal *journal, fedge_error *err)
-{
-    fedge_status status = FEDGE_OK;
-    const uint32_t num_slots =
-        global->center.strategy->control ? fedge_journal_get_phase(journal)->num_tasks : 0;
-    for (uint32_t i = 0; i < num_slots && status == FEDGE_OK; i++) {
-        const fedge_journal_slot slot = fedge_journal_get_slot(journal, i);
-        if (!slot.accepted) {
-            continue;
-        }
-        if (slot.task.client_index >= FEDGE_ROUNDS_MAX_CLIENTS) {
-            return fedge_fail(err, FEDGE_TOO_BIG, "client %u is beyond the limit of %u",
-                              slot.task.client_index, FEDGE_ROUNDS_MAX_CLIENTS);
-        }
-        status = hold_counted(global, slot.task.client_index + 1, err);
-        if (status == FEDGE_OK) {
-            global->counted[slot.task.client_index] = slot.task.task_id;
-        }
-    }
-    return status;
-}
-
-static fedge_status load_counted(fedge_global *global, const uint8_t *bytes, size_t size,
-                                 fedge_error *err)
-{
-    const uint32_t count = (uint32_t)(size / sizeof(uint64_t));
-    global->num_counted = 0;
-    fedge_status status = hold_counted(global, count, err);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-        global->counted[i] = fedge_get_u64(bytes + i * sizeof(uint64_t));
-    }
-    return status;
-}
-
-/* What load_counted reads, malloc'ed; NULL of size 0 where there is nothing. */
-static fedge_status write_counted(const fedge_global *global, uint8_t **bytes, size_t *size,
-                                  fedge_error *err)
-{
-    *size = global->num_counted * sizeof(uint64_t);
-    *bytes = *size > 0 ? malloc(*size) : NULL;
-    if (*size > 0 && !*bytes) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u clients", global->num_counted);
-    }
-    for (uint32_t i = 0; i < global->num_counted; i++) {
-        fedge_put_u64(*bytes + i * sizeof(uint64_t), global->counted[i]);
-    }
-    return FEDGE_OK;
 }
 
 /* ---- moving the model ------------------------------------------------------------------------ */
@@ -247,7 +179,7 @@ static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
     fedge_checkpoint_files files = {.model = global->model, .model_size = global->model_size};
     status = global->center.strategy->save(global->center.strategy_state, &strategy, err);
     if (status == FEDGE_OK) {
-        status = write_counted(global, &counted, &files.counted_size, err);
+        status = fedge_counted_write(&global->counted, &counted, &files.counted_size, err);
     }
     if (status == FEDGE_OK) {
         files.counted = counted;
@@ -268,12 +200,36 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-static fedge_status step_and_evaluate(fedge_global *global, const fedge_journal_phase *phase,
+/* Which updates the server's c has; none, and c is 0, once a client has lost its part of it. */
+static fedge_status settle_control(fedge_global *global, fedge_journal *journal, uint32_t lost,
+                                   fedge_error *err)
+{
+    const fedge_strategy_ops *strategy = global->center.strategy;
+    if (!strategy->control) {
+        return FEDGE_OK;
+    }
+    if (lost == 0) {
+        return fedge_counted_add(&global->counted, journal, err);
+    }
+    strategy->forget(global->center.strategy_state);
+    fedge_counted_clear(&global->counted);
+    FEDGE_LOG(global->log, FEDGE_LOG_WARN, "control-variates-begin-anew",
+              fedge_log_int("round", fedge_journal_get_phase(journal)->round),
+              fedge_log_int("clients-that-lost-theirs", lost),
+              fedge_log_str("advice", "give clients a --state that stays"));
+    return FEDGE_OK;
+}
+
+static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journal, uint32_t lost,
                                       fedge_round_summary *summary, fedge_error *err)
 {
+    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
         fedge_global_model_step(&global->center, phase->round, phase->bounds_log2, err);
+    if (status == FEDGE_OK) {
+        status = settle_control(global, journal, lost, err);
+    }
     if (status == FEDGE_OK) {
         status = write_model(global, err);
     }
@@ -293,15 +249,13 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
                                fedge_round_summary *summary, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    uint32_t lost = 0;
     fedge_status status = fedge_journal_close(journal, err);
     if (status == FEDGE_OK) {
-        status = count_accepted(global, journal, err);
+        status = summarise(global, journal, summary, &lost, err);
     }
     if (status == FEDGE_OK) {
-        status = summarise(global, journal, summary, err);
-    }
-    if (status == FEDGE_OK) {
-        status = step_and_evaluate(global, phase, summary, err);
+        status = step_and_evaluate(global, journal, lost, summary, err);
     }
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "round %u", phase->round);
@@ -374,7 +328,11 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
         fedge_global_model_load(&global->center, data->model, data->model_size,
                                 data->strategy_state, data->strategy_state_size, err);
     if (status == FEDGE_OK) {
-        status = load_counted(global, data->counted, data->counted_size, err);
+        status = fedge_counted_read(&global->counted, data->counted, data->counted_size, err);
+    }
+    if (status == FEDGE_OK && global->counted.num_clients == 0 && global->center.strategy->forget) {
+        global->center.strategy->forget(
+            global->center.strategy_state); /* nobody has a part of it */
     }
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
@@ -497,6 +455,6 @@ void fedge_global_close(fedge_global *global)
     fedge_state_close(&global->state);
     fedge_global_model_fini(&global->center);
     free(global->model);
-    free(global->counted);
+    fedge_counted_clear(&global->counted);
     *global = (fedge_global){.state.lock = -1};
 }

@@ -12,7 +12,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/round_summary.h"
-#include "aggregator/rounds/rounds.h"
+#include "aggregator/server/counted.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
 #include "aggregator/store/recovery.h"
@@ -35,9 +35,8 @@ typedef struct fedge_global {
     fedge_checkpoint checkpoint; /* the last one */
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
     size_t model_size;
-    size_t control_size; /* of the strategy's control file, which lies behind it; 0: none */
-    uint64_t *counted;   /* see fedge_global_last_counted; NULL when there are none */
-    uint32_t num_counted;
+    size_t control_size;   /* of the strategy's control file, which lies behind it; 0: none */
+    fedge_counted counted; /* with a strategy that has control variates; engine: not in a step */
 } fedge_global;
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
@@ -69,10 +68,6 @@ FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journa
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);
-
-/* The task of this client whose update was the last to count, of a closed round; 0: none yet, or a
- * strategy that has no control variates. Not while the closer's thread steps. */
-uint64_t fedge_global_last_counted(const fedge_global *global, uint32_t client_index);
 
 /* The metric named [name] of an upload, or NaN. */
 double fedge_upload_metric(const fedge_upload *upload, const char *name);

@@ -12,7 +12,7 @@
 #include "edge/io/safetensors.h"
 #include "secure/identity/identity.h"
 
-#define CHECKPOINT_FORMAT 2 /* 1 had no counted.bin */
+#define CHECKPOINT_FORMAT 2 /* written as 1 when there is no counted.bin, which that has not */
 #define MODEL_FILE "model.safetensors"
 #define STATE_FILE "state.json"
 #define STRATEGY_FILE "strategy.bin"
@@ -86,21 +86,22 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
                                 fedge_error *err)
 {
     char text[1024];
-    int size =
-        snprintf(text, sizeof text,
-                 "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
-                 ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
-                 "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
-                 ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 "}\n",
-                 CHECKPOINT_FORMAT, checkpoint->round, checkpoint->run_id, checkpoint->incarnation,
-                 checkpoint->model, checkpoint->strategy, checkpoint->strategy_state,
-                 checkpoint->counted, checkpoint->next_task_id, checkpoint->bytes_up,
-                 checkpoint->bytes_down, checkpoint->elapsed_ms);
+    int size = snprintf(
+        text, sizeof text,
+        "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
+        ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
+        "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
+        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 "}\n",
+        checkpoint->counted[0] ? CHECKPOINT_FORMAT : 1, checkpoint->round, checkpoint->run_id,
+        checkpoint->incarnation, checkpoint->model, checkpoint->strategy,
+        checkpoint->strategy_state, checkpoint->counted, checkpoint->next_task_id,
+        checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms);
     assert(size > 0 && (size_t)size < sizeof text);
     return fedge_os_write_file(path, text, (size_t)size, 0600, err);
 }
 
-/* Writes a file of the checkpoint that is being built, unless it is empty. */
+/* Writes a file of the checkpoint that is being built, unless it is empty; [hash]: its SHA-256, or
+ * "". */
 static fedge_status write_part(const char *dir, uint32_t round, const char *name,
                                const uint8_t *bytes, size_t size, char hash[FEDGE_HASH_TEXT],
                                fedge_error *err)
@@ -151,6 +152,7 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
 {
     char built[FEDGE_MAX_PATH], state[FEDGE_MAX_PATH];
     uint32_t round = checkpoint->round;
+    assert(files->model_size > 0);
     fedge_status status = make_path(dir, round, ".new", "", built, err);
     if (status == FEDGE_OK)
         status = make_path(dir, round, ".new", STATE_FILE, state, err);
@@ -197,11 +199,12 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, f
         {"model", checkpoint->model, sizeof checkpoint->model},
         {"strategy", checkpoint->strategy, sizeof checkpoint->strategy},
         {"strategy_state", checkpoint->strategy_state, sizeof checkpoint->strategy_state},
-        {"counted", checkpoint->counted, sizeof checkpoint->counted},
     };
-    const size_t num_texts = sizeof texts / sizeof texts[0] - (format < 2);
-    for (size_t i = 0; i < num_texts && status == FEDGE_OK; i++)
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == FEDGE_OK; i++)
         status = fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err);
+    if (status == FEDGE_OK && format >= 2)
+        status = fedge_json_get_text(json, "counted", path, checkpoint->counted,
+                                     sizeof checkpoint->counted, err);
     const struct {
         const char *key;
         uint64_t *number;

@@ -20,8 +20,7 @@
 #include "edge/io/protocol.h"
 
 #define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024) /* bytes of state.json */
-#define FEDGE_CHECKPOINT_MAX_COUNTED                                                               \
-    ((size_t)128 << 20) /* bytes of counted.bin: 16,777,216 clients */
+#define FEDGE_CHECKPOINT_MAX_COUNTED ((size_t)8000000) /* bytes of counted.bin */
 
 /* state.json. Plain data. */
 typedef struct fedge_checkpoint {

@@ -33,8 +33,8 @@ static bool lists(const char *list, const char *word)
     }
 }
 
-/* Where the process stands in the hierarchy of [controller], "" for cgroup v2's only one: from lines
- * such as "4:memory:/a/b" and "0::/a/b". */
+/* Where the process stands in the hierarchy of [controller], "" for cgroup v2's only one: from
+ * lines such as "4:memory:/a/b" and "0::/a/b". */
 static bool find_group(const char *proc, const char *controller, char group[FEDGE_OS_MAX_PATH])
 {
     FILE *file = open_fact(proc, "cgroup");

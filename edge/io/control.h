@@ -17,6 +17,9 @@
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
+/* The metric, not 0, of an update whose client lost the c_i that c has a part of. */
+#define FEDGE_CONTROL_LOST "control-lost"
+
 /* Of one plan. [server] (c) and [own] (c_i): of what is trained, num_trained values each;
  * [correction]: c − c_i, of every parameter. */
 typedef struct fedge_control {

@@ -144,8 +144,9 @@ static const fedge_json_field TASK[] = {
      AT(fedge_task, control_size)},
     {.key = "last-counted",
      .kind = FEDGE_JSON_U64,
-     .flags = FEDGE_JSON_SPARSE,
-     AT(fedge_task, last_counted)},
+     .flags = FEDGE_JSON_PRESENCE,
+     AT(fedge_task, last_counted),
+     .extra = offsetof(fedge_task, has_last_counted)},
     FEDGE_JSON_END,
 };
 

@@ -65,7 +65,8 @@ typedef struct fedge_task {
     uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     uint64_t control_size; /* the blob's last bytes, a file of SCAFFOLD's c; 0: none */
-    uint64_t last_counted; /* SCAFFOLD: task of this client's last update in the model; 0: none */
+    bool has_last_counted; /* in training with SCAFFOLD */
+    uint64_t last_counted; /* task of this client's last update that is in c; 0: none */
 } fedge_task;
 
 /* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */

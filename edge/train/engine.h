@@ -25,7 +25,7 @@ struct fedge_model {
     fedge_model_options options;
     const fedge_loss_ops *loss;
     fedge_loss_type loss_type;
-    fedge_layer_type first; /* layer 0's */
+    fedge_layer_type first_layer_type;
     float loss_argument;
     uint32_t outputs;
     const float *last_outputs;

@@ -181,7 +181,7 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     self->kernels = layout.kernels;
     self->loss = fedge_loss_ops_of(spec->loss);
     self->loss_type = spec->loss;
-    self->first = spec->layers[0].type;
+    self->first_layer_type = spec->layers[0].type;
     self->loss_argument = spec->loss_delta == 0.0f ? 1.0f : spec->loss_delta;
     return status;
 }
@@ -400,7 +400,8 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
     }
     status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
     if (status != FEDGE_OK) {
-        return fedge_error_prefix(err, status, "layer 0 (%s)", fedge_layer_type_name(model->first));
+        return fedge_error_prefix(err, status, "layer 0 (%s)",
+                                  fedge_layer_type_name(model->first_layer_type));
     }
     if (batch->targets != NULL) {
         status = check_finite(model, "target", batch->targets, batch->size, model->outputs, err);

@@ -30,6 +30,7 @@ static const float SERVER[3] = {0.25f, -0.5f, 0.125f};
 static fedge_job *job;
 static fedge_store *store;
 static fedge_control control;
+static fedge_control_kept kept;
 
 static int set_up(void **state)
 {
@@ -57,7 +58,8 @@ static void begin(uint64_t last_counted)
     assert_int_equal(fedge_safetensors_size(schema, &size, &err), FEDGE_OK);
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
-    if (fedge_control_begin(&control, file, size, last_counted, store, RUN, &err) != FEDGE_OK)
+    const fedge_task task = {.has_last_counted = true, .last_counted = last_counted};
+    if (fedge_control_begin(&control, &task, file, size, store, RUN, &kept, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
@@ -77,7 +79,7 @@ static void work(uint64_t task_id, const float move[3], uint64_t last_counted)
     memcpy(upload.run_id, RUN, sizeof RUN);
     assert_int_equal(fedge_update_encode(&job->plan, BOUNDS, sent, &upload, &bytes, &err),
                      FEDGE_OK);
-    if (fedge_control_keep(&control, store, BOUNDS, &upload, bytes, &err) != FEDGE_OK)
+    if (fedge_control_keep(&control, &kept, store, BOUNDS, &upload, bytes, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(bytes);
 }
@@ -91,34 +93,56 @@ static void expect_own(uint64_t last_counted, float a, float b, float c)
     assert_memory_equal(control.correction, correction, sizeof correction);
 }
 
-static void it_moves_when_the_update_has_counted(void **state)
+static void it_is_that_of_the_update_that_counted(void **state)
 {
     (void)state;
     expect_own(0, 0, 0, 0);
     work(7, (const float[3]){0.5f, 1.0f, -3.0f}, 0);
-    expect_own(0, 0, 0, 0);
-    expect_own(6, 0, 0, 0); /* not the one that was kept */
+    expect_own(0, 0, 0, 0); /* not in c, or all begin anew */
     /* −0.5 / 2 − 0.25 = −0.5; −1 / 2 + 0.5 = 0; 3 / 2 − 0.125 = 1.375, sent as the bound, 1 */
-    expect_own(7, -0.5f, 0, 1);
     expect_own(7, -0.5f, 0, 1);
     work(8, (const float[3]){0, 0, 0}, 7);
     expect_own(7, -0.5f, 0, 1); /* refused, cancelled, or of a round that failed */
     work(9, (const float[3]){0, 0, 0}, 7);
     expect_own(9, -0.75f, 0.5f, 0.875f);
+    expect_own(7, -0.5f, 0, 1);
+    assert_false(kept.lost);
+    work(10, (const float[3]){0, 0, 0}, 9);
+    expect_own(9, -0.75f, 0.5f, 0.875f);
+    expect_own(10, -1.0f, 1.0f, 0.75f); /* the bound: −1 */
 }
 
-/* The server knows of updates and the device of none of them. */
-static void a_lost_one_is_zero(void **state)
+/* The server knows of an update and the device does not, or has something else in its place. */
+static void a_lost_one_is_told(void **state)
 {
     (void)state;
     fedge_error err;
     const uint8_t junk[11] = {9};
     expect_own(9, 0, 0, 0);
+    assert_true(kept.lost);
     assert_int_equal(fedge_store_put(store, RUN, "fedge-control-next", junk, sizeof junk, &err),
                      FEDGE_OK);
     assert_int_equal(fedge_store_put(store, RUN, "fedge-control", junk, sizeof junk, &err),
                      FEDGE_OK);
     expect_own(9, 0, 0, 0);
+    assert_true(kept.lost);
+    expect_own(0, 0, 0, 0);
+    assert_false(kept.lost);
+    work(10, (const float[3]){0.5f, 1.0f, -3.0f}, 9);
+    assert_true(kept.lost);
+    expect_own(10, -0.5f, 0, 1);
+    assert_false(kept.lost);
+}
+
+/* A server that cannot tell would leave c_i at 0 for ever. */
+static void an_older_server_is_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    const fedge_task task = {.task_id = 3};
+    assert_int_equal(fedge_control_begin(&control, &task, NULL, 0, store, RUN, &kept, &err),
+                     FEDGE_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "update the aggregator"));
 }
 
 static void it_needs_steps_and_a_rate(void **state)
@@ -138,20 +162,23 @@ static void another_file_is_refused(void **state)
     uint8_t file[1024];
     size_t size = 0;
     const float values[6] = {0};
+    const fedge_task task = {.has_last_counted = true};
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, &err), FEDGE_OK);
     assert_in_range(size, 1, sizeof file);
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_control_begin(&control, file, size, 0, store, RUN, &err),
+    assert_int_equal(fedge_control_begin(&control, &task, file, size, store, RUN, &kept, &err),
                      FEDGE_MISMATCH);
-    assert_int_not_equal(fedge_control_begin(&control, file, 0, 0, store, RUN, &err), FEDGE_OK);
+    assert_int_not_equal(fedge_control_begin(&control, &task, file, 0, store, RUN, &kept, &err),
+                         FEDGE_OK);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_moves_when_the_update_has_counted, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_lost_one_is_zero, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(it_is_that_of_the_update_that_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lost_one_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_older_server_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_needs_steps_and_a_rate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_file_is_refused, set_up, tear_down),
     };

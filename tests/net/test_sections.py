@@ -1,6 +1,7 @@
 """What travels in an update, and what becomes of it: parts of a model."""
 
 import os
+import shutil
 import struct
 
 import harness
@@ -161,41 +162,92 @@ class Scaffold(Sections):
                 if pair[0] != pair[1]}
         self.assertEqual(rows, {1, 2})
 
+    SIZE = 4 * LABELS * (FEATURES + 1)
+
+    def peers_of(self, federation):
+        """Two devices of one's own; each has its task."""
+        peers = [Peer(federation, i) for i in range(2)]
+        for peer in peers:
+            peer.hello(features=["codec:none", "codec:int8", "deflate", "scaffold"])
+        for peer in peers:
+            peer.next_task()
+        return peers
+
+    def upload(self, peer, control, **meta):
+        """Nothing learnt, and this change of each control value; no wait for ACK."""
+        data = bytes(self.SIZE) + struct.pack("<f", control) * (self.SIZE // 4)
+        meta = peer.upload_meta(data, codec="none", sections=[
+            {"name": name, "codec": "none", "deflate": False, "size": self.SIZE, "raw-size": self.SIZE}
+            for name in ("delta", "control")], **meta)
+        peer.send_parts(data, peer.announce(meta))
+
+    def controls(self, peer):
+        """Of the server's c, which lies behind the model: the values that there are."""
+        task = peer.task
+        blob = peer.fetch(task["model"], task["model-size"])[-task["control-size"]:]
+        data = blob[8 + struct.unpack("<Q", blob[:8])[0]:]
+        return set(struct.unpack(f"<{len(data) // 4}f", data))
+
     def test_a_task_says_which_update_counted(self):
-        """A device moves its variate by that alone: an ACK may be lost, and the aggregator killed."""
+        """A device goes by that alone: an ACK may be lost, the aggregator killed, and a round fail."""
         job = scaffold_job(update__codec="none", update__deflate=False, rounds__min_train_nodes=2,
-                           rounds__min_report_fraction=0.5, rounds__round_deadline_s=3)
+                           rounds__min_report_fraction=1, rounds__round_deadline_s=3)
         federation = self.federation(clients=2, **job)
         federation.start_aggregator()
-        size = 4 * LABELS * (FEATURES + 1)
-        upload = {"codec": "none", "sections": [
-            {"name": name, "codec": "none", "deflate": False, "size": size, "raw-size": size}
-            for name in ("delta", "control")]}
-        scaffold = ["codec:none", "codec:int8", "deflate", "scaffold"]
+        peers = self.peers_of(federation)
+        ids = [peer.task["task-id"] for peer in peers]
+        self.assertEqual([peer.task["last-counted"] for peer in peers], [0, 0])
+        for peer in peers:
+            self.upload(peer, 0.25)
+        harness.wait_until("the end of round 1", lambda: len(federation.lines()) == 1)
+        federation.aggregator.kill()
+        for peer in peers:
+            peer.close()
+        federation.start_aggregator()
+        peers = self.peers_of(federation)
+        self.assertEqual([peer.task["last-counted"] for peer in peers], ids)
+        self.assertEqual(self.controls(peers[0]), {0.25})
+        self.upload(peers[0], 0.25)  # acknowledged, and the other one misses the deadline
+        failed = peers[0].task["task-id"]
+        peers[0].expect("ack", skip=("cancel",))
+        for peer in peers:
+            peer.next_task()
+        self.assertNotEqual(peers[0].task["task-id"], failed)
+        self.assertEqual([peer.task["last-counted"] for peer in peers], ids)
+        self.assertEqual(self.controls(peers[1]), {0.25})
+        for peer in peers:
+            peer.close()
 
-        def tasks(peers):
+    def test_a_lost_variate_begins_all_anew(self):
+        """Or c would be off the mean of the c_i for good."""
+        federation = self.federation(clients=2, **scaffold_job(update__codec="none", update__deflate=False))
+        federation.start_aggregator()
+        peers = self.peers_of(federation)
+        for lost in (0, 1):
             for peer in peers:
-                peer.hello(features=scaffold)
+                self.upload(peer, 0.25, metrics={"loss": 1.0, "accuracy": 0.5, "control-lost": lost})
             for peer in peers:
                 peer.next_task()
-            return [peer.task["task-id"] for peer in peers], [peer.task.get("last-counted") for peer in peers]
+        self.assertEqual([peer.task["last-counted"] for peer in peers], [0, 0])
+        self.assertEqual(self.controls(peers[1]), {0.0})
+        for peer in peers:
+            peer.close()
 
-        with Peer(federation, 0) as first, Peer(federation, 1) as second:
-            ids, counted = tasks((first, second))
-            self.assertEqual(counted, [None, None])
-            first.upload(bytes(2 * size), **upload)
-            meta = second.upload_meta(bytes(2 * size), **upload)
-            second.send_parts(bytes(2 * size), second.announce(meta))
-            harness.wait_until("the end of round 1", lambda: len(federation.lines()) == 1)
-            federation.aggregator.kill()
+    def test_a_device_that_lost_its_state(self):
+        """It is told to the aggregator once, and the run goes on."""
+        federation = self.federation(**scaffold_job(rounds__num_server_rounds=30, rounds__min_report_fraction=1))
         federation.start_aggregator()
-        with Peer(federation, 0) as first, Peer(federation, 1) as second:
-            before, (ids, counted) = ids, tasks((first, second))
-            self.assertEqual(counted, before)
-            first.upload(bytes(2 * size), **upload)  # and the other one misses the deadline
-            first.next_task()
-            second.next_task()
-            self.assertEqual([first.task["last-counted"], second.task["last-counted"]], [ids[0], before[1]])
+        clients = federation.start_clients()
+        harness.wait_until("round 3", lambda: len(federation.lines()) >= 3)
+        clients[1].kill()
+        shutil.rmtree(federation.path("client-1"))
+        again = federation.start_client(1)
+        federation.complete()
+        self.assertEqual(again.wait(), 0, again.tail())
+        told = [event for event in federation.aggregator.events()
+                if event["event"] == "control-variates-begin-anew"]
+        self.assertEqual([event["clients-that-lost-theirs"] for event in told], [1])
+        self.assertLess(federation.lines()[-1]["loss"], federation.lines()[0]["loss"])
 
     def test_kills_change_nothing(self):
         job = scaffold_job(update__codec="int8")

@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/bytes.h"
@@ -86,6 +87,12 @@ static const float *scaffold_control(const void *state)
     return ((const scaffold *)state)->control;
 }
 
+static void scaffold_forget(void *state)
+{
+    scaffold *self = state;
+    memset(self->control, 0, self->schema->num_elements * sizeof self->control[0]);
+}
+
 const fedge_strategy_ops fedge_strategy_scaffold = {
     .struct_size = sizeof(fedge_strategy_ops),
     .name = "SCAFFOLD",
@@ -95,4 +102,5 @@ const fedge_strategy_ops fedge_strategy_scaffold = {
     .load = scaffold_load,
     .free = free,
     .control = scaffold_control,
+    .forget = scaffold_forget,
 };

@@ -6,9 +6,8 @@
 #define LEAST_OUTPUTS 4u            /* of a group: fewer leave rows of the product's tiles idle */
 #define BAND_FLOATS ((size_t)20480) /* of channels-last input at a time, as a rule */
 #define SUM_PIXELS ((size_t)256)    /* of several examples in one sum: a product's depth */
-/* Floats of their input, and of their outputs, at most: tables count them in 32 bits. Only images
- * beyond a band, or more than 20480 output channels, meet it. */
-#define SUM_FLOATS (SUM_PIXELS * BAND_FLOATS)
+/* Floats of their input, and of their outputs, at most: tables count them in 32 bits. */
+#define SUM_FLOATS ((size_t)1 << 31)
 
 /* How a group's input lies, and how much of it at a time. */
 typedef struct band {

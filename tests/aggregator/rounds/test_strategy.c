@@ -147,6 +147,9 @@ static void scaffold_moves_the_control_variate_too(void **state)
     round.num_updates = 8; /* more than there are said to be: all of the mean, not twice */
     assert_int_equal(ops->step(two, &round, model, &err), FEDGE_OK);
     assert_true(ops->control(two)[0] == -0.0625f - 0.125f);
+    ops->forget(two);
+    for (int i = 0; i < 5; i++)
+        assert_true(ops->control(two)[i] == 0.0f);
     round.control = NULL;
     assert_int_equal(ops->step(two, &round, model, &err), FEDGE_INVALID_ARGUMENT);
     fedge_buffer_fini(&out);

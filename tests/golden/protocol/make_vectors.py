@@ -38,7 +38,11 @@ VECTORS = [
     ("task-control", "task", {
         "task-id": 45, "kind": "train", "round": 1, "model": MODEL, "model-size": 208,
         "deadline-ms": 1, "learning-rate": 1, "bounds": [2, 2], "control-size": 104,
-        "last-counted": 7}, b""),
+        "last-counted": 0}, b""),
+    ("task-control-later", "task", {
+        "task-id": 52, "kind": "train", "round": 3, "model": MODEL, "model-size": 208,
+        "deadline-ms": 1, "learning-rate": 1, "bounds": [2, 2], "control-size": 104,
+        "last-counted": 45}, b""),
     ("fetch", "fetch", {"hash": PLAN, "offset": 0}, b""),
     ("chunk", "chunk", {"hash": PLAN, "offset": 65536, "size": 65541}, b"fedge"),
     ("upload", "upload", {
