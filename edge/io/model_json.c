@@ -77,6 +77,9 @@ static fedge_status check_name(const fedge_json *json, const cJSON *node,
         return fedge_json_fail(json, node, "name", err,
                                "\"%s\" has a dot without a name on both sides; write e.g. \"a.b\"",
                                name);
+    if (json->options.strict && strcmp(name, "input") == 0)
+        return fedge_json_fail(json, node, "name", err,
+                               "\"input\" is what \"inputs\" call the model's; give another");
     for (uint32_t i = 0; json->options.strict && i < last; i++) {
         if (strcmp(label_of(model, i, other), name) == 0)
             return fedge_json_fail(json, node, model->layers[last].name[0] != '\0' ? "name" : NULL,

@@ -171,7 +171,7 @@ static const char *evaluation_name(unsigned evaluation)
 
 const fedge_json_field fedge_training_fields[] = {
     {"local-epochs", "local_epochs", FEDGE_JSON_U32, AT(fedge_training_spec, local_epochs),
-     .min = 1, .max = 100000, .fallback = 1},
+     .min = 1, .max = FEDGE_MAX_EPOCHS, .fallback = 1},
     {"local-steps", "local_steps", FEDGE_JSON_U32, AT(fedge_training_spec, local_steps), .min = 0,
      .max = 1e9},
     {"batch-size", "batch_size", FEDGE_JSON_U32, AT(fedge_training_spec, batch_size), .min = 1,

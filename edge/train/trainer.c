@@ -3,7 +3,6 @@
 #include "edge/core/rng.h"
 
 #define ALIGNMENT 64
-#define MAX_EPOCHS 65536u /* the epoch's place in the name of a random stream has 16 bits */
 
 /* Adds [count] aligned elements to *total; SIZE_MAX once it does not fit. */
 static void add_part(size_t *total, size_t count, size_t element_size)
@@ -140,12 +139,13 @@ static fedge_status count_steps(const fedge_trainer_config *config, uint32_t num
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "local_epochs and local_steps are both 0: nothing to train");
     }
-    if ((*steps + per_epoch - 1) / per_epoch > MAX_EPOCHS) {
+    if ((*steps + per_epoch - 1) / per_epoch > FEDGE_MAX_EPOCHS) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%llu steps are over %u epochs of %llu: lower local_epochs (%u) or "
                           "local_steps (%u)",
-                          (unsigned long long)*steps, MAX_EPOCHS, (unsigned long long)per_epoch,
-                          (unsigned)config->local_epochs, (unsigned)config->local_steps);
+                          (unsigned long long)*steps, FEDGE_MAX_EPOCHS,
+                          (unsigned long long)per_epoch, (unsigned)config->local_epochs,
+                          (unsigned)config->local_steps);
     }
     return FEDGE_OK;
 }

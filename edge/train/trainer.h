@@ -13,6 +13,8 @@
 #include "edge/core/status.h"
 #include "edge/train/model.h"
 
+#define FEDGE_MAX_EPOCHS 65536 /* of a round: the name of an epoch's random stream has 16 bits */
+
 /* Where examples come from. [read] copies the examples named by indices: (n), each < num_examples,
  * into x: (n, input…) and labels: (n). Behind these indices are [soon] more, of those that come
  * next, in their order: they may be fetched meanwhile. [finite]: it never makes a NaN or an

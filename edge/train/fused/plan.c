@@ -115,15 +115,15 @@ static void set_conv_shape(fedge_stage *stage, uint32_t lanes, uint32_t out_chan
 
 /* Weights and biases of [outputs] units with [fan_in] weights each, refused before they overflow.
  */
-static fedge_status set_parameters(fedge_stage *stage, uint64_t outputs, uint64_t fan_in, bool bias,
-                                   fedge_error *err)
+static fedge_status set_parameters(const fedge_stage_walk *plan, fedge_stage *stage,
+                                   uint64_t outputs, uint64_t fan_in, bool bias, fedge_error *err)
 {
     const uint64_t weights = outputs * fan_in; /* < 2^60: both are within an example's limit */
     if (weights + outputs > FEDGE_MAX_ELEMENTS) {
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "a layer of %llu × %llu weights is over the limit of %zu parameters",
-                          (unsigned long long)outputs, (unsigned long long)fan_in,
-                          FEDGE_MAX_ELEMENTS);
+        const fedge_status status = fedge_fail(
+            err, FEDGE_TOO_BIG, "%llu × %llu weights are over the limit of %zu parameters",
+            (unsigned long long)outputs, (unsigned long long)fan_in, FEDGE_MAX_ELEMENTS);
+        return fedge_layer_fail(plan->spec, stage->layer, status, err);
     }
     stage->bias = bias;
     stage->num_weights = (size_t)weights;
@@ -149,7 +149,7 @@ static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_
                layer->u.conv2d.padding, in, &plan->shape.dims[1]);
     set_conv_shape(stage, plan->lanes, layer->u.conv2d.out_channels);
     plan->image = true;
-    status = set_parameters(stage, layer->u.conv2d.out_channels,
+    status = set_parameters(plan, stage, layer->u.conv2d.out_channels,
                             (uint64_t)layer->u.conv2d.in_channels * stage->slide->conv.kernel[0] *
                                 stage->slide->conv.kernel[1],
                             layer->u.conv2d.bias, err);
@@ -170,8 +170,8 @@ static fedge_status take_linear(fedge_stage_walk *plan, fedge_stage *stage, fedg
     stage->layer = (uint16_t)plan->layer;
     fedge_status status = take_layer(plan, err);
     return status == FEDGE_OK
-               ? set_parameters(stage, layer->u.linear.out_features, layer->u.linear.in_features,
-                                layer->u.linear.bias, err)
+               ? set_parameters(plan, stage, layer->u.linear.out_features,
+                                layer->u.linear.in_features, layer->u.linear.bias, err)
                : status;
 }
 

@@ -24,7 +24,8 @@ typedef struct span {
 
 static span window(size_t i, size_t out, size_t in)
 {
-    return (span){i * in / out, ((i + 1) * in + out - 1) / out};
+    const uint64_t size = in; /* 65,536 of 65,536 are over 32 bits */
+    return (span){(size_t)(i * size / out), (size_t)(((i + 1) * size + out - 1) / out)};
 }
 
 static void forward(const fedge_layer_run *run)

@@ -11,7 +11,7 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
                           fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    return fedge_pooling_infer(describe(layer), in, out, err);
+    return fedge_max_pooling_infer(describe(layer), in, out, err);
 }
 
 static void forward(const fedge_layer_run *run)

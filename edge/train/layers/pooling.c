@@ -37,12 +37,6 @@ static fedge_status slide(fedge_pooling *pool, fedge_error *err)
         status = fedge_shape_slide(AXES[i], pool->kernel[i], pool->stride[i], pool->padding[i], 1,
                                    pool->in[i], &pool->out[i], err);
     }
-    const uint64_t window = (uint64_t)pool->kernel[0] * pool->kernel[1];
-    if (status == FEDGE_OK && window > FEDGE_MAX_POOL_WINDOW) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "a window of %u × %u is over the limit of %d places",
-                          (unsigned)pool->kernel[0], (unsigned)pool->kernel[1],
-                          FEDGE_MAX_POOL_WINDOW);
-    }
     return status;
 }
 
@@ -56,6 +50,18 @@ fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedg
     }
     *out = fedge_shape_of_sides(pool.rank, in->dims[0], pool.out);
     return status;
+}
+
+fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedge_shape *out,
+                                     fedge_error *err)
+{
+    const uint64_t window = (uint64_t)pool.kernel[0] * pool.kernel[1];
+    if (window > FEDGE_MAX_POOL_WINDOW) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "a window of %u × %u is over the limit of %d places",
+                          (unsigned)pool.kernel[0], (unsigned)pool.kernel[1],
+                          FEDGE_MAX_POOL_WINDOW);
+    }
+    return fedge_pooling_infer(pool, in, out, err);
 }
 
 /* The arguments with the sizes of this run. */

@@ -20,7 +20,10 @@ fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t paddin
 FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in,
                                                 fedge_shape *out, fedge_error *err);
 
-/* Max: saved is one byte per output, the place of the first maximum in its window. A NaN wins. */
+/* Max: saved is one byte per output, the place of the first maximum in its window. A NaN wins.
+ * FEDGE_TOO_BIG: a window of more than FEDGE_MAX_POOL_WINDOW places. */
+FEDGE_MUST_USE fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in,
+                                                    fedge_shape *out, fedge_error *err);
 void fedge_max_pooling_sizes(const fedge_layer_run *run, fedge_layer_sizes *sizes);
 void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments);
 void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments);

@@ -225,6 +225,46 @@ static void test_bad_pool(void **state)
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "MaxPool2d", "[4, 4]");
 }
 
+/* An average needs no place in its window, which may be as large as the image. */
+static void test_large_average(void **state)
+{
+    (void)state;
+    fedge_error err = {0};
+    fedge_model_memory memory;
+    fedge_model_spec spec;
+    const fedge_model_options options = {.max_batch = 2, .training = true};
+    spec_input(&spec, 3, 2, 40, 40);
+    fedge_layer_spec *layer = spec_add(&spec, FEDGE_LAYER_AVGPOOL2D);
+    layer->u.avgpool2d.kernel_size[0] = layer->u.avgpool2d.kernel_size[1] = 40;
+    spec_flatten(&spec);
+    spec_linear(&spec, 2, 2);
+    if (fedge_model_size(&spec, &options, &memory, &err) != FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+/* Whichever way it would run: the layer is named. */
+static void test_too_many_weights(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    fedge_error err = {0};
+    fedge_model_memory memory;
+    spec_input(&spec, 3, 64, 256, 256);
+    strcpy(spec_conv(&spec, 64, 65536, 64, 64, 0)->name, "stem");
+    spec_relu(&spec);
+    spec_flatten(&spec);
+    spec_linear(&spec, 65536 * 16, 2);
+    for (int general = 0; general < 2; general++) {
+        const fedge_model_options options = {
+            .max_batch = 1, .training = true, .general = general == 1};
+        assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_TOO_BIG);
+        if (strstr(err.message, "layer 0 (Conv2d") == NULL) {
+            fail_msg("%s", err.message);
+        }
+    }
+}
+
 static void test_bad_models(void **state)
 {
     (void)state;
@@ -252,9 +292,10 @@ static void test_bad_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schema),     cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_bad_inputs), cmocka_unit_test(test_bad_linear),
-        cmocka_unit_test(test_bad_conv),   cmocka_unit_test(test_bad_pool),
+        cmocka_unit_test(test_schema),        cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_bad_inputs),    cmocka_unit_test(test_bad_linear),
+        cmocka_unit_test(test_bad_conv),      cmocka_unit_test(test_bad_pool),
+        cmocka_unit_test(test_large_average), cmocka_unit_test(test_too_many_weights),
         cmocka_unit_test(test_bad_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

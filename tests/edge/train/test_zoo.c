@@ -1,7 +1,7 @@
-/* The models of examples/zoo against PyTorch in double precision: ten steps of each job's own
- * training, at a tenth of its learning rate, on every kernel level. tests/golden/train/make_zoo.py
- * has the formulas of the start and the batch. And the number of parameters that the zoo's README
- * states. */
+/* The models of examples/zoo against PyTorch in double precision: the gradients at the start, and
+ * ten steps of each job's own training at a tenth of its learning rate, on every kernel level.
+ * tests/golden/train/make_zoo.py has the formulas of the start and the batch. And the number of
+ * parameters that the zoo's README states. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@
 #define OUTPUT_BOUND 1e-5
 #define CHANGE_BOUND 2e-4
 #define CHANGE_BOUND_KINKS 1e-3
-#define WEIGHT_BOUND (2 * STEPS * 6e-8)
+#define WEIGHT_BOUND (2 * 6e-8) /* of each step */
 
 /* An emulator takes minutes for what is seconds elsewhere: it gets the best kernels only. */
 #ifdef FEDGE_EMULATED
@@ -54,7 +54,7 @@ typedef struct golden {
     uint8_t *file;
     const uint8_t *data;
     fedge_schema schema;
-    fedge_tensor_spec tensors[96];
+    fedge_tensor_spec tensors[192];
     uint32_t batch;
     float *x;
     int32_t labels[MAX_BATCH];
@@ -110,7 +110,7 @@ static void golden_open(golden *self, const char *name, uint32_t batch)
     self->job = load_job(name);
     self->batch = batch;
     read_text(path, &self->file, &size);
-    fedge_schema_init(&self->schema, self->tensors, 96);
+    fedge_schema_init(&self->schema, self->tensors, 192);
     if (fedge_safetensors_read_schema(self->file, size, &self->schema, &self->data, &err) !=
         FEDGE_OK) {
         fail_msg("%s: %s", path, err.message);
@@ -186,69 +186,114 @@ static double change_bound(const golden *self)
     return CHANGE_BOUND;
 }
 
-static void compare_change(const golden *self, const char *kernels, const fedge_tensor_spec *tensor,
-                           uint32_t stream, const float *values)
+/* What the file has of a tensor, and how it comes about. */
+typedef struct change {
+    const char *prefix;
+    double sign; /* times what was added */
+    double steps;
+} change;
+
+static const change GRADIENT = {"g/", -1.0, 1.0}, TEN_STEPS = {"d10/", 1.0, STEPS};
+
+static void compare_change(const golden *self, const char *kernels, const change *what,
+                           const fedge_tensor_spec *tensor, uint32_t stream, const float *values)
 {
-    const fedge_tensor_spec *expected = find(self, "d10/", tensor->name, PLACES + 2);
+    const fedge_tensor_spec *expected = find(self, what->prefix, tensor->name, PLACES + 2);
     float *start = malloc(tensor->count * sizeof *start);
     double squares = 0.0, sum = 0.0, weights = 0.0;
     assert_non_null(start);
     zoo_start(tensor, stream, start);
     for (size_t i = 0; i < tensor->count; i++) {
-        const double d = (double)values[i] - (double)start[i];
+        const double d = what->sign * ((double)values[i] - (double)start[i]);
         squares += d * d;
         sum += d * zoo_number(stream, i);
         weights += (double)start[i] * (double)start[i];
     }
     const double norm = sqrt(value_at(self, expected, PLACES));
-    const double bound = change_bound(self);
+    const double bound = change_bound(self), rounding = what->steps * WEIGHT_BOUND;
     const double allowed = bound * largest_of(self, expected, PLACES);
     for (size_t k = 0; k < PLACES; k++) {
         const size_t i = (2 * k + 1) * tensor->count / (2 * (size_t)PLACES);
-        near(self, kernels, tensor->name, i, (double)values[i] - (double)start[i],
-             value_at(self, expected, k), allowed + WEIGHT_BOUND * fabs((double)start[i]));
+        near(self, kernels, tensor->name, i, what->sign * ((double)values[i] - (double)start[i]),
+             value_at(self, expected, k), allowed + rounding * fabs((double)start[i]));
     }
     /* With an error e of d: |(d + e)² − d²| ≤ 2 ‖d‖ ‖e‖ + ‖e‖², |e · u| ≤ ‖e‖ ‖u‖. */
-    const double off = bound * norm + WEIGHT_BOUND * sqrt(weights);
+    const double off = bound * norm + rounding * sqrt(weights);
     near(self, kernels, tensor->name, PLACES, squares, norm * norm, (2 * norm + off) * off);
     near(self, kernels, tensor->name, PLACES + 1, sum, value_at(self, expected, PLACES + 1),
          off * sqrt((double)tensor->count / 3.0));
     free(start);
 }
 
+/* A model at the start. */
+static void open_at_start(const golden *self, unsigned disabled, bool general,
+                          fedge_model_options options, test_model *model)
+{
+    options.max_batch = self->batch;
+    options.general = general;
+    options.disabled_cpu_features = disabled;
+    model_open(model, &self->job->plan.model, &options, 1, 0);
+    float *values = fedge_model_values(model->model);
+    for (uint32_t t = 0; t < model->schema.num_tensors; t++) {
+        zoo_start(&model->tensors[t], t, values + model->tensors[t].offset);
+    }
+    fedge_model_reset_optimizer(model->model);
+}
+
+static double step_once(const golden *self, fedge_model *model, const fedge_optimizer *optimizer)
+{
+    const fedge_batch batch = {.x = self->x, .labels = self->labels, .size = self->batch};
+    fedge_error err = {0};
+    double loss;
+    uint32_t correct;
+    if (fedge_model_train(model, &batch, optimizer, &loss, &correct, &err) != FEDGE_OK) {
+        fail_msg("%s: %s", self->name, err.message);
+    }
+    return loss / self->batch;
+}
+
+static void compare_changes(const golden *self, const change *what, const test_model *model)
+{
+    const float *values = fedge_model_values(model->model);
+    for (uint32_t t = 0; t < model->schema.num_tensors; t++) {
+        compare_change(self, fedge_model_kernels(model->model), what, &model->tensors[t], t,
+                       values + model->tensors[t].offset);
+    }
+}
+
+/* A step of plain SGD at 1 takes the gradients away. */
+static void check_gradients(const golden *self, unsigned disabled, bool general)
+{
+    fedge_model_options options = fedge_plan_model_options(&self->job->plan);
+    const fedge_optimizer plain = {.type = FEDGE_OPTIMIZER_SGD, .learning_rate = 1.0f};
+    test_model model;
+    options.optimizer = FEDGE_OPTIMIZER_SGD;
+    options.clip = false;
+    open_at_start(self, disabled, general, options, &model);
+    (void)step_once(self, model.model, &plain);
+    compare_changes(self, &GRADIENT, &model);
+    model_close(&model);
+}
+
 static void check_model(const golden *self, unsigned disabled, bool general)
 {
     const fedge_plan *plan = &self->job->plan;
-    fedge_model_options options = fedge_plan_model_options(plan);
     fedge_optimizer optimizer = plan->training.optimizer;
     const fedge_batch batch = {.x = self->x, .labels = self->labels, .size = self->batch};
     fedge_error err = {0};
     test_model model;
     double loss;
     uint32_t correct;
-    options.max_batch = self->batch;
-    options.general = general;
-    options.disabled_cpu_features = disabled;
     optimizer.learning_rate = plan->training.learning_rate / 10;
     optimizer.epsilon = 1e-3f; /* Adam's */
-    model_open(&model, &plan->model, &options, 1, 0);
-    float *values = fedge_model_values(model.model);
-    for (uint32_t t = 0; t < model.schema.num_tensors; t++) {
-        zoo_start(&model.tensors[t], t, values + model.tensors[t].offset);
-    }
-    fedge_model_reset_optimizer(model.model);
+    open_at_start(self, disabled, general, fedge_plan_model_options(plan), &model);
     const char *kernels = fedge_model_kernels(model.model);
     const fedge_tensor_spec *losses = find(self, "loss", "", STEPS);
     for (size_t step = 0; step < STEPS; step++) {
-        if (fedge_model_train(model.model, &batch, &optimizer, &loss, &correct, &err) != FEDGE_OK) {
-            fail_msg("%s: %s", self->name, err.message);
-        }
-        near(self, kernels, "loss", step, loss / self->batch, value_at(self, losses, step),
-             OUTPUT_BOUND * largest_of(self, losses, STEPS));
+        near(self, kernels, "loss", step, step_once(self, model.model, &optimizer),
+             value_at(self, losses, step), OUTPUT_BOUND * largest_of(self, losses, STEPS));
     }
-    for (uint32_t t = 0; t < model.schema.num_tensors; t++) {
-        compare_change(self, kernels, &model.tensors[t], t, values + model.tensors[t].offset);
-    }
+    compare_changes(self, &TEN_STEPS, &model);
     if (fedge_model_test(model.model, &batch, &loss, &correct, &err) != FEDGE_OK) {
         fail_msg("%s: %s", self->name, err.message);
     }
@@ -309,8 +354,10 @@ static void check_case(const char *name, uint32_t batch)
     const unsigned num_levels = kernel_levels(levels);
     golden_open(&self, name, batch);
     for (unsigned level = FIRST_LEVEL(num_levels); level < num_levels; level++) {
+        check_gradients(&self, levels[level], false);
         check_model(&self, levels[level], false);
     }
+    check_gradients(&self, levels[num_levels - 1], true);
     check_model(&self, levels[num_levels - 1], true);
     golden_close(&self);
 }

@@ -10,8 +10,9 @@ zoo/NAME.safetensors (F32) holds of the rest:
 
     loss                      (10) the batch's mean loss before each step
     y10                       outputs after the ten steps
-    d10/NAME                  of what the ten steps added to a tensor, d: the values at 8 places spread evenly,
+    g/NAME                    of a tensor's gradient at the start, d: the values at 8 places spread evenly,
                               the sum of d², and the sum of d · u, u the tensor's own numbers below
+    d10/NAME                  the same of what the ten steps added to it
 
 u(stream, i), in [-1, 1): the upper 24 bits of hash(stream, i), less 2^23, over 2^23. hash(stream, i) scrambles
 (i + 1) · 2654435761 + stream · 2246822519 modulo 2^32 (see scramble). Tensor t of the state_dict is stream t: u times
@@ -77,6 +78,14 @@ def make_batch(description, batch):
     return x.reshape(shape), hashes(LABELS, batch) % last["out_features"]
 
 
+def sketch(stream, d):
+    """What the file holds of one value for each parameter of a tensor."""
+    d = d.flatten()
+    places = [(2 * k + 1) * d.numel() // (2 * PLACES) for k in range(PLACES)]
+    sums = torch.stack([(d * d).sum(), (d * numbers(stream, d.numel())).sum()])
+    return torch.cat([d[places], sums])
+
+
 def run(job, batch):
     model = Model(job["model"]["layers"]).double()
     start(model)
@@ -86,22 +95,20 @@ def run(job, batch):
     if training["optimizer"]["type"] != "SGD":
         training["optimizer"] = dict(training["optimizer"], eps=1e-3)
     optimizer = make_optimizer(model.parameters(), training)
-    losses = []
-    for _ in range(STEPS):
+    losses, out = [], {}
+    for step in range(STEPS):
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x), labels)
         losses.append(loss.item())
         loss.backward()
+        if step == 0:
+            out = {"g/" + name: sketch(i, p.grad) for i, (name, p) in enumerate(model.named_parameters())}
         if "clip-norm" in training:
             torch.nn.utils.clip_grad_norm_(model.parameters(), training["clip-norm"])
         optimizer.step()
-    out = {"loss": torch.tensor(losses, dtype=torch.float64), "y10": model(x)}
-    for stream, (name, p) in enumerate(model.named_parameters()):
-        d = (p.detach() - before[name]).flatten()
-        places = [(2 * k + 1) * d.numel() // (2 * PLACES) for k in range(PLACES)]
-        sums = torch.stack([(d * d).sum(), (d * numbers(stream, d.numel())).sum()])
-        out["d10/" + name] = torch.cat([d[places], sums])
-    return out
+    changes = {"d10/" + name: sketch(i, p.detach() - before[name])
+               for i, (name, p) in enumerate(model.named_parameters())}
+    return {"loss": torch.tensor(losses, dtype=torch.float64), "y10": model(x), **out, **changes}
 
 
 def main():
