@@ -6,6 +6,12 @@
 #define LEAST_SAVING 8 /* one part in so many of the block, or sums keep their usual order */
 #define LEAST_WORK 2   /* so many bytes of activations for each of gradients */
 
+/* Bytes of activations of a part: so many for each layer, and for so many layers more, which stand
+ * for what a part costs besides. With a third of it small nets took up to 1.15 times as long as
+ * with whole batches, with a fiftieth 1.8 times. */
+#define LEAST_PER_LAYER 32768
+#define MORE_LAYERS 8
+
 /* The fewest examples at a time that all layers are fast with; 0: the batch cannot be cut. */
 static uint32_t fewest_examples(const fedge_model_spec *spec, const fedge_model_options *options)
 {
@@ -54,7 +60,8 @@ uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model
             data_of(&cut) > data_of(&whole) - data_of(&whole) / LEAST_SAVING) {
             return 0; /* larger parts take more */
         }
-        if (cut.activations / LEAST_WORK >= cut.gradients) {
+        if (cut.activations / LEAST_WORK >= cut.gradients &&
+            cut.activations / LEAST_PER_LAYER >= spec->num_layers + MORE_LAYERS) {
             return parts.micro_batch;
         }
     }

@@ -164,11 +164,11 @@ static void micro_batches_are_optional(void **state)
     assert_int_equal(fedge_plan_model_options(plan).micro_batch, 1);
     plan->training.micro_batch_size = 0;
     plan->training.optimizer.type = FEDGE_OPTIMIZER_ADAM; /* not on the fused stages */
-    plan->training.batch_size = 64;
+    plan->training.batch_size = 2048;
     const uint32_t chosen = fedge_plan_model_options(plan).micro_batch;
-    assert_in_range(chosen, 1, 63);
-    plan->training.micro_batch_size = 64; /* all at once */
-    assert_int_equal(fedge_plan_model_options(plan).micro_batch, 64);
+    assert_in_range(chosen, 1, 2047);
+    plan->training.micro_batch_size = 2048; /* all at once */
+    assert_int_equal(fedge_plan_model_options(plan).micro_batch, 2048);
     fedge_plan_free(plan);
     free(text);
     expect(PLAN, "\"batch-size\"", "\"micro-batch-size\":65536,\"batch-size\"", FEDGE_CORRUPT,

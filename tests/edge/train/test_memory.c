@@ -245,7 +245,7 @@ static void test_fused_gradients(void **state)
 
 static void images_spec(fedge_model_spec *spec, fedge_layer_type norm)
 {
-    spec_input(spec, 3, 3, 16, 16);
+    spec_input(spec, 3, 3, 32, 32);
     spec_conv(spec, 3, 12, 3, 1, 1);
     fedge_layer_spec *layer = spec_add(spec, norm);
     if (norm == FEDGE_LAYER_GROUPNORM) {
@@ -259,19 +259,19 @@ static void images_spec(fedge_model_spec *spec, fedge_layer_type norm)
     }
     spec_conv(spec, 12, 8, 3, 2, 1);
     spec_flatten(spec);
-    spec_linear(spec, 512, 3);
+    spec_linear(spec, 2048, 3);
 }
 
 static void steps_spec(fedge_model_spec *spec)
 {
-    spec_input(spec, 2, 40, 6, 0);
+    spec_input(spec, 2, 120, 6, 0);
     fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_GRU);
     layer->u.recurrent.input_size = 6;
     layer->u.recurrent.hidden_size = 16;
     layer->u.recurrent.num_layers = 1;
     layer->u.recurrent.bias = layer->u.recurrent.batch_first = true;
     spec_flatten(spec);
-    spec_linear(spec, 640, 3);
+    spec_linear(spec, 1920, 3);
 }
 
 /* What is chosen, the same whatever the kernels, and never more memory than the whole batch's. */
@@ -343,6 +343,54 @@ static void test_chosen_for_large_weights(void **state)
     assert_in_range(part, 64, 512);
     options.max_batch = part;
     assert_int_equal(chosen(&spec, &options), 0);
+}
+
+/* A convolution with a norm, [times] over, on images of [side]². */
+static void small_spec(fedge_model_spec *spec, uint32_t side, int times)
+{
+    spec_input(spec, 3, 1, side, side);
+    for (int i = 0; i < times; i++) {
+        spec_conv(spec, i == 0 ? 1 : 8, 8, 3, 1, 1);
+        fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_GROUPNORM);
+        layer->u.groupnorm.num_groups = 2;
+        layer->u.groupnorm.num_channels = 8;
+        layer->u.groupnorm.eps = 1e-5f;
+        spec_relu(spec);
+    }
+    spec_flatten(spec);
+    spec_linear(spec, 8 * side * side, 3);
+}
+
+/* Where a part is little work its layers' and the sums' own costs show: such batches stay whole,
+ * and of deep nets larger ones do than of others with as much to keep. */
+static void test_chosen_for_small_nets(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    for (uint32_t batch = 8; batch <= 64; batch *= 2) {
+        const fedge_model_options options = {.max_batch = batch, .training = true};
+        small_spec(&spec, 4, 1);
+        assert_int_equal(chosen(&spec, &options), 0);
+        steps_spec(&spec);
+        spec.input_shape[0] = 16;
+        spec.layers[0].u.recurrent.hidden_size = 8;
+        spec.layers[2].u.linear.in_features = 128;
+        assert_int_equal(chosen(&spec, &options), 0);
+        spec_input(&spec, 1, 16, 0, 0);
+        spec_linear(&spec, 16, 16);
+        (void)spec_add(&spec, FEDGE_LAYER_GELU);
+        spec_linear(&spec, 16, 3);
+        assert_int_equal(chosen(&spec, &options), 0);
+    }
+    const fedge_model_options options = {.max_batch = 32, .training = true};
+    fedge_model_memory memory[2];
+    small_spec(&spec, 8, 8);
+    assert_int_equal(fedge_model_size(&spec, &options, &memory[0], NULL), FEDGE_OK);
+    assert_int_equal(chosen(&spec, &options), 0);
+    small_spec(&spec, 18, 1);
+    assert_int_equal(fedge_model_size(&spec, &options, &memory[1], NULL), FEDGE_OK);
+    assert_true(memory[1].activations < memory[0].activations);
+    assert_int_equal(chosen(&spec, &options), 16);
 }
 
 /* A step in the parts that are chosen is the whole batch's. */
@@ -727,6 +775,7 @@ int main(void)
                                        cmocka_unit_test(test_layers_with_gradients),
                                        cmocka_unit_test(test_chosen_parts),
                                        cmocka_unit_test(test_chosen_for_large_weights),
+                                       cmocka_unit_test(test_chosen_for_small_nets),
                                        cmocka_unit_test(test_chosen_step),
                                        cmocka_unit_test(test_stack),
                                        cmocka_unit_test(test_recompute),
