@@ -49,6 +49,10 @@ fedge_status fedge_arguments_check(const fedge_argument *arguments, const void *
             status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s is %u: give 0 (%s) to %u (%s)",
                                 arguments->name, *(const unsigned *)at, arguments->choice_name(0),
                                 last, arguments->choice_name(last));
+        } else if (arguments->kind == FEDGE_ARGUMENT_U32 &&
+                   *(const uint32_t *)at > arguments->max) {
+            status = fedge_fail(err, FEDGE_TOO_BIG, "%s is %u: give at most %.0f", arguments->name,
+                                (unsigned)*(const uint32_t *)at, arguments->max);
         }
     }
     return status;

@@ -88,6 +88,10 @@ fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer, fedge_err
     if (layer->num_train_channels == 0) {
         return FEDGE_OK;
     }
+    if (layer->num_train_channels != 2) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s has %u numbers: give 2 or none",
+                          "train-channels", (unsigned)layer->num_train_channels);
+    }
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, list);
     const uint32_t begin = layer->train_channels[0], end = layer->train_channels[1];

@@ -86,8 +86,9 @@ typedef struct fedge_argument {
     }
 
 /* Are the real numbers and choices of [record], which [arguments] describes (NULL: none), within
- * their ranges? FEDGE_INVALID_ARGUMENT with the argument's name and numbers. Jobs are held to the
- * same ranges as they are read; whole numbers are checked by infer, against shapes. */
+ * their ranges (FEDGE_INVALID_ARGUMENT), and single whole numbers not above them (FEDGE_TOO_BIG)?
+ * The message has the argument's name and numbers. Jobs are held to the same ranges as they are
+ * read; infer checks whole numbers against shapes, and knows where 0 stands for a default. */
 FEDGE_MUST_USE fedge_status fedge_arguments_check(const fedge_argument *arguments,
                                                   const void *record, fedge_error *err);
 

@@ -83,7 +83,8 @@ typedef enum fedge_train_mode {
 #define FEDGE_INPUT_MODEL 0xffffu /* as a layer's input: the model's own input */
 
 /* One layer as a job describes it. Plain data; only the member of [u] that [type] names is read.
- * Arguments have the ranges that docs/job.schema.json gives them, in C too. */
+ * Arguments have the ranges that docs/job.schema.json gives them, in C too, where 0 stands for a
+ * default besides if its comment says so. */
 typedef struct fedge_layer_spec {
     fedge_layer_type type;
     fedge_train_mode train;

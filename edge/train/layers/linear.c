@@ -22,10 +22,6 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
                           "in_features %u and out_features %u must be at least 1", (unsigned)wants,
                           (unsigned)gives);
     }
-    if (layer->u.linear.r > FEDGE_ARGUMENT_MAX_SIDE) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "r is %u: give at most %d",
-                          (unsigned)layer->u.linear.r, (int)FEDGE_ARGUMENT_MAX_SIDE);
-    }
     const uint32_t has = in->dims[in->rank - 1];
     if (has != wants && in->rank > 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -218,7 +214,8 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_COUNT_ARGUMENT("in_features", offsetof(fedge_layer_spec, u.linear.in_features)),
     FEDGE_COUNT_ARGUMENT("out_features", offsetof(fedge_layer_spec, u.linear.out_features)),
     FEDGE_BOOL_ARGUMENT("bias", offsetof(fedge_layer_spec, u.linear.bias), 1),
-    FEDGE_U32_ARGUMENT("r", offsetof(fedge_layer_spec, u.linear.r), false, 0, 65536, 0),
+    FEDGE_U32_ARGUMENT("r", offsetof(fedge_layer_spec, u.linear.r), false, 0,
+                       FEDGE_ARGUMENT_MAX_SIDE, 0),
     FEDGE_F32_ARGUMENT("lora_alpha", offsetof(fedge_layer_spec, u.linear.lora_alpha), -1e6, 1e6, 1),
     FEDGE_NO_ARGUMENT,
 };

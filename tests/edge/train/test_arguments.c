@@ -17,8 +17,8 @@
 
 enum { STEPS = 4, WIDTH = 4 };
 
-/* A Linear, a layer of [type] with valid arguments, and a Linear: NULL for a type without numbers.
- */
+/* A Linear, a layer of [type] with valid arguments, and a Linear. Each type with a real number or a
+ * choice among its arguments has a case here. */
 static fedge_layer_spec *net_with(fedge_model_spec *spec, fedge_layer_type type)
 {
     const bool image = type == FEDGE_LAYER_BATCHNORM2D;
@@ -63,16 +63,18 @@ static fedge_layer_spec *net_with(fedge_model_spec *spec, fedge_layer_type type)
     case FEDGE_LAYER_DROPOUT:
         break;
     default:
-        return NULL;
+        fail_msg("%s has a real number or a choice among its arguments: add a case with valid "
+                 "arguments for it to net_with in tests/edge/train/test_arguments.c",
+                 fedge_layer_type_name(type));
     }
     spec_flatten(spec);
     spec_linear(spec, image ? 2 * WIDTH * WIDTH : STEPS * WIDTH, 2);
     return layer;
 }
 
-/* Both the schema and the plan refuse it, or both take it. */
-static void check_spec_is(const fedge_model_spec *spec, bool valid, const char *where,
-                          const char *name)
+/* Both the schema and the plan give it this status. */
+static void check_status_is(const fedge_model_spec *spec, fedge_status expected, const char *where,
+                            const char *name)
 {
     const fedge_model_options options = {.max_batch = 4, .training = true};
     fedge_model_memory memory;
@@ -83,14 +85,21 @@ static void check_spec_is(const fedge_model_spec *spec, bool valid, const char *
     const fedge_status found[2] = {fedge_model_schema(spec, &schema, &err[0]),
                                    fedge_model_size(spec, &options, &memory, &err[1])};
     for (int i = 0; i < 2; i++) {
-        if (found[i] != (valid ? FEDGE_OK : FEDGE_INVALID_ARGUMENT)) {
+        if (found[i] != expected) {
             fail_msg("%s, %s: %s %s", where, name, fedge_status_text(found[i]), err[i].message);
         }
-        if (!valid &&
+        if (expected != FEDGE_OK &&
             (strstr(err[i].message, where) == NULL || strstr(err[i].message, name) == NULL)) {
             fail_msg("\"%s\" and \"%s\" are not in: %s", where, name, err[i].message);
         }
     }
+}
+
+/* Both refuse it, or both take it. */
+static void check_spec_is(const fedge_model_spec *spec, bool valid, const char *where,
+                          const char *name)
+{
+    check_status_is(spec, valid ? FEDGE_OK : FEDGE_INVALID_ARGUMENT, where, name);
 }
 
 /* Values of [argument] at both ends of its range, and around it; from 2 on they are bad. */
@@ -120,7 +129,6 @@ static void test_layers(void **state)
             }
             char where[64];
             fedge_layer_spec *layer = net_with(&spec, (fedge_layer_type)type);
-            assert_non_null(layer);
             void *at = (unsigned char *)layer + argument->offset;
             (void)snprintf(where, sizeof where, "layer 1 (%s \"1\"): %s is ",
                            fedge_layer_type_name((fedge_layer_type)type), argument->name);
@@ -138,7 +146,72 @@ static void test_layers(void **state)
             count++;
         }
     }
-    assert_int_equal(count, 12);
+    assert_true(count >= 12);
+}
+
+/* Every whole number of every layer, at its most and above it. */
+static void test_whole_numbers(void **state)
+{
+    (void)state;
+    int count = 0;
+    for (int type = 0; type < FEDGE_LAYER_COUNT; type++) {
+        const fedge_argument *all = fedge_layer_ops_of((fedge_layer_type)type)->arguments;
+        fedge_layer_spec layer = {.type = (fedge_layer_type)type};
+        for (const fedge_argument *at = all; at != NULL && at->name != NULL; at++) {
+            const float least = (float)at->min;
+            if (at->kind == FEDGE_ARGUMENT_F32) {
+                memcpy((unsigned char *)&layer + at->offset, &least, sizeof least);
+            }
+        }
+        for (const fedge_argument *at = all; at != NULL && at->name != NULL; at++) {
+            if (at->kind != FEDGE_ARGUMENT_U32) {
+                continue;
+            }
+            fedge_error err = {0};
+            const uint32_t most = (uint32_t)at->max;
+            char expected[96];
+            uint32_t *value = (uint32_t *)(void *)((unsigned char *)&layer + at->offset);
+            *value = most;
+            assert_int_equal(fedge_arguments_check(all, &layer, &err), FEDGE_OK);
+            *value = most + 1;
+            assert_int_equal(fedge_arguments_check(all, &layer, &err), FEDGE_TOO_BIG);
+            (void)snprintf(expected, sizeof expected, "%s is %u: give at most %u", at->name,
+                           (unsigned)*value, (unsigned)most);
+            assert_string_equal(err.message, expected);
+            *value = most;
+            count++;
+        }
+    }
+    assert_true(count >= 30);
+}
+
+/* And in a model: with the layer's name. */
+static void test_whole_numbers_of_models(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    spec_input(&spec, 1, 4, 0, 0);
+    spec_linear(&spec, 4, 20000000);
+    check_status_is(&spec, FEDGE_TOO_BIG, "layer 0 (Linear \"0\"): out_features is 20000000",
+                    ": give at most 16777216");
+    spec_input(&spec, 2, STEPS, WIDTH, 0);
+    spec_linear(&spec, WIDTH, WIDTH);
+    fedge_layer_spec *layer = spec_add(&spec, FEDGE_LAYER_POSITIONALEMBEDDING);
+    layer->u.positionalembedding.num_embeddings = 100000000;
+    layer->u.positionalembedding.embedding_dim = WIDTH;
+    spec_flatten(&spec);
+    spec_linear(&spec, STEPS * WIDTH, 2);
+    check_status_is(&spec, FEDGE_TOO_BIG,
+                    "layer 1 (PositionalEmbedding \"1\"): num_embeddings is 100000000",
+                    ": give at most 16777216");
+    layer->u.positionalembedding.num_embeddings = STEPS;
+    check_spec_is(&spec, true, "", "");
+    spec.layers[0].num_train_channels = 1;
+    spec.layers[0].train_channels[1] = 1;
+    check_spec_is(&spec, false, "layer 0 (Linear \"0\"): train-channels has 1 numbers",
+                  ": give 2 or none");
+    spec.layers[0].num_train_channels = 2;
+    check_spec_is(&spec, true, "", "");
 }
 
 static void test_loss(void **state)
@@ -234,6 +307,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_whole_numbers),
+        cmocka_unit_test(test_whole_numbers_of_models),
         cmocka_unit_test(test_loss),
         cmocka_unit_test(test_optimizers),
     };

@@ -153,7 +153,8 @@ static void test_bad_linear(void **state)
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "Linear", "out_features 0");
     layer->u.linear.out_features = 2000000000;
     refuse(&spec, FEDGE_TOO_BIG, "Linear", "2000000000");
-    layer->u.linear.out_features = 1000000000; /* 4e9 weights */
+    spec.input_shape[0] = layer->u.linear.in_features = 400;
+    layer->u.linear.out_features = 10000000; /* 4e9 weights */
     char limit[32];
     snprintf(limit, sizeof limit, "%zu", FEDGE_MAX_ELEMENTS);
     refuse(&spec, FEDGE_TOO_BIG, "", limit);
