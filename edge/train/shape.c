@@ -176,6 +176,23 @@ static fedge_status fail_unknown(fedge_layer_type type, fedge_error *err)
                                      "this build has no %s: add it to FEDGE_LAYERS", name);
 }
 
+static uint16_t first_source(const fedge_model_spec *spec, uint32_t index)
+{
+    const fedge_layer_spec *layer = &spec->layers[index];
+    return layer->num_inputs > 0 ? layer->inputs[0]
+                                 : (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
+}
+
+/* Does [source] give the model's input, or values of it as they are? */
+static bool is_input(const fedge_model_spec *spec, uint16_t source)
+{
+    while (source != FEDGE_INPUT_MODEL && (spec->layers[source].type == FEDGE_LAYER_FLATTEN ||
+                                           spec->layers[source].type == FEDGE_LAYER_SELECT)) {
+        source = first_source(spec, source);
+    }
+    return source == FEDGE_INPUT_MODEL;
+}
+
 fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
                                  uint16_t sources[FEDGE_MAX_LAYER_INPUTS], uint32_t *num_sources,
                                  fedge_error *err)
@@ -188,7 +205,7 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
     const uint32_t least = ops->min_inputs == 0 ? 1 : ops->min_inputs;
     const uint32_t most = ops->max_inputs == 0 ? 1 : ops->max_inputs;
     *num_sources = layer->num_inputs == 0 ? 1 : layer->num_inputs;
-    sources[0] = (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
+    sources[0] = first_source(spec, index);
     if (*num_sources < least || *num_sources > most) {
         return fedge_layer_fail(spec, index,
                                 fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -205,6 +222,14 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
                                                (unsigned)i, (unsigned)sources[i]),
                                     err);
         }
+    }
+    if ((ops->flags & FEDGE_EXACT_X) != 0 && !is_input(spec, sources[0])) {
+        return fedge_layer_fail(spec, index,
+                                fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                           "it reads whole numbers, which layer %u does not give: "
+                                           "give it the model's input",
+                                           (unsigned)sources[0]),
+                                err);
     }
     return FEDGE_OK;
 }

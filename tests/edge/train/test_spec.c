@@ -167,6 +167,31 @@ static void test_bad_linear(void **state)
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "the model's output", "[4, 2]");
 }
 
+/* Whole numbers come from the model's input alone. */
+static void test_bad_embedding(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    fedge_schema schema;
+    fedge_tensor_spec tensors[8];
+    spec_input(&spec, 2, 4, 1, 0);
+    spec_flatten(&spec);
+    spec_flatten(&spec);
+    fedge_layer_spec *layer = spec_add(&spec, FEDGE_LAYER_EMBEDDING);
+    layer->u.embedding.num_embeddings = 3;
+    layer->u.embedding.embedding_dim = 2;
+    spec_flatten(&spec);
+    spec_linear(&spec, 8, 2);
+    fedge_schema_init(&schema, tensors, 8);
+    assert_int_equal(fedge_model_schema(&spec, &schema, NULL), FEDGE_OK);
+    spec.layers[1].type = FEDGE_LAYER_TANH;
+    refuse(&spec, FEDGE_INVALID_ARGUMENT, "layer 2 (Embedding \"2\")",
+           "whole numbers, which layer 1 does not give: give it the model's input");
+    spec.layers[1].type = FEDGE_LAYER_FLATTEN;
+    spec.layers[0].type = FEDGE_LAYER_RELU; /* behind the Flatten */
+    refuse(&spec, FEDGE_INVALID_ARGUMENT, "layer 2 (Embedding \"2\")", "layer 1 does not give");
+}
+
 static void test_bad_conv(void **state)
 {
     (void)state;
@@ -293,11 +318,11 @@ static void test_bad_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schema),        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_bad_inputs),    cmocka_unit_test(test_bad_linear),
-        cmocka_unit_test(test_bad_conv),      cmocka_unit_test(test_bad_pool),
-        cmocka_unit_test(test_large_average), cmocka_unit_test(test_too_many_weights),
-        cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_schema),           cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_bad_inputs),       cmocka_unit_test(test_bad_linear),
+        cmocka_unit_test(test_bad_embedding),    cmocka_unit_test(test_bad_conv),
+        cmocka_unit_test(test_bad_pool),         cmocka_unit_test(test_large_average),
+        cmocka_unit_test(test_too_many_weights), cmocka_unit_test(test_bad_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
