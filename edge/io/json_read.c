@@ -169,6 +169,9 @@ static fedge_status read_number(const fedge_json *json, const cJSON *node,
                                max);
     if (integer && value != floor(value))
         return fedge_json_fail(json, node, NULL, err, "%.16g is not an integer", value);
+    if (field->kind == FEDGE_JSON_F32 && value != 0 && (float)value == 0)
+        return fedge_json_fail(json, node, NULL, err,
+                               "%.16g would be rounded to 0: give 0, or more", value);
     store_number(field, value, record, offset);
     return FEDGE_OK;
 }
