@@ -270,7 +270,16 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
                                   fedge_shape_text(data->rank, data->shape, is),
                                   fedge_shape_text(model->input_rank, model->input_shape, wanted));
     const uint32_t outputs = fedge_model_num_classes(model);
-    if (model->loss != FEDGE_LOSS_CROSS_ENTROPY && outputs == 1)
+    if (model->loss == FEDGE_LOSS_CROSS_ENTROPY && outputs == 1)
+        return fedge_json_fail_at(json, "model.loss", err,
+                                  "CrossEntropyLoss of one output is always 0; give the last layer "
+                                  "one for each label, or take another loss");
+    if (model->loss == FEDGE_LOSS_BCE_WITH_LOGITS && outputs == 1 && data->num_labels != 2)
+        return fedge_json_fail_at(json, "data.labels", err,
+                                  "is %u, but BCEWithLogitsLoss of one output has the labels 0 "
+                                  "and 1; set it to 2",
+                                  data->num_labels);
+    if (outputs == 1)
         return FEDGE_OK; /* the label is the target */
     if (data->num_labels != outputs)
         return fedge_json_fail_at(json, "data.labels", err,

@@ -261,6 +261,43 @@ static void every_codec_and_layer_is_a_feature(void **state)
     assert_in_range(count, 1, FEDGE_MAX_FEATURES); /* they fit in a HELLO */
 }
 
+/* Targets that a loss of one output cannot learn. */
+static void labels_of_one_output(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *loss;
+        unsigned labels;
+        const char *part; /* of the message; NULL: none */
+    } CASES[] = {
+        {"BCEWithLogitsLoss", 2, NULL},
+        {"BCEWithLogitsLoss", 1, "data.labels: is 1, but BCEWithLogitsLoss of one output"},
+        {"BCEWithLogitsLoss", 3, "data.labels: is 3, but BCEWithLogitsLoss of one output"},
+        {"MSELoss", 3, NULL},
+        {"CrossEntropyLoss", 1, "model.loss: CrossEntropyLoss of one output is always 0"},
+        {"CrossEntropyLoss", 2, "model.loss: CrossEntropyLoss of one output is always 0"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        char text[1024];
+        fedge_job *job = NULL;
+        fedge_error err = {0};
+        (void)snprintf(text, sizeof text,
+                       "{\"fedge-job\": 1, \"name\": \"one\", \"model\": {\"input-shape\": [4],"
+                       " \"layers\": [{\"type\": \"Linear\", \"in_features\": 4,"
+                       " \"out_features\": 1}], \"loss\": {\"type\": \"%s\"}},"
+                       " \"data\": {\"name\": \"d\", \"shape\": [4], \"dtype\": \"f32\","
+                       " \"labels\": %u}, \"training\": {\"learning-rate\": 0.1},"
+                       " \"rounds\": {\"num-server-rounds\": 1}}",
+                       CASES[i].loss, CASES[i].labels);
+        const fedge_status st = fedge_job_parse(text, strlen(text), "job.json", &job, &err);
+        if (CASES[i].part == NULL
+                ? st != FEDGE_OK
+                : st != FEDGE_INVALID_ARGUMENT || strstr(err.message, CASES[i].part) == NULL)
+            fail_msg("%s, %u labels: %s", CASES[i].loss, CASES[i].labels, err.message);
+        fedge_job_free(job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +306,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
         cmocka_unit_test(layers_may_be_made_again),
         cmocka_unit_test(micro_batches_are_optional),
+        cmocka_unit_test(labels_of_one_output),
         cmocka_unit_test(precision_is_asked_for_by_name),
         cmocka_unit_test(broken_plans_are_corrupt),
         cmocka_unit_test(every_codec_and_layer_is_a_feature),
