@@ -177,8 +177,10 @@ static bool add_layer(builder *self, fedge_layer_type type, uint16_t source)
             in[k] = in[0];
         }
     }
-    const uint32_t inputs = layer->num_inputs == 0 ? 1 : layer->num_inputs;
-    if (fedge_shape_infer(spec, index, in, inputs, &self->shapes[index], NULL) != FEDGE_OK ||
+    uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
+    uint32_t inputs;
+    if (fedge_layer_sources(spec, index, sources, &inputs, NULL) != FEDGE_OK ||
+        fedge_shape_infer(spec, index, in, inputs, &self->shapes[index], NULL) != FEDGE_OK ||
         fedge_shape_count(&self->shapes[index]) > MAX_VALUES) {
         return false;
     }

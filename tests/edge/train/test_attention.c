@@ -282,8 +282,8 @@ static void test_refused_attention(void **state)
     layer = sequence(&spec, 65536, 16384, FEDGE_LAYER_MULTIHEADATTENTION); /* 2^30 values */
     layer->u.multiheadattention.num_heads = 16384;
     layer->u.multiheadattention.dropout = 0.1f;
-    spec_flatten(&spec);
-    spec_linear(&spec, 1 << 30, 1);
+    spec_add(&spec, FEDGE_LAYER_SELECT)->u.select.dim = 1;
+    spec_linear(&spec, 16384, 1);
     refuse(&spec, "more", "limit");
 }
 

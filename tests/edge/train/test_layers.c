@@ -636,7 +636,8 @@ static void test_bad_layers(void **state)
     refuse(&spec, "Dropout", "1.5");
     layer->u.dropout.p = NAN;
     refuse(&spec, "Dropout", "nan");
-    (void)image_case(&spec, 4, FEDGE_LAYER_EMBEDDING);
+    spec_input(&spec, 1, 4, 0, 0);
+    spec_add(&spec, FEDGE_LAYER_EMBEDDING);
     refuse(&spec, "Embedding", "num_embeddings 0");
     (void)image_case(&spec, 4, FEDGE_LAYER_ADAPTIVEAVGPOOL2D);
     refuse(&spec, "AdaptiveAvgPool2d", "0 × 0");
