@@ -9,7 +9,6 @@
 #include "aggregator/simulate/sweep_internal.h"
 
 #define MAX_SEEDS 1000u
-#define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 #define SEEDS "seeds"
 #define SEED "seed"
 #define MOMENTUM_PATH "training.optimizer.momentum"
@@ -341,70 +340,6 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
     return status;
 }
 
-/* A message of a job file, "job.json:3: …", without where it is. */
-static const char *behind_place(const char *message)
-{
-    const char *colon = strstr(message, ": ");
-    return colon ? colon : message;
-}
-
-/* Is the job itself at fault, without any setting? Then *err tells its line, which the
- * combination's text, written anew, has elsewhere. */
-static bool is_jobs_own(const fedge_sweep *sweep, fedge_error *err)
-{
-    fedge_job *job = NULL;
-    fedge_error own;
-    const fedge_status status =
-        fedge_job_parse(sweep->job_text, sweep->job_size, sweep->options->job, &job, &own);
-    fedge_job_free(job);
-    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0) {
-        return false;
-    }
-    *err = own;
-    return true;
-}
-
-/* Before *err's message: of which combination, without a line of its text, which nobody sees. */
-static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_status status,
-                              fedge_error *err)
-{
-    const fedge_error cause = *err;
-    const char *path = sweep->options->job;
-    const size_t size = strlen(path);
-    if (strncmp(cause.message, path, size) != 0 || cause.message[size] != ':') {
-        return fedge_error_prefix(err, status, "with %.80s", name);
-    }
-    const char *rest = cause.message + size + 1;
-    return fedge_fail(err, status, "with %.80s: %s:%s", name, path,
-                      rest + strspn(rest, "0123456789") + (*rest == ' ' ? 0 : 1));
-}
-
-/* Can the combination be run, as far as that is known without its data? */
-static fedge_status check(const fedge_sweep *sweep, uint32_t combination, fedge_error *err)
-{
-    char name[FEDGE_SWEEP_MAX_NAME], *text = NULL;
-    fedge_simulate_options options;
-    fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
-    options.seed_offset = sweep->num_seeds - 1; /* the highest */
-    if (status == FEDGE_OK) {
-        status = fedge_experiment_check(&options, text, strlen(text), err);
-    }
-    free(text);
-    if (status == FEDGE_OK && sweep->options->out &&
-        fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >
-            FEDGE_SWEEP_MAX_NAME) {
-        status = fedge_fail(err, FEDGE_TOO_BIG,
-                            "its folder would have a name over %u bytes: sweep fewer settings, or "
-                            "shorter ones, at once",
-                            FEDGE_SWEEP_MAX_NAME - 1);
-    }
-    if (status == FEDGE_OK || is_jobs_own(sweep, err)) {
-        return status;
-    }
-    (void)fedge_sweep_name_of(sweep, combination, name);
-    return fail_with(sweep, name, status, err);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *job_text,
@@ -418,16 +353,18 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *
     fresh->job_text = job_text;
     fresh->job_size = job_size;
     fedge_status status = parse_axes(fresh, err);
-    for (uint32_t c = 0; status == FEDGE_OK && c < fresh->num_combinations; c++) {
-        status = check(fresh, c, err);
-    }
     if (status == FEDGE_OK) {
         assert(fresh->num_combinations > 0 && fresh->num_seeds > 0);
         fresh->outcomes =
             calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
-        status = fresh->outcomes ? FEDGE_OK
-                                 : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
-                                              fresh->num_combinations * fresh->num_seeds);
+        fresh->cohorts = calloc(fresh->num_combinations, sizeof(*fresh->cohorts));
+        status = fresh->outcomes && fresh->cohorts
+                     ? FEDGE_OK
+                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
+                                  fresh->num_combinations * fresh->num_seeds);
+    }
+    for (uint32_t c = 0; status == FEDGE_OK && c < fresh->num_combinations; c++) {
+        status = fedge_sweep_check(fresh, c, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_sweep_check_folders(fresh, err);
@@ -444,6 +381,7 @@ void fedge_sweep_free(fedge_sweep *sweep)
 {
     if (sweep) {
         free(sweep->outcomes);
+        free(sweep->cohorts);
         free(sweep);
     }
 }

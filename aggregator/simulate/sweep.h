@@ -1,5 +1,5 @@
-/* A sweep: one job with every combination of the values of some settings, one simulation after
- * another, and a table of them.
+/* A sweep: one job with every combination of the values of some settings, a simulation of each,
+ * and a table of them.
  *
  *     --sweep lr=0.03,0.1 partition=iid,dirichlet:0.3 seeds=3
  *
@@ -32,13 +32,17 @@ FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *option
                                             fedge_sweep **sweep, fedge_error *err);
 void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
 
-/* Runs them all, each on all threads, each into options->out/NAME: all combinations with the first
- * seed, then with the next. A run that fails in its rounds (it diverged) or before (the data cannot
+/* Runs them all, each into options->out/NAME: all combinations with the first seed, then with the
+ * next. As many go side by side, each on its share of the threads, as it takes to keep all threads
+ * at work: one at a time where its rounds train as many clients as there are threads, or where
+ * memory does not hold two. A run that fails in its rounds (it diverged) or before (the data cannot
  * be divided so) is noted and the others go on. With options->resume, runs that are there are gone
- * on with. FEDGE_CANCELLED when [cancel] said so; a file that cannot be written, or want of memory
- * in a run's rounds, ends them all with its status. Unless options->quiet or json says not to,
- * standard error has a line for each run that has ended, and where it is a terminal a bar
- * meanwhile; it also has a note of an option whose place an axis takes. */
+ * on with. FEDGE_CANCELLED when [cancel] said so, which any thread may ask: all under way are
+ * interrupted, and what they did is kept. A file that cannot be written, or want of memory in a
+ * run's rounds, ends them all likewise with its status. Unless options->quiet or json says not to,
+ * standard error has a line for each run that has ended, in the order of their ends, and where it
+ * is a terminal a bar meanwhile if one goes at a time; it also has a note of an option whose place
+ * an axis takes. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 

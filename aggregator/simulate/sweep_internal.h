@@ -24,6 +24,21 @@ typedef struct sweep_outcome {
     fedge_totals totals;
 } sweep_outcome;
 
+/* One of the runs. */
+typedef struct sweep_run {
+    uint32_t number; /* in the order of running, from 1 */
+    uint32_t combination, seed;
+    uint32_t num_threads; /* ≥ 1 */
+    bool alone;           /* no other goes beside it: it may draw its bar */
+} sweep_run;
+
+/* Who looks after a run. */
+typedef struct sweep_watch {
+    fedge_cancel_fn cancel;
+    void (*begun)(void *user, uint64_t promised); /* it is set up; bytes that it will touch yet */
+    void *user;                                   /* of both */
+} sweep_watch;
+
 struct fedge_sweep {
     const fedge_simulate_options *options;
     const char *job_text;
@@ -33,6 +48,13 @@ struct fedge_sweep {
     uint32_t num_seeds;        /* 0 until they are known */
     uint32_t num_combinations; /* without seeds */
     sweep_outcome *outcomes;   /* num_combinations · num_seeds, seeds innermost */
+    uint32_t *cohorts;         /* of each combination: clients that train in a round; 0: unknown */
+    /* What partitions say of the number of clients, by their texts' places. */
+    struct {
+        const char *partition; /* NULL: the client's file's */
+        uint32_t clients;      /* 0: unknown */
+    } counted[FEDGE_SWEEP_MAX_VALUES];
+    uint32_t num_counted;
 };
 
 /* sweep.c: the value of an axis in a combination; the last axis changes fastest. */
@@ -55,5 +77,29 @@ FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t 
 /* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume; what writing
  * there gives. Makes options->out. */
 FEDGE_MUST_USE fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err);
+
+/* sweep_run.c: makes the run. to->done and failed are the caller's to say. */
+FEDGE_MUST_USE fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
+                                                const sweep_watch *watch, sweep_outcome *to,
+                                                fedge_error *err);
+
+/* sweep_run.c: is it the machine that failed, which other runs would meet as well? */
+bool fedge_sweep_is_machines(fedge_status status);
+
+/* sweep_run.c: the line of a run that has ended. */
+void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of);
+
+/* sweep_pool.c: the share of [num_threads] that a run gets: as many runs go side by side as it
+ * takes to keep all threads at work on their cohorts, at most [most]. */
+uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most);
+
+/* sweep_pool.c: is there memory for another beside [running] runs? One goes alone until what a run
+ * needs is known; usable 0: there is no telling. */
+bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
+
+/* sweep_check.c: can the combination be run, as far as that is known without its data? Its cohort
+ * is noted. */
+FEDGE_MUST_USE fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination,
+                                              fedge_error *err);
 
 #endif

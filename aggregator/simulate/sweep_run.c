@@ -1,8 +1,10 @@
+#define _POSIX_C_SOURCE 200809L /* flockfile */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
 #include "edge/core/os.h"
@@ -86,40 +88,55 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
 /* ---- one run --------------------------------------------------------------------------------- */
 
 /* Is it the machine that failed, which the next run would meet as well? */
-static bool is_machines(fedge_status status)
+bool fedge_sweep_is_machines(fedge_status status)
 {
     return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
            status == FEDGE_INTERNAL;
 }
 
-/* [number] of all is its place in the order of running. */
-static fedge_status run_one(const fedge_sweep *sweep, uint32_t number, uint32_t combination,
-                            uint32_t seed, fedge_cancel_fn cancel, void *user, sweep_outcome *to,
-                            fedge_error *err)
+/* Of a run that has been set up: what its threads and SCAFFOLD's variates may take. */
+static uint64_t promised_bytes(const fedge_experiment *experiment, uint32_t num_threads)
 {
-    char *text = NULL, out[FEDGE_MAX_PATH], run[64];
+    const fedge_variates *variates = fedge_simulation_variates(experiment->simulation);
+    const uint64_t threads =
+        num_threads * fedge_simulation_bytes_per_thread(experiment->simulation);
+    if (!variates) {
+        return threads;
+    }
+    const fedge_rounds_spec *spec = &experiment->job->rounds;
+    const uint64_t most = (uint64_t)spec->num_server_rounds *
+                          fedge_cohort_size_of(spec, FEDGE_TASK_TRAIN, variates->num_clients).asked;
+    return threads + (most < variates->num_clients ? most : variates->num_clients) *
+                         variates->num_values * sizeof(float);
+}
+
+fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
+                                 const sweep_watch *watch, sweep_outcome *to, fedge_error *err)
+{
+    char *text = NULL, out[FEDGE_MAX_PATH], number[64];
     fedge_simulate_options options;
     fedge_experiment *experiment = calloc(1, sizeof(*experiment));
     to->begun = false;
     if (!experiment) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a run");
     }
-    fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
-    (void)snprintf(run, sizeof(run), "run %" PRIu32 " of %" PRIu32, number,
+    fedge_status status = fedge_sweep_make(sweep, run->combination, &options, &text, err);
+    (void)snprintf(number, sizeof(number), "run %" PRIu32 " of %" PRIu32, run->number,
                    sweep->num_combinations * sweep->num_seeds);
-    fedge_experiment_config config = {
-        .options = &options,
-        .job_text = text,
-        .job_size = text ? strlen(text) : 0,
-        .out = sweep->options->out ? out : NULL,
-        .summary = sweep->options->out != NULL,
-        .progress = sweep->options->quiet || sweep->options->json ? NULL : stderr,
-        .run = run,
-        .cancel = cancel,
-        .cancel_user = user};
-    options.seed_offset = seed;
+    const bool seen = run->alone && !sweep->options->quiet && !sweep->options->json;
+    fedge_experiment_config config = {.options = &options,
+                                      .job_text = text,
+                                      .job_size = text ? strlen(text) : 0,
+                                      .out = sweep->options->out ? out : NULL,
+                                      .summary = sweep->options->out != NULL,
+                                      .progress = seen ? stderr : NULL,
+                                      .run = number,
+                                      .cancel = watch->cancel,
+                                      .cancel_user = watch->user};
+    options.seed_offset = run->seed;
+    options.num_threads = run->num_threads;
     if (status == FEDGE_OK && config.out) {
-        status = run_folder(sweep, combination, seed, out, err);
+        status = run_folder(sweep, run->combination, run->seed, out, err);
         config.resume = sweep->options->resume;
     }
     if (status == FEDGE_OK) {
@@ -127,10 +144,11 @@ static fedge_status run_one(const fedge_sweep *sweep, uint32_t number, uint32_t 
     }
     to->begun = status == FEDGE_OK;
     if (to->begun) {
+        watch->begun(watch->user, promised_bytes(experiment, run->num_threads));
         status = fedge_experiment_run(experiment, err);
         to->totals = experiment->results.totals;
     }
-    if (is_machines(status) && experiment->kept[0]) { /* it ends the sweep */
+    if (fedge_sweep_is_machines(status) && experiment->kept[0]) { /* it ends the sweep */
         fprintf(stderr, "fedge-simulate: %s\n", experiment->kept);
     }
     fedge_experiment_fini(experiment);
@@ -158,80 +176,20 @@ static void print_result(const fedge_totals *totals, FILE *out)
     }
 }
 
-static void print_outcome(const fedge_sweep *sweep, uint32_t number, uint32_t combination,
-                          uint32_t seed, const sweep_outcome *of)
+/* The line is whole, whatever other runs write. */
+void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of)
 {
     char name[FEDGE_SWEEP_MAX_NAME];
-    (void)fedge_sweep_name_of(sweep, combination, name);
-    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s%sseed %" PRIu32 ": ", number,
-            sweep->num_combinations * sweep->num_seeds, name, name[0] ? " " : "", seed + 1);
+    (void)fedge_sweep_name_of(sweep, run->combination, name);
+    flockfile(stderr);
+    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s%sseed %" PRIu32 ": ", run->number,
+            sweep->num_combinations * sweep->num_seeds, name, name[0] ? " " : "", run->seed + 1);
     if (!of->begun) {
         fprintf(stderr, "failed: %s\n", of->why);
-        return;
+    } else {
+        fputs(of->failed ? "failed at " : "", stderr);
+        print_result(&of->totals, stderr);
+        fprintf(stderr, " in %.1f s%s%s\n", of->totals.seconds, of->failed ? ": " : "", of->why);
     }
-    fputs(of->failed ? "failed at " : "", stderr);
-    print_result(&of->totals, stderr);
-    fprintf(stderr, " in %.1f s%s%s\n", of->totals.seconds, of->failed ? ": " : "", of->why);
-}
-
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-/* An option that an axis takes the place of. */
-static void print_replaced(const fedge_sweep *sweep)
-{
-    const fedge_simulate_options *options = sweep->options;
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        const char *key = sweep->axes[i].key;
-        if ((strcmp(key, "partition") == 0 && options->partition) ||
-            (strcmp(key, "clients") == 0 && options->num_clients > 0)) {
-            fprintf(stderr, "fedge-simulate: --sweep has %s=…, which takes the place of --%s\n",
-                    key, key);
-        }
-    }
-}
-
-fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
-                             fedge_error *err)
-{
-    const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
-    print_replaced(sweep);
-    for (uint32_t i = 0; i < runs; i++) {
-        /* One of every combination first: who stops early can compare them. */
-        const uint32_t seed = i / sweep->num_combinations,
-                       combination = i % sweep->num_combinations;
-        sweep_outcome *to = &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
-        fedge_error why;
-        const fedge_status ended = run_one(sweep, i + 1, combination, seed, cancel, user, to, &why);
-        if (ended == FEDGE_CANCELLED || (to->begun && is_machines(ended))) {
-            *err = why;
-            return ended;
-        }
-        to->done = true;
-        to->failed = ended != FEDGE_OK;
-        if (to->failed) {
-            memcpy(to->why, why.message, sizeof(to->why));
-        }
-        if (!sweep->options->quiet && !sweep->options->json) {
-            print_outcome(sweep, i + 1, combination, seed, to);
-        }
-    }
-    return FEDGE_OK;
-}
-
-uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)
-{
-    uint32_t done = 0;
-    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
-        done += sweep->outcomes[i].done;
-    }
-    return done;
-}
-
-uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep)
-{
-    uint32_t unable = 0;
-    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
-        unable += sweep->outcomes[i].done && !sweep->outcomes[i].begun;
-    }
-    return unable;
+    funlockfile(stderr);
 }

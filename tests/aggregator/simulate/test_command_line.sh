@@ -320,7 +320,7 @@ if grep -qF " of 2" said; then fail "runs without the client's file: $(cat said)
 ends 0 "±" "${run[@]}" --sweep lr=0.1 --out some
 ends 3 "some/lr=0.1,seed=1 has a simulation already" "${run[@]}" --sweep lr=0.5,0.1 --out some
 [ ! -e some/lr=0.5,seed=1 ] || fail "a run began before one whose folder is there"
-ends 0 "±" "${run[@]}" --sweep lr=0.5,0.1 seeds=2
+ends 0 "±" "${run[@]}" --threads 2 --sweep lr=0.5,0.1 seeds=2
 grep -o '^[0-9] of 4: lr=[0-9.]* seed [0-9]' said >order
 printf '%s\n' '1 of 4: lr=0.5 seed 1' '2 of 4: lr=0.1 seed 1' '3 of 4: lr=0.5 seed 2' '4 of 4: lr=0.1 seed 2' | cmp -s - order ||
     fail "not one of every setting first: $(cat said)"
@@ -330,13 +330,13 @@ ends 0 "none of these runs" "${run[@]}" --sweep lr=0.5 --out anew --resume
 "${terminal[@]}" "${run[@]}" >said || fail "exit $? on a terminal"
 grep -qF "round 1: 0 of 10 clients" said || fail "no bar before the first client is done: $(cat said)"
 if grep -q "nan\|inf" said; then fail "numbers that are none: $(cat said)"; fi
-"${terminal[@]}" "${run[@]}" --sweep lr=0.1,0.2 >said || fail "exit $? on a terminal"
+"${terminal[@]}" "${run[@]}" --threads 2 --sweep lr=0.1,0.2 >said || fail "exit $? on a terminal"
 grep -qF "run 2 of 2, round" said || fail "no bar of a sweep: $(cat said)"
 grep -qF "2 of 2: lr=0.2 seed 1: " said || fail "no line of a run: $(cat said)"
 if grep -qF " 10/10 " said; then fail "a line for each round in a sweep"; fi
 
 # Ctrl-C in a sweep: the table of what was done, whole, and then why it ended
-"${run[@]}" --sweep rounds=4,1000000,5 seeds=2 --out long >said 2>&1 &
+"${run[@]}" --threads 2 --sweep rounds=4,1000000,5 seeds=2 --out long >said 2>&1 &
 pid=$!
 for _ in $(seq 2000); do
     if [ -s long/rounds=1000000,seed=1/simulation.json ]; then break; fi
@@ -350,6 +350,28 @@ pid=
 [ "$(tail -1 said)" = "$(grep 'interrupted in round [0-9]*; --resume goes on$' said)" ] || fail "not said last: $(cat said)"
 grep -qE '^4 .* 1 of 2 seeds$' said || fail "the row does not say how many seeds it has: $(cat said)"
 grep -qF "not yet run: 2 of 3 combinations" said || fail "it does not say what is missing: $(cat said)"
+
+# runs side by side, where 10 clients a round are too few for all threads: whole lines, no bar, one end for all
+"${terminal[@]}" "${run[@]}" --threads 40 --sweep lr=0.1,0.2,0.3 seeds=4 >said || fail "exit $? on a terminal"
+[ "$(grep -cE '^[0-9]+ of 12: lr=0.[123] seed [1-4]: [0-9.]+% in [0-9.]+ s.?$' said)" = 12 ] || fail "not a whole line for each: $(cat said)"
+if grep -qF "round 1: " said; then fail "a bar of one of many: $(cat said)"; fi
+ends 1 "rounds.jsonl" limited "${run[@]}" --threads 20 --sweep lr=0.1,0.2 rounds=200 seeds=3 --out fullest
+[ "$(ls fullest | wc -l)" -le 2 ] || fail "runs began after the disk was full: $(ls fullest)"
+grep -qF "kept in fullest/lr=0." said || fail "a sweep does not say what was kept: $(cat said)"
+ends 0 "±" "${run[@]}" --threads 20 --sweep lr=0.1,0.2 rounds=200 seeds=3 --out fullest --resume
+"${run[@]}" --threads 20 --sweep rounds=999999,1000000 --out longest >said 2>&1 &
+pid=$!
+for _ in $(seq 2000); do
+    if [ -s longest/rounds=1000000,seed=1/rounds.jsonl ] && [ -s longest/rounds=999999,seed=1/rounds.jsonl ]; then break; fi
+    sleep 0.005
+done
+kill -INT "$pid"
+code=0
+wait "$pid" || code=$?
+pid=
+[ "$code" = 130 ] || fail "exit $code of an interrupted sweep: $(cat said)"
+grep -qF "fedge-simulate: interrupted with 2 runs under way; --resume goes on" said || fail "it does not say that both were: $(cat said)"
+[ "$(grep -l '"ending":"interrupted"' longest/*/summary.json | wc -l)" = 2 ] || fail "no results of what was interrupted"
 
 # losses of real numbers have no accuracy, and --target has no meaning
 sed 's/CrossEntropyLoss/MSELoss/; s/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >real.json
