@@ -10,8 +10,6 @@
 #include "edge/core/number.h"
 #include "edge/io/json.h"
 
-#define MAX_ROUNDS 1000000u
-
 const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
@@ -168,13 +166,15 @@ static fedge_status take_number(int option, const char *value, fedge_simulate_op
         return fedge_option_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS, &out->num_clients,
                                   err);
     case OPT_ROUNDS:
-        return fedge_option_count("rounds", value, MAX_ROUNDS, &out->num_rounds, err);
+        return fedge_option_count("rounds", value, FEDGE_SIMULATE_MAX_ROUNDS, &out->num_rounds,
+                                  err);
     case OPT_THREADS:
         return fedge_option_count("threads", value, FEDGE_CREW_MAX_THREADS, &out->num_threads, err);
     case OPT_CLIENT_ACCURACY:
         return take_clients(value, out, err);
     default:
-        return fedge_option_count("evaluate-every", value, MAX_ROUNDS, &out->evaluate_every, err);
+        return fedge_option_count("evaluate-every", value, FEDGE_SIMULATE_MAX_ROUNDS,
+                                  &out->evaluate_every, err);
     }
 }
 

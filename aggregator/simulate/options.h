@@ -10,6 +10,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_SIMULATE_MAX_AXES 8
+#define FEDGE_SIMULATE_MAX_ROUNDS 1000000u
 
 typedef enum fedge_simulate_action {
     FEDGE_SIMULATE_RUN,

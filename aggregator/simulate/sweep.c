@@ -7,6 +7,7 @@
 
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
+#include "edge/core/number.h"
 
 #define MAX_SEEDS 1000u
 #define SEEDS "seeds"
@@ -249,20 +250,6 @@ static bool set_key(cJSON *job, const char *path, const char *text)
     return cJSON_AddItemToObject(at, path, value);
 }
 
-static fedge_status set_count(const char *key, const char *text, uint32_t *count, fedge_error *err)
-{
-    char *end = NULL;
-    const unsigned long value = strtoul(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || value < 1 ||
-        value > FEDGE_SIMULATE_MAX_CLIENTS) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--sweep: %s=%.40s is not a number from 1 to %u", key, text,
-                          FEDGE_SIMULATE_MAX_CLIENTS);
-    }
-    *count = (uint32_t)value;
-    return FEDGE_OK;
-}
-
 /* A job without an optimizer has SGD, which has to be said beside a momentum. */
 static bool name_optimizer(cJSON *job)
 {
@@ -281,9 +268,11 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
         if (strcmp(key, "partition") == 0) {
             options->partition = value;
         } else if (strcmp(key, "clients") == 0) {
-            status = set_count(key, value, &options->num_clients, err);
+            status = fedge_option_count("sweep clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
+                                        &options->num_clients, err);
         } else if (strcmp(key, ROUNDS) == 0) {
-            status = set_count(key, value, &options->num_rounds, err);
+            status = fedge_option_count("sweep rounds", value, FEDGE_SIMULATE_MAX_ROUNDS,
+                                        &options->num_rounds, err);
         } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||
                    !set_key(job, key, value)) {
             status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,

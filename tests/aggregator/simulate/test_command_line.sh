@@ -256,7 +256,9 @@ ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
 ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
 ends 3 "not known here" "${run[@]}" --sweep lrr=0.1
 ends 3 "seeds=N" "${run[@]}" --sweep seeds=0
-ends 3 "not a number from 1" "${run[@]}" --sweep clients=0
+ends 3 "with clients=0: --sweep clients must be a number from 1 to 16777216, not '0'" "${run[@]}" --sweep clients=0
+ends 2 "--rounds must be a number from 1 to 1000000, not '1000001'" "${run[@]}" --rounds 1000001
+ends 3 "--sweep rounds must be a number from 1 to 1000000, not '1000001'" "${run[@]}" --sweep rounds=4,1000001
 exact=("$simulate" --job exact.json --clients 10 --partition iid)
 sed 's/"seed": 1/"seed": 9007199254740989/; s/"learning-rate": 0.1/"learning-rate": 0.30000000000000004/' job.json >exact.json
 "${exact[@]}" --json >second.json
