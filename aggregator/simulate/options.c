@@ -102,6 +102,16 @@ static const struct option LONG_OPTIONS[] = {
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0}};
 
+static bool has_target(const fedge_simulate_options *options, double target)
+{
+    for (uint32_t i = 0; i < options->num_targets; i++) {
+        if (options->targets[i] >= target && options->targets[i] <= target) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* "0.75,0.8": shares in (0, 1]. */
 static fedge_status parse_targets(const char *text, fedge_simulate_options *out, fedge_error *err)
 {
@@ -115,6 +125,10 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
                               "--target must be accuracies over 0 and up to 1 with commas between "
                               "them, such as 0.75,0.8, not '%s'",
                               text);
+        }
+        if (has_target(out, value)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--target: %g stands twice in '%s': once is enough", value, text);
         }
         if (out->num_targets == FEDGE_TOTALS_MAX_TARGETS) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--target: more than %d accuracies",

@@ -1,5 +1,7 @@
 /* What is known of a sweep's runs before the first of them: that they can be, and how many clients
  * train at once. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +143,8 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
     if (status == FEDGE_OK || is_jobs_own(sweep, err)) {
         return status;
     }
-    (void)fedge_sweep_name_of(sweep, combination, name);
+    if (fedge_sweep_name_of(sweep, combination, name) == 0) { /* seeds alone */
+        (void)snprintf(name, sizeof(name), "seeds=%" PRIu32, sweep->num_seeds);
+    }
     return fail_with(sweep, name, status, err);
 }

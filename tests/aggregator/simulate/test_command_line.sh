@@ -267,7 +267,8 @@ for file in 'exact/batch=5,seed=1/simulation.json' second.json; do
     grep -qF '"seed":9007199254740989,' "$file" || fail "the seed's digits are not in $file"
 done
 [ "$(hash 'exact/batch=5,seed=1/summary.json')" = "$(hash second.json)" ] || fail "a sweep changes the seed"
-ends 3 "over 2^53" "${exact[@]}" --sweep seeds=4
+ends 3 "with seeds=4: seed 9007199254740992 is over 2^53" "${exact[@]}" --sweep seeds=4
+ends 3 "with lr=0.1: seed 9007199254740992 is over 2^53" "${exact[@]}" --sweep lr=0.1 seeds=4
 ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
 ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,1e-1
 ends 3 "with lr=abc: job.json: training.learning-rate" "${run[@]}" --sweep lr=abc
