@@ -8,8 +8,10 @@
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
+#include "edge/io/file_list.h"
 #include "edge/io/path.h"
 
+#define TEST_SET "test-set"
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 
 /* ---- what a message is about ----------------------------------------------------------------- */
@@ -19,22 +21,6 @@ static const char *behind_place(const char *message)
 {
     const char *colon = strstr(message, ": ");
     return colon ? colon : message;
-}
-
-/* Is the job itself at fault, without any setting? Then *err tells its line, which the
- * combination's text, written anew, has elsewhere. */
-static bool is_jobs_own(const fedge_sweep *sweep, fedge_error *err)
-{
-    fedge_job *job = NULL;
-    fedge_error own;
-    const fedge_status status =
-        fedge_job_parse(sweep->job_text, sweep->job_size, sweep->options->job, &job, &own);
-    fedge_job_free(job);
-    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0) {
-        return false;
-    }
-    *err = own;
-    return true;
 }
 
 /* Before *err's message: of which combination, without a line of its text, which nobody sees. */
@@ -84,40 +70,134 @@ static uint32_t read_clients(const fedge_simulate_options *options, const fedge_
     return clients;
 }
 
-/* The same, read once for each partition. */
+/* The same, read once for each partition of each data set. */
 static uint32_t count_clients(fedge_sweep *sweep, const fedge_simulate_options *options,
                               const fedge_job *job)
 {
+    const char *name = job->plan.data.name;
     if (options->num_clients > 0) {
         return options->num_clients;
     }
     for (uint32_t i = 0; i < sweep->num_counted; i++) {
-        if (sweep->counted[i].partition == options->partition) {
+        if (sweep->counted[i].partition == options->partition &&
+            strcmp(sweep->counted[i].data, name) == 0) {
             return sweep->counted[i].clients;
         }
     }
     const uint32_t clients = read_clients(options, job);
     if (sweep->num_counted < FEDGE_SWEEP_MAX_VALUES) {
-        sweep->counted[sweep->num_counted].partition = options->partition;
-        sweep->counted[sweep->num_counted++].clients = clients;
+        sweep_counted *to = &sweep->counted[sweep->num_counted++];
+        *to = (sweep_counted){.partition = options->partition, .clients = clients};
+        (void)snprintf(to->data, sizeof(to->data), "%s", name);
     }
     return clients;
 }
 
-/* How many clients a round of the combination trains. */
-static void note_cohort(fedge_sweep *sweep, uint32_t combination,
-                        const fedge_simulate_options *options, const char *text)
+static fedge_status check_cohort(const fedge_job *job, uint32_t clients, fedge_error *err)
 {
-    fedge_job *job = NULL;
-    if (fedge_job_parse(text, strlen(text), options->job, &job, NULL) == FEDGE_OK) {
-        const uint32_t clients = count_clients(sweep, options, job);
-        sweep->cohorts[combination] =
-            clients > 0 ? fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted : 0;
+    const uint32_t needed = fedge_cohort_needed(&job->rounds, FEDGE_TASK_TRAIN);
+    return needed <= clients
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
+                            "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
+                            "--clients",
+                            needed, clients);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static fedge_status check_files(const char *lines, fedge_error *err)
+{
+    fedge_file_list list;
+    const fedge_status status = fedge_file_list_open(&list, lines, err);
+    if (status == FEDGE_OK) {
+        fedge_file_list_close(&list);
     }
-    fedge_job_free(job);
+    return status;
+}
+
+/* Once, unless it is an axis. */
+static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fedge_error *err)
+{
+    const fedge_test_set *set = &job->test_set;
+    bool swept = false;
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        swept = swept || strncmp(sweep->axes[i].key, TEST_SET, strlen(TEST_SET)) == 0;
+    }
+    if (!set->present || (sweep->has_test_set && !swept)) {
+        return FEDGE_OK;
+    }
+    fedge_status status = check_files(set->images, err);
+    if (status == FEDGE_OK) {
+        status = check_files(set->labels, err);
+    }
+    sweep->has_test_set = status == FEDGE_OK;
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, TEST_SET);
+}
+
+/* What takes virtual time, once for each number of clients. */
+static fedge_status check_fleet(fedge_sweep *sweep, const fedge_simulate_options *options,
+                                const fedge_job *job, uint32_t clients, fedge_error *err)
+{
+    fedge_fleet *fleet = NULL;
+    bool known = !fedge_fleet_is_wanted(&options->fleet);
+    for (uint32_t i = 0; i < sweep->num_fleets && !known; i++) {
+        known = sweep->fleets[i] == clients;
+    }
+    if (known) {
+        return FEDGE_OK;
+    }
+    const fedge_status status =
+        fedge_fleet_new(&options->fleet, job->plan.seed, clients, &fleet, err);
+    if (status == FEDGE_OK && sweep->num_fleets < FEDGE_SWEEP_MAX_VALUES) {
+        sweep->fleets[sweep->num_fleets++] = clients;
+    }
+    fedge_fleet_free(fleet);
+    return status;
 }
 
 /* ---- one combination ------------------------------------------------------------------------- */
+
+/* Can it be run, as far as that is known without the data? *cohort: clients that train in a round;
+ * 0: unknown. */
+static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *options,
+                            const char *text, size_t size, uint32_t *cohort, fedge_error *err)
+{
+    fedge_job *job = NULL;
+    fedge_status status = fedge_experiment_check(options, text, size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_job_parse(text, size, options->job, &job, err);
+    }
+    if (status == FEDGE_OK) {
+        status = check_test_set(sweep, job, err);
+    }
+    const uint32_t clients = status == FEDGE_OK ? count_clients(sweep, options, job) : 0;
+    if (clients > 0) {
+        *cohort = fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted;
+        status = check_cohort(job, clients, err);
+    }
+    if (status == FEDGE_OK && clients > 0) {
+        status = check_fleet(sweep, options, job, clients, err);
+    }
+    fedge_job_free(job);
+    return status;
+}
+
+/* Is the job, or an option, at fault without any setting? Then *err tells the job's line, which the
+ * combination's text, written anew, has elsewhere. */
+static bool is_own(fedge_sweep *sweep, fedge_error *err)
+{
+    uint32_t cohort = 0;
+    fedge_error own;
+    const fedge_status status =
+        examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &own);
+    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0) {
+        return false;
+    }
+    *err = own;
+    return true;
+}
 
 fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_error *err)
 {
@@ -126,10 +206,7 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
     fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
     options.seed_offset = sweep->num_seeds - 1; /* the highest */
     if (status == FEDGE_OK) {
-        status = fedge_experiment_check(&options, text, strlen(text), err);
-    }
-    if (status == FEDGE_OK) {
-        note_cohort(sweep, combination, &options, text);
+        status = examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination], err);
     }
     free(text);
     if (status == FEDGE_OK && sweep->options->out &&
@@ -140,7 +217,7 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
                             "shorter ones, at once",
                             FEDGE_SWEEP_MAX_NAME - 1);
     }
-    if (status == FEDGE_OK || is_jobs_own(sweep, err)) {
+    if (status == FEDGE_OK || is_own(sweep, err)) {
         return status;
     }
     if (fedge_sweep_name_of(sweep, combination, name) == 0) { /* seeds alone */

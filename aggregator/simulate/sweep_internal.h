@@ -4,6 +4,7 @@
 
 #include "aggregator/simulate/sweep.h"
 #include "aggregator/simulate/totals.h"
+#include "edge/io/plan.h"
 
 #define FEDGE_SWEEP_MAX_VALUES 64u /* of one axis */
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
@@ -39,6 +40,13 @@ typedef struct sweep_watch {
     void *user;                                   /* of both */
 } sweep_watch;
 
+/* How many clients a partition says that there are. */
+typedef struct sweep_counted {
+    const char *partition; /* as the options have it, by its place; NULL: the client's file's */
+    char data[FEDGE_MAX_DATA_NAME];
+    uint32_t clients; /* 0: unknown */
+} sweep_counted;
+
 struct fedge_sweep {
     const fedge_simulate_options *options;
     const char *job_text;
@@ -49,12 +57,11 @@ struct fedge_sweep {
     uint32_t num_combinations; /* without seeds */
     sweep_outcome *outcomes;   /* num_combinations · num_seeds, seeds innermost */
     uint32_t *cohorts;         /* of each combination: clients that train in a round; 0: unknown */
-    /* What partitions say of the number of clients, by their texts' places. */
-    struct {
-        const char *partition; /* NULL: the client's file's */
-        uint32_t clients;      /* 0: unknown */
-    } counted[FEDGE_SWEEP_MAX_VALUES];
+    sweep_counted counted[FEDGE_SWEEP_MAX_VALUES];
     uint32_t num_counted;
+    uint32_t fleets[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients that the fleet is checked for */
+    uint32_t num_fleets;
+    bool has_test_set; /* its files are there */
 };
 
 /* sweep.c: the value of an axis in a combination; the last axis changes fastest. */

@@ -290,6 +290,26 @@ ends 0 "±" "${run[@]}" --sweep seed=1,2
 ends 0 "--sweep has partition=…, which takes the place of --partition" "${run[@]}" --sweep partition=shards:2
 ends 0 "--sweep has clients=…, which takes the place of --clients" "${run[@]}" --sweep clients=5
 if "$simulate" --job job.json --sweep clients=5 partition=iid 2>&1 | grep -qF "the place of"; then fail "a note of nothing"; fi
+# what no run could do without is found before the first run, and told once
+told_once() {
+    ends 3 "$@"
+    [ "$(wc -l <said)" = 1 ] || fail "runs, or more than one line: $(cat said)"
+}
+grid=(--sweep lr=0.1,0.2 seeds=2)
+told_once "fedge-simulate: --compute: 'fast' is not" "${run[@]}" "${grid[@]}" --compute fast
+told_once "fedge-simulate: --availability" "${run[@]}" "${grid[@]}" --availability often
+told_once "fedge-simulate: cannot open none.csv" "${run[@]}" "${grid[@]}" --trace none.csv
+told_once "fedge-simulate: cannot open none.csv" "${run[@]}" "${grid[@]}" --availability file:none.csv
+told_once "fedge-simulate: --compute: 'fast' is not" "$simulate" --job job.json --partition file:out/partition.csv "${grid[@]}" --compute fast
+sed 's/"test.csv"/"none.csv"/' job.json >testless.json
+told_once "fedge-simulate: test-set: " "$simulate" --job testless.json --clients 10 --partition iid "${grid[@]}"
+told_once "with test-set.values=none.csv: test-set: " "${run[@]}" --sweep test-set.values=test.csv,none.csv
+told_once "fedge-simulate: the job's rounds need 2 clients (min-available-nodes, min-train-nodes), and there are 1: " \
+    "$simulate" --job job.json --clients 1 --partition iid "${grid[@]}"
+told_once "with clients=1: the job's rounds need 2 clients" "${run[@]}" --sweep clients=10,1
+told_once "with rounds.min-available-nodes=11: the job's rounds need 11 clients" "${run[@]}" --sweep rounds.min-available-nodes=2,11
+{ echo client,compute && seq 0 9 | sed 's/$/,5/'; } >ten.csv
+told_once "with clients=5: " "${run[@]}" --sweep clients=10,5 --trace ten.csv
 # what cannot be written is found before the first run
 : >file
 for what in file file/below /proc/nowhere; do
