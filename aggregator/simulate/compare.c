@@ -10,6 +10,7 @@
 #include "aggregator/simulate/results.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
+#include "edge/core/os.h"
 #include "edge/io/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
@@ -21,9 +22,9 @@ static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err
     if (status == FEDGE_OK) {
         status = fedge_json_file_read(path, MAX_SUMMARY, json, err);
     }
-    return status == FEDGE_OK
+    return status == FEDGE_OK || status == FEDGE_NO_MEMORY
                ? status
-               : fedge_error_prefix(err, status,
+               : fedge_error_prefix(err, FEDGE_NOT_FOUND,
                                     "%.200s has no simulation that has ended (of a sweep name the "
                                     "folders in it)",
                                     dir);
@@ -94,6 +95,13 @@ static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_er
     return FEDGE_OK;
 }
 
+/* Is it writing that failed, and none of the folders that is at fault? */
+static bool is_writing(fedge_status status)
+{
+    return status != FEDGE_OK && status != FEDGE_OUT_OF_RANGE /* too many runs */ &&
+           status != FEDGE_CORRUPT && status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
+}
+
 static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char *svg_path,
                          fedge_error *err)
 {
@@ -106,9 +114,13 @@ static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char 
     for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
         status = fedge_results_path(dirs[i], "rounds.jsonl", paths[i], err);
         logs[i] = paths[i];
+        if (status == FEDGE_OK && !fedge_os_exists(paths[i])) {
+            status = fedge_fail(err, FEDGE_NOT_FOUND, "there is no %s to draw", paths[i]);
+        }
     }
     if (status == FEDGE_OK) {
         status = fedge_plot_runs(logs, dirs, num_dirs, svg_path, "simulations", err);
+        status = is_writing(status) ? fedge_error_prefix(err, FEDGE_IO, "--out") : status;
     }
     free(paths);
     free(logs);
@@ -132,7 +144,8 @@ const char *fedge_compare_help(void)
            "  --json               their summaries, a line of JSON each\n"
            "  --help\n"
            "\n"
-           "Exit: 0 done; 2 usage; 3 a folder has no simulation that has ended\n";
+           "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage; 3 a folder has\n"
+           "no simulation that has ended, or more than 10 are to be drawn\n";
 }
 
 static int longest(int width, const char *text)

@@ -295,7 +295,7 @@ static int act(int argc, char **argv)
     } else if (options.action == FEDGE_SIMULATE_COMPARE) {
         fedge_status status = fedge_compare((const char *const *)options.dirs, options.num_dirs,
                                             options.json, options.out, stdout, &err);
-        return status == FEDGE_OK ? EXIT_DONE : fail(&err, EXIT_SETTINGS);
+        return status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, status == FEDGE_IO));
     } else {
         return run(&options);
     }

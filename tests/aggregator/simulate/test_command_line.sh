@@ -522,6 +522,11 @@ grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name 
 ends 0 '"dir":"out"' "$simulate" compare out --json
 ends 3 "nowhere has no simulation that has ended" "$simulate" compare out nowhere
 if grep -q "accuracy %" said; then fail "half a table: $(cat said)"; fi
+ends 1 "--out: " "$simulate" compare out --out nowhere/both.svg
+ends 1 "--out: " "$simulate" compare out --out below
+mkdir -p unlogged && cp out/summary.json unlogged
+ends 3 "there is no unlogged/rounds.jsonl to draw" "$simulate" compare unlogged --out both.svg
+ends 3 "unlogged" "$simulate" compare unlogged/summary.json
 ends 3 "of a sweep name the folders in it" "$simulate" compare grid
 ends 0 "  failed" "$simulate" compare later out
 ends 0 "Usage: fedge-simulate compare" "$simulate" compare --help
