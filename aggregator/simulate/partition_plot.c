@@ -143,14 +143,29 @@ static fedge_status count(chart *c, const uint32_t *owner, fedge_error *err)
 
 /* ---- drawing --------------------------------------------------------------------------------- */
 
+/* "#rrggbb" of a hue in degrees, with saturation and lightness in [0, 1]: SVG 1.1 has no hsl(). */
+static void hsl_text(double hue, double saturation, double lightness, char out[32])
+{
+    static const double first[] = {0.0, 8.0, 4.0}; /* red, green, blue, in twelfths of the wheel */
+    const double spread = saturation * fmin(lightness, 1.0 - lightness);
+    long parts[3];
+    for (size_t i = 0; i < 3; i++) {
+        const double k = fmod(first[i] + hue / 30.0, 12.0);
+        const double at = fmax(-1.0, fmin(fmin(k - 3.0, 9.0 - k), 1.0));
+        parts[i] = lround(255.0 * (lightness - spread * at));
+    }
+    (void)snprintf(out, 32, "#%02lx%02lx%02lx", (unsigned long)parts[0], (unsigned long)parts[1],
+                   (unsigned long)parts[2]);
+}
+
 /* A few colours that are easy to tell apart; of more, a wheel that is light and dark in turn. */
 static void colour_of(const chart *c, uint32_t band, char out[32])
 {
     if (c->num_bands <= NUM_COLOURS) {
         (void)snprintf(out, 32, "%s", colours[band]);
     } else {
-        (void)snprintf(out, 32, "hsl(%" PRIu32 ",60%%,%d%%)", band * 360 / c->num_bands,
-                       band % 2 ? 68 : 44);
+        const uint32_t hue = band * 360 / c->num_bands;
+        hsl_text(hue, 0.6, band % 2 ? 0.68 : 0.44, out);
     }
 }
 

@@ -174,6 +174,29 @@ static void test_labels_may_be_many_or_none(void **state)
     free(page);
 }
 
+/* The wheel's colours, as hsl(HUE,60%,44% or 68%) is defined. SVG 1.1 knows no hsl(). */
+static void test_colours_are_those_of_svg(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t band;
+        const char *colour;
+    } of_twelve[] = {{0, "#b42d2d"}, {1, "#dead7c"}, {2, "#b4b42d"}, {4, "#2db42d"},
+                     {6, "#2db4b4"}, {8, "#2d2db4"}, {11, "#de7cad"}};
+    char *page = draw("iid", 12, 40, "12 labels");
+    assert_null(strstr(page, "hsl"));
+    assert_int_equal(occurrences(page, "<path fill=\"#"), 13);
+    for (size_t i = 0; i < sizeof(of_twelve) / sizeof(of_twelve[0]); i++) {
+        const char *path = page;
+        for (uint32_t band = 0; band <= of_twelve[i].band; band++) {
+            path = strstr(path + 1, "<path fill=\"");
+        }
+        assert_memory_equal(path + 12, of_twelve[i].colour, 7);
+        assert_int_equal(occurrences(page, of_twelve[i].colour), 2); /* the legend's too */
+    }
+    free(page);
+}
+
 static void test_what_cannot_be_drawn(void **state)
 {
     (void)state;
@@ -193,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_many_clients_are_sorted),
         cmocka_unit_test(test_of_very_many_some_are_drawn),
         cmocka_unit_test(test_labels_may_be_many_or_none),
+        cmocka_unit_test(test_colours_are_those_of_svg),
         cmocka_unit_test(test_what_cannot_be_drawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
