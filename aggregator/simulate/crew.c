@@ -66,7 +66,10 @@ static fedge_status begin_control(worker *self, uint32_t client, float **own, fe
     const size_t size = control->num_trained * sizeof(float);
     *own = fedge_variates_of(self->crew->config.variates, client);
     if (!*own) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control variate of %zu bytes",
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory for a control variate of %zu bytes: give the program more "
+                          "memory, or use fewer clients or rounds, a smaller cohort, fewer "
+                          "--threads or another strategy",
                           size);
     }
     memcpy(control->server, global->strategy->control(global->strategy_state), size);

@@ -290,6 +290,19 @@ static void on_done(void *user, uint32_t num_done)
     }
 }
 
+/* A machine without memory is no client that declines: whoever was asked next would lack it too. */
+static fedge_status check_machine(const fedge_simulation *self, uint32_t count, fedge_error *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (self->wave[i].status == FEDGE_NO_MEMORY) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "round %" PRIu32 ": client %" PRIu32 ": %s",
+                              fedge_rounds_round(self->rounds), self->wave[i].client,
+                              self->wave[i].message);
+        }
+    }
+    return FEDGE_OK;
+}
+
 /* Does the work of the tasks order[0, count), all threads together. */
 fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
@@ -302,7 +315,10 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
                    count);
     /* What evaluates is not interrupted: its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_CREW_TRAIN;
-    const fedge_status status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
+    fedge_status status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = check_machine(self, count, err);
+    }
     if (status != FEDGE_OK) {
         return status;
     }
@@ -415,6 +431,10 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     }
     if (status != FEDGE_OK) { /* what has closed is kept already */
         fedge_variates_undo(&self->variates);
+    }
+    if (status == FEDGE_NO_MEMORY) { /* room to write down what has closed */
+        fedge_crew_free(self->crew);
+        self->crew = NULL;
     }
     return status;
 }

@@ -79,7 +79,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
 /* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
  * and the model is that of the last closed one, which was evaluated and given to [on_round]: what
  * evaluates is not interrupted. After any other failure it is that of the last closed round too,
- * which [on_round] may not have seen, if fedge_simulation_is_whole. */
+ * which [on_round] may not have seen, if fedge_simulation_is_whole. FEDGE_NO_MEMORY: also when a
+ * client's work lacked it; then the threads are gone, and nothing is run or evaluated any more. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
 /* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
