@@ -347,27 +347,47 @@ static uint32_t most_examples(const fedge_crew_config *config)
                                                           : config->most_tested;
 }
 
+static size_t scratch_size(const fedge_crew_config *config)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const uint32_t batch = plan->training.batch_size;
+    return fedge_trainer_scratch_size(&plan->model, most_examples(config),
+                                      batch > FEDGE_EVALUATOR_BATCH ? batch
+                                                                    : FEDGE_EVALUATOR_BATCH);
+}
+
+/* Of what travels, or was trained, where it does not lie in the model. */
+static size_t num_apart(const fedge_plan *plan)
+{
+    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
+    return model > sent ? model : sent;
+}
+
+/* The sums of its device, and with SCAFFOLD its control. */
+static uint64_t size_of_others(const fedge_plan *plan)
+{
+    const uint64_t sums = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
+    const uint64_t trained = plan->sent.sections[0].schema.num_elements;
+    return sums + (plan->scaffold ? (2 * trained + plan->num_parameters) * sizeof(float) : 0);
+}
+
 static fedge_status make_worker(worker *self, fedge_error *err)
 {
     const fedge_crew *crew = self->crew;
     const fedge_plan *plan = crew->plan;
-    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
     fedge_status status = make_models(self, err);
     if (status != FEDGE_OK) {
         return status;
     }
-    const uint32_t batch = plan->training.batch_size;
-    self->scratch_size =
-        fedge_trainer_scratch_size(&plan->model, most_examples(&crew->config),
-                                   batch > FEDGE_EVALUATOR_BATCH ? batch : FEDGE_EVALUATOR_BATCH);
+    self->scratch_size = scratch_size(&crew->config);
     self->scratch = take(self, self->scratch_size);
     const bool apart = plan->scaffold || !fedge_model_values(self->model);
     const bool deflated = plan->update.deflate;
     if (apart) {
-        self->values = take(self, (model > sent ? model : sent) * sizeof(*self->values));
+        self->values = take(self, num_apart(plan) * sizeof(*self->values));
     }
     if (plan->scaffold) {
-        self->v = take(self, sent * sizeof(*self->v));
+        self->v = take(self, plan->sent.schema.num_elements * sizeof(*self->v));
     }
     if (deflated) {
         self->bytes = take(self, fedge_update_max_size(plan));
@@ -378,27 +398,37 @@ static fedge_status make_worker(worker *self, fedge_error *err)
         (plan->scaffold && !self->v) || (deflated && (!self->bytes || !self->packed))) {
         return no_memory(self, err);
     }
-    self->total += sent * sizeof(int64_t); /* its device's */
-    if (!plan->scaffold) {
-        return FEDGE_OK;
-    }
-    self->total +=
-        (2 * plan->sent.sections[0].schema.num_elements + plan->num_parameters) * sizeof(float);
-    return fedge_control_init(&self->control, plan, err);
+    self->total += size_of_others(plan);
+    return plan->scaffold ? fedge_control_init(&self->control, plan, err) : FEDGE_OK;
 }
 
-/* Memory is promised before it is there: what is too much would end the program in a round. */
-static fedge_status check_memory(const fedge_crew *crew, fedge_error *err)
+static fedge_status add_model(const fedge_plan *plan, const fedge_model_options *options,
+                              uint64_t *bytes, fedge_error *err)
 {
-    const uint64_t each = crew->workers[0].total, ram = fedge_os_usable_bytes(NULL);
-    const uint32_t threads = crew->config.num_threads;
-    return ram == 0 /* unknown */ || each <= ram / threads
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_TOO_BIG,
-                            "%u threads of %llu MB each, and there are %llu MB for this program: "
-                            "use fewer --threads, a smaller batch-size or a smaller model",
-                            threads, (unsigned long long)(each / 1000000),
-                            (unsigned long long)(ram / 1000000));
+    fedge_model_memory memory;
+    const fedge_status status = fedge_model_size(&plan->model, options, &memory, err);
+    *bytes += status == FEDGE_OK ? memory.total : 0;
+    return status;
+}
+
+/* What make_worker takes. */
+fedge_status fedge_crew_size(const fedge_crew_config *config, uint64_t *bytes, fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
+    fedge_model_options options = fedge_plan_model_options(plan);
+    const bool narrow = options.weights != FEDGE_STORAGE_FP32;
+    const bool apart = plan->scaffold || narrow || options.precision == FEDGE_PRECISION_INT8;
+    *bytes = scratch_size(config) + size_of_others(plan);
+    *bytes += apart ? num_apart(plan) * sizeof(float) : 0;
+    *bytes += plan->scaffold ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    *bytes += plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0;
+    fedge_status status = add_model(plan, &options, bytes, err);
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
+        status = add_model(plan, &options, bytes, err);
+    }
+    return status == FEDGE_OK && config->most_tested > 0 ? add_model(plan, &tester, bytes, err)
+                                                         : status;
 }
 
 static fedge_status start(fedge_crew *crew, fedge_error *err)
@@ -408,9 +438,6 @@ static fedge_status start(fedge_crew *crew, fedge_error *err)
         crew->workers[i].crew = crew;
         crew->workers[i].device = &crew->config.global->devices[i];
         status = make_worker(&crew->workers[i], err);
-        if (status == FEDGE_OK && i == 0) {
-            status = check_memory(crew, err);
-        }
     }
     /* The first worker is the caller's thread. */
     for (uint32_t i = 1; i < crew->config.num_threads && status == FEDGE_OK; i++) {

@@ -58,8 +58,11 @@ typedef struct fedge_crew_config {
     void *user; /* of both */
 } fedge_crew_config;
 
-/* Takes the memory and starts the threads. FEDGE_TOO_BIG when the machine has not that much. What
- * [config] points to outlives the crew. */
+/* Bytes that one thread takes: [config] without its global model and number of threads. */
+FEDGE_MUST_USE fedge_status fedge_crew_size(const fedge_crew_config *config, uint64_t *bytes,
+                                            fedge_error *err);
+
+/* Takes the memory and starts the threads. What [config] points to outlives the crew. */
 FEDGE_MUST_USE fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew,
                                            fedge_error *err);
 void fedge_crew_free(fedge_crew *crew); /* NULL is fine */

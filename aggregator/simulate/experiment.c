@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/simulate/memory.h"
 #include "edge/core/os.h"
 #include "edge/io/json.h"
 #include "edge/io/path.h"
@@ -163,6 +164,42 @@ static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *e
                : FEDGE_OK;
 }
 
+/* Data that is loaded next may take what is left of the program's memory. */
+static void limit_data(fedge_experiment *self)
+{
+    const uint64_t left = fedge_memory_left();
+    self->job->plan.data.max_bytes =
+        left < FEDGE_DATASET_MAX_BYTES ? left : FEDGE_DATASET_MAX_BYTES;
+}
+
+/* Data that memory does not hold is a setting like others. */
+static fedge_status tell_limit(fedge_status status, fedge_error *err)
+{
+    const uint64_t usable = fedge_os_usable_bytes(NULL);
+    return status == FEDGE_NO_MEMORY && usable > 0
+               ? fedge_error_prefix(err, FEDGE_TOO_BIG, "there are %" PRIu64 " MB for this program",
+                                    (usable + 500000) / 1000000)
+               : status;
+}
+
+static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
+{
+    limit_data(self);
+    fedge_status status = fedge_dataset_load(&self->job->plan.data, self->job->test_set.images,
+                                             self->job->test_set.labels, &self->test_set, err);
+    status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
+    return tell_limit(status, err);
+}
+
+static fedge_status load_population(fedge_experiment *self, fedge_error *err)
+{
+    limit_data(self);
+    const fedge_status status =
+        fedge_population_new(&self->job->plan, &self->data, self->config.options->validation_split,
+                             self->settings.num_clients, &self->population, err);
+    return tell_limit(status, err);
+}
+
 static fedge_status load(fedge_experiment *self, fedge_error *err)
 {
     fedge_status status = load_job(self, err);
@@ -170,17 +207,13 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         status = load_site(self, err);
     }
     if (status == FEDGE_OK && self->job->test_set.present) {
-        status = fedge_dataset_load(&self->job->plan.data, self->job->test_set.images,
-                                    self->job->test_set.labels, &self->test_set, err);
-        status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
+        status = load_test_set(self, err);
     }
     if (status == FEDGE_OK) {
         status = count_clients(self, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_population_new(&self->job->plan, &self->data,
-                                      self->config.options->validation_split,
-                                      self->settings.num_clients, &self->population, err);
+        status = load_population(self, err);
     }
     if (status == FEDGE_OK) {
         status = check_evaluated(self, err);
@@ -364,6 +397,7 @@ void fedge_experiment_fini(fedge_experiment *experiment)
     fedge_site_free(experiment->site);
     fedge_job_free(experiment->job);
     *experiment = (fedge_experiment){0};
+    fedge_os_return_freed(); /* a sweep's next run counts what there is */
 }
 
 /* The last model is looked at closely. An interruption until then leaves it to --resume. */

@@ -4,11 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/memory.h"
+
+/* The lists come on top of the data, of which each example may be small. */
+static fedge_status check_room(uint32_t count, uint32_t clients, fedge_error *err)
+{
+    const uint64_t bytes = ((uint64_t)count + 2 * (uint64_t)clients) * sizeof(uint32_t);
+    return bytes <= fedge_memory_left()
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NO_MEMORY,
+                            "the parts of %" PRIu32 " clients, who have %" PRIu32
+                            " examples, take another %" PRIu64 " MB: use fewer of either",
+                            clients, count, bytes / 1000000 + 1);
+}
+
 /* Lists each client's examples. */
 static fedge_status group(fedge_population *population, fedge_error *err)
 {
     const uint32_t clients = population->num_clients;
     const uint32_t count = fedge_dataset_size(population->dataset);
+    const fedge_status status = check_room(count, clients, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
     population->examples = malloc(((size_t)count + 1) * sizeof(*population->examples));
     population->first = calloc((size_t)clients + 1, sizeof(*population->first));
     population->held = calloc(clients, sizeof(*population->held));

@@ -7,6 +7,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/memory.h"
 #include "aggregator/simulate/simulation_internal.h"
 #include "edge/core/os.h"
 #include "secure/identity/identity.h"
@@ -504,47 +505,20 @@ static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status make_variates(fedge_simulation *self, fedge_error *err)
+uint32_t fedge_simulation_most_tested(const fedge_simulation_config *config)
 {
-    const fedge_rounds_spec *spec = &self->config.job->rounds;
-    const uint32_t clients = self->config.population->num_clients;
-    const fedge_cohort_size cohort = fedge_cohort_size_of(spec, FEDGE_TASK_TRAIN, clients);
-    return fedge_variates_init(&self->variates, clients,
-                               (uint64_t)cohort.asked * spec->num_server_rounds, cohort.asked,
-                               self->plan->sent.sections[0].schema.num_elements, err);
+    const bool tested = config->test_set && fedge_dataset_size(config->test_set) > 0;
+    const bool validated = fedge_population_validation(config->population).count > 0;
+    return config->rounds_only && !tested && !validated ? 0 : FEDGE_TESTED_PORTION;
 }
 
-static uint32_t most_tested(const fedge_simulation *self)
-{
-    return self->config.rounds_only && self->test_set.count == 0 &&
-                   fedge_population_validation(self->config.population).count == 0
-               ? 0
-               : FEDGE_TESTED_PORTION;
-}
-
-/* Memory is promised before it is there, so what is certain to be too much is refused before any is
- * filled: the global model, its file and sums, and each thread's model and sums. */
+/* Before any memory is filled. */
 static fedge_status check_memory(const fedge_simulation *self, fedge_error *err)
 {
-    const fedge_model_options options = fedge_plan_model_options(self->plan);
-    const uint64_t values = self->plan->schema.num_elements, threads = self->config.num_threads;
-    const uint64_t ram = fedge_os_usable_bytes(NULL);
-    fedge_model_memory model;
-    fedge_status status = fedge_model_size(&self->plan->model, &options, &model, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    const uint64_t each = model.total + values * sizeof(int64_t);
-    const uint64_t shared = values * (2 * sizeof(float) + sizeof(int64_t));
-    return ram == 0 /* unknown */ || (shared <= ram && each <= (ram - shared) / threads)
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_TOO_BIG,
-                            "%llu threads of at least %llu MB each and %llu MB for the global "
-                            "model, and there are %llu MB for this program: use fewer --threads, a "
-                            "smaller batch-size or a smaller model",
-                            (unsigned long long)threads, (unsigned long long)(each / 1000000),
-                            (unsigned long long)(shared / 1000000),
-                            (unsigned long long)(ram / 1000000));
+    fedge_memory memory;
+    const fedge_status status = fedge_memory_count(&memory, &self->config, err);
+    return status == FEDGE_OK ? fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err)
+                              : status;
 }
 
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
@@ -568,13 +542,14 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         free(file);
     }
     if (status == FEDGE_OK && self->plan->scaffold) {
-        status = make_variates(self, err);
+        status = fedge_variates_init(&self->variates, config->population->num_clients,
+                                     self->plan->sent.sections[0].schema.num_elements, err);
     }
     if (status == FEDGE_OK) {
         const fedge_crew_config crew = {.job = config->job,
                                         .population = config->population,
                                         .global = &self->global,
-                                        .most_tested = most_tested(self),
+                                        .most_tested = fedge_simulation_most_tested(config),
                                         .variates = &self->variates,
                                         .num_threads = config->num_threads,
                                         .cancel = config->cancel ? cancel : NULL,

@@ -58,8 +58,7 @@ typedef struct fedge_simulation_state {
 
 /* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.
  * FEDGE_INVALID_ARGUMENT: the job wants more clients than there are, or clients to evaluate, of
- * whom none holds out examples. FEDGE_TOO_BIG: threads, or SCAFFOLD's variates, that memory does
- * not hold. */
+ * whom none holds out examples. FEDGE_TOO_BIG: more than memory holds, in all (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */

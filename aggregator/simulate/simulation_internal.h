@@ -54,6 +54,9 @@ struct fedge_simulation {
 
 /* simulation.c */
 
+/* Examples of one piece of testing; 0: nothing is tested. */
+uint32_t fedge_simulation_most_tested(const fedge_simulation_config *config);
+
 /* What the round machine takes for the time. */
 uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
 

@@ -14,22 +14,18 @@
 
 /* ---- in memory ------------------------------------------------------------------------------- */
 
-fedge_status fedge_variates_init(fedge_variates *variates, uint32_t num_clients, uint64_t most,
-                                 uint32_t cohort, size_t num_values, fedge_error *err)
+uint64_t fedge_variates_size(uint32_t num_clients, uint32_t cohort, uint32_t rounds,
+                             size_t num_values)
 {
+    const uint64_t most = (uint64_t)cohort * rounds;
     const uint64_t clients = most < num_clients ? most : num_clients;
-    const uint64_t bytes = (clients + cohort) * num_values * sizeof(float);
-    const uint64_t ram = fedge_os_usable_bytes(NULL);
-    *variates = (fedge_variates){0};
-    if (ram > 0 && bytes > ram) {
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "SCAFFOLD keeps a variate of %zu bytes for each of up to %" PRIu64
-                          " clients, and a copy for each of a cohort, %" PRIu64
-                          " MB in all, and there are %" PRIu64
-                          " MB for this program: use fewer clients or rounds, a smaller cohort or "
-                          "another strategy",
-                          num_values * sizeof(float), clients, bytes / 1000000, ram / 1000000);
-    }
+    return (clients + cohort) * num_values * sizeof(float) +
+           (uint64_t)num_clients * 2 * sizeof(float *);
+}
+
+fedge_status fedge_variates_init(fedge_variates *variates, uint32_t num_clients, size_t num_values,
+                                 fedge_error *err)
+{
     *variates = (fedge_variates){.num_clients = num_clients,
                                  .num_values = num_values,
                                  .of = calloc(num_clients, sizeof(float *)),

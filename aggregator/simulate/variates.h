@@ -21,12 +21,14 @@ typedef struct fedge_variates {
     uint32_t round;    /* closed rounds that they have seen */
 } fedge_variates;
 
-/* [most]: how many clients can train in the whole run; [cohort] in one round. FEDGE_TOO_BIG when
- * their variates together would take more memory than there is for the program: says what to
- * change. */
+/* Bytes that they take in so many rounds, each of a cohort of so many clients: of all that can have
+ * trained, and the copies of an open round. */
+uint64_t fedge_variates_size(uint32_t num_clients, uint32_t cohort, uint32_t rounds,
+                             size_t num_values);
+
+/* Takes room for the places; the variates themselves take theirs as clients train. */
 FEDGE_MUST_USE fedge_status fedge_variates_init(fedge_variates *variates, uint32_t num_clients,
-                                                uint64_t most, uint32_t cohort, size_t num_values,
-                                                fedge_error *err);
+                                                size_t num_values, fedge_error *err);
 void fedge_variates_fini(fedge_variates *variates);
 
 /* The variate of a client, made of zeros the first time, to be moved; NULL: no memory. Different

@@ -121,7 +121,10 @@ uint64_t fedge_os_ram_bytes(void); /* 0 when unknown */
  * 0 when unknown. [proc]: where the system tells of the process; NULL but in tests. */
 uint64_t fedge_os_usable_bytes(const char *proc);
 uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
-double fedge_os_cpu_seconds(void);      /* user + system time of this process */
+/* Gives back what the process has freed and its allocator kept, where it can: before
+ * fedge_os_resident_bytes is asked what is in use. */
+void fedge_os_return_freed(void);
+double fedge_os_cpu_seconds(void); /* user + system time of this process */
 unsigned fedge_os_num_cpus(void);
 const char *fedge_os_arch(void); /* "x86_64", "aarch64", "armv7l", … */
 

@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #define PROC_SELF "/proc/self"
 #define NO_LIMIT UINT64_MAX
@@ -125,4 +128,11 @@ uint64_t fedge_os_usable_bytes(const char *proc)
     if (file != NULL)
         fclose(file);
     return least < NO_LIMIT ? least : 0;
+}
+
+void fedge_os_return_freed(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }

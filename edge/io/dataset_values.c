@@ -90,12 +90,14 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
     const uint64_t example_bytes =
         (uint64_t)dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
     const uint64_t bytes = example_bytes * dataset->count;
-    if (bytes > FEDGE_DATASET_MAX_BYTES || bytes > SIZE_MAX)
-        return fedge_fail(err, FEDGE_TOO_BIG,
+    const uint64_t most =
+        dataset->spec.max_bytes ? dataset->spec.max_bytes : FEDGE_DATASET_MAX_BYTES;
+    if (bytes > most || bytes > SIZE_MAX)
+        return fedge_fail(err, most < FEDGE_DATASET_MAX_BYTES ? FEDGE_NO_MEMORY : FEDGE_TOO_BIG,
                           "data '%s': %" PRIu32 " examples of %" PRIu64
-                          " bytes are over the limit of %" PRIu64 " bytes",
-                          dataset->spec.name, dataset->count, example_bytes,
-                          FEDGE_DATASET_MAX_BYTES);
+                          " bytes are over the limit of %" PRIu64
+                          " bytes; use fewer or smaller ones",
+                          dataset->spec.name, dataset->count, example_bytes, most);
     dataset->values = malloc((size_t)bytes);
     if (!dataset->values)
         return fedge_fail(err, FEDGE_NO_MEMORY,

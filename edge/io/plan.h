@@ -47,6 +47,8 @@ typedef struct fedge_data_spec {
     float horizontal_flip; /* its probability */
     bool has_crop;         /* with */
     uint32_t crop_padding; /* of stored zeros, which are normalised like others */
+    uint64_t max_bytes;    /* of a loaded data set, beyond which FEDGE_NO_MEMORY; 0: no limit but
+                              FEDGE_DATASET_MAX_BYTES. Not in a job: the program's own */
 } fedge_data_spec;
 
 /* How clients evaluate. */

@@ -43,3 +43,40 @@ if address_space 1000000 "$simulate" --version >/dev/null 2>&1; then # not with 
     [ -n "$met" ] || fail "no size at which a round lacks memory"
     ends 1 "no memory " address_space "$met" "${run[@]}" --sweep seeds=2 --out swept
 fi
+
+# A limit that is made up, where the system lets us have files of our own where it tells of limits.
+cat >made_up.sh <<'SH2'
+bytes=$1
+shift
+while read -r mount file; do
+    mount -t tmpfs none "$mount" && echo "$bytes" >"$mount/$file"
+done < <(awk '{ type = ""; for (i = 6; i < NF; i++) if ($i == "-") { type = $(i + 1); options = $(i + 3) } }
+              type == "cgroup2" { print $5, "memory.max" }
+              type == "cgroup" && options ~ /(^|,)memory(,|$)/ { print $5, "memory.limit_in_bytes" }' /proc/self/mountinfo)
+exec "$@"
+SH2
+made_up() { unshare -rm bash made_up.sh "$@"; }
+made_up 1 "${run[@]}" >said 2>&1 || true
+if grep -qF "0 MB for this program" said; then
+    # 20 variates and 2 copies of 4 MB, and more: refused before the first round, by the parts together
+    ends 3 "88 MB for SCAFFOLD's variates" made_up 40000000 "${run[@]}" --out tight
+    grep -qF "40 MB for this program: use " said || fail "not what there is: $(cat said)"
+    grep -qF "fewer clients or rounds" said || fail "not what to change: $(cat said)"
+    [ ! -e tight ] || fail "a folder for a run that was refused"
+    needed=$(sed -n 's/^fedge-simulate: \([0-9]*\) MB are needed: .*/\1/p' said)
+    ends 3 "MB are needed" made_up "$((needed - 3))000000" "${run[@]}" --out tight
+    ends 0 "complete after 10 rounds" made_up "$((needed + 3))000000" "${run[@]}" --out tight
+    # data is compared before it is read: 80 MB of zeros that pack into little
+    python3 - <<'PY'
+import gzip, struct
+with gzip.open('zeros.gz', 'wb', 1) as file:
+    file.write(struct.pack('>HBBII', 0, 8, 2, 40000, 2000) + bytes(80000000))
+with gzip.open('labels.gz', 'wb', 1) as file:
+    file.write(struct.pack('>HBBI', 0, 8, 1, 40000) + bytes(40000))
+PY
+    sed 's/"shape": \[2\], "dtype": "f32"/"shape": [2000], "dtype": "u8"/; s/"input-shape": \[2\]/"input-shape": [2000]/
+         s/"in_features": 2,/"in_features": 2000,/; s/200000/8/g' job.json >zeros.json
+    echo '{"data": {"points": {"values": "zeros.gz", "labels": "labels.gz"}}}' >zeros-client.json
+    zeros=("$simulate" --job zeros.json --data zeros-client.json --clients 20 --partition iid --threads 1)
+    ends 3 "there are 60 MB for this program: data 'points': 40000 examples of 2000 bytes are over" made_up 60000000 "${zeros[@]}"
+fi

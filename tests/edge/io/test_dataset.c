@@ -135,6 +135,21 @@ static void test_read_refuses_an_index_beyond_the_view(void **state)
     fedge_dataset_free(dataset);
 }
 
+/* Before memory is taken for them. */
+static void test_more_than_the_limit_is_refused(void **state)
+{
+    (void)state;
+    fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
+    fedge_error err = {.status = FEDGE_OK};
+    fedge_dataset *dataset = NULL;
+    spec.max_bytes = COUNT * 12 - 1;
+    assert_int_equal(fedge_dataset_load(&spec, IMAGES, LABELS, &dataset, &err), FEDGE_NO_MEMORY);
+    assert_non_null(strstr(err.message, "200 examples of 12 bytes are over the limit of 2399"));
+    assert_null(dataset);
+    spec.max_bytes++;
+    fedge_dataset_free(load(&spec));
+}
+
 static void test_parts_are_the_partition(void **state)
 {
     (void)state;
@@ -360,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_normalises_floats),
         cmocka_unit_test_setup(test_bytes_are_finite_unless_normalised_away, set_up),
         cmocka_unit_test_setup(test_read_refuses_an_index_beyond_the_view, set_up),
+        cmocka_unit_test_setup(test_more_than_the_limit_is_refused, set_up),
         cmocka_unit_test_setup(test_parts_are_the_partition, set_up),
         cmocka_unit_test_setup(test_impossible_parts_are_refused, set_up),
         cmocka_unit_test(test_parts_of_csv_and_npy),
