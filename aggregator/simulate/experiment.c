@@ -440,6 +440,10 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
                              experiment->ending, &second);
     if (written != FEDGE_OK) {
         *err = second;
+        experiment->ending = "failed";
+        const fedge_status told = fedge_results_tell(&experiment->results, &experiment->appraisal,
+                                                     experiment->ending, &second);
+        (void)told; /* as far as the disk takes it */
         fedge_results_describe(&experiment->results, experiment->kept);
     }
     return written == FEDGE_OK ? status : written;

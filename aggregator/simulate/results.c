@@ -110,16 +110,73 @@ static fedge_status find_other(const fedge_results *results, const char *name, c
     return FEDGE_OK;
 }
 
+static const char *const NAMES[] = {"job.json",         "rounds.jsonl",  "rounds.svg",
+                                    "summary.json",     "partition.csv", "partition.svg",
+                                    "model.safetensors"};
+#define NUM_NAMES (sizeof(NAMES) / sizeof(NAMES[0]))
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), own = strlen(end);
+    return length >= own && strcmp(name + length - own, end) == 0;
+}
+
+/* Is [name] what fedge_os_write_file leaves of [of] when the program is killed? */
+static bool is_left_of(const char *name, const char *of)
+{
+    const size_t own = strlen(of);
+    return strlen(name) == own + strlen(".XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX) &&
+           memcmp(name, of, own) == 0 && name[own] == '.' &&
+           ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX);
+}
+
+static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
+{
+    const fedge_results *results = user;
+    char path[FEDGE_MAX_PATH];
+    bool left = is_left_of(name, "simulation.json");
+    for (size_t i = 0; i < NUM_NAMES && !left; i++) {
+        left = is_left_of(name, NAMES[i]);
+    }
+    fedge_status status = FEDGE_OK;
+    if (left) {
+        status = fedge_results_path(results->dir, name, path, err);
+    }
+    return left && status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+}
+
+/* A checkpoint that was being built. */
+static fedge_status remove_unfinished(void *user, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    if (!ends_with(name, ".new")) {
+        return FEDGE_OK;
+    }
+    const fedge_status status = fedge_results_path(user, name, path, err);
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+/* What a program that was killed has left half written. */
+static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
+{
+    char checkpoints[FEDGE_MAX_PATH];
+    fedge_status status = fedge_os_list_dir(results->dir, remove_leftover, results, err);
+    if (status == FEDGE_OK) {
+        status = fedge_results_path(results->dir, "checkpoints", checkpoints, err);
+    }
+    if (status == FEDGE_OK && fedge_os_is_dir(checkpoints)) {
+        status = fedge_os_list_dir(checkpoints, remove_unfinished, checkpoints, err);
+    }
+    return status;
+}
+
 /* A folder without simulation.json has no simulation: files of these names are a user's, such as
  * the job beside which results were asked for. The same job may be one that was killed here. */
 static fedge_status check_free(const fedge_results *results, const char *job_text, size_t job_size,
                                fedge_error *err)
 {
-    static const char *const NAMES[] = {"job.json",         "rounds.jsonl",  "rounds.svg",
-                                        "summary.json",     "partition.csv", "partition.svg",
-                                        "model.safetensors"};
     fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]) && status == FEDGE_OK; i++) {
+    for (size_t i = 0; i < NUM_NAMES && status == FEDGE_OK; i++) {
         bool found = false;
         status = find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err);
         if (status == FEDGE_OK && found) {
@@ -174,6 +231,9 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     }
     results->resumed = true;
     status = take_lock(results, err);
+    if (status == FEDGE_OK) {
+        status = remove_leftovers(results, err);
+    }
     if (status == FEDGE_OK) {
         status = check_same_job(results, job_text, job_size, err);
     }
@@ -387,16 +447,34 @@ static fedge_status save_variates(const fedge_results *results, const fedge_simu
                : status;
 }
 
+/* What a checkpoint that failed has left: a full disk has room again for what is told of the run.
+ */
+static void remove_half_built(const fedge_results *results, uint32_t round)
+{
+    char names[3][48], path[FEDGE_MAX_PATH];
+    (void)snprintf(names[0], sizeof(names[0]), "checkpoints/round-%06" PRIu32 ".new", round);
+    (void)snprintf(names[1], sizeof(names[1]), "checkpoints/variates-%06" PRIu32 ".bin.new", round);
+    (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
+    const uint32_t count = round == results->checkpoint ? 2 : 3;
+    for (uint32_t i = 0; i < count; i++) {
+        fedge_status status = fedge_results_path(results->dir, names[i], path, NULL);
+        if (status == FEDGE_OK) {
+            status = fedge_os_remove_tree(path, NULL);
+        }
+        (void)status; /* what failed first is what is told */
+    }
+}
+
 /* [last]: what the last checkpoint was; [round] is the new one's. */
 static fedge_status remove_last(const fedge_results *results, uint32_t last, uint32_t round,
                                 fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
-    if (last == 0 || last == round) {
+    if (last == round) {
         return FEDGE_OK;
     }
     fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK) { /* of round 0 too, if there is one */
         status = fedge_checkpoint_remove(dir, last, err);
     }
     if (status == FEDGE_OK) {
@@ -445,6 +523,8 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
         const uint32_t last = results->checkpoint;
         results->checkpoint = state.rounds_closed;
         status = remove_last(results, last, state.rounds_closed, err);
+    } else {
+        remove_half_built(results, state.rounds_closed);
     }
     results->checkpoint_ms = fedge_os_monotonic_ms();
     const uint64_t rest_ms = SAVE_SHARE * (results->checkpoint_ms - start_ms);
@@ -464,8 +544,13 @@ static fedge_status save_model(fedge_results *results, const fedge_simulation *s
     if (status == FEDGE_OK) {
         status = save(results, simulation, file, size, err);
     }
-    if (status == FEDGE_OK && export) {
-        status = write_file(results, "model.safetensors", file, size, err);
+    if (export && file) { /* where a checkpoint has no room, a model may have */
+        fedge_error second;
+        const fedge_status written = write_file(results, "model.safetensors", file, size, &second);
+        if (status == FEDGE_OK && written != FEDGE_OK) {
+            *err = second;
+            status = written;
+        }
     }
     free(file);
     return status;

@@ -50,9 +50,10 @@ FEDGE_MUST_USE fedge_status fedge_results_path(const char *dir, const char *name
                                                char path[FEDGE_MAX_PATH], fedge_error *err);
 
 /* Makes the folder, or with [resume] opens one that was begun with the same job and settings, if it
- * is there: results->resumed says so. FEDGE_BUSY while another program writes there, FEDGE_EXISTS
- * when there is a simulation already, or somebody's files, FEDGE_MISMATCH says what differs. [dir]
- * NULL: nothing is written. job outlives the results. */
+ * is there: results->resumed says so, and what a killed program left half written is removed.
+ * FEDGE_BUSY while another program writes there, FEDGE_EXISTS when there is a simulation already,
+ * or somebody's files, FEDGE_MISMATCH says what differs. [dir] NULL: nothing is written. job
+ * outlives the results. */
 FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
                                                const fedge_job *job, const char *job_text,
                                                size_t job_size,
@@ -83,7 +84,8 @@ FEDGE_MUST_USE fedge_status fedge_results_tell(const fedge_results *results,
                                                const fedge_appraisal *appraisal, const char *ending,
                                                fedge_error *err);
 
-/* The run is over, or was interrupted: checkpoint, model, picture, summary. */
+/* The run is over, or was interrupted: checkpoint, model, picture, summary. Where a checkpoint has
+ * no room nothing is left of it, and the model is written if that has. */
 FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
                                                  const fedge_simulation *simulation,
                                                  const fedge_appraisal *appraisal,

@@ -287,12 +287,45 @@ static void attempts_that_failed_leave_nothing(void **state)
     clear();
 }
 
+static void touch(const char *path)
+{
+    fedge_error err;
+    must(fedge_os_write_file(path, "x", 1, 0600, &err), &err);
+}
+
+/* Stopped before the first round has closed, and killed at some other time. */
+static void nothing_is_left_behind(void **state)
+{
+    (void)state;
+    static const trial of = {.rounds = "\"num-server-rounds\":3",
+                             .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}"};
+    run self;
+    fedge_error err;
+    clear();
+    assert_int_equal(play(&of, false, INTERRUPTED, 0, &self), FEDGE_CANCELLED);
+    assert_true(fedge_os_exists(OUT "/checkpoints/round-000000"));
+    touch(OUT "/partition.svg.aB3dE6.tmp");
+    touch(OUT "/simulation.json.aB3dE6.tmp");
+    touch(OUT "/notes.svg.aB3dE6.tmp"); /* somebody else's */
+    touch(OUT "/checkpoints/variates-000002.bin.new");
+    must(fedge_os_make_dirs(OUT "/checkpoints/round-000002.new", &err), &err);
+    assert_int_equal(play(&of, true, NEVER, 0, &self), FEDGE_OK);
+    assert_false(fedge_os_exists(OUT "/checkpoints/round-000000"));
+    assert_false(fedge_os_exists(OUT "/checkpoints/round-000002.new"));
+    assert_false(fedge_os_exists(OUT "/checkpoints/variates-000002.bin.new"));
+    assert_true(fedge_os_exists(OUT "/checkpoints/round-000003"));
+    assert_false(fedge_os_exists(OUT "/partition.svg.aB3dE6.tmp"));
+    assert_false(fedge_os_exists(OUT "/simulation.json.aB3dE6.tmp"));
+    assert_true(fedge_os_exists(OUT "/notes.svg.aB3dE6.tmp"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_run_goes_on_to_the_same_end),
         cmocka_unit_test(a_run_fails_again),
         cmocka_unit_test(attempts_that_failed_leave_nothing),
+        cmocka_unit_test(nothing_is_left_behind),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What becomes of a fedge-simulate that has too little memory: test_memory.sh SIMULATE
+# What becomes of a fedge-simulate that has too little memory, or too small a disk: test_limits.sh SIMULATE
 set -euo pipefail
 
 simulate=$1
@@ -79,4 +79,20 @@ PY
     echo '{"data": {"points": {"values": "zeros.gz", "labels": "labels.gz"}}}' >zeros-client.json
     zeros=("$simulate" --job zeros.json --data zeros-client.json --clients 20 --partition iid --threads 1)
     ends 3 "there are 60 MB for this program: data 'points': 40000 examples of 2000 bytes are over" made_up 60000000 "${zeros[@]}"
+fi
+
+# A disk that has no room for the last checkpoint, of 8 MB, has it for what is told, and for the model of 4 MB.
+if unshare -rm mount -t tmpfs none /mnt 2>/dev/null; then
+    mkdir -p disk
+    cat >on_disk.sh <<'SH3'
+mount -t tmpfs -o size=7m none disk
+"$@" --out disk/run >said 2>&1
+echo "$?" >code
+cp disk/run/{summary.json,rounds.svg,model.safetensors} .
+ls disk/run/checkpoints >left
+SH3
+    unshare -rm bash on_disk.sh "${run[@]}" --rounds 2
+    [ "$(cat code)" = 1 ] && grep -qF "No space left" said || fail "exit $(cat code) on a full disk: $(cat said)"
+    grep -qF '"ending":"failed"' summary.json && [ -s rounds.svg ] && [ -s model.safetensors ] || fail "not all that had room"
+    [ ! -s left ] || fail "half a checkpoint is left: $(cat left)"
 fi
