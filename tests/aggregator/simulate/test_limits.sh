@@ -96,3 +96,27 @@ SH3
     grep -qF '"ending":"failed"' summary.json && [ -s rounds.svg ] && [ -s model.safetensors ] || fail "not all that had room"
     [ ! -s left ] || fail "half a checkpoint is left: $(cat left)"
 fi
+
+# A million clients, of whom 1,000 train in a round, each with an example of 10 values, fit in 2 GB with room to spare.
+python3 - <<'PY'
+import struct
+open('many.idx', 'wb').write(struct.pack('>HBBII', 0, 8, 2, 1000000, 10) + bytes(range(250)) * 40000)
+open('many-labels.idx', 'wb').write(struct.pack('>HBBI', 0, 8, 1, 1000000) + bytes([0, 1]) * 500000)
+PY
+sed 's/"shape": \[2\], "dtype": "f32"/"shape": [10], "dtype": "u8"/; s/"input-shape": \[2\]/"input-shape": [10]/
+     s/"in_features": 2,/"in_features": 10,/; s/200000/8/g; s/"fraction-train": 0.1/"fraction-train": 0.001/
+     /"strategy"/d; s/"min-available-nodes": 2},/"min-available-nodes": 2}}/' job.json >many.json
+echo '{"data": {"points": {"values": "many.idx", "labels": "many-labels.idx"}}}' >many-client.json
+many=("$simulate" --job many.json --data many-client.json --clients 1000000 --partition iid --rounds 3 --quiet)
+# peak COMMAND...: the MB that it had at most, into the file; -1 when it fails
+cat >peak.py <<'PY'
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(-1 if code else resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1000)
+PY
+for more in "" "--compute lognormal:20,1 --failure 0.01"; do
+    # shellcheck disable=SC2086
+    python3 peak.py "${many[@]}" $more >peak
+    echo "a million clients${more:+ with a fleet}: $(cat peak) MB"
+    [ "$(cat peak)" -ge 1 ] && [ "$(cat peak)" -le 2000 ] || fail "a million clients take $(cat peak) MB: ${many[*]} $more"
+done
