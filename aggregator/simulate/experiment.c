@@ -177,7 +177,9 @@ static fedge_status tell_limit(fedge_status status, fedge_error *err)
 {
     const uint64_t usable = fedge_os_usable_bytes(NULL);
     return status == FEDGE_NO_MEMORY && usable > 0
-               ? fedge_error_prefix(err, FEDGE_TOO_BIG, "there are %" PRIu64 " MB for this program",
+               ? fedge_error_prefix(err, FEDGE_TOO_BIG,
+                                    "there are %" PRIu64
+                                    " MB for this program, use fewer or smaller examples",
                                     (usable + 500000) / 1000000)
                : status;
 }

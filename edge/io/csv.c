@@ -141,6 +141,20 @@ static char *trim(char *text)
     return begin;
 }
 
+/* The header's names, which end at [end], have been cut from each other. */
+static fedge_status fail_unnamed(fedge_csv *csv, const char *name, const char *nearest,
+                                 const char *end, fedge_error *err)
+{
+    const int length = nearest ? (int)strlen(nearest) : 0;
+    for (char *c = csv->line; c < end; c++)
+        *c = *c ? *c : ',';
+    return fedge_fail(err, FEDGE_NOT_FOUND,
+                      "%s:%" PRIu64
+                      ": the header names no column \"%.64s\"%s%.*s%s; name one of %s",
+                      csv->reader.path, csv->number, name, nearest ? "; did you mean \"" : "",
+                      length, nearest ? nearest : "", nearest ? "\"?" : "", csv->line);
+}
+
 fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *err)
 {
     const fedge_status status = fedge_csv_header(csv, err);
@@ -165,10 +179,7 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
     const char *nearest = csv->aside ? NULL : fedge_json_nearest(name, names, (size_t)fields);
     free(names);
     if (csv->aside == 0)
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "%s:%" PRIu64 ": the header names no column \"%.64s\"%s%.64s%s",
-                          csv->reader.path, csv->number, name, nearest ? "; did you mean \"" : "",
-                          nearest ? nearest : "", nearest ? "\"?" : "");
+        return fail_unnamed(csv, name, nearest, at, err);
     if (csv->columns == 0)
         csv->columns = fields - 1;
     return FEDGE_OK;

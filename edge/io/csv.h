@@ -46,7 +46,7 @@ void fedge_csv_close(fedge_csv *csv); /* one that is closed is fine */
 FEDGE_MUST_USE fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err);
 
 /* Reads the header and sets the column [name] aside: csv->text has it from each row on.
- * FEDGE_NOT_FOUND names the nearest column. */
+ * FEDGE_NOT_FOUND names the nearest column, and the others. */
 FEDGE_MUST_USE fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *err);
 
 /* fedge_csv_open, and with a name fedge_csv_set_aside. [aside]: NULL for none. */

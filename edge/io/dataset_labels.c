@@ -104,8 +104,9 @@ static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint
         if (status || end)
             break;
         status = fedge_csv_label(&csv, &label, err);
-        if (!status)
-            status = check_label(spec, path, list->count - first, label, err);
+        if (status)
+            break;
+        status = check_label(spec, path, list->count - first, label, err);
         if (!status)
             status = reserve(list, path, 1, err);
         if (status) {

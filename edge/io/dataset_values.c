@@ -95,8 +95,7 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
     if (bytes > most || bytes > SIZE_MAX)
         return fedge_fail(err, most < FEDGE_DATASET_MAX_BYTES ? FEDGE_NO_MEMORY : FEDGE_TOO_BIG,
                           "data '%s': %" PRIu32 " examples of %" PRIu64
-                          " bytes are over the limit of %" PRIu64
-                          " bytes; use fewer or smaller ones",
+                          " bytes are over the limit of %" PRIu64 " bytes",
                           dataset->spec.name, dataset->count, example_bytes, most);
     dataset->values = malloc((size_t)bytes);
     if (!dataset->values)

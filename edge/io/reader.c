@@ -212,9 +212,10 @@ fedge_status fedge_reader_expect(fedge_reader *reader, uint64_t size, const char
     const uint64_t ratio = gzdirect(reader->file) ? 1 : FEDGE_READER_MAX_RATIO;
     const uint64_t most = reader->size > UINT64_MAX / ratio ? UINT64_MAX : reader->size * ratio;
     if (most < at || most - at < size)
-        return fedge_fail(
-            err, FEDGE_TRUNCATED,
-            "%s: its header promises %" PRIu64 " bytes of %s, but the file has only %" PRIu64 "%s",
-            reader->path, size, what, reader->size, ratio == 1 ? "" : " (compressed)");
+        return fedge_fail(err, FEDGE_TRUNCATED,
+                          "%s: its header promises %" PRIu64
+                          " bytes of %s, but the file has only %" PRIu64 "%s",
+                          reader->path, size, what, ratio == 1 ? most - at : reader->size,
+                          ratio == 1 ? " behind it" : " (compressed)");
     return FEDGE_OK;
 }

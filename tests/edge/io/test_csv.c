@@ -83,6 +83,12 @@ static void test_errors_have_path_line_and_column(void **state)
         save_text(VALUES, CASES[i].text);
         expect_refused(&spec, VALUES, "", CASES[i].status, CASES[i].part);
     }
+    /* The place is said once. */
+    fedge_error err = {.status = FEDGE_OK};
+    fedge_dataset *dataset = NULL;
+    save_text(VALUES, "1,2,3\n1,2,x\n");
+    assert_int_equal(fedge_dataset_load(&spec, VALUES, "", &dataset, &err), FEDGE_CORRUPT);
+    assert_string_equal(err.message, VALUES ":2: column 3: \"x\" is not an integer label");
 }
 
 static void test_bytes_out_of_range(void **state)

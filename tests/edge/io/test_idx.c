@@ -186,7 +186,8 @@ static void test_promises_are_checked_before_memory_is_taken(void **state)
     spec = toy_spec(FEDGE_U8, 2, 8192, 8192, 0);
     add_idx_header(&file, U8, 3, (const uint32_t[]){3, 8192, 8192});
     save_file(IMAGES, &file, 0);
-    expect_refused(&spec, IMAGES, LABELS, FEDGE_TRUNCATED, "promises 201326592 bytes");
+    expect_refused(&spec, IMAGES, LABELS, FEDGE_TRUNCATED,
+                   "promises 201326592 bytes of values, but the file has only 0 behind it");
 }
 
 static void test_wrong_headers(void **state)

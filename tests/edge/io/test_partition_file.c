@@ -246,8 +246,9 @@ static void test_bad_columns_are_refused(void **state)
         const char *part;
     } CASES[] = {
         {"a,usr\n1,x\n2,y\n3,z\n", FEDGE_NOT_FOUND,
-         "values:1: the header names no column \"user\"; did you mean \"usr\"?"},
-        {"height,width\n1,x\n2,y\n", FEDGE_NOT_FOUND, "names no column \"user\""},
+         "values:1: the header names no column \"user\"; did you mean \"usr\"?; name one of a,usr"},
+        {"height,width\n1,x\n2,y\n", FEDGE_NOT_FOUND,
+         "names no column \"user\"; name one of height,width"},
         {"1,x\n2,y\n3,z\n", FEDGE_CORRUPT, "values:1: a number, where a header"},
         {"a,user\n1,x\n2,\n3,z\n", FEDGE_CORRUPT, "values:3: column 2 is empty"},
         {"a,user\n1,x\n2,y\n", FEDGE_MISMATCH, "2 rows, but 3 examples"},
