@@ -7,7 +7,7 @@
 #include "edge/io/safetensors.h"
 #include "edge/io/update.h"
 
-/* In the store: u64 task id, little-endian, and the values. */
+/* In the store, two places: u64 task id, little-endian, and the values. */
 static const char *const KEYS[2] = {"fedge-control", "fedge-control-next"};
 #define HEADER 8
 

@@ -54,7 +54,7 @@ typedef struct fedge_strategy_ops {
     /* What clients are to know of the state, schema->num_elements; lives as long as the state and
      * changes in step and load. NULL for a strategy that tells them nothing. */
     const float *(*control)(const void *state);
-    void (*forget)(void *state); /* control is 0 again, as at first; NULL without it */
+    void (*forget)(void *state); /* control is 0 again, as at first; set exactly when control is */
 } fedge_strategy_ops;
 
 /* McMahan et al., "Communication-efficient learning of deep networks from decentralized data",

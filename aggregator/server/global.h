@@ -36,7 +36,7 @@ typedef struct fedge_global {
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
     size_t model_size;
     size_t control_size;   /* of the strategy's control file, which lies behind it; 0: none */
-    fedge_counted counted; /* with a strategy that has control variates; engine: not in a step */
+    fedge_counted counted; /* with control variates; moved by fedge_global_step alone */
 } fedge_global;
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are

@@ -129,7 +129,7 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
         (void)snprintf(share, sizeof(share), "%s%" PRIu64 " MB %s", i > 0 ? ", " : "",
                        rounded(parts[i].bytes), parts[i].name);
         append(shares, sizeof(shares), share);
-        if (parts[i].bytes >= all / 4) { /* changing less would not help */
+        if (i == 0 || parts[i].bytes >= all / 4) { /* changing less would not help */
             append(advice, sizeof(advice), i > 0 ? "; " : "");
             append(advice, sizeof(advice), parts[i].advice);
         }

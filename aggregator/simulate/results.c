@@ -115,19 +115,12 @@ static const char *const NAMES[] = {"job.json",         "rounds.jsonl",  "rounds
                                     "model.safetensors"};
 #define NUM_NAMES (sizeof(NAMES) / sizeof(NAMES[0]))
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t length = strlen(name), own = strlen(end);
-    return length >= own && strcmp(name + length - own, end) == 0;
-}
-
 /* Is [name] what fedge_os_write_file leaves of [of] when the program is killed? */
 static bool is_left_of(const char *name, const char *of)
 {
-    const size_t own = strlen(of);
-    return strlen(name) == own + strlen(".XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX) &&
-           memcmp(name, of, own) == 0 && name[own] == '.' &&
-           ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX);
+    const size_t own = strlen(of), drawn = strlen(".XXXXXX");
+    return strncmp(name, of, own) == 0 && name[own] == '.' && strlen(name) > own + drawn &&
+           strcmp(name + own + drawn, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
 }
 
 static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
@@ -145,15 +138,26 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     return left && status == FEDGE_OK ? fedge_os_remove(path, err) : status;
 }
 
-/* A checkpoint that was being built. */
-static fedge_status remove_unfinished(void *user, const char *name, fedge_error *err)
+/* A checkpoint that was being built, or one of these that stepped aside for it: that comes back
+ * where the other had not come to its place. */
+static fedge_status settle_checkpoint(void *user, const char *name, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
-    if (!ends_with(name, ".new")) {
+    char path[FEDGE_MAX_PATH], place[FEDGE_MAX_PATH], suffix[16];
+    unsigned round;
+    const bool built = sscanf(name, "round-%6u.%15s", &round, suffix) == 2 ||
+                       sscanf(name, "variates-%6u.%15s", &round, suffix) == 2;
+    const bool old = built && strcmp(suffix, "old") == 0;
+    if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0))) {
         return FEDGE_OK;
     }
-    const fedge_status status = fedge_results_path(user, name, path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    fedge_status status = fedge_results_path(user, name, path, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    memcpy(place, path, sizeof(place));
+    place[strlen(place) - strlen(".old")] = '\0';
+    return old && !fedge_os_exists(place) ? fedge_os_rename(path, place, err)
+                                          : fedge_os_remove_tree(path, err);
 }
 
 /* What a program that was killed has left half written. */
@@ -165,7 +169,7 @@ static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
         status = fedge_results_path(results->dir, "checkpoints", checkpoints, err);
     }
     if (status == FEDGE_OK && fedge_os_is_dir(checkpoints)) {
-        status = fedge_os_list_dir(checkpoints, remove_unfinished, checkpoints, err);
+        status = fedge_os_list_dir(checkpoints, settle_checkpoint, checkpoints, err);
     }
     return status;
 }
@@ -232,12 +236,12 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     results->resumed = true;
     status = take_lock(results, err);
     if (status == FEDGE_OK) {
-        status = remove_leftovers(results, err);
-    }
-    if (status == FEDGE_OK) {
         status = check_same_job(results, job_text, job_size, err);
     }
-    return status == FEDGE_OK ? check_same_settings(results, settings, err) : status;
+    if (status == FEDGE_OK) {
+        status = check_same_settings(results, settings, err);
+    }
+    return status == FEDGE_OK ? remove_leftovers(results, err) : status;
 }
 
 fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
@@ -451,11 +455,15 @@ static fedge_status save_variates(const fedge_results *results, const fedge_simu
  */
 static void remove_half_built(const fedge_results *results, uint32_t round)
 {
-    char names[3][48], path[FEDGE_MAX_PATH];
+    char names[4][48], path[FEDGE_MAX_PATH];
     (void)snprintf(names[0], sizeof(names[0]), "checkpoints/round-%06" PRIu32 ".new", round);
     (void)snprintf(names[1], sizeof(names[1]), "checkpoints/variates-%06" PRIu32 ".bin.new", round);
     (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
-    const uint32_t count = round == results->checkpoint ? 2 : 3;
+    (void)snprintf(names[3], sizeof(names[3]), "checkpoints/round-%06" PRIu32, round);
+    /* A checkpoint in its place, whatever failed behind it, needs its variates. */
+    const bool placed =
+        fedge_results_path(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
+    const uint32_t count = placed ? 2 : 3;
     for (uint32_t i = 0; i < count; i++) {
         fedge_status status = fedge_results_path(results->dir, names[i], path, NULL);
         if (status == FEDGE_OK) {
@@ -655,7 +663,7 @@ void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULT
     kept[0] = '\0';
     if (results->dir[0] && results->checkpoint > 0) {
         (void)snprintf(kept, FEDGE_RESULTS_KEPT,
-                       "kept in %s: %" PRIu32 " rounds, model and checkpoint of round %" PRIu32
+                       "kept in %s: %" PRIu32 " rounds, checkpoint of round %" PRIu32
                        ": --resume goes on there",
                        results->dir, results->totals.rounds, results->checkpoint);
     } else if (results->dir[0]) {

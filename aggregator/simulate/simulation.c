@@ -513,12 +513,15 @@ uint32_t fedge_simulation_most_tested(const fedge_simulation_config *config)
 }
 
 /* Before any memory is filled. */
-static fedge_status check_memory(const fedge_simulation *self, fedge_error *err)
+static fedge_status check_memory(fedge_simulation *self, fedge_error *err)
 {
     fedge_memory memory;
     const fedge_status status = fedge_memory_count(&memory, &self->config, err);
-    return status == FEDGE_OK ? fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err)
-                              : status;
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    self->promised = memory.model + memory.threads + memory.variates + memory.tasks;
+    return fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err);
 }
 
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
@@ -661,6 +664,11 @@ fedge_status fedge_simulation_load_variates(fedge_simulation *simulation, const 
                                             fedge_error *err)
 {
     return fedge_variates_load(&simulation->variates, path, err);
+}
+
+uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)
+{
+    return simulation->promised;
 }
 
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)

@@ -95,6 +95,8 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
  * or in on_round; NULL with another strategy. */
 const fedge_variates *fedge_simulation_variates(const fedge_simulation *simulation);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
+/* All that it may come to take, besides the data. */
+uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);
 
 /* All of the test set, by index; count 0: none. Not to be freed. */
 fedge_view fedge_simulation_test_set(const fedge_simulation *simulation);

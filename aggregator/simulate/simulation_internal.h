@@ -28,6 +28,7 @@ struct fedge_simulation {
     fedge_global_model global;
     fedge_view test_set; /* all of it, by index; count 0: none */
     fedge_variates variates;
+    uint64_t promised; /* bytes: fedge_memory of this run */
     fedge_crew *crew;
     fedge_rounds *rounds;
     uint64_t now_ms;           /* without a fleet */

@@ -141,6 +141,31 @@ static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fe
     }
 }
 
+/* Runs side by side count each other's memory: one that finds too little waits until no other is
+ * under way, and tries once more. */
+static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
+                                sweep_outcome *to, fedge_error *err)
+{
+    const fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
+    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY)) {
+        return status;
+    }
+    pthread_mutex_lock(&self->mutex);
+    const bool alone = self->running == 1;
+    if (!alone) {
+        self->running--;
+        self->at_work -= run->num_threads;
+        pthread_cond_broadcast(&self->changed);
+        while (self->running > 0) {
+            pthread_cond_wait(&self->changed, &self->mutex);
+        }
+        self->running++;
+        self->at_work += run->num_threads;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return alone ? status : fedge_sweep_run_one(self->sweep, run, watch, to, err);
+}
+
 static void *work_loop(void *arg)
 {
     pool *self = arg;
@@ -150,7 +175,7 @@ static void *work_loop(void *arg)
         fedge_error why;
         sweep_outcome *to =
             &self->sweep->outcomes[(size_t)run.combination * self->sweep->num_seeds + run.seed];
-        const fedge_status ended = fedge_sweep_run_one(self->sweep, &run, &watch, to, &why);
+        const fedge_status ended = run_or_wait(self, &run, &watch, to, &why);
         pthread_mutex_lock(&self->mutex);
         self->running--;
         self->at_work -= run.num_threads;

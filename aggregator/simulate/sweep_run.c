@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
 #include "edge/core/os.h"
@@ -94,22 +93,6 @@ bool fedge_sweep_is_machines(fedge_status status)
            status == FEDGE_INTERNAL;
 }
 
-/* Of a run that has been set up: what its threads and SCAFFOLD's variates may take. */
-static uint64_t promised_bytes(const fedge_experiment *experiment, uint32_t num_threads)
-{
-    const fedge_variates *variates = fedge_simulation_variates(experiment->simulation);
-    const uint64_t threads =
-        num_threads * fedge_simulation_bytes_per_thread(experiment->simulation);
-    if (!variates) {
-        return threads;
-    }
-    const fedge_rounds_spec *spec = &experiment->job->rounds;
-    const uint64_t most = (uint64_t)spec->num_server_rounds *
-                          fedge_cohort_size_of(spec, FEDGE_TASK_TRAIN, variates->num_clients).asked;
-    return threads + (most < variates->num_clients ? most : variates->num_clients) *
-                         variates->num_values * sizeof(float);
-}
-
 fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
                                  const sweep_watch *watch, sweep_outcome *to, fedge_error *err)
 {
@@ -144,7 +127,7 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     }
     to->begun = status == FEDGE_OK;
     if (to->begun) {
-        watch->begun(watch->user, promised_bytes(experiment, run->num_threads));
+        watch->begun(watch->user, fedge_simulation_promised_bytes(experiment->simulation));
         status = fedge_experiment_run(experiment, err);
         to->totals = experiment->results.totals;
     }

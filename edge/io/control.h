@@ -6,7 +6,7 @@
  *     the update has   Δc_i = c_i⁺ − c_i, in the section "control"
  *
  * c_i moves by what the server will decode, so that c stays the mean of the c_i. Where c_i is kept
- * from round to round is the caller's business; one that has not been kept is 0.
+ * from round to round is the caller's business.
  */
 #ifndef FEDGE_EDGE_IO_CONTROL_H
 #define FEDGE_EDGE_IO_CONTROL_H

@@ -437,7 +437,7 @@ static const char *const FEATURES[] = {
     "evaluation:int8",
     "buffers",
     "activations",
-    "scaffold",
+    "scaffold-counted",
     "weights",
     "normalisation",
     "augmentation:horizontal-flip",
@@ -524,7 +524,7 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return trains_in_part(&plan->model);
     if (strcmp(feature, "train-channels") == 0)
         return trains_some_channels(&plan->model);
-    if (strcmp(feature, "scaffold") == 0)
+    if (strcmp(feature, "scaffold-counted") == 0)
         return plan->scaffold;
     if (strcmp(feature, "buffers") == 0)
         return plan->num_parameters < plan->schema.num_elements;

@@ -168,7 +168,7 @@ class Scaffold(Sections):
         """Two devices of one's own; each has its task."""
         peers = [Peer(federation, i) for i in range(2)]
         for peer in peers:
-            peer.hello(features=["codec:none", "codec:int8", "deflate", "scaffold"])
+            peer.hello(features=["codec:none", "codec:int8", "deflate", "scaffold-counted"])
         for peer in peers:
             peer.next_task()
         return peers

@@ -188,11 +188,11 @@ ends 1 "lower the learning rate" "${diverging[@]}" --out later
 grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
 rounds=$(wc -l <later/rounds.jsonl)
-grep -qF "kept in later: $rounds rounds, model and checkpoint of round $rounds: --resume goes on there" said ||
+grep -qF "kept in later: $rounds rounds, checkpoint of round $rounds: --resume goes on there" said ||
     fail "it does not say what was kept: $(cat said)"
 [ "\"model_sha256\":\"$(sha256sum later/model.safetensors | cut -d' ' -f1)\"" = "$(hash later/summary.json)" ] ||
     fail "the model of a failed run is not the one that its summary names"
-ends 1 "kept in later: $rounds rounds, model" "${diverging[@]}" --out later --resume
+ends 1 "kept in later: $rounds rounds, checkpoint" "${diverging[@]}" --out later --resume
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged

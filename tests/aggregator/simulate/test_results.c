@@ -234,7 +234,7 @@ static void a_run_fails_again(void **state)
     assert_int_equal(play(&of, false, BEHIND_THE_LINE, 2, &self), FEDGE_NO_SPACE);
     assert_int_equal(play(&of, true, BEFORE_THE_LINE, 2, &self), FEDGE_NO_SPACE);
     assert_int_equal(self.results.checkpoint, 2);
-    assert_non_null(strstr(self.kept, OUT ": 3 rounds, model and checkpoint of round 2: "));
+    assert_non_null(strstr(self.kept, OUT ": 3 rounds, checkpoint of round 2: "));
     assert_model(&whole.at[1]);
     assert_int_equal(play(&of, true, BEHIND_THE_LINE, 2, &self), FEDGE_NO_SPACE);
     assert_int_equal(self.results.checkpoint, 4);
@@ -308,6 +308,7 @@ static void nothing_is_left_behind(void **state)
     touch(OUT "/simulation.json.aB3dE6.tmp");
     touch(OUT "/notes.svg.aB3dE6.tmp"); /* somebody else's */
     touch(OUT "/checkpoints/variates-000002.bin.new");
+    touch(OUT "/checkpoints/best.new"); /* somebody else's too */
     must(fedge_os_make_dirs(OUT "/checkpoints/round-000002.new", &err), &err);
     assert_int_equal(play(&of, true, NEVER, 0, &self), FEDGE_OK);
     assert_false(fedge_os_exists(OUT "/checkpoints/round-000000"));
@@ -317,6 +318,27 @@ static void nothing_is_left_behind(void **state)
     assert_false(fedge_os_exists(OUT "/partition.svg.aB3dE6.tmp"));
     assert_false(fedge_os_exists(OUT "/simulation.json.aB3dE6.tmp"));
     assert_true(fedge_os_exists(OUT "/notes.svg.aB3dE6.tmp"));
+    assert_true(fedge_os_exists(OUT "/checkpoints/best.new"));
+}
+
+/* Killed while a checkpoint took the place of the one of its round: that comes back. */
+static void a_checkpoint_comes_back_to_its_place(void **state)
+{
+    (void)state;
+    static const trial of = {.rounds = "\"num-server-rounds\":3",
+                             .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}"};
+    run self;
+    fedge_error err;
+    clear();
+    assert_int_equal(play(&of, false, NEVER, 0, &self), FEDGE_OK);
+    must(
+        fedge_os_rename(OUT "/checkpoints/round-000003", OUT "/checkpoints/round-000003.old", &err),
+        &err);
+    must(fedge_os_make_dirs(OUT "/checkpoints/round-000003.new", &err), &err);
+    assert_int_equal(play(&of, true, NEVER, 0, &self), FEDGE_OK);
+    assert_int_equal(self.num_phases, 0); /* nothing was lost */
+    assert_false(fedge_os_exists(OUT "/checkpoints/round-000003.old"));
+    assert_false(fedge_os_exists(OUT "/checkpoints/round-000003.new"));
 }
 
 int main(void)
@@ -326,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_run_fails_again),
         cmocka_unit_test(attempts_that_failed_leave_nothing),
         cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(a_checkpoint_comes_back_to_its_place),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
