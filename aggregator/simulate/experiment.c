@@ -347,25 +347,18 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
     return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
 }
 
-fedge_status fedge_experiment_check(const fedge_simulate_options *options, const char *job_text,
-                                    size_t job_size, fedge_error *err)
+fedge_status fedge_experiment_check(fedge_experiment *experiment,
+                                    const fedge_experiment_config *config, fedge_error *err)
 {
-    fedge_experiment *self = calloc(1, sizeof(*self));
-    if (!self) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an experiment");
-    }
-    self->config =
-        (fedge_experiment_config){.options = options, .job_text = job_text, .job_size = job_size};
-    fedge_status status = load_job(self, err);
+    *experiment = (fedge_experiment){.config = *config};
+    fedge_status status = load_job(experiment, err);
     if (status == FEDGE_OK) {
-        status = load_site(self, err);
+        status = load_site(experiment, err);
     }
-    if (status == FEDGE_OK && options->num_clients == 0 &&
-        !fedge_partition_is_counted(&self->data.partition)) {
+    if (status == FEDGE_OK && config->options->num_clients == 0 &&
+        !fedge_partition_is_counted(&experiment->data.partition)) {
         status = fail_uncounted(err);
     }
-    fedge_experiment_fini(self);
-    free(self);
     return status;
 }
 
@@ -399,7 +392,6 @@ void fedge_experiment_fini(fedge_experiment *experiment)
     fedge_site_free(experiment->site);
     fedge_job_free(experiment->job);
     *experiment = (fedge_experiment){0};
-    fedge_os_return_freed(); /* a sweep's next run counts what there is */
 }
 
 /* The last model is looked at closely. An interruption until then leaves it to --resume. */

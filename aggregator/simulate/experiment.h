@@ -51,16 +51,16 @@ typedef struct fedge_experiment {
 
 /* What can be said without the data: the job parses and goes with the options (a target wants a
  * loss that has an accuracy), the client's file names its data and how they are divided,
- * and among how many. */
-FEDGE_MUST_USE fedge_status fedge_experiment_check(const fedge_simulate_options *options,
-                                                   const char *job_text, size_t job_size,
+ * and among how many. experiment->job and data are there then, and nothing else: it cannot run. */
+FEDGE_MUST_USE fedge_status fedge_experiment_check(fedge_experiment *experiment,
+                                                   const fedge_experiment_config *config,
                                                    fedge_error *err);
 
 /* Loads job and data, divides them, takes all memory, opens the folder. Not to be moved after. */
 FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                                   const fedge_experiment_config *config,
                                                   fedge_error *err);
-void fedge_experiment_fini(fedge_experiment *experiment); /* also after a failed init */
+void fedge_experiment_fini(fedge_experiment *experiment); /* also after a check or a failed init */
 
 /* Runs it, with options->stop_at_target until all targets are reached, and writes the results.
  * FEDGE_CANCELLED when it was interrupted, in the last evaluation too: the results are those until

@@ -452,21 +452,30 @@ static bool holds_out(const fedge_population *population)
     return false;
 }
 
+fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec, uint32_t num_clients,
+                                            fedge_error *err)
+{
+    const uint32_t needed = fedge_cohort_needed(spec, FEDGE_TASK_TRAIN);
+    return needed <= num_clients
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
+                            "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
+                            "--clients",
+                            needed, num_clients);
+}
+
 static fedge_status check(const fedge_simulation_config *config, fedge_error *err)
 {
     const fedge_rounds_spec *spec = &config->job->rounds;
     const uint32_t clients = config->population->num_clients;
-    const uint32_t needed = fedge_cohort_needed(spec, FEDGE_TASK_TRAIN);
     if (config->job->plan.external) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the job's model is external: only built-in models are simulated");
     }
-    if (needed > clients) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
-                          "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
-                          "--clients",
-                          needed, clients);
+    const fedge_status enough = fedge_simulation_check_clients(spec, clients, err);
+    if (enough != FEDGE_OK) {
+        return enough;
     }
     if (config->job->plan.scaffold && config->job->num_clients != clients) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

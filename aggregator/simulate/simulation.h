@@ -56,6 +56,11 @@ typedef struct fedge_simulation_state {
     bool evaluation_due;   /* on clients: that of the last closed round has not been */
 } fedge_simulation_state;
 
+/* Are there as many clients as the job's rounds need? FEDGE_INVALID_ARGUMENT says what to change.
+ */
+FEDGE_MUST_USE fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec,
+                                                           uint32_t num_clients, fedge_error *err);
+
 /* Checks the job against the population and takes all memory. FEDGE_UNSUPPORTED: an external model.
  * FEDGE_INVALID_ARGUMENT: the job wants more clients than there are, or clients to evaluate, of
  * whom none holds out examples. FEDGE_TOO_BIG: more than memory holds, in all (memory.h). */

@@ -9,7 +9,6 @@
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
 #include "edge/io/file_list.h"
-#include "edge/io/path.h"
 
 #define TEST_SET "test-set"
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
@@ -40,41 +39,12 @@ static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_
 
 /* ---- clients and cohorts --------------------------------------------------------------------- */
 
-/* What the client's file says of the job's data; NULL: that cannot be told, and the run will say
- * why. */
-static const fedge_site_data *load_data(const fedge_simulate_options *options, const fedge_job *job,
-                                        fedge_site **site)
+/* As many as the division says, read once for each partition of each data set; 0: that cannot be
+ * told, and the run will say why. */
+static uint32_t count_clients(fedge_sweep *sweep, const fedge_experiment *experiment)
 {
-    char beside[FEDGE_MAX_PATH] = "client.json";
-    if (!options->data && !fedge_path_resolve(options->job, beside)) {
-        return NULL;
-    }
-    const fedge_status status = fedge_site_load(options->data ? options->data : beside, site, NULL);
-    return status == FEDGE_OK ? fedge_site_find(*site, job->plan.data.name) : NULL;
-}
-
-/* As many as the division says; 0: that cannot be told. */
-static uint32_t read_clients(const fedge_simulate_options *options, const fedge_job *job)
-{
-    fedge_site *site = NULL;
-    uint32_t clients = 0;
-    const fedge_site_data *data = load_data(options, job, &site);
-    fedge_partition_spec division = data ? data->partition : (fedge_partition_spec){.seed = 0};
-    if (!data ||
-        (options->partition &&
-         fedge_partition_parse(options->partition, &division, NULL) != FEDGE_OK) ||
-        fedge_partition_num_parts(&division, data->values, &clients, NULL) != FEDGE_OK) {
-        clients = 0;
-    }
-    fedge_site_free(site);
-    return clients;
-}
-
-/* The same, read once for each partition of each data set. */
-static uint32_t count_clients(fedge_sweep *sweep, const fedge_simulate_options *options,
-                              const fedge_job *job)
-{
-    const char *name = job->plan.data.name;
+    const fedge_simulate_options *options = experiment->config.options;
+    const char *name = experiment->job->plan.data.name;
     if (options->num_clients > 0) {
         return options->num_clients;
     }
@@ -84,25 +54,17 @@ static uint32_t count_clients(fedge_sweep *sweep, const fedge_simulate_options *
             return sweep->counted[i].clients;
         }
     }
-    const uint32_t clients = read_clients(options, job);
+    uint32_t clients = 0;
+    if (fedge_partition_num_parts(&experiment->data.partition, experiment->data.values, &clients,
+                                  NULL) != FEDGE_OK) {
+        clients = 0;
+    }
     if (sweep->num_counted < FEDGE_SWEEP_MAX_VALUES) {
         sweep_counted *to = &sweep->counted[sweep->num_counted++];
         *to = (sweep_counted){.partition = options->partition, .clients = clients};
         (void)snprintf(to->data, sizeof(to->data), "%s", name);
     }
     return clients;
-}
-
-static fedge_status check_cohort(const fedge_job *job, uint32_t clients, fedge_error *err)
-{
-    const uint32_t needed = fedge_cohort_needed(&job->rounds, FEDGE_TASK_TRAIN);
-    return needed <= clients
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
-                            "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
-                            "--clients",
-                            needed, clients);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -164,23 +126,26 @@ static fedge_status check_fleet(fedge_sweep *sweep, const fedge_simulate_options
 static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *options,
                             const char *text, size_t size, uint32_t *cohort, fedge_error *err)
 {
-    fedge_job *job = NULL;
-    fedge_status status = fedge_experiment_check(options, text, size, err);
-    if (status == FEDGE_OK) {
-        status = fedge_job_parse(text, size, options->job, &job, err);
+    fedge_experiment *experiment = calloc(1, sizeof(*experiment));
+    if (!experiment) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an experiment");
     }
+    const fedge_experiment_config config = {.options = options, .job_text = text, .job_size = size};
+    fedge_status status = fedge_experiment_check(experiment, &config, err);
+    const fedge_job *job = experiment->job;
     if (status == FEDGE_OK) {
         status = check_test_set(sweep, job, err);
     }
-    const uint32_t clients = status == FEDGE_OK ? count_clients(sweep, options, job) : 0;
+    const uint32_t clients = status == FEDGE_OK ? count_clients(sweep, experiment) : 0;
     if (clients > 0) {
         *cohort = fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted;
-        status = check_cohort(job, clients, err);
+        status = fedge_simulation_check_clients(&job->rounds, clients, err);
     }
     if (status == FEDGE_OK && clients > 0) {
         status = check_fleet(sweep, options, job, clients, err);
     }
-    fedge_job_free(job);
+    fedge_experiment_fini(experiment);
+    free(experiment);
     return status;
 }
 

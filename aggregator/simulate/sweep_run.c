@@ -137,6 +137,7 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     fedge_experiment_fini(experiment);
     free(experiment);
     free(text);
+    fedge_os_return_freed(); /* the next run counts what there is */
     return status;
 }
 
