@@ -20,3 +20,10 @@ ends() {
     [ "$got" = "$code" ] || fail "exit $got, wanted $code: $* ($(cat said))"
     grep -qF -- "$words" said || fail "'$words' is not in: $(cat said)"
 }
+# end_by SIGNAL: sends it to the process $pid and waits for its end; $code is its exit code.
+end_by() {
+    kill "-$1" "$pid"
+    code=0
+    wait "$pid" || code=$?
+    pid=
+}

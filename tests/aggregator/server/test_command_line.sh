@@ -84,10 +84,7 @@ curl -sSf "http://127.0.0.1:$http/metrics" | grep -qx 'fedge_registered_devices 
 # SIGHUP is survived, SIGTERM ends, and the same run is resumed
 kill -HUP "$pid"
 await grep -q 'reloaded devices=2' err
-kill -TERM "$pid"
-code=0
-wait "$pid" || code=$?
-pid=
+end_by TERM
 [ "$code" = 0 ] || fail "exit $code after SIGTERM: $(cat err)"
 first=$(sed -n 's/.*run-started run=\([0-9a-f]*\).*/\1/p' err)
 ends 0 "run-resumed run=$first" "${run[@]}" --state state "${where[@]}" --drain
@@ -98,9 +95,6 @@ ends 4 "format.json" "${run[@]}" --state state "${where[@]}"
 "${run[@]}" --state state3 "${where[@]}" --port-file ports3 --log-json >out 2>err &
 pid=$!
 await test -s ports3
-kill -USR1 "$pid"
-code=0
-wait "$pid" || code=$?
-pid=
+end_by USR1
 [ "$code" = 0 ] || fail "exit $code after SIGUSR1: $(cat err)"
 grep -qF '"how":"drained"' err || fail "not drained: $(cat err)"

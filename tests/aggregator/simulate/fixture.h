@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/simulate/population.h"
+#include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "tests/edge/core/cmocka_all.h"
 
@@ -33,6 +34,23 @@ static int set_up(void **state)
     (void)state;
     write_points(POINTS_FILE, POINTS);
     return 0;
+}
+
+/* A job's text: softmax regression on the points, which are the test set too. */
+#define CLASSIFIER(num_rounds)                                                                     \
+    "{\"fedge-job\":1,\"name\":\"points\",\"seed\":4,\"model\":{\"input-shape\":[2],\"layers\":["  \
+    "{\"type\":\"Linear\",\"in_features\":2,\"out_features\":3}],"                                 \
+    "\"loss\":{\"type\":\"CrossEntropyLoss\"}},"                                                   \
+    "\"data\":{\"name\":\"points\",\"shape\":[2],\"dtype\":\"f32\",\"labels\":3},"                 \
+    "\"training\":{\"local-epochs\":1,\"batch-size\":8,\"learning-rate\":0.1},"                    \
+    "\"rounds\":{\"num-server-rounds\":" #num_rounds                                               \
+    ",\"min-train-nodes\":1,\"min-available-nodes\":2},"                                           \
+    "\"test-set\":{\"values\":\"" POINTS_FILE "\"}}"
+
+static inline void write_text(const char *path, const char *text)
+{
+    fedge_error err;
+    assert_int_equal(fedge_os_write_file(path, text, strlen(text), 0644, &err), FEDGE_OK);
 }
 
 /* [rounds]: the inside of the job's "rounds" object; [more]: further members, each after a comma.

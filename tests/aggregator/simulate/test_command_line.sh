@@ -365,10 +365,7 @@ for _ in $(seq 2000); do
     if [ -s long/rounds=1000000,seed=1/simulation.json ]; then break; fi
     sleep 0.005
 done
-kill -INT "$pid"
-code=0
-wait "$pid" || code=$?
-pid=
+end_by INT
 [ "$code" = 130 ] || fail "exit $code of an interrupted sweep"
 [ "$(tail -1 said)" = "$(grep 'interrupted in round [0-9]*; --resume goes on$' said)" ] || fail "not said last: $(cat said)"
 grep -qE '^4 .* 1 of 2 seeds$' said || fail "the row does not say how many seeds it has: $(cat said)"
@@ -388,10 +385,7 @@ for _ in $(seq 2000); do
     if [ -s longest/rounds=1000000,seed=1/rounds.jsonl ] && [ -s longest/rounds=999999,seed=1/rounds.jsonl ]; then break; fi
     sleep 0.005
 done
-kill -INT "$pid"
-code=0
-wait "$pid" || code=$?
-pid=
+end_by INT
 [ "$code" = 130 ] || fail "exit $code of an interrupted sweep: $(cat said)"
 grep -qF "fedge-simulate: interrupted with 2 runs under way; --resume goes on" said || fail "it does not say that both were: $(cat said)"
 [ "$(grep -l '"ending":"interrupted"' longest/*/summary.json | wc -l)" = 2 ] || fail "no results of what was interrupted"
@@ -559,10 +553,8 @@ cut_short() {
         if [ "$(cat cut/rounds.jsonl 2>/dev/null | wc -l)" -ge 20 ]; then break; fi
         sleep 0.005
     done
-    kill -INT "$pid"
-    local code=0
-    wait "$pid" || code=$?
-    pid=
+    local code
+    end_by INT
     if [ "$code" = 130 ]; then
         grep -qF "model.safetensors; --resume goes on" said || fail "no word of --resume: $(cat said)"
         grep -qF "interrupted after" said || fail "it does not say that it was interrupted: $(cat said)"
@@ -588,10 +580,7 @@ rm -rf cut
 "${run[@]}" --rounds 1000000 --out cut >said 2>&1 &
 pid=$!
 until [ -s cut/rounds.jsonl ]; do sleep 0.01; done
-kill -HUP "$pid"
-code=0
-wait "$pid" || code=$?
-pid=
+end_by HUP
 [ "$code" = 130 ] && grep -qF '"ending":"interrupted"' cut/summary.json || fail "exit $code after SIGHUP"
 nohup "${run[@]}" --rounds 3000 --out held >said 2>&1 &
 pid=$!

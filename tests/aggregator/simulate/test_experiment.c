@@ -8,20 +8,7 @@
 #include "tests/aggregator/simulate/fixture.h"
 
 #define OUT "simulate-experiment"
-#define JOB                                                                                        \
-    "{\"fedge-job\":1,\"name\":\"points\",\"seed\":4,\"model\":{\"input-shape\":[2],\"layers\":["  \
-    "{\"type\":\"Linear\",\"in_features\":2,\"out_features\":3}],"                                 \
-    "\"loss\":{\"type\":\"CrossEntropyLoss\"}},"                                                   \
-    "\"data\":{\"name\":\"points\",\"shape\":[2],\"dtype\":\"f32\",\"labels\":3},"                 \
-    "\"training\":{\"local-epochs\":1,\"batch-size\":8,\"learning-rate\":0.1},"                    \
-    "\"rounds\":{\"num-server-rounds\":3,\"min-train-nodes\":1,\"min-available-nodes\":2},"        \
-    "\"test-set\":{\"values\":\"" POINTS_FILE "\"}}"
-
-static void write_text(const char *path, const char *text)
-{
-    fedge_error err;
-    assert_int_equal(fedge_os_write_file(path, text, strlen(text), 0644, &err), FEDGE_OK);
-}
+#define JOB CLASSIFIER(3)
 
 static int set_up_files(void **state)
 {

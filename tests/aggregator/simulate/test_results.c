@@ -293,16 +293,18 @@ static void touch(const char *path)
     must(fedge_os_write_file(path, "x", 1, 0600, &err), &err);
 }
 
+/* Three rounds whose checkpoints have variates beside them. */
+static const trial SHORT = {.rounds = "\"num-server-rounds\":3",
+                            .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}"};
+
 /* Stopped before the first round has closed, and killed at some other time. */
 static void nothing_is_left_behind(void **state)
 {
     (void)state;
-    static const trial of = {.rounds = "\"num-server-rounds\":3",
-                             .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}"};
     run self;
     fedge_error err;
     clear();
-    assert_int_equal(play(&of, false, INTERRUPTED, 0, &self), FEDGE_CANCELLED);
+    assert_int_equal(play(&SHORT, false, INTERRUPTED, 0, &self), FEDGE_CANCELLED);
     assert_true(fedge_os_exists(OUT "/checkpoints/round-000000"));
     touch(OUT "/partition.svg.aB3dE6.tmp");
     touch(OUT "/simulation.json.aB3dE6.tmp");
@@ -310,7 +312,7 @@ static void nothing_is_left_behind(void **state)
     touch(OUT "/checkpoints/variates-000002.bin.new");
     touch(OUT "/checkpoints/best.new"); /* somebody else's too */
     must(fedge_os_make_dirs(OUT "/checkpoints/round-000002.new", &err), &err);
-    assert_int_equal(play(&of, true, NEVER, 0, &self), FEDGE_OK);
+    assert_int_equal(play(&SHORT, true, NEVER, 0, &self), FEDGE_OK);
     assert_false(fedge_os_exists(OUT "/checkpoints/round-000000"));
     assert_false(fedge_os_exists(OUT "/checkpoints/round-000002.new"));
     assert_false(fedge_os_exists(OUT "/checkpoints/variates-000002.bin.new"));
@@ -325,17 +327,15 @@ static void nothing_is_left_behind(void **state)
 static void a_checkpoint_comes_back_to_its_place(void **state)
 {
     (void)state;
-    static const trial of = {.rounds = "\"num-server-rounds\":3",
-                             .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}"};
     run self;
     fedge_error err;
     clear();
-    assert_int_equal(play(&of, false, NEVER, 0, &self), FEDGE_OK);
+    assert_int_equal(play(&SHORT, false, NEVER, 0, &self), FEDGE_OK);
     must(
         fedge_os_rename(OUT "/checkpoints/round-000003", OUT "/checkpoints/round-000003.old", &err),
         &err);
     must(fedge_os_make_dirs(OUT "/checkpoints/round-000003.new", &err), &err);
-    assert_int_equal(play(&of, true, NEVER, 0, &self), FEDGE_OK);
+    assert_int_equal(play(&SHORT, true, NEVER, 0, &self), FEDGE_OK);
     assert_int_equal(self.num_phases, 0); /* nothing was lost */
     assert_false(fedge_os_exists(OUT "/checkpoints/round-000003.old"));
     assert_false(fedge_os_exists(OUT "/checkpoints/round-000003.new"));

@@ -11,23 +11,10 @@
 
 #define ALONE "sweep-alone"
 #define BESIDE "sweep-beside"
-#define JOB                                                                                        \
-    "{\"fedge-job\":1,\"name\":\"points\",\"seed\":4,\"model\":{\"input-shape\":[2],\"layers\":["  \
-    "{\"type\":\"Linear\",\"in_features\":2,\"out_features\":3}],"                                 \
-    "\"loss\":{\"type\":\"CrossEntropyLoss\"}},"                                                   \
-    "\"data\":{\"name\":\"points\",\"shape\":[2],\"dtype\":\"f32\",\"labels\":3},"                 \
-    "\"training\":{\"local-epochs\":1,\"batch-size\":8,\"learning-rate\":0.1},"                    \
-    "\"rounds\":{\"num-server-rounds\":30,\"min-train-nodes\":1,\"min-available-nodes\":2},"       \
-    "\"test-set\":{\"values\":\"" POINTS_FILE "\"}}"
+#define JOB CLASSIFIER(30)
 #define OPTIONS "--job job.json --data sweep-client.json --partition iid --quiet "
 /* Rounds of 1 and 3 clients, of 1 of 10 and of 4 of 40. */
 #define GRID OPTIONS "--sweep fraction=0.1,0.3 clients=10,40 seeds=3 "
-
-static void write_text(const char *path, const char *text)
-{
-    fedge_error err;
-    assert_int_equal(fedge_os_write_file(path, text, strlen(text), 0644, &err), FEDGE_OK);
-}
 
 static int set_up_files(void **state)
 {
