@@ -60,6 +60,11 @@ fedge_kernels fedge_kernels_for(const fedge_model_options *options);
 /* What is kept for each parameter besides its value: floats. */
 uint32_t fedge_states_of_each(const fedge_model_options *options);
 
+/* The layer that has most bytes at work, and how many: the sum of its fedge_layer_memory. For
+ * models that fedge_model_size has passed. */
+uint32_t fedge_largest_layer(const fedge_model_spec *spec, const fedge_model_options *options,
+                             size_t *bytes);
+
 /* Is there a gradient for every parameter, until all have been made? */
 bool fedge_keeps_gradients(const fedge_model_options *options);
 

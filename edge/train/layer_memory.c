@@ -26,27 +26,38 @@ static size_t bytes_of(const fedge_layer_plan *layer, fedge_part part)
     return (size_t)layer->parts[part].size * FEDGE_BLOCK_ALIGNMENT;
 }
 
+/* Which layers are asked for: [count] from [first] on, into layers[0] and on. */
+typedef struct wanted {
+    uint32_t first, count;
+    fedge_layer_memory *layers;
+} wanted;
+
+/* Where layer [index] goes; NULL: it is not asked for. */
+static fedge_layer_memory *place_of(const wanted *want, uint32_t index)
+{
+    return index - want->first < want->count ? &want->layers[index - want->first] : NULL;
+}
+
 static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_options *options,
-                             const fedge_kernels *kernels, fedge_layer_memory *layers,
-                             fedge_error *err)
+                             const fedge_kernels *kernels, const wanted *want, fedge_error *err)
 {
     fedge_graph_plan plan;
     fedge_status status = fedge_graph_plan_make(&plan, spec, options, kernels, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
-        const fedge_layer_plan *layer = &plan.layers[i];
+    for (uint32_t i = 0; status == FEDGE_OK && i < want->count; i++) {
+        const fedge_layer_plan *layer = &plan.layers[want->first + i];
         const size_t forward = bytes_of(layer, FEDGE_PART_FORWARD);
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
-        describe(&spec->layers[i], options, &layer->out, &layers[i]);
+        fedge_layer_memory *to = &want->layers[i];
+        describe(&spec->layers[want->first + i], options, &layer->out, to);
         if (options->weights != FEDGE_STORAGE_FP32) {
-            layers[i].values -= layers[i].parameters * (sizeof(float) - sizeof(uint16_t));
+            to->values -= to->parameters * (sizeof(float) - sizeof(uint16_t));
         }
-        layers[i].output = bytes_of(layer, FEDGE_PART_OUTPUT);
-        layers[i].saved = bytes_of(layer, FEDGE_PART_KEPT);
-        layers[i].saved += bytes_of(layer, FEDGE_PART_SAVED);
-        layers[i].gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
-        layers[i].scratch = forward > backward ? forward : backward;
-        layers[i].scratch +=
-            fedge_keeps_gradients(options) ? layers[i].parameters * sizeof(float) : 0;
+        to->output = bytes_of(layer, FEDGE_PART_OUTPUT);
+        to->saved = bytes_of(layer, FEDGE_PART_KEPT);
+        to->saved += bytes_of(layer, FEDGE_PART_SAVED);
+        to->gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
+        to->scratch = forward > backward ? forward : backward;
+        to->scratch += fedge_keeps_gradients(options) ? to->parameters * sizeof(float) : 0;
     }
     return status;
 }
@@ -59,17 +70,18 @@ static size_t batch_bytes(const fedge_model_options *options, size_t size)
 
 /* What a stage takes stands with the last of its layers. */
 static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_options *options,
-                             const fedge_kernels *kernels, fedge_layer_memory *layers,
-                             fedge_error *err)
+                             const fedge_kernels *kernels, const wanted *want, fedge_error *err)
 {
     const size_t examples = options->training ? options->max_batch : 1;
-    fedge_layer_memory *last = NULL;
+    fedge_layer_memory ignored, *last = NULL;
     fedge_stage_walk walk;
     fedge_shape shape;
     fedge_status status = fedge_shape_input(spec, &shape, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
         status = fedge_shape_advance(spec, i, &shape, err);
-        describe(&spec->layers[i], options, &shape, &layers[i]);
+        if (place_of(want, i) != NULL) {
+            describe(&spec->layers[i], options, &shape, place_of(want, i));
+        }
     }
     if (status == FEDGE_OK) {
         status = fedge_stage_walk_begin(&walk, spec, options, kernels->lanes, err);
@@ -82,7 +94,11 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
             if (options->training && stage.pass_gradient && !stage.in_place && last != NULL) {
                 last->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
             }
-            last = &layers[walk.layer == 0 ? 0 : walk.layer - 1];
+            last = place_of(want, walk.layer == 0 ? 0 : walk.layer - 1);
+            if (last == NULL) {
+                ignored = (fedge_layer_memory){0};
+                last = &ignored;
+            }
             last->output += batch_bytes(options, stage.out.size);
             last->saved +=
                 pools ? (size_t)fedge_graph_aligned(fedge_stage_pool_size(&stage) * examples) : 0;
@@ -95,16 +111,40 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
     return status;
 }
 
+static fedge_status fill(const fedge_model_spec *spec, const fedge_model_options *options,
+                         const wanted *want, fedge_error *err)
+{
+    const fedge_kernels kernels = fedge_kernels_for(options);
+    return fedge_fused_fits(spec, options) ? of_fused(spec, options, &kernels, want, err)
+                                           : of_graph(spec, options, &kernels, want, err);
+}
+
 fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
                                       const fedge_model_options *options,
                                       fedge_layer_memory *layers, fedge_error *err)
 {
     fedge_model_memory memory;
     fedge_status status = fedge_model_size(spec, options, &memory, err);
-    if (status != FEDGE_OK) {
-        return status;
+    return status == FEDGE_OK ? fill(spec, options, &(wanted){0, spec->num_layers, layers}, err)
+                              : status;
+}
+
+uint32_t fedge_largest_layer(const fedge_model_spec *spec, const fedge_model_options *options,
+                             size_t *bytes)
+{
+    uint32_t largest = 0;
+    *bytes = 0;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_memory layer = {0};
+        if (fill(spec, options, &(wanted){i, 1, &layer}, NULL) != FEDGE_OK) {
+            break; /* not after fedge_model_size has passed */
+        }
+        const size_t all = layer.values + layer.optimizer + layer.output + layer.saved +
+                           layer.gradient + layer.scratch;
+        if (all > *bytes) {
+            *bytes = all;
+            largest = i;
+        }
     }
-    const fedge_kernels kernels = fedge_kernels_for(options);
-    return fedge_fused_fits(spec, options) ? of_fused(spec, options, &kernels, layers, err)
-                                           : of_graph(spec, options, &kernels, layers, err);
+    return largest;
 }

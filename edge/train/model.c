@@ -203,9 +203,13 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
         return status;
     }
     if (block_size < memory.total) {
+        size_t most;
+        const uint32_t layer = fedge_largest_layer(spec, options, &most);
         return fedge_fail(err, FEDGE_TOO_BIG,
-                          "the model needs a block of %zu bytes but was given %zu", memory.total,
-                          block_size);
+                          "the model needs a block of %zu bytes but was given %zu; layer %u (%s) "
+                          "takes the most, %zu",
+                          memory.total, block_size, (unsigned)layer,
+                          fedge_layer_type_name(spec->layers[layer].type), most);
     }
     if (block == NULL || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

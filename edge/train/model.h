@@ -409,7 +409,8 @@ typedef struct fedge_model fedge_model;
 /* Carves a model from [block] (64-byte aligned, memory.total bytes, owned by the caller and in use
  * until the caller reuses it; there is nothing to free). Parameters start as zero.
  * [spec] is copied where needed and may go away. FEDGE_TOO_BIG when the block is too small: the
- * message has both numbers. FEDGE_INVALID_ARGUMENT when the block is not aligned. */
+ * message has both numbers, and the layer that takes most. FEDGE_INVALID_ARGUMENT when the block is
+ * not aligned. */
 FEDGE_MUST_USE fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
                                             const fedge_model_options *options, void *block,
                                             size_t block_size, fedge_error *err);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,46 @@ static void small_cnn(fedge_model_spec *spec)
     spec_pool(spec, 2, 0, 0);
     spec_flatten(spec);
     spec_linear(spec, 81, 4);
+}
+
+static size_t bytes_of(const fedge_layer_memory *layer)
+{
+    return layer->values + layer->optimizer + layer->output + layer->saved + layer->gradient +
+           layer->scratch;
+}
+
+/* A block that is too small: both numbers, and the layer that takes most of what is asked for. */
+static void test_block_too_small(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    static fedge_layer_memory layers[FEDGE_MAX_LAYERS];
+    small_cnn(&spec);
+    spec.layers[7].u.linear.out_features = 200;
+    for (int i = 0; i < 6; i++) {
+        /* For one example the last layer's parameters are most, for many a convolution's output. */
+        const fedge_model_options options = {
+            .max_batch = i % 2 == 0 ? 1 : 4000, .training = i < 4, .general = i / 2 == 1};
+        fedge_error err = {0};
+        fedge_model_memory memory;
+        fedge_model *model = NULL;
+        char expected[sizeof((fedge_error *)0)->message], block[1];
+        uint32_t largest = 0;
+        assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
+        assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, &err), FEDGE_OK);
+        for (uint32_t k = 0; k < spec.num_layers; k++) {
+            largest = bytes_of(&layers[k]) > bytes_of(&layers[largest]) ? k : largest;
+        }
+        assert_int_equal(fedge_model_new(&model, &spec, &options, block, 1, &err), FEDGE_TOO_BIG);
+        snprintf(expected, sizeof expected,
+                 "the model needs a block of %zu bytes but was given 1; layer %u (%s) takes the "
+                 "most, %zu",
+                 memory.total, (unsigned)largest, fedge_layer_type_name(spec.layers[largest].type),
+                 bytes_of(&layers[largest]));
+        assert_string_equal(err.message, expected);
+        assert_int_equal(largest == 7, i % 2 == 0);
+        assert_null(model);
+    }
 }
 
 static void test_memory(void **state)
@@ -416,10 +457,15 @@ static void test_equal_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_sgd),        cmocka_unit_test(test_sgd_of_convolutions),
-        cmocka_unit_test(test_bad_steps),  cmocka_unit_test(test_overflow_reaches_the_loss),
-        cmocka_unit_test(test_equal_bits), cmocka_unit_test(test_targets_that_are_not_finite),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_block_too_small),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_sgd_of_convolutions),
+        cmocka_unit_test(test_bad_steps),
+        cmocka_unit_test(test_overflow_reaches_the_loss),
+        cmocka_unit_test(test_equal_bits),
+        cmocka_unit_test(test_targets_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
