@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/message.h"
 #include "edge/io/json.h"
 
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
@@ -79,6 +80,14 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
         if (length > 0)
             return FEDGE_OK;
     }
+}
+
+/* Adds a header's text to csv->names, as if it had no quotes and spaces. */
+static void add_names(fedge_csv *csv, const char *text)
+{
+    for (; *text; text++)
+        if (!strchr("\" \t", *text))
+            csv->names = fedge_crc32(csv->names, text, 1);
 }
 
 /* Takes the quotes off the header's names: "user" is user. */
@@ -172,8 +181,12 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
         if (i + 1 < fields)
             behind[-1] = '\0';
         names[i] = trim(at);
-        if (csv->aside == 0 && strcmp(names[i], name) == 0)
+        if (csv->aside == 0 && strcmp(names[i], name) == 0) {
             csv->aside = i + 1;
+        } else {
+            add_names(csv, csv->names ? "," : "");
+            add_names(csv, names[i]);
+        }
         at = behind;
     }
     const char *nearest = csv->aside ? NULL : fedge_json_nearest(name, names, (size_t)fields);
@@ -225,8 +238,10 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
 {
     fedge_status status = next_line(csv, end, err);
     /* After a header that was read, no row is one. */
-    if (!status && !*end && csv->number == 1 && !begins_with_number(csv->line))
+    if (!status && !*end && csv->number == 1 && !begins_with_number(csv->line)) {
+        add_names(csv, csv->line);
         status = next_line(csv, end, err);
+    }
     if (status || *end)
         return status;
     const uint64_t fields = count_fields(csv->line);

@@ -136,6 +136,13 @@ typedef struct selection {
     uint32_t part;         /* those i with owner[i] == part */
 } selection;
 
+/* How far the files of a data set have been read. */
+typedef struct progress {
+    uint32_t slot;        /* of the next example that is kept */
+    uint32_t names;       /* of the first header (fedge_csv); 0: there was none */
+    const char *named_by; /* its file */
+} progress;
+
 static bool is_kept(const selection *kept, uint32_t example)
 {
     return !kept->owner || kept->owner[example] == kept->part;
@@ -158,7 +165,7 @@ static fedge_status read_example(const fedge_dataset *dataset, fedge_data_file *
 }
 
 static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, const selection *kept,
-                               uint32_t *slot, fedge_error *err)
+                               progress *at, fedge_error *err)
 {
     const fedge_array_info *info = &file->info;
     const size_t raw_size = dataset->example_values * fedge_dtype_size(info->dtype);
@@ -170,7 +177,7 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, co
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < kept->num_examples && !status; i++) {
         if (is_kept(kept, i))
-            status = read_example(dataset, file, i, raw, slot_values(dataset, (*slot)++), err);
+            status = read_example(dataset, file, i, raw, slot_values(dataset, at->slot++), err);
         else
             status = fedge_reader_skip(
                 &file->reader, (uint64_t)info->before + raw_size + info->after, "the values", err);
@@ -182,8 +189,24 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, co
     return status || info->open_end ? status : fedge_reader_end(&file->reader, err);
 }
 
+/* Headers of one data set name the same columns in the same order. */
+static fedge_status check_names(const fedge_csv *csv, const char *path, progress *at,
+                                fedge_error *err)
+{
+    if (at->names == 0) {
+        at->names = csv->names;
+        at->named_by = path;
+    }
+    if (csv->names == 0 || csv->names == at->names)
+        return FEDGE_OK;
+    return fedge_fail(err, FEDGE_MISMATCH,
+                      "%s: its header names other columns than %s, or in another order; bring them "
+                      "into one order, or take the headers away if they mean the same",
+                      path, at->named_by);
+}
+
 static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool label_column,
-                             const char *aside, const selection *kept, uint32_t *slot,
+                             const char *aside, const selection *kept, progress *at,
                              fedge_error *err)
 {
     const uint64_t columns = (uint64_t)dataset->example_values + (label_column ? 1 : 0);
@@ -195,6 +218,8 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
     for (;; row++) {
         bool end = false;
         status = fedge_csv_next(&csv, &end, err);
+        if (!status && row == 0)
+            status = check_names(&csv, path, at, err);
         if (status || end)
             break;
         if (row == kept->num_examples) {
@@ -206,7 +231,7 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
         if (!is_kept(kept, row))
             continue;
         status = fedge_csv_values(&csv, dataset->spec.dtype, dataset->example_values,
-                                  slot_values(dataset, (*slot)++), err);
+                                  slot_values(dataset, at->slot++), err);
         if (status)
             break;
     }
@@ -223,7 +248,7 @@ typedef struct leaf_values {
     const selection *kept;
     const char *path;
     uint32_t example;
-    uint32_t *slot;
+    progress *at;
 } leaf_values;
 
 static fedge_status next_leaf_slot(void *context, void **out, fedge_error *err)
@@ -233,14 +258,14 @@ static fedge_status next_leaf_slot(void *context, void **out, fedge_error *err)
         return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read",
                           l->path);
     if (is_kept(l->kept, l->example++))
-        *out = slot_values(l->dataset, (*l->slot)++);
+        *out = slot_values(l->dataset, l->at->slot++);
     return FEDGE_OK;
 }
 
 static fedge_status read_leaf(const fedge_dataset *dataset, const char *path, const selection *kept,
-                              uint32_t *slot, fedge_error *err)
+                              progress *at, fedge_error *err)
 {
-    leaf_values l = {dataset, kept, path, 0, slot};
+    leaf_values l = {dataset, kept, path, 0, at};
     const fedge_leaf_visitor visitor = {.context = &l,
                                         .values = next_leaf_slot,
                                         .dtype = dataset->spec.dtype,
@@ -251,9 +276,10 @@ static fedge_status read_leaf(const fedge_dataset *dataset, const char *path, co
     return status;
 }
 
-/* Checks a file's header, or, when there is memory, reads its values into slots from *slot on. */
+/* Checks a file's header, or, when there is memory, reads its values into slots from at->slot on.
+ */
 static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own_labels,
-                              const char *aside, const selection *kept, uint32_t *slot,
+                              const char *aside, const selection *kept, progress *at,
                               fedge_error *err)
 {
     fedge_data_file file;
@@ -263,12 +289,12 @@ static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own
         return status;
     if (file.format == FEDGE_DATA_CSV) {
         if (dataset->values)
-            status = read_csv(dataset, path, own_labels, aside, kept, slot, err);
+            status = read_csv(dataset, path, own_labels, aside, kept, at, err);
     } else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF) {
         if (dataset->values)
-            status = read_leaf(dataset, path, kept, slot, err);
+            status = read_leaf(dataset, path, kept, at, err);
     } else if (dataset->values) {
-        status = read_array(dataset, &file, kept, slot, err);
+        status = read_array(dataset, &file, kept, at, err);
     } else {
         status = check_array(dataset, &file.reader, &file.info, kept->num_examples, err);
     }
@@ -281,13 +307,13 @@ fedge_status fedge_values_load(fedge_dataset *dataset, const fedge_dataset_files
                                fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    uint32_t slot = 0;
+    progress at = {0};
     for (int pass = 0; pass < 2 && !status; pass++) {
         for (uint32_t f = 0; f < files->values.count && !status; f++) {
             const uint32_t first = f > 0 ? files->ends[f - 1] : 0;
             const selection kept = {files->ends[f] - first, owner ? owner + first : NULL, part};
             status = load_file(dataset, files->values.paths[f], files->labels.count == 0, aside,
-                               &kept, &slot, err);
+                               &kept, &at, err);
         }
         if (!status && pass == 0)
             status = allocate_values(dataset, err);

@@ -197,6 +197,30 @@ static void test_owners_may_stand_in_several_files(void **state)
     expect_parts("natural:user", DIR "n*", "", 3, (const char *const[]){"04", "12", "3"});
 }
 
+/* Columns in another order are not mixed up; quotes, spaces, and files without a header may be. */
+static void test_headers_must_agree(void **state)
+{
+    (void)state;
+    save_text(DIR "h1", "\"a\", b,label\r\n0,100,0\n");
+    save_text(DIR "h2", "1,101,1\n");
+    save_text(DIR "h3", "a,\"b\" ,\"label\"\n2,102,2\n");
+    expect_whole(DIR "h*", "", "012");
+    save_text(DIR "h4", "b,a,label\n103,3,3\n");
+    expect_refused(&SPEC, DIR "h*", "", FEDGE_MISMATCH,
+                   DIR "h4: its header names other columns than " DIR "h1, or in another order");
+    save_text(DIR "h2", "name,a,b,label\nann,1,101,1\n");
+    save_text(DIR "h3", "b,name,a,label\n102,bob,2,2\n");
+    save_text(DIR "h4", "a,b,label,name\n3,103,3,cy\n");
+    expect_parts("natural:name", DIR "h2\n" DIR "h4", "", 2, (const char *const[]){"1", "3"});
+    const fedge_partition_spec spec = parsed_partition("natural:name", 3);
+    fedge_dataset *own = NULL;
+    fedge_error err = {0};
+    assert_int_equal(
+        fedge_dataset_load_part(&SPEC, DIR "h2\n" DIR "h3", "", &spec, 0, 2, &own, &err),
+        FEDGE_MISMATCH);
+    assert_non_null(strstr(err.message, DIR "h3: its header names other columns than " DIR "h2"));
+}
+
 static void test_files_must_fit_each_other(void **state)
 {
     (void)state;
@@ -223,6 +247,7 @@ int main(void)
         cmocka_unit_test_setup(test_validation_leaves_the_others_where_they_are, set_up),
         cmocka_unit_test_setup(test_other_numbers_of_clients_are_refused, set_up),
         cmocka_unit_test_setup(test_owners_may_stand_in_several_files, set_up),
+        cmocka_unit_test_setup(test_headers_must_agree, set_up),
         cmocka_unit_test_setup(test_files_must_fit_each_other, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
