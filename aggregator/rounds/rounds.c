@@ -16,6 +16,7 @@ enum { STREAM_TRAIN = 0, STREAM_EVALUATE = 1, STREAM_RESTORED = 2 };
 typedef struct participant {
     uint32_t client_index;
     uint32_t slot;
+    bool connected; /* it is one of the connected clients */
 } participant;
 
 struct fedge_rounds {
@@ -192,7 +193,7 @@ static uint32_t participant_place(const fedge_rounds *rounds, uint32_t client_in
     return low;
 }
 
-static const participant *find_participant(const fedge_rounds *rounds, uint32_t client_index)
+static participant *find_participant(const fedge_rounds *rounds, uint32_t client_index)
 {
     uint32_t place = participant_place(rounds, client_index);
     if (place == rounds->num_participants ||
@@ -206,25 +207,34 @@ static void add_participant(fedge_rounds *rounds, uint32_t client_index, uint32_
     uint32_t place = participant_place(rounds, client_index);
     participant *at = rounds->participants + place;
     memmove(at + 1, at, (rounds->num_participants - place) * sizeof *at);
-    *at = (participant){client_index, slot};
+    *at = (participant){client_index, slot, is_connected(rounds, client_index)};
     rounds->num_participants++;
 }
 
-/* One of the connected clients that has had no task in this phase, each equally likely. */
+static void note_connected(fedge_rounds *rounds, uint32_t client_index, bool connected)
+{
+    participant *has_task = find_participant(rounds, client_index);
+    if (has_task != NULL)
+        has_task->connected = connected;
+}
+
+/* One of the connected clients that has had no task in this phase, each equally likely. In time
+ * O(participants), for a simulation's clients may be many more. */
 static bool pick_free_client(fedge_rounds *rounds, uint32_t *client_index)
 {
-    uint32_t num_free = 0;
-    for (uint32_t i = 0, p = 0; i < rounds->num_connected; i++) {
-        while (p < rounds->num_participants &&
-               rounds->participants[p].client_index < rounds->connected[i])
-            p++;
-        if (p == rounds->num_participants ||
-            rounds->participants[p].client_index != rounds->connected[i])
-            rounds->sampled[num_free++] = rounds->connected[i];
-    }
+    uint32_t num_free = rounds->num_connected;
+    for (uint32_t p = 0; p < rounds->num_participants; p++)
+        num_free -= rounds->participants[p].connected;
     if (num_free == 0)
         return false;
-    *client_index = rounds->sampled[fedge_rng_below(&rounds->rng, num_free)];
+    /* The place of the free client of this rank: the rank, and one more for each below it that is
+     * not free. */
+    uint32_t place = fedge_rng_below(&rounds->rng, num_free);
+    for (uint32_t p = 0; p < rounds->num_participants &&
+                         rounds->participants[p].client_index <= rounds->connected[place];
+         p++)
+        place += rounds->participants[p].connected;
+    *client_index = rounds->connected[place];
     return true;
 }
 
@@ -265,7 +275,7 @@ static void try_open(fedge_rounds *rounds)
             .client_index = rounds->sampled[slot],
             .state = FEDGE_TASK_OPEN,
         };
-        rounds->participants[slot] = (participant){rounds->sampled[slot], slot};
+        rounds->participants[slot] = (participant){rounds->sampled[slot], slot, true};
     }
     rounds->num_tasks = rounds->num_participants = rounds->num_open = size.asked;
     rounds->num_reported = 0;
@@ -499,6 +509,7 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
         memmove(at + 1, at, (rounds->num_connected - place) * sizeof *at);
         *at = client_index;
         rounds->num_connected++;
+        note_connected(rounds, client_index, true);
     }
     if (rounds->state == FEDGE_ROUNDS_RUNNING)
         give_work(rounds, client_index);
@@ -533,6 +544,7 @@ void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t no
     uint32_t *at = rounds->connected + connected_place(rounds, client_index);
     rounds->num_connected--;
     memmove(at, at + 1, (size_t)(rounds->connected + rounds->num_connected - at) * sizeof *at);
+    note_connected(rounds, client_index, false);
 }
 
 static fedge_rounds_task *find_task(const fedge_rounds *rounds, uint64_t task_id)

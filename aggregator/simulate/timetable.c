@@ -74,15 +74,19 @@ bool fedge_timetable_next(fedge_timetable *timetable, fedge_event *event)
     return true;
 }
 
-static int compare(const void *a, const void *b)
+/* Is [event] sure, when those before it are? [change]: the next that lets another client in, or
+ * NULL. */
+static bool is_sure(const fedge_timetable *timetable, const fedge_event *event,
+                    const fedge_event *change)
 {
-    return fedge_event_compare(a, b);
+    return event->kind == FEDGE_EVENT_FINISH && event->time_us <= timetable->deadline_us &&
+           (!change || fedge_event_compare(event, change) < 0);
 }
 
 fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most, bool is_empty,
                                   const fedge_event **events, uint32_t *num, fedge_error *err)
 {
-    const fedge_events *due = &timetable->due;
+    fedge_events *due = &timetable->due;
     *num = 0;
     if (timetable->sure_capacity < due->count) {
         fedge_event *sure = realloc(timetable->sure, due->capacity * sizeof(*sure));
@@ -92,24 +96,16 @@ fedge_status fedge_timetable_sure(fedge_timetable *timetable, uint32_t most, boo
         timetable->sure = sure;
         timetable->sure_capacity = due->capacity;
     }
-    const fedge_event *limit =
+    const fedge_event *change =
         is_empty && timetable->changes.count > 0 ? &timetable->changes.items[0] : NULL;
-    for (uint32_t i = 0; i < due->count; i++) {
-        const fedge_event *event = &due->items[i];
-        if (event->kind != FEDGE_EVENT_FINISH &&
-            (!limit || fedge_event_compare(event, limit) < 0)) {
-            limit = event;
-        }
+    /* Taken out and put back: that costs what the sure ones are, not what is due. */
+    while (*num < most && due->count > 0 && is_sure(timetable, &due->items[0], change)) {
+        timetable->sure[(*num)++] = fedge_events_pop(due);
     }
-    for (uint32_t i = 0; i < due->count; i++) {
-        const fedge_event *event = &due->items[i];
-        if (event->kind == FEDGE_EVENT_FINISH && event->time_us <= timetable->deadline_us &&
-            (!limit || fedge_event_compare(event, limit) < 0)) {
-            timetable->sure[(*num)++] = *event;
-        }
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < *num && status == FEDGE_OK; i++) {
+        status = fedge_events_push(due, timetable->sure[i], err); /* there is room */
     }
-    qsort(timetable->sure, *num, sizeof(*timetable->sure), compare);
-    *num = *num < most ? *num : most;
     *events = timetable->sure;
-    return FEDGE_OK;
+    return status;
 }
