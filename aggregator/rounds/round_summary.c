@@ -14,14 +14,11 @@ static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *s
     const struct {
         const char *key;
         double value;
-    } train[] = {{"loss", summary->loss},
+    } means[] = {{"loss", summary->loss},
                  {"accuracy", summary->accuracy},
                  {"train_loss", summary->train_loss},
-                 {"train_accuracy", summary->train_accuracy},
-                 {"bytes_up", (double)summary->bytes_up},
-                 {"bytes_down", (double)summary->bytes_down},
-                 {"clamped", (double)summary->clamped},
-                 {"seconds", summary->seconds},
+                 {"train_accuracy", summary->train_accuracy}},
+      times[] = {{"seconds", summary->seconds},
                  {"seconds_train", summary->seconds_train},
                  {"seconds_encode", summary->seconds_encode},
                  {"seconds_upload", summary->seconds_upload},
@@ -30,10 +27,18 @@ static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *s
                  {"seconds_sum", summary->seconds_sum},
                  {"seconds_step", summary->seconds_step},
                  {"seconds_evaluate", summary->seconds_evaluate}};
-    size_t count = sizeof(train) / sizeof(train[0]);
     fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < count && status == FEDGE_OK; i++) {
-        status = put_number(line, train[i].key, train[i].value, err);
+    for (size_t i = 0; i < sizeof(means) / sizeof(means[0]) && status == FEDGE_OK; i++) {
+        status = put_number(line, means[i].key, means[i].value, err);
+    }
+    if (status == FEDGE_OK) { /* exact: --resume sums them up again */
+        status = fedge_buffer_printf(
+            line, err, ",\"bytes_up\":%llu,\"bytes_down\":%llu,\"clamped\":%llu",
+            (unsigned long long)summary->bytes_up, (unsigned long long)summary->bytes_down,
+            (unsigned long long)summary->clamped);
+    }
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]) && status == FEDGE_OK; i++) {
+        status = put_number(line, times[i].key, times[i].value, err);
     }
     return status;
 }

@@ -94,6 +94,12 @@ static void print_end(const fedge_experiment *self)
                totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
                (unsigned long long)fedge_simulation_bytes_per_thread(self->simulation));
     }
+    if (totals->clamped > 0) {
+        printf("%" PRIu64
+               " values of updates were cut to their bounds: raise update.bound-log2, or "
+               "lower training.learning-rate\n",
+               totals->clamped);
+    }
     if (totals->has_virtual_time) {
         printf("virtual time: %.6g s\n", totals->virtual_time);
     }

@@ -96,6 +96,7 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
     totals->rounds = summary->round;
     totals->clients += summary->reported;
     totals->examples += summary->examples;
+    totals->clamped += summary->clamped;
     for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++) {
         totals->asked_by_speed[i] += summary->virtual_phase.asked[i];
         totals->reported_by_speed[i] += summary->virtual_phase.reported[i];
@@ -212,6 +213,7 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal
         {"examples_trained", (double)totals->examples},
         {"bytes_up", (double)totals->bytes_up},
         {"bytes_down", (double)totals->bytes_down},
+        {"clamped", (double)totals->clamped},
         {"seconds", totals->seconds},
         {"clients_per_second", (double)totals->clients / totals->seconds}};
     bool made = cJSON_AddStringToObject(json, "job", job->plan.name) &&

@@ -48,6 +48,7 @@ typedef struct fedge_totals {
     uint32_t rounds;            /* closed */
     uint64_t clients, examples; /* that trained, over all rounds */
     uint64_t bytes_up, bytes_down;
+    uint64_t clamped;                    /* values of updates that were cut to their bound */
     double seconds;                      /* of all phases */
     double client_loss, client_accuracy; /* last evaluation on the clients; NaN before */
     fedge_totals_curve test, validation;

@@ -46,6 +46,7 @@ static fedge_round_summary read_line(const cJSON *line)
                                    .examples = count_of(line, "examples"),
                                    .bytes_up = count_of(line, "bytes_up"),
                                    .bytes_down = count_of(line, "bytes_down"),
+                                   .clamped = count_of(line, "clamped"),
                                    .seconds = fedge_json_number(line, "seconds"),
                                    .loss = fedge_json_number(line, "loss"),
                                    .accuracy = fedge_json_number(line, "accuracy"),

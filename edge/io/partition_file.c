@@ -109,8 +109,9 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
             break;
         if (client < VALIDATION || client >= FEDGE_PARTITION_VALIDATION) {
             status = fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                                "%s:%" PRIu64 ": client %" PRId64 "; they are counted from 0",
-                                spec->source, csv.number, client);
+                                "%s:%" PRIu64 ": client %" PRId64
+                                " is not in 0 to %u; give clients numbers counted from 0",
+                                spec->source, csv.number, client, FEDGE_PARTITION_VALIDATION - 1);
             break;
         }
         *num_parts = client >= (int64_t)*num_parts ? (uint32_t)client + 1 : *num_parts;

@@ -174,6 +174,11 @@ if mkdir "$odd" 2>/dev/null; then
     grep -qF '"partition":"file:o?/\"w.csv"' "$odd/run/summary.json" || fail "not its partition: $(cat "$odd/run/summary.json")"
 fi
 
+# changes over their bound are cut, and said
+sed 's/"rounds": {/"update": {"bound-log2": -20}, &/' job.json >bound.json
+ends 0 "values of updates were cut to their bounds: raise update.bound-log2" "$simulate" --job bound.json --clients 10 --partition iid
+"${run[@]}" >said && ! grep -q "cut to" said || fail "changes within their bound: $(cat said)"
+
 # training that diverges, at once or after a round: an error, and what was before it
 sed 's/"local-epochs": 1/"local-epochs": 50/; s/"learning-rate": 0.1/"learning-rate": 1e6/; s/CrossEntropyLoss/MSELoss/' \
     job.json >diverging.json

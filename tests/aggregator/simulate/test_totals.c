@@ -16,6 +16,7 @@ static void add(fedge_totals *totals, uint32_t round, double accuracy)
                                          .examples = 100,
                                          .bytes_up = 10,
                                          .bytes_down = 30,
+                                         .clamped = 2,
                                          .seconds = 0.5,
                                          .accuracy = accuracy,
                                          .loss = 1.0 - accuracy,
@@ -37,6 +38,7 @@ static void sums_go_over_rounds(void **state)
     assert_int_equal(totals.examples, 1200);
     assert_int_equal(totals.bytes_up, 120);
     assert_int_equal(totals.bytes_down, 360);
+    assert_int_equal(totals.clamped, 24);
     assert_true(totals.seconds == 6.0);
     /* Rounds 3 to 12. */
     assert_true(fabs(fedge_totals_last_mean(&totals.test) - 0.375) < 1e-12);

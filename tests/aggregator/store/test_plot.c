@@ -142,6 +142,16 @@ static uint32_t moves_of(const char *text, uint32_t index)
     return moves;
 }
 
+/* Counts have more digits than means. */
+static fedge_round_summary huge(uint32_t round)
+{
+    fedge_round_summary summary = plain(round);
+    summary.bytes_up = 12345678901;
+    summary.bytes_down = 9007199254740991;
+    summary.clamped = 1234567890123;
+    return summary;
+}
+
 static fedge_status keep(void *user, const fedge_round_summary *summary, fedge_error *error)
 {
     fedge_round_summary **to = user;
@@ -164,6 +174,11 @@ static void lines_are_read_back(void **state)
     assert_true(read[1].virtual_phase.present && read[1].virtual_phase.time == 200.0);
     assert_true(read[1].virtual_phase.asked[3] == 4 && read[1].virtual_phase.reported[2] == 2);
     assert_string_equal(read[1].model, "ab12");
+    write_log(LOG, 1, huge);
+    to = read;
+    assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_OK);
+    assert_true(read[0].bytes_up == 12345678901 && read[0].bytes_down == 9007199254740991);
+    assert_true(read[0].clamped == 1234567890123);
     write_log(LOG, 1, seldom);
     to = read;
     assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_OK);
