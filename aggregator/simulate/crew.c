@@ -1,5 +1,6 @@
 #include "aggregator/simulate/crew.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -431,6 +432,26 @@ fedge_status fedge_crew_size(const fedge_crew_config *config, uint64_t *bytes, f
                                                          : status;
 }
 
+/* Can the model be trained on what each client has? */
+static fedge_status check_clients(const worker *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->crew->plan;
+    const fedge_population *population = self->crew->config.population;
+    uint32_t checked = 0;
+    for (uint32_t client = 0; client < population->num_clients; client++) {
+        const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
+        const uint32_t count = fedge_population_train(population, client).count;
+        if (count != checked) {
+            const fedge_status status = fedge_trainer_check(self->model, count, &config, err);
+            if (status != FEDGE_OK) {
+                return fedge_error_prefix(err, status, "client %" PRIu32, client);
+            }
+        }
+        checked = count;
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status start(fedge_crew *crew, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
@@ -438,6 +459,7 @@ static fedge_status start(fedge_crew *crew, fedge_error *err)
         crew->workers[i].crew = crew;
         crew->workers[i].device = &crew->config.global->devices[i];
         status = make_worker(&crew->workers[i], err);
+        status = status == FEDGE_OK && i == 0 ? check_clients(&crew->workers[0], err) : status;
     }
     /* The first worker is the caller's thread. */
     for (uint32_t i = 1; i < crew->config.num_threads && status == FEDGE_OK; i++) {

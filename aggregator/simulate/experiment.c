@@ -44,6 +44,10 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     }
     if (options->num_rounds > 0) {
         self->job->rounds.num_server_rounds = options->num_rounds;
+        const fedge_status checked = fedge_job_check_rates(self->job, err);
+        if (checked != FEDGE_OK) {
+            return fedge_error_prefix(err, checked, "%s: training.schedule.gamma", options->job);
+        }
     }
     if (self->job->plan.external) {
         return fedge_fail(

@@ -136,6 +136,28 @@ static fedge_status settle_rounds(const fedge_json *json, fedge_rounds_spec *rou
     return FEDGE_OK;
 }
 
+fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err)
+{
+    const bool grows = job->plan.training.schedule.gamma > 1;
+    for (uint32_t round = 1; grows && round <= job->rounds.num_server_rounds; round++) {
+        const double rate = fedge_plan_learning_rate(&job->plan, round);
+        if (!(rate <= FEDGE_MAX_LEARNING_RATE))
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "makes the learning rate of round %" PRIu32
+                              " %g, and %g is the most; lower it, or num-server-rounds",
+                              round, rate, FEDGE_MAX_LEARNING_RATE);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status settle_schedule(const fedge_json *json, const fedge_job *job, fedge_error *err)
+{
+    fedge_error cause = {0};
+    return fedge_job_check_rates(job, &cause) == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_json_fail_at(json, "training.schedule.gamma", err, "%s", cause.message);
+}
+
 /* Makes the job's paths relative to where its file lies. */
 static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
@@ -192,6 +214,8 @@ static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_err
         st = check_models(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = settle_rounds(json, &job->rounds, err);
+    if (st == FEDGE_OK)
+        st = settle_schedule(json, job, err);
     if (st == FEDGE_OK)
         st = settle_strategy(json, job, err);
     if (st == FEDGE_OK && job->test_set.present && job->plan.external)

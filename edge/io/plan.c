@@ -442,6 +442,8 @@ static const char *const FEATURES[] = {
     "normalisation",
     "augmentation:horizontal-flip",
     "augmentation:crop",
+    "pooling",
+    "label-smoothing",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
@@ -488,6 +490,34 @@ static bool trains_some_channels(const fedge_model_spec *model)
     return false;
 }
 
+/* Has [layer] an argument that pools did not have at first, or a window of over 256 places? */
+static bool pools_anew(const fedge_layer_spec *layer)
+{
+    const uint32_t *kernel = layer->u.maxpool2d.kernel_size, *apart = layer->u.maxpool2d.dilation;
+    switch (layer->type) {
+    case FEDGE_LAYER_MAXPOOL2D:
+        return layer->u.maxpool2d.ceil_mode || apart[0] > 1 || apart[1] > 1 ||
+               (uint64_t)kernel[0] * kernel[1] > 256;
+    case FEDGE_LAYER_MAXPOOL1D:
+        return layer->u.maxpool1d.ceil_mode || layer->u.maxpool1d.dilation > 1 ||
+               layer->u.maxpool1d.kernel_size > 256;
+    case FEDGE_LAYER_AVGPOOL1D:
+        return layer->u.avgpool1d.ceil_mode;
+    case FEDGE_LAYER_AVGPOOL2D:
+        return layer->u.avgpool2d.ceil_mode || layer->u.avgpool2d.divisor_override > 0;
+    default:
+        return false;
+    }
+}
+
+static bool any_pools_anew(const fedge_model_spec *model)
+{
+    for (uint32_t i = 0; i < model->num_layers; i++)
+        if (pools_anew(&model->layers[i]))
+            return true;
+    return false;
+}
+
 /* Does [plan] need [feature]? */
 static bool needs(const fedge_plan *plan, const char *feature)
 {
@@ -526,6 +556,10 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return trains_some_channels(&plan->model);
     if (strcmp(feature, "scaffold-counted") == 0)
         return plan->scaffold;
+    if (strcmp(feature, "pooling") == 0)
+        return any_pools_anew(&plan->model);
+    if (strcmp(feature, "label-smoothing") == 0)
+        return plan->model.loss == FEDGE_LOSS_CROSS_ENTROPY && plan->model.label_smoothing > 0;
     if (strcmp(feature, "buffers") == 0)
         return plan->num_parameters < plan->schema.num_elements;
     return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||

@@ -136,6 +136,11 @@ typedef struct fedge_job {
 FEDGE_MUST_USE fedge_status fedge_job_parse(const char *text, size_t size, const char *name,
                                             fedge_job **job, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err);
+
+/* Is every round's learning rate one that a task may ask for? FEDGE_OUT_OF_RANGE with the first
+ * round that has none. A job that has been read has passed; for one whose rounds are changed
+ * afterwards. */
+FEDGE_MUST_USE fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err);
 void fedge_job_free(fedge_job *job); /* NULL is fine */
 
 /* The plan as JSON, the same bytes for the same plan; *text is malloc'ed, NUL-terminated. */

@@ -4,7 +4,7 @@
 
 static fedge_status fail_number(const fedge_argument *argument, float value, fedge_error *err)
 {
-    return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s is %g: give %g to %g", argument->name,
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s is %g: give %.8g to %.8g", argument->name,
                       (double)value, argument->min, argument->max);
 }
 

@@ -90,6 +90,11 @@ FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float 
                                                 bool train, const float **outputs, float **gradient,
                                                 fedge_error *err);
 
+/* Can every layer work on a pass of [batch] examples, whatever is in them? FEDGE_INVALID_ARGUMENT
+ * with the layer and the numbers. */
+FEDGE_MUST_USE fedge_status fedge_graph_check(const fedge_graph *graph, uint32_t batch, bool train,
+                                              fedge_error *err);
+
 /* Parameters in schema order into a model that keeps some in int8. */
 void fedge_graph_load(fedge_model *model, const float *values);
 

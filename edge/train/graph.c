@@ -371,6 +371,24 @@ static void widen(const fedge_graph *self, uint32_t time)
     }
 }
 
+fedge_status fedge_graph_check(const fedge_graph *self, uint32_t batch, bool train,
+                               fedge_error *err)
+{
+    for (uint32_t i = 0; i < self->num_nodes; i++) {
+        const node *at = &self->nodes[i];
+        fedge_layer_run run = at->run;
+        run.batch = batch;
+        run.training = train;
+        run.x[0] = NULL; /* asks for the size alone */
+        const fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
+        if (status != FEDGE_OK) {
+            return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
+                                      fedge_layer_type_name(at->spec.type));
+        }
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch, bool train,
                                  const float **outputs, float **gradient, fedge_error *err)
 {

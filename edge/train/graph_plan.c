@@ -258,11 +258,13 @@ static void extend(fedge_interval *interval, uint32_t time)
     interval->end = time > interval->end ? (uint16_t)time : interval->end;
 }
 
-/* In units; what does not fit becomes a size that the sum refuses. */
+#define MOST_UNITS (UINT32_MAX / 2) /* in an arena */
+
+/* In units; what does not fit becomes a size that place_parts refuses. */
 static uint32_t units(uint64_t bytes)
 {
     const uint64_t count = fedge_graph_aligned(bytes) / FEDGE_BLOCK_ALIGNMENT;
-    return count > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)count;
+    return count > MOST_UNITS ? MOST_UNITS + 1 : (uint32_t)count;
 }
 
 static void set_part(fedge_layer_plan *layer, fedge_part part, uint64_t bytes, uint32_t begin,
@@ -553,7 +555,7 @@ static bool place_parts(fedge_graph_plan *plan)
         fedge_interval *part = part_at(plan, next);
         part->offset = find_place(plan, part, placed, n);
         const uint64_t end = (uint64_t)part->offset + part->size;
-        if (end > UINT32_MAX / 2) {
+        if (end > MOST_UNITS) {
             return false;
         }
         arena = end > arena ? end : arena;

@@ -11,7 +11,7 @@
 
 /* One batch. What belongs to an example comes as a label or as [outputs] targets. */
 typedef struct fedge_loss_run {
-    float argument;        /* the loss's one argument: Huber's delta */
+    float argument;        /* the loss's one argument: Huber's delta, CrossEntropy's smoothing */
     const float *y;        /* (batch, outputs) */
     const int32_t *labels; /* (batch), each within range; NULL when there are targets */
     const float *targets;  /* (batch, outputs), or NULL */

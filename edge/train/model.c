@@ -182,7 +182,9 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     self->loss = fedge_loss_ops_of(spec->loss);
     self->loss_type = spec->loss;
     self->first_layer_type = spec->layers[0].type;
-    self->loss_argument = spec->loss_delta == 0.0f ? 1.0f : spec->loss_delta;
+    self->loss_argument = spec->loss == FEDGE_LOSS_CROSS_ENTROPY ? spec->label_smoothing
+                          : spec->loss_delta == 0.0f             ? 1.0f
+                                                                 : spec->loss_delta;
     return status;
 }
 
@@ -362,8 +364,9 @@ static fedge_status check_finite(const fedge_model *model, const char *what, con
     if (i < n) {
         return fedge_fail(
             err, FEDGE_NOT_FINITE,
-            "%s %u of example %u in the batch is %g, which is not finite: clean the data", what,
-            (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
+            "%s %u of example %u in the batch is %g, which is not finite: clean the data, or mend "
+            "its normalisation",
+            what, (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
     }
     return FEDGE_OK;
 }
@@ -385,20 +388,38 @@ static fedge_status check_labels(const fedge_model *model, const fedge_batch *ba
     return FEDGE_OK;
 }
 
-static fedge_status check_batch(const fedge_model *model, const fedge_batch *batch,
+fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size, bool training,
+                                    fedge_error *err)
+{
+    const uint32_t most = fedge_micro_batch(&model->options);
+    if (size == 0 || size > model->options.max_batch) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "a batch of %u examples: this model was made for 1 to %u", (unsigned)size,
+                          (unsigned)model->options.max_batch);
+    }
+    if (model->graph == NULL) {
+        return FEDGE_OK;
+    }
+    const uint32_t left = size % most;
+    fedge_status status =
+        size >= most ? fedge_graph_check(model->graph, most, training, err) : FEDGE_OK;
+    return status == FEDGE_OK && left > 0 ? fedge_graph_check(model->graph, left, training, err)
+                                          : status;
+}
+
+static fedge_status check_batch(const fedge_model *model, const fedge_batch *batch, bool training,
                                 fedge_error *err)
 {
-    if (batch->size == 0 || batch->size > model->options.max_batch) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "a batch of %u examples: this model was made for 1 to %u",
-                          (unsigned)batch->size, (unsigned)model->options.max_batch);
+    fedge_status status = fedge_model_check_size(model, batch->size, training, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
     if (batch->labels == NULL && (batch->targets == NULL || model->loss->needs_labels)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s needs %s",
                           fedge_loss_type_name(model->loss_type),
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
-    fedge_status status = check_labels(model, batch, err);
+    status = check_labels(model, batch, err);
     if (status != FEDGE_OK || batch->finite) {
         return status;
     }
@@ -487,27 +508,29 @@ static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
                                uint32_t *correct, fedge_error *err)
 {
     const uint32_t most = fedge_micro_batch(&model->options);
-    fedge_status status = FEDGE_OK;
     *loss_sum = 0.0;
     *correct = 0;
-    for (uint32_t first = 0; status == FEDGE_OK && first < batch->size; first += most) {
+    for (uint32_t first = 0; first < batch->size; first += most) {
         const uint32_t left = batch->size - first;
         const fedge_batch part = part_of(model, batch, first, left < most ? left : most);
         double loss = 0.0;
         uint32_t right = 0;
-        status = pass(model, &part, batch->size, optimizer != NULL, &loss, &right, err);
+        const fedge_status status =
+            pass(model, &part, batch->size, optimizer != NULL, &loss, &right, err);
+        if (status != FEDGE_OK) {
+            return fedge_error_prefix(err, status, "examples %u to %u of the batch",
+                                      (unsigned)first, (unsigned)(first + part.size - 1));
+        }
         *loss_sum += loss;
         *correct += right;
-        if (status == FEDGE_OK && optimizer != NULL) {
+        if (optimizer != NULL) {
             fedge_graph_backward(model, optimizer);
         }
-        if (status == FEDGE_OK) {
-            memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
-                   (size_t)part.size * model->outputs * sizeof(float));
-        }
+        memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
+               (size_t)part.size * model->outputs * sizeof(float));
     }
     model->last_outputs = model->all_outputs;
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
@@ -521,7 +544,7 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
     }
     fedge_status status = fedge_optimizer_check(optimizer, err);
     if (status == FEDGE_OK) {
-        status = check_batch(model, batch, err);
+        status = check_batch(model, batch, true, err);
     }
     if (status != FEDGE_OK) {
         return status;
@@ -550,7 +573,7 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
 fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch, double *loss_sum,
                               uint32_t *correct, fedge_error *err)
 {
-    fedge_status status = check_batch(model, batch, err);
+    fedge_status status = check_batch(model, batch, false, err);
     if (status != FEDGE_OK) {
         return status;
     }

@@ -28,7 +28,7 @@
 #define FEDGE_MAX_LAYER_NAME 64
 #define FEDGE_MAX_BATCH 65536
 #define FEDGE_MAX_SPATIAL 65536                    /* height or width, also of kernel and stride */
-#define FEDGE_MAX_POOL_WINDOW 256                  /* places in a MaxPool2d window */
+#define FEDGE_MAX_POOL_WINDOW 65536                /* places in a MaxPool2d window */
 #define FEDGE_MAX_EXAMPLE_FLOATS ((size_t)1 << 30) /* one example's values between two layers */
 
 /* Every layer: X(its name in enum fedge_layer_type, its name in C, PyTorch's class). A new layer is
@@ -97,7 +97,8 @@ typedef struct fedge_layer_spec {
     uint32_t num_inputs;
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS];
     bool recompute; /* its output is not kept for the backward pass but made again when it is needed
-                       (Chen et al. 2016): the same bits in fewer bytes and more time */
+                       (Chen et al. 2016): the same bits in fewer bytes and more time, where the
+                       model runs layer by layer without it too */
     union {
         struct {
             uint32_t in_features, out_features;
@@ -113,6 +114,8 @@ typedef struct fedge_layer_spec {
         } conv2d;
         struct {
             uint32_t kernel_size[2], stride[2], padding[2]; /* stride 0: as kernel_size */
+            uint32_t dilation[2];                           /* 0: 1 */
+            bool ceil_mode;
         } maxpool2d;
         struct {
             uint32_t in_channels, out_channels, kernel_size, stride, padding;
@@ -121,20 +124,27 @@ typedef struct fedge_layer_spec {
         } conv1d;
         struct {
             uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
+            uint32_t dilation;                     /* 0: 1 */
+            bool ceil_mode;
         } maxpool1d;
         struct {
             uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
-            bool count_include_pad;
+            bool ceil_mode, count_include_pad;
         } avgpool1d;
         struct {
             uint32_t kernel_size[2], stride[2], padding[2]; /* stride 0: as kernel_size */
-            bool count_include_pad;
+            bool ceil_mode, count_include_pad;
+            uint32_t divisor_override; /* 0: none */
         } avgpool2d;
         struct {
             uint32_t output_size[2];
         } adaptiveavgpool2d;
         struct {
+            bool inplace; /* says nothing: models work in place where they may */
+        } activation;     /* ReLU, ReLU6, SiLU */
+        struct {
             float negative_slope;
+            bool inplace;
         } leakyrelu;
         struct {
             uint32_t approximate; /* 0: none, by the error function; 1: tanh */
@@ -157,6 +167,7 @@ typedef struct fedge_layer_spec {
         } layernorm;
         struct {
             float p;
+            bool inplace;
         } dropout;
         struct {
             uint32_t num_embeddings, embedding_dim;
@@ -209,6 +220,7 @@ typedef struct fedge_model_spec {
     uint32_t input_shape[3]; /* e.g. 1, 28, 28 (channels, height, width) */
     fedge_loss_type loss;    /* 0: CrossEntropyLoss */
     float loss_delta;        /* HuberLoss; 0: 1 */
+    float label_smoothing;   /* CrossEntropyLoss */
     uint32_t num_layers;     /* 1 to FEDGE_MAX_LAYERS */
     fedge_layer_spec layers[FEDGE_MAX_LAYERS];
 } fedge_model_spec;
@@ -334,7 +346,8 @@ typedef struct fedge_model_options {
     bool general;                   /* run layer by layer even where fused stages fit; the results
                                        differ in rounding. For tests and comparison */
     bool unshared;                  /* layer by layer, and no two arrays share memory: the same bits
-                                       in more bytes. For tests of the plan */
+                                       in more bytes, with activations in fp32. For tests of the
+                                       plan */
     /* Of the matrix products forward and backward. BF16: weights, activations and gradients are
      * rounded to bf16 where a Linear, Conv1d, Conv2d (not depthwise) or projection of attention
      * multiplies them, layer by layer. Equal results on every CPU up to numbers below 2^-126; fast
@@ -486,6 +499,13 @@ FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_ba
 /* Forward only, parameters unchanged: writes this batch's loss sum and correct count. */
 FEDGE_MUST_USE fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch,
                                              double *loss_sum, uint32_t *correct, fedge_error *err);
+
+/* Can the model take a batch of [size] examples, for a step when it is [training]?
+ * FEDGE_INVALID_ARGUMENT when it was made for fewer, or when a layer cannot (BatchNorm2d of one
+ * value for each channel), with the layer's name and the numbers. Steps and evaluations check this
+ * before anything changes. */
+FEDGE_MUST_USE fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size,
+                                                   bool training, fedge_error *err);
 
 /* Are all parameters and statistics finite? Steps check the loss, which comes before what they make
  * of the parameters; fedge_trainer_run ends with this. FEDGE_NOT_FINITE with layer, tensor and

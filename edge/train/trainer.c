@@ -50,17 +50,27 @@ typedef struct feed {
     uint32_t next; /* position in indices */
 } feed;
 
-static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_examples *examples,
-                              uint32_t batch_size, void *scratch, size_t scratch_size,
-                              fedge_error *err)
+static fedge_status check_sizes(const fedge_model *model, uint32_t num_examples,
+                                uint32_t batch_size, fedge_error *err)
 {
-    if (examples->num_examples == 0) {
+    if (num_examples == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
     }
     if (batch_size == 0 || batch_size > fedge_model_max_batch(model)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "batch_size is %u: this model was made for 1 to %u", (unsigned)batch_size,
                           (unsigned)fedge_model_max_batch(model));
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_examples *examples,
+                              uint32_t batch_size, void *scratch, size_t scratch_size,
+                              fedge_error *err)
+{
+    const fedge_status status = check_sizes(model, examples->num_examples, batch_size, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
     const parts at = lay_out(fedge_model_example_size(model), examples->num_examples, batch_size);
     if (scratch_size < at.total) {
@@ -150,6 +160,30 @@ static fedge_status count_steps(const fedge_trainer_config *config, uint32_t num
     return FEDGE_OK;
 }
 
+fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples,
+                                 const fedge_trainer_config *config, fedge_error *err)
+{
+    const uint32_t size = config->batch_size, whole = num_examples < size ? num_examples : size;
+    uint64_t steps = 0;
+    fedge_status status = check_sizes(model, num_examples, size, err);
+    if (status == FEDGE_OK) {
+        status = count_steps(config, num_examples, &steps, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const uint32_t left = num_examples % size;
+    status = fedge_model_check_size(model, whole, true, err);
+    if (status == FEDGE_OK && left > 0 && steps > num_examples / size) {
+        status = fedge_model_check_size(model, left, true, err);
+    }
+    return status == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_error_prefix(err, status,
+                                    "%u examples in batches of %u, choose another size",
+                                    (unsigned)num_examples, (unsigned)size);
+}
+
 fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
                                const fedge_trainer_config *config, void *scratch,
                                size_t scratch_size, fedge_cancel_fn cancel, void *cancel_user,
@@ -160,6 +194,9 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
     fedge_status status =
         feed_init(&from, model, examples, config->batch_size, scratch, scratch_size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_trainer_check(model, examples->num_examples, config, err);
+    }
     if (status == FEDGE_OK) {
         status = count_steps(config, examples->num_examples, &steps, err);
     }

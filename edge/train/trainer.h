@@ -54,6 +54,14 @@ typedef bool (*fedge_cancel_fn)(void *user);
 size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
                                   uint32_t batch_size);
 
+/* Can [model] be trained on [num_examples] examples as [config] says? FEDGE_INVALID_ARGUMENT
+ * without examples or steps, with a batch_size that the model was not made for, or when a layer
+ * cannot work on the last batch of an epoch, which may be short; FEDGE_OUT_OF_RANGE for more than
+ * FEDGE_MAX_EPOCHS. fedge_trainer_run checks this before its first step. */
+FEDGE_MUST_USE fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples,
+                                                const fedge_trainer_config *config,
+                                                fedge_error *err);
+
 /* Trains [model] from its present values. [scratch]: 64-byte aligned, of the size above.
  * FEDGE_INVALID_ARGUMENT without examples; FEDGE_NOT_FINITE when the loss is not finite (training
  * diverged; the message has round and step), or a parameter or statistic at the end

@@ -163,7 +163,7 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
     const fedge_window *window = stage->pooled ? &stage->slide->pool : &stage->slide->conv;
     const size_t capacity = (size_t)window->out[0] * window->out[1];
     const uint32_t pixel = stage->slide->shape.pixel_stride, line = stage->slide->row_stride;
-    uint32_t places[FEDGE_MAX_POOL_WINDOW], step = pixel, row_step = line, first = 0;
+    uint32_t places[FEDGE_STAGE_MAX_WINDOW], step = pixel, row_step = line, first = 0;
     if (stage->pooled) {
         for (uint32_t i = 0; i < window->kernel[0] * window->kernel[1]; i++) {
             places[i] = i / window->kernel[1] * line + i % window->kernel[1] * pixel;

@@ -26,10 +26,13 @@ static bool layer_fits(const fedge_layer_spec *layer)
     switch (layer->type) {
     case FEDGE_LAYER_LINEAR:
         return layer->u.linear.r == 0;
-    case FEDGE_LAYER_MAXPOOL2D:
     case FEDGE_LAYER_RELU:
     case FEDGE_LAYER_FLATTEN:
         return true;
+    case FEDGE_LAYER_MAXPOOL2D:
+        return is_one(layer->u.maxpool2d.dilation) && !layer->u.maxpool2d.ceil_mode &&
+               (uint64_t)layer->u.maxpool2d.kernel_size[0] * layer->u.maxpool2d.kernel_size[1] <=
+                   FEDGE_STAGE_MAX_WINDOW;
     case FEDGE_LAYER_CONV2D:
         return layer->u.conv2d.groups <= 1 && is_one(layer->u.conv2d.dilation);
     default:

@@ -32,6 +32,8 @@ typedef enum fedge_stage_kind {
     FEDGE_STAGE_LINEAR
 } fedge_stage_kind;
 
+#define FEDGE_STAGE_MAX_WINDOW 256 /* places that a pooling looks at */
+
 /* A sliding window and the image it slides over. Index 0 is height, 1 is width. */
 typedef struct fedge_window {
     uint32_t kernel[2], stride[2], pad[2];

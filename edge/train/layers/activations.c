@@ -73,7 +73,8 @@ static void relu6_backward(const fedge_layer_run *run)
 
 MASKED(relu6, 6.0f, 0.0f)
 
-const fedge_layer_ops fedge_layer_relu6 = {.flags = FROM_Y,
+const fedge_layer_ops fedge_layer_relu6 = {.arguments = fedge_inplace_argument,
+                                           .flags = FROM_Y,
                                            .ceiling = 6.0f,
                                            .infer = fedge_elementwise_infer,
                                            .sizes = fedge_elementwise_mask_sizes,
@@ -88,6 +89,7 @@ MASKED(leakyrelu, INFINITY, run->spec->u.leakyrelu.negative_slope)
 static const fedge_argument LEAKYRELU[] = {
     FEDGE_F32_ARGUMENT("negative_slope", offsetof(fedge_layer_spec, u.leakyrelu.negative_slope),
                        -1e6, 1e6, 0.01),
+    FEDGE_BOOL_ARGUMENT("inplace", offsetof(fedge_layer_spec, u.leakyrelu.inplace), 0),
     FEDGE_NO_ARGUMENT,
 };
 
@@ -121,7 +123,8 @@ static float silu_slope(float x)
 
 ACTIVATION(silu, x[i] * sigmoid(x[i]), silu_slope(x[i]))
 
-const fedge_layer_ops fedge_layer_silu = {.flags = FROM_X,
+const fedge_layer_ops fedge_layer_silu = {.arguments = fedge_inplace_argument,
+                                          .flags = FROM_X,
                                           .infer = fedge_elementwise_infer,
                                           .forward = silu_forward,
                                           .backward = silu_backward};

@@ -4,7 +4,13 @@
 static fedge_pooling describe(const fedge_layer_spec *layer)
 {
     return fedge_pooling_2d(layer->u.avgpool2d.kernel_size, layer->u.avgpool2d.stride,
-                            layer->u.avgpool2d.padding);
+                            layer->u.avgpool2d.padding, layer->u.avgpool2d.ceil_mode);
+}
+
+static fedge_averaging divide_by(const fedge_layer_spec *layer)
+{
+    return (fedge_averaging){.count_pad = layer->u.avgpool2d.count_include_pad,
+                             .divisor = layer->u.avgpool2d.divisor_override};
 }
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
@@ -16,14 +22,12 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 
 static void forward(const fedge_layer_run *run)
 {
-    fedge_average_pooling_forward(run, describe(run->spec),
-                                  run->spec->u.avgpool2d.count_include_pad);
+    fedge_average_pooling_forward(run, describe(run->spec), divide_by(run->spec));
 }
 
 static void backward(const fedge_layer_run *run)
 {
-    fedge_average_pooling_backward(run, describe(run->spec),
-                                   run->spec->u.avgpool2d.count_include_pad);
+    fedge_average_pooling_backward(run, describe(run->spec), divide_by(run->spec));
 }
 
 #define AT(member) offsetof(fedge_layer_spec, u.avgpool2d.member)
@@ -32,7 +36,10 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_PAIR_ARGUMENT("kernel_size", AT(kernel_size), true, 1, 0),
     FEDGE_PAIR_ARGUMENT("stride", AT(stride), false, 1, 0),
     FEDGE_PAIR_ARGUMENT("padding", AT(padding), false, 0, 0),
+    FEDGE_BOOL_ARGUMENT("ceil_mode", AT(ceil_mode), 0),
     FEDGE_BOOL_ARGUMENT("count_include_pad", AT(count_include_pad), 1),
+    FEDGE_U32_ARGUMENT("divisor_override", AT(divisor_override), false, 1, FEDGE_ARGUMENT_MAX_COUNT,
+                       0),
     FEDGE_NO_ARGUMENT,
 };
 

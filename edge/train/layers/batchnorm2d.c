@@ -72,7 +72,7 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 static fedge_status check(const fedge_layer_run *run, fedge_error *err)
 {
     const uint32_t *dims = run->in[0].dims;
-    if (run->training && uses_batch(run) && run->batch * dims[1] * dims[2] == 1) {
+    if (run->training && uses_batch(run) && (uint64_t)run->batch * dims[1] * dims[2] == 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%u example of %u × %u has one value for each of the %u channels, and no "
                           "variance: no batch, and no last part of a batch, may have so few",

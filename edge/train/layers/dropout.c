@@ -27,6 +27,7 @@ static void backward(const fedge_layer_run *run)
 
 static const fedge_argument ARGUMENTS[] = {
     FEDGE_F32_ARGUMENT("p", offsetof(fedge_layer_spec, u.dropout.p), 0, 1, 0.5),
+    FEDGE_BOOL_ARGUMENT("inplace", offsetof(fedge_layer_spec, u.dropout.inplace), 0),
     FEDGE_NO_ARGUMENT,
 };
 

@@ -2,6 +2,11 @@
 
 #include <math.h>
 
+const fedge_argument fedge_inplace_argument[] = {
+    FEDGE_BOOL_ARGUMENT("inplace", offsetof(fedge_layer_spec, u.activation.inplace), 0),
+    FEDGE_NO_ARGUMENT,
+};
+
 fedge_status fedge_elementwise_infer(const fedge_layer_spec *layer, const fedge_shape *in,
                                      uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {

@@ -9,6 +9,9 @@ FEDGE_MUST_USE fedge_status fedge_elementwise_infer(const fedge_layer_spec *laye
                                                     const fedge_shape *in, uint32_t num_inputs,
                                                     fedge_shape *out, fedge_error *err);
 
+/* Of an activation that has no other. */
+extern const fedge_argument fedge_inplace_argument[];
+
 /* Values in the batch. */
 size_t fedge_elementwise_count(const fedge_layer_run *run);
 

@@ -3,8 +3,11 @@
 
 static fedge_pooling describe(const fedge_layer_spec *layer)
 {
-    return fedge_pooling_1d(layer->u.maxpool1d.kernel_size, layer->u.maxpool1d.stride,
-                            layer->u.maxpool1d.padding);
+    const uint32_t dilation = layer->u.maxpool1d.dilation;
+    fedge_pooling pool = fedge_pooling_1d(layer->u.maxpool1d.kernel_size, layer->u.maxpool1d.stride,
+                                          layer->u.maxpool1d.padding, layer->u.maxpool1d.ceil_mode);
+    pool.dilation[1] = dilation == 0 ? 1 : dilation;
+    return pool;
 }
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
@@ -12,6 +15,12 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 {
     (void)num_inputs;
     return fedge_max_pooling_infer(describe(layer), in, out, err);
+}
+
+static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
+{
+    const fedge_pooling pool = describe(run->spec);
+    fedge_max_pooling_sizes(run, &pool, need);
 }
 
 static void forward(const fedge_layer_run *run)
@@ -30,13 +39,15 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_U32_ARGUMENT("kernel_size", AT(kernel_size), true, 1, FEDGE_ARGUMENT_MAX_SIDE, 0),
     FEDGE_U32_ARGUMENT("stride", AT(stride), false, 1, FEDGE_ARGUMENT_MAX_SIDE, 0),
     FEDGE_U32_ARGUMENT("padding", AT(padding), false, 0, FEDGE_ARGUMENT_MAX_SIDE, 0),
+    FEDGE_U32_ARGUMENT("dilation", AT(dilation), false, 1, FEDGE_ARGUMENT_MAX_SIDE, 1),
+    FEDGE_BOOL_ARGUMENT("ceil_mode", AT(ceil_mode), 0),
     FEDGE_NO_ARGUMENT,
 };
 
 const fedge_layer_ops fedge_layer_maxpool1d = {
     .arguments = ARGUMENTS,
     .infer = infer,
-    .sizes = fedge_max_pooling_sizes,
+    .sizes = sizes,
     .forward = forward,
     .backward = backward,
 };

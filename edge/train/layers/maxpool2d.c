@@ -3,8 +3,13 @@
 
 static fedge_pooling describe(const fedge_layer_spec *layer)
 {
-    return fedge_pooling_2d(layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
-                            layer->u.maxpool2d.padding);
+    fedge_pooling pool = fedge_pooling_2d(layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
+                                          layer->u.maxpool2d.padding, layer->u.maxpool2d.ceil_mode);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t dilation = layer->u.maxpool2d.dilation[i];
+        pool.dilation[i] = dilation == 0 ? 1 : dilation;
+    }
+    return pool;
 }
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
@@ -12,6 +17,12 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 {
     (void)num_inputs;
     return fedge_max_pooling_infer(describe(layer), in, out, err);
+}
+
+static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
+{
+    const fedge_pooling pool = describe(run->spec);
+    fedge_max_pooling_sizes(run, &pool, need);
 }
 
 static void forward(const fedge_layer_run *run)
@@ -30,13 +41,15 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_PAIR_ARGUMENT("kernel_size", AT(kernel_size), true, 1, 0),
     FEDGE_PAIR_ARGUMENT("stride", AT(stride), false, 1, 0),
     FEDGE_PAIR_ARGUMENT("padding", AT(padding), false, 0, 0),
+    FEDGE_PAIR_ARGUMENT("dilation", AT(dilation), false, 1, 1),
+    FEDGE_BOOL_ARGUMENT("ceil_mode", AT(ceil_mode), 0),
     FEDGE_NO_ARGUMENT,
 };
 
 const fedge_layer_ops fedge_layer_maxpool2d = {
     .arguments = ARGUMENTS,
     .infer = infer,
-    .sizes = fedge_max_pooling_sizes,
+    .sizes = sizes,
     .forward = forward,
     .backward = backward,
 };

@@ -3,41 +3,95 @@
 #include <math.h>
 #include <string.h>
 
+#define NARROW_WINDOW 256u /* places that a byte counts */
+
 fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2],
-                               const uint32_t padding[2])
+                               const uint32_t padding[2], bool ceil_mode)
 {
-    fedge_pooling pool = {.rank = 3};
+    fedge_pooling pool = {.rank = 3, .ceil_mode = ceil_mode};
     for (int i = 0; i < 2; i++) {
         pool.kernel[i] = kernel[i];
         pool.stride[i] = stride[i] == 0 ? kernel[i] : stride[i];
         pool.padding[i] = padding[i];
+        pool.dilation[i] = 1;
     }
     return pool;
 }
 
-fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding)
+fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding, bool ceil_mode)
 {
     fedge_pooling pool =
         fedge_pooling_2d((const uint32_t[2]){1, kernel}, (const uint32_t[2]){1, stride},
-                         (const uint32_t[2]){0, padding});
+                         (const uint32_t[2]){0, padding}, ceil_mode);
     pool.rank = 2;
     return pool;
 }
 
-static fedge_status slide(fedge_pooling *pool, fedge_error *err)
+/* Places from the first to the last of a window. */
+static uint64_t reach_of(const fedge_pooling *pool, int axis)
+{
+    return (uint64_t)pool->dilation[axis] * (pool->kernel[axis] - 1) + 1;
+}
+
+/* The part of one window, along one axis, that lies inside the image: [count] places from [first]
+ * on, dilation apart, behind [skip] places of the window that do not. */
+typedef struct span {
+    size_t first, count, skip;
+} span;
+
+static span place(const fedge_pooling *pool, int axis, size_t at)
+{
+    const size_t begin = at * pool->stride[axis], pad = pool->padding[axis]; /* from −padding */
+    const size_t step = pool->dilation[axis], end = pool->in[axis] + pad;
+    const size_t skip = begin < pad ? (pad - begin + step - 1) / step : 0;
+    const size_t first = begin + skip * step, most = pool->kernel[axis] - skip;
+    const size_t fit = first < end ? (end - first + step - 1) / step : 0;
+    return (span){first - pad, fit < most ? fit : most, skip};
+}
+
+/* Behind the windows that lie in the padded image, ceil_mode has one more if it begins in the image
+ * or the padding before it. */
+static void add_last(fedge_pooling *pool, int axis)
+{
+    const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
+    const uint64_t next = (uint64_t)pool->out[axis] * pool->stride[axis];
+    const bool ends = next - pool->stride[axis] + reach_of(pool, axis) == padded;
+    pool->out[axis] += !ends && next < (uint64_t)pool->in[axis] + pool->padding[axis];
+}
+
+static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
 {
     static const char *const AXES[2] = {"height", "width"};
-    fedge_status status = FEDGE_OK;
-    for (int i = 0; status == FEDGE_OK && i < 2; i++) {
-        if (pool->padding[i] > pool->kernel[i] / 2) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "padding %u is over half of kernel_size %u",
-                              (unsigned)pool->padding[i], (unsigned)pool->kernel[i]);
-        }
-        status = fedge_shape_slide(AXES[i], pool->kernel[i], pool->stride[i], pool->padding[i], 1,
-                                   pool->in[i], &pool->out[i], err);
+    const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
+    const uint64_t reach = reach_of(pool, axis);
+    /* In ceil_mode the only window may be larger than the image. */
+    const bool is_larger = pool->ceil_mode && reach > padded && reach - padded < pool->stride[axis];
+    const fedge_status status = fedge_shape_slide(
+        AXES[axis], pool->kernel[axis], pool->stride[axis], pool->padding[axis],
+        pool->dilation[axis], pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0),
+        &pool->out[axis], err);
+    if (status != FEDGE_OK) {
+        return status;
     }
-    return status;
+    if (pool->padding[axis] > reach / 2) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "padding %u is over half of kernel_size %u (dilation %u)",
+                          (unsigned)pool->padding[axis], (unsigned)pool->kernel[axis],
+                          (unsigned)pool->dilation[axis]);
+    }
+    if (pool->ceil_mode && !is_larger) {
+        add_last(pool, axis);
+    }
+    for (uint32_t i = 0; pool->dilation[axis] > 1 && i < pool->out[axis]; i++) {
+        if (place(pool, axis, i).count == 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "dilation %u leaves window %u along the %s without a place in the "
+                              "input's %u",
+                              (unsigned)pool->dilation[axis], (unsigned)i, AXES[axis],
+                              (unsigned)pool->in[axis]);
+        }
+    }
+    return FEDGE_OK;
 }
 
 fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedge_shape *out,
@@ -46,17 +100,24 @@ fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedg
     fedge_status status = fedge_shape_need_sides(in, pool.rank, err);
     if (status == FEDGE_OK) {
         fedge_shape_sides(in, pool.in);
-        status = slide(&pool, err);
+        status = slide(&pool, 0, err);
+    }
+    if (status == FEDGE_OK) {
+        status = slide(&pool, 1, err);
     }
     *out = fedge_shape_of_sides(pool.rank, in->dims[0], pool.out);
     return status;
 }
 
+static uint64_t window_of(const fedge_pooling *pool)
+{
+    return (uint64_t)pool->kernel[0] * pool->kernel[1];
+}
+
 fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedge_shape *out,
                                      fedge_error *err)
 {
-    const uint64_t window = (uint64_t)pool.kernel[0] * pool.kernel[1];
-    if (window > FEDGE_MAX_POOL_WINDOW) {
+    if (window_of(&pool) > FEDGE_MAX_POOL_WINDOW) {
         return fedge_fail(err, FEDGE_TOO_BIG, "a window of %u × %u is over the limit of %d places",
                           (unsigned)pool.kernel[0], (unsigned)pool.kernel[1],
                           FEDGE_MAX_POOL_WINDOW);
@@ -72,48 +133,25 @@ static fedge_pooling in_run(const fedge_layer_run *run, fedge_pooling pool)
     return pool;
 }
 
-/* The part of the window of one output that lies inside the image: rows [top, bottom), columns
- * [left, right) of the image, and how many places of the window come before it. */
-typedef struct pooling_window {
-    size_t top, bottom, left, right;
-    size_t skip_rows, skip_columns;
-} pooling_window;
-
-static void place(const fedge_pooling *pool, int axis, size_t at, size_t *first, size_t *last,
-                  size_t *skip)
+void fedge_max_pooling_sizes(const fedge_layer_run *run, const fedge_pooling *pool,
+                             fedge_layer_sizes *sizes)
 {
-    const size_t begin = at * pool->stride[axis], pad = pool->padding[axis]; /* from −padding */
-    const size_t end = begin + pool->kernel[axis];
-    *skip = begin < pad ? pad - begin : 0;
-    *first = begin < pad ? 0 : begin - pad;
-    *last = end - pad < pool->in[axis] ? end - pad : pool->in[axis];
+    const size_t size = window_of(pool) > NARROW_WINDOW ? sizeof(uint16_t) : 1;
+    sizes->saved = (uint64_t)fedge_shape_count(&run->out) * run->batch * size;
 }
 
-static pooling_window place_window(const fedge_pooling *pool, size_t row, size_t column)
-{
-    pooling_window at;
-    place(pool, 0, row, &at.top, &at.bottom, &at.skip_rows);
-    place(pool, 1, column, &at.left, &at.right, &at.skip_columns);
-    return at;
-}
-
-void fedge_max_pooling_sizes(const fedge_layer_run *run, fedge_layer_sizes *sizes)
-{
-    sizes->saved = (uint64_t)fedge_shape_count(&run->out) * run->batch;
-}
-
-static float largest(const fedge_pooling *pool, const float *x, const pooling_window *at,
-                     size_t *where)
+static float largest(const fedge_pooling *pool, const float *x, const span *rows,
+                     const span *columns, size_t *where)
 {
     float best = -INFINITY;
     *where = SIZE_MAX;
-    for (size_t r = at->top; r < at->bottom; r++) {
-        for (size_t q = at->left; q < at->right; q++) {
-            const float value = x[r * pool->in[1] + q];
+    for (size_t r = 0; r < rows->count; r++) {
+        const float *row = x + (rows->first + r * pool->dilation[0]) * pool->in[1] + columns->first;
+        for (size_t q = 0; q < columns->count; q++) {
+            const float value = row[q * pool->dilation[1]];
             if (*where == SIZE_MAX || value > best || isnan(value)) {
                 best = value;
-                *where = (r - at->top + at->skip_rows) * pool->kernel[1] + q - at->left +
-                         at->skip_columns;
+                *where = (r + rows->skip) * pool->kernel[1] + q + columns->skip;
             }
         }
     }
@@ -125,14 +163,19 @@ void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling argumen
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
-    uint8_t *places = run->saved;
+    const bool narrow = window_of(pool) <= NARROW_WINDOW;
+    uint8_t *places = narrow ? run->saved : NULL;
+    uint16_t *wide = narrow ? NULL : run->saved;
     for (size_t p = 0; p < out; p++) {
-        const pooling_window at = place_window(pool, p / pool->out[1], p % pool->out[1]);
+        const span rows = place(pool, 0, p / pool->out[1]);
+        const span columns = place(pool, 1, p % pool->out[1]);
         for (size_t i = 0; i < planes; i++) {
             size_t where;
-            run->y[i * out + p] = largest(pool, run->x[0] + i * in, &at, &where);
+            run->y[i * out + p] = largest(pool, run->x[0] + i * in, &rows, &columns, &where);
             if (places != NULL) {
                 places[i * out + p] = (uint8_t)where;
+            } else if (wide != NULL) {
+                wide[i * out + p] = (uint16_t)where;
             }
         }
     }
@@ -143,44 +186,60 @@ void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling argume
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
+    const bool narrow = window_of(pool) <= NARROW_WINDOW;
     const uint8_t *places = run->saved;
+    const uint16_t *wide = run->saved;
     float *dx = run->dx[0];
     memset(dx, 0, planes * in * sizeof *dx);
     for (size_t i = 0; i < planes; i++, dx += in) {
         for (size_t p = 0; p < out; p++) {
-            const size_t where = places[i * out + p];
-            const size_t row = p / pool->out[1] * pool->stride[0] + where / pool->kernel[1];
-            const size_t column = p % pool->out[1] * pool->stride[1] + where % pool->kernel[1];
+            const size_t where = narrow ? places[i * out + p] : wide[i * out + p];
+            const size_t row =
+                p / pool->out[1] * pool->stride[0] + where / pool->kernel[1] * pool->dilation[0];
+            const size_t column =
+                p % pool->out[1] * pool->stride[1] + where % pool->kernel[1] * pool->dilation[1];
             dx[(row - pool->padding[0]) * pool->in[1] + column - pool->padding[1]] +=
                 run->dy[i * out + p];
         }
     }
 }
 
-/* One over the number of places in a window. Without ceil_mode no window reaches behind the
- * padding. */
-static float share(const fedge_pooling *pool, const pooling_window *at, bool count_pad)
+/* How many places of a window lie in the image or its padding, along one axis. */
+static size_t in_padded(const fedge_pooling *pool, int axis, size_t at)
 {
-    const size_t rows = at->bottom - at->top, columns = at->right - at->left;
-    const size_t window = (size_t)pool->kernel[0] * pool->kernel[1];
-    return 1.0f / (float)(count_pad ? window : rows * columns);
+    const size_t begin = at * pool->stride[axis];
+    const size_t rest = (size_t)pool->in[axis] + 2 * (size_t)pool->padding[axis] - begin;
+    return rest < pool->kernel[axis] ? rest : pool->kernel[axis];
+}
+
+/* One over what the sum of the window at [row], [column] is divided by. */
+static float share(const fedge_pooling *pool, size_t row, size_t column, fedge_averaging by)
+{
+    size_t count = by.divisor;
+    if (count == 0 && by.count_pad) {
+        count = in_padded(pool, 0, row) * in_padded(pool, 1, column);
+    } else if (count == 0) {
+        count = place(pool, 0, row).count * place(pool, 1, column).count;
+    }
+    return 1.0f / (float)count;
 }
 
 void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments,
-                                   bool count_pad)
+                                   fedge_averaging by)
 {
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
     for (size_t p = 0; p < out; p++) {
-        const pooling_window at = place_window(pool, p / pool->out[1], p % pool->out[1]);
-        const float scale = share(pool, &at, count_pad);
+        const span rows = place(pool, 0, p / pool->out[1]);
+        const span columns = place(pool, 1, p % pool->out[1]);
+        const float scale = share(pool, p / pool->out[1], p % pool->out[1], by);
         for (size_t i = 0; i < planes; i++) {
-            const float *x = run->x[0] + i * in;
+            const float *x = run->x[0] + i * in + rows.first * pool->in[1] + columns.first;
             float sum = 0.0f;
-            for (size_t r = at.top; r < at.bottom; r++) {
-                for (size_t q = at.left; q < at.right; q++) {
-                    sum += x[r * pool->in[1] + q];
+            for (size_t r = 0; r < rows.count; r++, x += pool->in[1]) {
+                for (size_t q = 0; q < columns.count; q++) {
+                    sum += x[q];
                 }
             }
             run->y[i * out + p] = sum * scale;
@@ -189,21 +248,22 @@ void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arg
 }
 
 void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments,
-                                    bool count_pad)
+                                    fedge_averaging by)
 {
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
     memset(run->dx[0], 0, planes * in * sizeof *run->dx[0]);
     for (size_t p = 0; p < out; p++) {
-        const pooling_window at = place_window(pool, p / pool->out[1], p % pool->out[1]);
-        const float scale = share(pool, &at, count_pad);
+        const span rows = place(pool, 0, p / pool->out[1]);
+        const span columns = place(pool, 1, p % pool->out[1]);
+        const float scale = share(pool, p / pool->out[1], p % pool->out[1], by);
         for (size_t i = 0; i < planes; i++) {
-            float *dx = run->dx[0] + i * in;
+            float *dx = run->dx[0] + i * in + rows.first * pool->in[1] + columns.first;
             const float g = run->dy[i * out + p] * scale;
-            for (size_t r = at.top; r < at.bottom; r++) {
-                for (size_t q = at.left; q < at.right; q++) {
-                    dx[r * pool->in[1] + q] += g;
+            for (size_t r = 0; r < rows.count; r++, dx += pool->in[1]) {
+                for (size_t q = 0; q < columns.count; q++) {
+                    dx[q] += g;
                 }
             }
         }

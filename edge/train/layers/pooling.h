@@ -7,31 +7,40 @@
 
 typedef struct fedge_pooling {
     uint32_t rank; /* of the shapes: 2 or 3 */
-    uint32_t kernel[2], stride[2], padding[2];
+    uint32_t kernel[2], stride[2], padding[2], dilation[2];
+    bool ceil_mode; /* a last window may reach behind the padding, if it begins before that */
     uint32_t in[2], out[2];
 } fedge_pooling;
 
-/* From arguments where a stride of 0 stands for the kernel's size, without in and out. */
+/* From arguments where a stride of 0 stands for the kernel's size, without in and out; dilation is
+ * 1. */
 fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2],
-                               const uint32_t padding[2]);
-fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding);
+                               const uint32_t padding[2], bool ceil_mode);
+fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding, bool ceil_mode);
 
 /* Checks the arguments against the shape that is pooled and gives what comes of it. */
 FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in,
                                                 fedge_shape *out, fedge_error *err);
 
-/* Max: saved is one byte per output, the place of the first maximum in its window. A NaN wins.
- * FEDGE_TOO_BIG: a window of more than FEDGE_MAX_POOL_WINDOW places. */
+/* Max: saved is one byte per output, two for windows of over 256 places: the place of the first
+ * maximum in its window. A NaN wins. FEDGE_TOO_BIG: a window of more than FEDGE_MAX_POOL_WINDOW
+ * places. */
 FEDGE_MUST_USE fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in,
                                                     fedge_shape *out, fedge_error *err);
-void fedge_max_pooling_sizes(const fedge_layer_run *run, fedge_layer_sizes *sizes);
+void fedge_max_pooling_sizes(const fedge_layer_run *run, const fedge_pooling *pool,
+                             fedge_layer_sizes *sizes);
 void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments);
 void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments);
 
-/* Average: the sum over the window divided by its size, padding counted with [count_pad]. */
+/* Average: the sum over the window divided by [divisor], or when that is 0 by its size, as far as
+ * it lies in the image, or with [count_pad] in image and padding. No dilation. */
+typedef struct fedge_averaging {
+    bool count_pad;
+    uint32_t divisor;
+} fedge_averaging;
 void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments,
-                                   bool count_pad);
+                                   fedge_averaging by);
 void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments,
-                                    bool count_pad);
+                                    fedge_averaging by);
 
 #endif

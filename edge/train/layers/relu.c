@@ -31,6 +31,7 @@ static void backward(const fedge_layer_run *run)
 }
 
 const fedge_layer_ops fedge_layer_relu = {
+    .arguments = fedge_inplace_argument,
     .flags = FEDGE_USES_Y | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
     .ceiling = INFINITY,
     .infer = fedge_elementwise_infer,

@@ -52,6 +52,14 @@ ends 3 "the model is external, and fedge-simulate trains built-in ones only" "$s
 sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >evaluate.json
 ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 10 --partition iid
 
+# 200 examples for 3 clients: 67, 67 and 66, so that one or two are left for the last batch
+sed 's/"input-shape": \[2\], "layers": \[/"input-shape": [2, 1, 1], "layers": [{"type": "BatchNorm2d", "num_features": 2}, {"type": "Flatten"}, /
+     s/"shape": \[2\]/"shape": [2, 1, 1]/; s/"batch-size": 5/"batch-size": 6/' job.json >norm.json
+ends 3 "client 0: 67 examples in batches of 6, choose another size: layer 0 (BatchNorm2d): 1 example of 1 × 1 has one value" \
+    "$simulate" --job norm.json --clients 3 --partition iid
+sed 's/"learning-rate": 0.1/&, "schedule": {"type": "ExponentialLR", "gamma": 20}/' job.json >rising.json
+ends 3 "training.schedule.gamma: makes the learning rate of round 7 6.4e+06" "$simulate" --job rising.json --clients 3 --partition iid --rounds 9
+
 # a first layer of 8,192 values for each of 65,536 examples, 256 times: over 1 TB
 sed 's/"out_features": 2}\]/"out_features": 8192}, {"type": "Linear", "in_features": 8192, "out_features": 2}]/
      s/"batch-size": 5/"batch-size": 65536/' job.json >vast.json

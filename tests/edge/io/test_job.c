@@ -280,6 +280,9 @@ static const struct {
     {"\"local-steps\": 0", "\"schedule\": {\"type\": \"StepLR\", \"T_max\": 9}",
      "job.json:11: training.schedule.T_max: is not an argument of StepLR, which takes step_size, "
      "gamma and warmup-rounds"},
+    {"\"local-steps\": 0", "\"schedule\": {\"type\": \"ExponentialLR\", \"gamma\": 100}",
+     "job.json:11: training.schedule.gamma: makes the learning rate of round 5 5e+06, and 1e+06 is "
+     "the most; lower it, or num-server-rounds"},
     {"\"local-steps\": 0", "\"schedule\": {\"gamma\": 0.5}",
      "gamma: is not an argument of ConstantLR"},
     {"{\"type\": \"ReLU\"}", "{\"type\": \"ReLU\", \"name\": \"fc\"}",

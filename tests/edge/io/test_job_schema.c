@@ -160,7 +160,10 @@ static void check_field(const fedge_json_field *field, const cJSON *object)
 static void check_object(const fedge_json_field *fields, const cJSON *object)
 {
     int count = 0;
-    assert_true(cJSON_IsFalse(get(object, "additionalProperties")));
+    if (!cJSON_IsFalse(get(object, "additionalProperties")))
+        fail_msg("%s: the schema does not have it, or has it without \"additionalProperties\": "
+                 "false",
+                 fields->choices != NULL ? fields->choices[0] : fields->key);
     for (const fedge_json_field *field = fields; field->key != NULL; field++) {
         check_field(field, object);
         count += 1 + check_aliases(field, get(object, "properties"));

@@ -207,6 +207,33 @@ static void precision_is_asked_for_by_name(void **state)
     free(text);
 }
 
+/* Arguments that older clients do not know, and would skip. */
+static void new_arguments_must_be_known(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) {
+        fedge_plan *plan = parse(PLAN);
+        fedge_layer_spec *pool = &plan->model.layers[2];
+        pool->u.maxpool2d.ceil_mode = i == 1;
+        pool->u.maxpool2d.dilation[1] = i == 2 ? 2 : 1;
+        pool->u.maxpool2d.kernel_size[0] = i == 3 ? 129 : 2;
+        plan->model.label_smoothing = i == 4 ? 0.25f : 0;
+        if (i > 4) {
+            *pool = (fedge_layer_spec){.type = FEDGE_LAYER_AVGPOOL2D};
+            pool->u.avgpool2d.ceil_mode = i == 5;
+            pool->u.avgpool2d.divisor_override = i == 6 ? 3 : 0;
+        }
+        char *text = NULL;
+        size_t size = 0;
+        assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
+        assert_int_equal(strstr(text, "\"pooling\"") != NULL, i != 0 && i != 4);
+        assert_int_equal(strstr(text, "\"label-smoothing\"") != NULL, i == 4);
+        assert_int_equal(strstr(text, "\"label_smoothing\":0.25") != NULL, i == 4);
+        free(text);
+        fedge_plan_free(plan);
+    }
+}
+
 static void broken_plans_are_corrupt(void **state)
 {
     (void)state;
@@ -304,6 +331,7 @@ int main(void)
         cmocka_unit_test(plans_come_from_jobs_and_read_back),
         cmocka_unit_test(external_plans_read_back),
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
+        cmocka_unit_test(new_arguments_must_be_known),
         cmocka_unit_test(layers_may_be_made_again),
         cmocka_unit_test(micro_batches_are_optional),
         cmocka_unit_test(labels_of_one_output),

@@ -82,6 +82,10 @@ static void fill_argument(net_bytes *from, const fedge_argument *argument, const
 {
     uint32_t *numbers = (uint32_t *)(void *)(layer + argument->offset);
     const uint32_t least = argument->min > 0 ? (uint32_t)argument->min : 0;
+    const bool absent = !argument->required && argument->fallback < argument->min;
+    if (absent && net_choose(from, 3) == 0) {
+        return; /* 0 stands for it */
+    }
     switch (argument->kind) {
     case FEDGE_ARGUMENT_U32: {
         const uint32_t must = fitting(from, argument->name, in);

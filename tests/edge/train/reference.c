@@ -44,6 +44,7 @@ static uint32_t or_one(uint32_t n)
 /* A window over the image: what Conv and pooling of one and two dimensions have in common. */
 typedef struct window {
     uint32_t kernel[2], stride[2], padding[2], dilation[2];
+    bool ceil_mode;
 } window;
 
 static window window_2d(const uint32_t kernel[2], const uint32_t stride[2],
@@ -67,9 +68,13 @@ static window window_1d(uint32_t kernel, uint32_t stride, uint32_t padding)
 
 static size_t out_size(const window *w, int axis, size_t in)
 {
-    return (in + 2 * w->padding[axis] - w->dilation[axis] * (w->kernel[axis] - 1) - 1) /
-               w->stride[axis] +
-           1;
+    const double free = (double)in + 2.0 * w->padding[axis] -
+                        (double)w->dilation[axis] * (w->kernel[axis] - 1.0) - 1.0;
+    if (!w->ceil_mode) {
+        return (size_t)floor(free / w->stride[axis]) + 1;
+    }
+    const size_t out = (size_t)(ceil(free / w->stride[axis]) + 1.0);
+    return (out - 1) * w->stride[axis] >= in + w->padding[axis] ? out - 1 : out;
 }
 
 /* The input under tap (r, q) of output (y, x); false in the padding. */
@@ -116,15 +121,18 @@ static array convolve(const array *in, const window *w, uint32_t outputs, uint32
 
 typedef enum pooling { POOL_MAX, POOL_AVERAGE, POOL_AVERAGE_INSIDE } pooling;
 
-static array pool(const array *in, const window *w, pooling kind)
+/* [divisor]: of an average; 0: none. */
+static array pool(const array *in, const window *w, pooling kind, uint32_t divisor)
 {
     array out = array_new(in->rank, in->n, in->c, out_size(w, 0, in->h), out_size(w, 1, in->w));
     const size_t taps = (size_t)w->kernel[0] * w->kernel[1];
     for (size_t i = 0; i < count(&out); i++) {
         const size_t x = i % out.w, y = i / out.w % out.h, plane = i / (out.w * out.h);
-        double most = -INFINITY, sum = 0.0, inside = 0.0;
+        double most = -INFINITY, sum = 0.0, inside = 0.0, padded = 0.0;
         for (size_t k = 0; k < taps; k++) {
             size_t row, column;
+            padded += y * w->stride[0] + k / w->kernel[1] < in->h + 2 * w->padding[0] &&
+                      x * w->stride[1] + k % w->kernel[1] < in->w + 2 * w->padding[1];
             if (under(w, in, y, x, k / w->kernel[1], k % w->kernel[1], &row, &column)) {
                 const double v = at(in, plane / in->c, plane % in->c, row, column);
                 most = fmax(most, v);
@@ -133,7 +141,8 @@ static array pool(const array *in, const window *w, pooling kind)
             }
         }
         out.v[i] = kind == POOL_MAX       ? most
-                   : kind == POOL_AVERAGE ? sum / (double)taps
+                   : divisor > 0          ? sum / divisor
+                   : kind == POOL_AVERAGE ? sum / padded
                                           : sum / inside;
     }
     return out;
@@ -320,21 +329,29 @@ static array pooled(const fedge_layer_spec *layer, const array *in)
     case FEDGE_LAYER_MAXPOOL2D:
         w = window_2d(layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
                       layer->u.maxpool2d.padding);
-        return pool(in, &w, POOL_MAX);
+        w.dilation[0] = or_one(layer->u.maxpool2d.dilation[0]);
+        w.dilation[1] = or_one(layer->u.maxpool2d.dilation[1]);
+        w.ceil_mode = layer->u.maxpool2d.ceil_mode;
+        return pool(in, &w, POOL_MAX, 0);
     case FEDGE_LAYER_AVGPOOL2D:
         w = window_2d(layer->u.avgpool2d.kernel_size, layer->u.avgpool2d.stride,
                       layer->u.avgpool2d.padding);
+        w.ceil_mode = layer->u.avgpool2d.ceil_mode;
         return pool(in, &w,
-                    layer->u.avgpool2d.count_include_pad ? POOL_AVERAGE : POOL_AVERAGE_INSIDE);
+                    layer->u.avgpool2d.count_include_pad ? POOL_AVERAGE : POOL_AVERAGE_INSIDE,
+                    layer->u.avgpool2d.divisor_override);
     case FEDGE_LAYER_MAXPOOL1D:
         w = window_1d(layer->u.maxpool1d.kernel_size, layer->u.maxpool1d.stride,
                       layer->u.maxpool1d.padding);
-        return pool(in, &w, POOL_MAX);
+        w.dilation[1] = or_one(layer->u.maxpool1d.dilation);
+        w.ceil_mode = layer->u.maxpool1d.ceil_mode;
+        return pool(in, &w, POOL_MAX, 0);
     case FEDGE_LAYER_AVGPOOL1D:
         w = window_1d(layer->u.avgpool1d.kernel_size, layer->u.avgpool1d.stride,
                       layer->u.avgpool1d.padding);
+        w.ceil_mode = layer->u.avgpool1d.ceil_mode;
         return pool(in, &w,
-                    layer->u.avgpool1d.count_include_pad ? POOL_AVERAGE : POOL_AVERAGE_INSIDE);
+                    layer->u.avgpool1d.count_include_pad ? POOL_AVERAGE : POOL_AVERAGE_INSIDE, 0);
     default:
         return adaptive(in, layer->u.adaptiveavgpool2d.output_size);
     }
@@ -501,16 +518,17 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
     return out;
 }
 
-static double cross_entropy(const double *y, size_t classes, int32_t label)
+static double cross_entropy(const double *y, size_t classes, int32_t label, double smoothing)
 {
-    double peak = -INFINITY, sum = 0.0;
+    double peak = -INFINITY, sum = 0.0, all = 0.0;
     for (size_t c = 0; c < classes; c++) {
         peak = fmax(peak, y[c]);
+        all += y[c];
     }
     for (size_t c = 0; c < classes; c++) {
         sum += exp(y[c] - peak);
     }
-    return log(sum) + peak - y[label];
+    return log(sum) + peak - (1.0 - smoothing) * y[label] - smoothing / (double)classes * all;
 }
 
 /* Of one output and its target. */
@@ -554,7 +572,7 @@ double reference_loss(const fedge_model_spec *spec, const double *values, const 
     double loss = 0.0;
     for (size_t b = 0; b < batch; b++) {
         if (spec->loss == FEDGE_LOSS_CROSS_ENTROPY) {
-            loss += cross_entropy(y->v + b * y->c, y->c, labels[b]);
+            loss += cross_entropy(y->v + b * y->c, y->c, labels[b], (double)spec->label_smoothing);
             continue;
         }
         for (size_t c = 0; c < y->c; c++) {

@@ -322,7 +322,7 @@ static void test_bad_steps(void **state)
         /* The last place that was tried. */
         assert_string_equal(err.message,
                             "layer 0 (Conv2d): value 118 of example 2 in the batch is -inf, "
-                            "which is not finite: clean the data");
+                            "which is not finite: clean the data, or mend its normalisation");
         assert_memory_equal(before, fedge_model_values(m), bytes);
         assert_int_equal(fedge_model_step(m, x, labels, BATCH, &sgd, &loss, &correct, &err),
                          FEDGE_OK);
@@ -359,7 +359,7 @@ static void test_targets_that_are_not_finite(void **state)
     assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
                      FEDGE_NOT_FINITE);
     assert_string_equal(err.message, "MSELoss: target 1 of example 1 in the batch is inf, which is "
-                                     "not finite: clean the data");
+                                     "not finite: clean the data, or mend its normalisation");
     x[7] = INFINITY;
     assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
                      FEDGE_NOT_FINITE);

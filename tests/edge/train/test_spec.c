@@ -244,8 +244,8 @@ static void test_bad_pool(void **state)
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "MaxPool2d", "kernel_size 0");
     layer->u.maxpool2d.kernel_size[0] = 41;
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "MaxPool2d", "kernel_size 41");
-    layer->u.maxpool2d.kernel_size[0] = layer->u.maxpool2d.kernel_size[1] = 17;
-    refuse(&spec, FEDGE_TOO_BIG, "17 × 17", "256");
+    layer->u.maxpool2d.kernel_size[0] = layer->u.maxpool2d.kernel_size[1] = 257;
+    refuse(&spec, FEDGE_TOO_BIG, "257 × 257", "65536");
     spec_input(&spec, 2, 4, 4, 0);
     spec_pool(&spec, 2, 0, 0);
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "MaxPool2d", "[4, 4]");
@@ -291,6 +291,27 @@ static void test_too_many_weights(void **state)
     }
 }
 
+/* An array of more bytes than can be planned, alone in its arena. */
+static void test_too_many_bytes(void **state)
+{
+    (void)state;
+    fedge_model_spec spec;
+    fedge_error err = {0};
+    fedge_model_memory memory;
+    spec_input(&spec, 3, 1, 32768, 32768);
+    spec_add(&spec, FEDGE_LAYER_BATCHNORM2D)->u.batchnorm2d.num_features = 1;
+    spec.layers[0].u.batchnorm2d.eps = 1e-5f;
+    spec.layers[0].u.batchnorm2d.affine = true;
+    spec_flatten(&spec);
+    for (uint32_t batch = 64; batch <= FEDGE_MAX_BATCH; batch *= 2) {
+        const fedge_model_options options = {.max_batch = batch};
+        if (fedge_model_size(&spec, &options, &memory, &err) != FEDGE_TOO_BIG ||
+            strstr(err.message, "layer 0 (BatchNorm2d") == NULL) {
+            fail_msg("%s", err.message);
+        }
+    }
+}
+
 static void test_bad_models(void **state)
 {
     (void)state;
@@ -322,7 +343,8 @@ int main(void)
         cmocka_unit_test(test_bad_inputs),       cmocka_unit_test(test_bad_linear),
         cmocka_unit_test(test_bad_embedding),    cmocka_unit_test(test_bad_conv),
         cmocka_unit_test(test_bad_pool),         cmocka_unit_test(test_large_average),
-        cmocka_unit_test(test_too_many_weights), cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_too_many_weights), cmocka_unit_test(test_too_many_bytes),
+        cmocka_unit_test(test_bad_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

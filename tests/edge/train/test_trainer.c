@@ -246,6 +246,58 @@ static void test_bad_runs(void **state)
     close_fixture(f);
 }
 
+/* BatchNorm2d has no variance of one value: known before the first step, and nothing has changed.
+ */
+static void test_batches_that_layers_refuse(void **state)
+{
+    (void)state;
+    static fedge_model_spec spec;
+    fedge_error err = {0};
+    test_model self;
+    spec_input(&spec, 3, 2, 2, 2);
+    for (uint32_t i = 0; i < 3; i += 2) {
+        fedge_layer_spec *norm = spec_add(&spec, FEDGE_LAYER_BATCHNORM2D);
+        norm->u.batchnorm2d.num_features = 2;
+        norm->u.batchnorm2d.eps = 1e-5f;
+        norm->u.batchnorm2d.momentum = 0.1f;
+        norm->u.batchnorm2d.track_running_stats = true;
+        if (i == 0) {
+            fedge_layer_spec *mean = spec_add(&spec, FEDGE_LAYER_ADAPTIVEAVGPOOL2D);
+            mean->u.adaptiveavgpool2d.output_size[0] = mean->u.adaptiveavgpool2d.output_size[1] = 1;
+        }
+    }
+    spec_flatten(&spec);
+    spec_linear(&spec, 2, 2);
+    for (int parts = 0; parts < 2; parts++) {
+        const fedge_model_options options = {
+            .max_batch = BATCH + 1, .micro_batch = parts ? 2 : 0, .training = true};
+        const float x[6 * 8] = {1, 2, 3};
+        const int32_t labels[6] = {0};
+        const uint32_t size = parts ? 5 : 1; /* two parts, and one of one example */
+        const fedge_optimizer sgd = {.learning_rate = 0.1f};
+        float before[4], after[4];
+        double loss;
+        uint32_t correct;
+        model_open(&self, &spec, &options, 3, 0);
+        memcpy(before, fedge_model_buffers(self.model), sizeof before);
+        assert_int_equal(fedge_model_step(self.model, x, labels, size, &sgd, &loss, &correct, &err),
+                         FEDGE_INVALID_ARGUMENT);
+        memcpy(after, fedge_model_buffers(self.model), sizeof after);
+        assert_memory_equal(before, after, sizeof before);
+        assert_int_equal(fedge_model_evaluate(self.model, x, labels, size, &loss, &correct, &err),
+                         FEDGE_OK);
+        fedge_trainer_config with = config(1, 1, 0);
+        with.batch_size = 6;
+        assert_int_equal(fedge_trainer_check(self.model, 12, &with, &err), FEDGE_OK);
+        assert_int_equal(fedge_trainer_check(self.model, 13, &with, &err), FEDGE_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "13 examples in batches of 6, choose another size: "
+                                            "layer 2 (BatchNorm2d): 1 example of 1 × 1"));
+        with.local_steps = 2; /* which do not get there */
+        assert_int_equal(fedge_trainer_check(self.model, 13, &with, &err), FEDGE_OK);
+        model_close(&self);
+    }
+}
+
 /* Values are looked through, but not those of a source that is known to make finite ones only. */
 static void test_looks_for_what_is_not_finite(void **state)
 {
@@ -315,10 +367,15 @@ static void test_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epochs),   cmocka_unit_test(test_local_steps),
-        cmocka_unit_test(test_learning), cmocka_unit_test(test_same_round_same_bits),
-        cmocka_unit_test(test_cancel),   cmocka_unit_test(test_bad_runs),
-        cmocka_unit_test(test_overflow), cmocka_unit_test(test_looks_for_what_is_not_finite),
+        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_local_steps),
+        cmocka_unit_test(test_learning),
+        cmocka_unit_test(test_same_round_same_bits),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_bad_runs),
+        cmocka_unit_test(test_batches_that_layers_refuse),
+        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_looks_for_what_is_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

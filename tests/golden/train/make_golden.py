@@ -204,6 +204,16 @@ def window_cases():
     yield between("avgpool2d", [2, 7, 8], L("AvgPool2d", kernel_size=[3, 2], stride=2, padding=1))
     yield between("avgpool2d-no-pad", [2, 6, 6], L("AvgPool2d", kernel_size=3, padding=1, count_include_pad=False))
     yield between("avgpool1d", [3, 11], L("AvgPool1d", kernel_size=4, stride=3, padding=2))
+    yield between("maxpool2d-dilated", [2, 8, 9], L("MaxPool2d", kernel_size=3, stride=2, padding=1, dilation=[2, 1]))
+    yield between("maxpool2d-ceil", [2, 8, 9], L("MaxPool2d", kernel_size=[3, 2], stride=[2, 3], ceil_mode=True))
+    yield between("maxpool2d-larger", [2, 1, 4], L("MaxPool2d", kernel_size=2, ceil_mode=True))
+    yield between("maxpool2d-wide", [1, 18, 19], L("MaxPool2d", kernel_size=17, stride=1), batch=2)
+    yield between("maxpool1d-ceil", [3, 12], L("MaxPool1d", kernel_size=3, stride=3, padding=1, dilation=2, ceil_mode=True))
+    yield between("avgpool2d-ceil", [2, 7, 8], L("AvgPool2d", kernel_size=[3, 4], stride=[3, 3], padding=1, ceil_mode=True))
+    yield between("avgpool2d-ceil-no-pad", [2, 6, 8], L("AvgPool2d", kernel_size=3, stride=2, padding=1, ceil_mode=True,
+                                                        count_include_pad=False))
+    yield between("avgpool2d-divisor", [2, 6, 7], L("AvgPool2d", kernel_size=3, padding=1, divisor_override=5))
+    yield between("avgpool1d-ceil", [3, 12], L("AvgPool1d", kernel_size=4, stride=3, padding=1, ceil_mode=True))
     yield between("adaptiveavgpool2d", [2, 7, 8], L("AdaptiveAvgPool2d", output_size=[3, 5]))
     yield between("adaptiveavgpool2d-1", [4, 5, 3], L("AdaptiveAvgPool2d", output_size=1))
 
@@ -211,7 +221,7 @@ def window_cases():
 def elementwise_and_norm_cases():
     for name in ("ReLU", "ReLU6", "LeakyReLU", "GELU", "Sigmoid", "Tanh", "SiLU"):
         yield between(name.lower(), [11], L(name), batch=7)
-    yield between("leakyrelu-steep", [11], L("LeakyReLU", negative_slope=0.5))
+    yield between("leakyrelu-steep", [11], L("LeakyReLU", negative_slope=0.5, inplace=True))
     yield between("gelu-tanh", [11], L("GELU", approximate="tanh"))
     yield case("dropout", [5], [L("Linear", in_features=5, out_features=9), L("Dropout", p=0.5), L("Tanh"),
                                 L("Dropout", p=0.2), L("Linear", in_features=9, out_features=3)], batch=4)
@@ -264,6 +274,7 @@ def graph_cases():
 
 
 def training_cases():
+    yield two_layers("loss-smoothing", loss={"type": "CrossEntropyLoss", "label_smoothing": 0.2}, outputs=4)
     yield two_layers("loss-bce", loss={"type": "BCEWithLogitsLoss"})
     yield two_layers("loss-bce-one", loss={"type": "BCEWithLogitsLoss"}, outputs=1, batch=6)
     yield two_layers("loss-mse", loss={"type": "MSELoss"})
