@@ -1,11 +1,30 @@
 #include "aggregator/rounds/round_summary.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static fedge_status put_number(fedge_buffer *line, const char *key, double value, fedge_error *err)
 {
     return isfinite(value) ? fedge_buffer_printf(line, err, ",\"%s\":%.9g", key, value)
                            : fedge_buffer_printf(line, err, ",\"%s\":null", key);
+}
+
+/* With as many digits as read back as the same number: who goes on sums as who was not cut short.
+ */
+static fedge_status put_exact(fedge_buffer *line, const char *key, double value, fedge_error *err)
+{
+    char text[32];
+    if (!isfinite(value)) {
+        return put_number(line, key, value, err);
+    }
+    for (int digits = 9; digits <= 17; digits += 4) {
+        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    return fedge_buffer_printf(line, err, ",\"%s\":%s", key, text);
 }
 
 static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *summary,
@@ -29,7 +48,7 @@ static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *s
                  {"seconds_evaluate", summary->seconds_evaluate}};
     fedge_status status = FEDGE_OK;
     for (size_t i = 0; i < sizeof(means) / sizeof(means[0]) && status == FEDGE_OK; i++) {
-        status = put_number(line, means[i].key, means[i].value, err);
+        status = put_exact(line, means[i].key, means[i].value, err);
     }
     if (status == FEDGE_OK) { /* exact: --resume sums them up again */
         status = fedge_buffer_printf(
@@ -79,9 +98,9 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
         status = put_numbers(line, summary, err);
     }
     if (status == FEDGE_OK && summary->validation.present) {
-        status = put_number(line, "validation_loss", summary->validation.loss, err);
+        status = put_exact(line, "validation_loss", summary->validation.loss, err);
         if (status == FEDGE_OK) {
-            status = put_number(line, "validation_accuracy", summary->validation.accuracy, err);
+            status = put_exact(line, "validation_accuracy", summary->validation.accuracy, err);
         }
     }
     return status == FEDGE_OK && summary->virtual_phase.present

@@ -236,6 +236,7 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         self->settings.validation_split = self->config.options->validation_split;
         self->settings.num_validation = self->population->num_validation;
         self->settings.num_rounds = self->job->rounds.num_server_rounds;
+        self->settings.evaluate_every = self->config.options->evaluate_every;
         self->settings.draws_turns = self->fleet || self->job->rounds.over_selection > 1.0;
         fedge_partition_text(&self->data.partition, self->settings.partition);
         sum_data(self);

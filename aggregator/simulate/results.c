@@ -392,11 +392,38 @@ static fedge_status go_on(const fedge_results *results, fedge_simulation *simula
         return FEDGE_OK;
     }
     fedge_status status = load_variates(results, simulation, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status,
+                                  "%s cannot go on without the clients' control variates; put the "
+                                  "file back or begin anew in another --out",
+                                  results->dir);
+    }
     if (status == FEDGE_OK) {
         status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
                                           data->strategy_state, data->strategy_state_size, err);
     }
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
+}
+
+/* What a program that was killed between a checkpoint and the removal of the one before has left.
+ */
+static fedge_status remove_older(void *user, const char *name, fedge_error *err)
+{
+    const fedge_results *results = user;
+    char path[FEDGE_MAX_PATH], dir[FEDGE_MAX_PATH];
+    unsigned round;
+    int end = 0;
+    const bool variates = sscanf(name, "variates-%6u.bin%n", &round, &end) == 1 && end > 0;
+    const bool checkpoint =
+        !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
+    if (name[end] != '\0' || !(checkpoint || (variates && round != results->checkpoint))) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
+    if (status == FEDGE_OK) {
+        status = fedge_results_path(dir, name, path, err);
+    }
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
 fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
@@ -430,6 +457,10 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     }
     if (status == FEDGE_OK) {
         status = go_on(results, simulation, &data, err);
+    }
+    if (status == FEDGE_OK && data.model &&
+        (status = fedge_results_path(results->dir, "checkpoints", path, err)) == FEDGE_OK) {
+        status = fedge_os_list_dir(path, remove_older, results, err);
     }
     fedge_checkpoint_data_fini(&data);
     return status;

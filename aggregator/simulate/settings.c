@@ -8,6 +8,7 @@
 #include "edge/core/message.h"
 
 #define CRC "_crc32" /* behind the name of the setting that names a file */
+#define EVALUATE_EVERY "evaluate_every"
 #define FILE_SPEC "file:"
 #define DATA "data" /* read from the client's file */
 #define TEST "test"
@@ -96,7 +97,8 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
         cJSON_AddNumberToObject(json, "validation_fraction", settings->validation_fraction) &&
         (settings->validation_split == 0.0 ||
          cJSON_AddNumberToObject(json, "validation_split", settings->validation_split)) &&
-        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds);
+        cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds) &&
+        cJSON_AddNumberToObject(json, EVALUATE_EVERY, settings->evaluate_every);
     made = made && add_sums(json, settings);
     fedge_status status = made ? add_fleet(json, &settings->fleet, err)
                                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
@@ -159,7 +161,7 @@ static fedge_status fail_differs(const char *path, const char *key, const cJSON 
 }
 
 /* Is each setting of [a] in [b]? [swapped]: [b] is what was found, which may be of a program that
- * did not sum files. */
+ * neither summed files nor noted how often it evaluated. */
 static fedge_status check_each(const char *path, const cJSON *a, const cJSON *b, bool swapped,
                                fedge_error *err)
 {
@@ -167,7 +169,8 @@ static fedge_status check_each(const char *path, const cJSON *a, const cJSON *b,
     cJSON_ArrayForEach(mine, a)
     {
         const cJSON *theirs = cJSON_GetObjectItemCaseSensitive(b, mine->string);
-        if (swapped && !theirs && is_crc(mine->string)) {
+        if (swapped && !theirs &&
+            (is_crc(mine->string) || strcmp(mine->string, EVALUATE_EVERY) == 0)) {
             continue;
         }
         if (!theirs || (!names_file(mine, theirs) && !cJSON_Compare(mine, theirs, true))) {

@@ -179,6 +179,7 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
     }
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;
+    memset(self->asked_in_vain, 0, sizeof(self->asked_in_vain));
     self->clock_us = self->timetable.now_us;
     self->evaluation_due =
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
@@ -190,6 +191,8 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
 
 static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
 {
+    const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
+    memcpy(self->asked_in_vain, phase.asked, sizeof(phase.asked));
     fedge_variates_undo(&self->variates); /* what does not count moves no variate */
     fedge_status status = fedge_global_model_reset(&self->global, err);
     if (status == FEDGE_OK && ++self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
@@ -209,6 +212,7 @@ static void open_phase(fedge_simulation *self)
     self->phase_started_ns = fedge_os_monotonic_ns();
     fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
     fedge_timetable_open(&self->timetable, self->config.job->rounds.round_deadline_ms);
+    self->first_opened_us = self->failures == 0 ? self->timetable.now_us : self->first_opened_us;
     fedge_rounds_opened(self->rounds, fedge_simulation_now_ms(self));
 }
 

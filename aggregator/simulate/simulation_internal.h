@@ -39,8 +39,10 @@ struct fedge_simulation {
     bool torn;                 /* the model is between two rounds */
     uint32_t rounds_closed;
     uint64_t next_task_id;
-    uint32_t failures;                  /* of attempts, one after another */
-    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the last attempt failed */
+    uint32_t failures;        /* of attempts, one after another */
+    uint64_t first_opened_us; /* with a fleet: when the first of them opened, or this one */
+    uint32_t asked_in_vain[FEDGE_SPEED_QUANTILES]; /* likewise: tasks in them */
+    char why[FEDGE_ERROR_MESSAGE_SIZE];            /* the last attempt failed */
     /* The open phase. */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     sent_task *sent; /* as sent; without a fleet, those in work by turn */

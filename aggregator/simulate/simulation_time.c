@@ -1,6 +1,7 @@
 /* The part of the simulation that is there with a fleet: virtual time. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/simulate/simulation_internal.h"
 #include "edge/core/os.h"
@@ -15,7 +16,8 @@ fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self)
         return phase;
     }
     phase.time = (double)timetable->now_us * 1e-6;
-    phase.seconds = (double)(timetable->now_us - timetable->opened_us) * 1e-6;
+    phase.seconds = (double)(timetable->now_us - self->first_opened_us) * 1e-6;
+    memcpy(phase.asked, self->asked_in_vain, sizeof(phase.asked));
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const uint8_t quantile = fleet->quantile[self->sent[i].work.client];
         phase.asked[quantile]++;

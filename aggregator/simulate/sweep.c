@@ -8,6 +8,7 @@
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/sweep_internal.h"
 #include "edge/core/number.h"
+#include "edge/io/plan_fields.h"
 
 #define MAX_SEEDS 1000u
 #define SEEDS "seeds"
@@ -67,6 +68,16 @@ static bool has_value(const sweep_axis *of, const char *value)
     return false;
 }
 
+/* The comma behind a value, those within a list in brackets passed over; NULL: it is the last. */
+static char *find_comma(char *value)
+{
+    int depth = 0;
+    for (; *value && (*value != ',' || depth > 0); value++) {
+        depth += (*value == '[') - (*value == ']');
+    }
+    return *value ? value : NULL;
+}
+
 static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *err)
 {
     const size_t length = strlen(text);
@@ -88,8 +99,8 @@ static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *er
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s has more than %u values",
                               to->key, FEDGE_SWEEP_MAX_VALUES);
         }
-        const char *value = ++at;
-        at = strchr(at, ',');
+        char *value = ++at;
+        at = find_comma(value);
         if (at) {
             *at = '\0';
         }
@@ -223,6 +234,21 @@ size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
 
 /* ---- one combination ------------------------------------------------------------------------- */
 
+/* The member [key] of [object], in whichever spelling it is there. */
+static cJSON *find_member(const cJSON *object, const fedge_json_field *fields, const char *key)
+{
+    const fedge_json_field *field = fedge_json_field_of(fields, key);
+    cJSON *member = NULL;
+    cJSON_ArrayForEach(member, object)
+    {
+        if (strcmp(member->string, key) == 0 ||
+            (field && field == fedge_json_field_of(fields, member->string))) {
+            return member;
+        }
+    }
+    return NULL;
+}
+
 /* Puts a value where [path] says, making the objects on the way; the job's own check comes after.
  */
 static bool set_key(cJSON *job, const char *path, const char *text)
@@ -230,14 +256,17 @@ static bool set_key(cJSON *job, const char *path, const char *text)
     char key[128];
     cJSON *at = job;
     const char *dot;
+    const fedge_json_field *fields = fedge_job_fields;
     while ((dot = strchr(path, '.')) != NULL) {
         if ((size_t)(dot - path) >= sizeof(key)) {
             return false;
         }
         memcpy(key, path, (size_t)(dot - path));
         key[dot - path] = '\0';
-        cJSON *next = cJSON_GetObjectItemCaseSensitive(at, key);
+        cJSON *next = find_member(at, fields, key);
         at = next ? next : cJSON_AddObjectToObject(at, key);
+        const fedge_json_field *field = fedge_json_field_of(fields, key);
+        fields = field ? field->fields : NULL;
         path = dot + 1;
         if (!cJSON_IsObject(at)) {
             return false;
@@ -246,7 +275,10 @@ static bool set_key(cJSON *job, const char *path, const char *text)
     /* All of it is JSON, or it is a text. */
     cJSON *value = cJSON_ParseWithOpts(text, NULL, true);
     value = value ? value : cJSON_CreateString(text);
-    cJSON_DeleteItemFromObjectCaseSensitive(at, path);
+    cJSON *before = find_member(at, fields, path);
+    if (before) {
+        cJSON_Delete(cJSON_DetachItemViaPointer(at, before));
+    }
     return cJSON_AddItemToObject(at, path, value);
 }
 

@@ -26,7 +26,8 @@ typedef struct fedge_simulation_settings {
     double validation_split;    /* of all examples, set apart before they are divided */
     uint32_t num_validation;    /* examples set apart, by the split or a division from a file */
     uint32_t num_rounds;
-    bool draws_turns; /* who is first of several matters, and is drawn */
+    uint32_t evaluate_every; /* rounds from one evaluation to the next */
+    bool draws_turns;        /* who is first of several matters, and is drawn */
     /* Of what a run that writes into a folder read: fedge_dataset_crc32. */
     bool has_data_sum, has_test_sum;
     uint32_t data_sum, test_sum;

@@ -127,8 +127,8 @@ static fedge_status add_matching(fedge_file_list *list, char *path, const char *
     if (status)
         return status;
     if (list->count == first)
-        return fedge_fail(err, FEDGE_NOT_FOUND, "%.400s%.100s: there is no such file", path,
-                          pattern);
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%.400s%.100s: there is no %s", path, pattern,
+                          strchr(pattern, '*') ? "file whose name fits" : "such file");
     qsort(list->paths + first, list->count - first, sizeof *list->paths, compare_paths);
     return FEDGE_OK;
 }

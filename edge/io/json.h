@@ -132,6 +132,9 @@ FEDGE_MUST_USE fedge_status fedge_json_read(const fedge_json *json, const cJSON 
 /* Sets the defaults alone, as if every key were absent. */
 void fedge_json_defaults(const fedge_json_field *fields, void *record);
 
+/* The field that [key] names or is another spelling of; NULL: none. [fields] may be NULL. */
+const fedge_json_field *fedge_json_field_of(const fedge_json_field *fields, const char *key);
+
 /* The member [key] of [object], or NULL. */
 const cJSON *fedge_json_get(const cJSON *object, const char *key);
 

@@ -52,20 +52,25 @@ static bool is_key(const fedge_json_field *field, const char *key)
     return false;
 }
 
+const fedge_json_field *fedge_json_field_of(const fedge_json_field *fields, const char *key)
+{
+    while (fields != NULL && fields->key != NULL && !is_key(fields, key))
+        fields++;
+    return fields == NULL || fields->key == NULL ? NULL : fields;
+}
+
 static fedge_status check_keys(const fedge_json *json, const cJSON *object,
                                const fedge_json_field *fields, fedge_error *err)
 {
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, object)
     {
-        const fedge_json_field *field = fields;
-        while (field->key != NULL && !is_key(field, child->string))
-            field++;
-        if (field->key != NULL)
+        if (fedge_json_field_of(fields, child->string) != NULL)
             continue;
         const char *keys[MAX_KEYS] = {NULL};
         size_t count = 0;
-        for (field = fields; field->key != NULL && count < MAX_KEYS; field++)
+        for (const fedge_json_field *field = fields; field->key != NULL && count < MAX_KEYS;
+             field++)
             keys[count++] = field->key;
         return fail_unknown(json, child, child->string, keys, count, err);
     }

@@ -234,11 +234,22 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
     const uint32_t minimum = counted ? spec->count : ops->min_examples;
     if (num_parts == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "a data set cannot be divided into 0 parts");
-    if (data->num_examples == 0 || num_parts > data->num_examples / minimum)
+    const uint32_t most = data->num_examples / minimum;
+    if (num_parts > most && counted && num_parts <= data->num_examples) {
+        char fewer[40] = "";
+        if (most > 0)
+            (void)snprintf(fewer, sizeof fewer, "at most %" PRIu32 " clients, or ", most);
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%" PRIu32 " examples cannot give %" PRIu32 " clients at least %" PRIu32
+                          " each; use %s%s:%" PRIu32 " or less",
+                          data->num_examples, num_parts, minimum, fewer, ops->name,
+                          data->num_examples / num_parts);
+    }
+    if (data->num_examples == 0 || num_parts > most)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%" PRIu32 " examples cannot give %" PRIu32 " clients at least %" PRIu32
                           " each; use at most %" PRIu32 " clients",
-                          data->num_examples, num_parts, minimum, data->num_examples / minimum);
+                          data->num_examples, num_parts, minimum, most);
     if (ops->needs_labels)
         status = check_labels(data, err);
     if (!status)

@@ -1,4 +1,4 @@
-/* The keys that jobs and plans share; a part of plan.c and job.c, not for others. */
+/* The keys that jobs and plans share; a part of plan.c and job.c. */
 #ifndef FEDGE_EDGE_IO_PLAN_FIELDS_H
 #define FEDGE_EDGE_IO_PLAN_FIELDS_H
 
@@ -11,7 +11,8 @@
 extern const fedge_json_field fedge_data_fields[];     /* of a fedge_data_spec */
 extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_spec */
 extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
-extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; tests compare the schema */
+extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for who changes keys of a
+                                                     job before it is read, and tests */
 
 /* Keys of a model that fedge trains, of one that it does not, and of its tensors: for tests. */
 extern const fedge_json_field fedge_model_fields[];

@@ -23,6 +23,11 @@ run=("$simulate" --job job.json --clients 10 --partition iid)
 # "${terminal[@]}" COMMAND...: runs it on one
 terminal=(python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))')
 
+# what is in a file does not steer the terminal
+{ cat points.csv && printf "1,\033[31m2,0\n"; } >steering.csv
+echo '{"data": {"points": {"values": "steering.csv"}}}' >steering.json
+ends 3 'column 2: "?[31m2" is not a number' "${run[@]}" --data steering.json
+
 # 0 and 2: what needs no files
 ends 0 "Usage: fedge-simulate" "$simulate" --help
 ends 0 "fedge-simulate " "$simulate" --version
@@ -107,6 +112,7 @@ ends 3 "--resume goes on with it" "${run[@]}" --out out
 ends 0 "fresh has no simulation yet" "${run[@]}" --out fresh --resume
 [ "$(hash fresh/summary.json)" = "$(hash first.json)" ] || fail "--resume of nothing is another run"
 if "${run[@]}" --out fresh --resume 2>&1 | grep -qF "no simulation yet"; then fail "a simulation was not seen"; fi
+ends 3 "evaluate_every was 1, and now it is 2" "${run[@]}" --out out --resume --evaluate-every 2
 ends 3 "out/simulation.json differs" "${run[@]}" --out out --resume --seed 2
 grep -qF "seed was 1, and now it is 2" said || fail "not what differs: $(cat said)"
 echo '{"data": {"points": {"values": "points.csv", "validation-fraction": 0.5}}}' >held.json
@@ -216,6 +222,10 @@ grep -qF "lower the learning rate" said || fail "the sweep does not say why: $(c
 ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
 [ "$(grep -c '±' said)" = 4 ] || fail "not a row for each combination: $(cat said)"
 [ "$(ls grid | wc -l)" = 8 ] || fail "not a folder for each run: $(ls grid)"
+# keys in whichever spelling the job has them, and lists
+sed 's/"learning-rate": 0.1/"lr": 0.1/; s/"local-epochs"/"local_epochs"/; s/"num-server-rounds"/"num_rounds"/' job.json >spelled.json
+ends 0 "0.2" "$simulate" --job spelled.json --clients 10 --partition iid --sweep lr=0.1,0.2 epochs=1,2 rounds.num-server-rounds=2
+ends 0 "[0.8,0.9] " "${run[@]}" --sweep training.optimizer.type=Adam "training.optimizer.betas=[0.9,0.99],[0.8,0.9]"
 "${run[@]}" --json --seed 2 --partition-seed 2 >second.json
 [ "$(hash 'grid/lr=0.1,partition=iid,seed=2/summary.json')" = "$(hash second.json)" ] ||
     fail "a run of the sweep is not the run by itself"

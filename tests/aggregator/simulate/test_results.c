@@ -323,6 +323,27 @@ static void nothing_is_left_behind(void **state)
     assert_true(fedge_os_exists(OUT "/checkpoints/best.new"));
 }
 
+/* Killed between a checkpoint and the removal of those before it. */
+static void older_checkpoints_go(void **state)
+{
+    (void)state;
+    run self;
+    fedge_error err;
+    clear();
+    assert_int_equal(play(&SHORT, false, INTERRUPTED, 2, &self), FEDGE_CANCELLED);
+    assert_true(fedge_os_exists(OUT "/checkpoints/variates-000002.bin"));
+    must(fedge_os_make_dirs(OUT "/checkpoints/round-000001", &err), &err);
+    touch(OUT "/checkpoints/variates-000001.bin");
+    touch(OUT "/checkpoints/variates-000003.bin"); /* whose checkpoint did not come to be */
+    touch(OUT "/checkpoints/round-000001.txt");    /* somebody else's */
+    assert_int_equal(play(&SHORT, true, NEVER, 0, &self), FEDGE_OK);
+    assert_false(fedge_os_exists(OUT "/checkpoints/round-000001"));
+    assert_false(fedge_os_exists(OUT "/checkpoints/variates-000001.bin"));
+    assert_false(fedge_os_exists(OUT "/checkpoints/variates-000003.bin"));
+    assert_true(fedge_os_exists(OUT "/checkpoints/round-000001.txt"));
+    assert_true(fedge_os_exists(OUT "/checkpoints/round-000003"));
+}
+
 /* Killed while a checkpoint took the place of the one of its round: that comes back. */
 static void a_checkpoint_comes_back_to_its_place(void **state)
 {
@@ -348,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_run_fails_again),
         cmocka_unit_test(attempts_that_failed_leave_nothing),
         cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(older_checkpoints_go),
         cmocka_unit_test(a_checkpoint_comes_back_to_its_place),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

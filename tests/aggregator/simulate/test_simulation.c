@@ -339,6 +339,38 @@ static void a_deadline_that_nobody_meets_ends_the_run(void **state)
     end(&self);
 }
 
+/* One of three is asked; the slowest is never in time. Who was asked in vain has been asked, and
+ * that time was the round's. */
+static void attempts_in_vain_count(void **state)
+{
+    (void)state;
+    run self;
+    double seconds = 0.0;
+    uint32_t asked[3] = {0}, reported[3] = {0}, attempts = 0;
+    assert_int_equal(begin_with(&self, make_three(),
+                                "\"num-server-rounds\":30,\"fraction-train\":0.34,"
+                                "\"round-deadline-s\":3",
+                                "", "iid", 3, 2),
+                     FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < self.num_lines; i++) {
+        const fedge_virtual_phase *phase = &self.lines[i].virtual_phase;
+        seconds += phase->seconds;
+        attempts += self.lines[i].attempt + 1;
+        for (int q = 0; q < 3; q++) {
+            asked[q] += phase->asked[q];
+            reported[q] += phase->reported[q];
+        }
+        assert_true(phase->asked[0] == self.lines[i].attempt);
+    }
+    assert_int_equal(self.num_lines, 30);
+    assert_true(attempts > 36 && asked[0] == attempts - 30 && reported[0] == 0);
+    assert_int_equal(asked[1] + asked[2], 30);
+    assert_int_equal(reported[1] + reported[2], 30);
+    assert_true(seconds == self.lines[29].virtual_phase.time);
+    end(&self);
+}
+
 static void make_three_with(run *self, const char *rows, const char *rounds)
 {
     fedge_error err;
@@ -630,6 +662,7 @@ int main(void)
         cmocka_unit_test(rounds_end_when_they_would),
         cmocka_unit_test(bytes_take_time),
         cmocka_unit_test(a_deadline_that_nobody_meets_ends_the_run),
+        cmocka_unit_test(attempts_in_vain_count),
         cmocka_unit_test(who_goes_begins_again),
         cmocka_unit_test(rounds_wait_for_enough_clients),
         cmocka_unit_test(only_what_is_reported_is_summed),

@@ -149,6 +149,7 @@ static fedge_round_summary huge(uint32_t round)
     summary.bytes_up = 12345678901;
     summary.bytes_down = 9007199254740991;
     summary.clamped = 1234567890123;
+    summary.accuracy = 49.0 / 60.0; /* as it was, or a resumed run's means would be others */
     return summary;
 }
 
@@ -178,7 +179,7 @@ static void lines_are_read_back(void **state)
     to = read;
     assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_OK);
     assert_true(read[0].bytes_up == 12345678901 && read[0].bytes_down == 9007199254740991);
-    assert_true(read[0].clamped == 1234567890123);
+    assert_true(read[0].clamped == 1234567890123 && read[0].accuracy == 49.0 / 60.0);
     write_log(LOG, 1, seldom);
     to = read;
     assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_OK);

@@ -93,8 +93,10 @@ static void a_pattern_matches_any_characters(void **state)
     (void)state;
     expect(DIR "p*t*-*1*0*.*n", DIR "part-10.bin ");
     expect(DIR "***part-10.bin**", DIR "part-10.bin ");
-    expect_refusal(DIR "part-1*0", FEDGE_NOT_FOUND, DIR "part-1*0: there is no such file");
-    expect_refusal(DIR "*art-10.bi", FEDGE_NOT_FOUND, "*art-10.bi: there is no such file");
+    expect_refusal(DIR "part-1*0", FEDGE_NOT_FOUND,
+                   DIR "part-1*0: there is no file whose name fits");
+    expect_refusal(DIR "*art-10.bi", FEDGE_NOT_FOUND,
+                   "*art-10.bi: there is no file whose name fits");
 }
 
 static void what_is_not_there_is_named(void **state)
@@ -102,7 +104,7 @@ static void what_is_not_there_is_named(void **state)
     (void)state;
     expect_refusal(DIR "nowhere", FEDGE_NOT_FOUND, DIR "nowhere: there is no such file");
     expect_refusal(DIR "test.bin\n" DIR "nowhere", FEDGE_NOT_FOUND, DIR "nowhere");
-    expect_refusal(DIR "empty", FEDGE_NOT_FOUND, DIR "empty/*: there is no such file");
+    expect_refusal(DIR "empty", FEDGE_NOT_FOUND, DIR "empty/*: there is no file whose name fits");
     expect_refusal("test_file_*/test.bin", FEDGE_NOT_FOUND, "'*' may stand in its last part only");
     expect_refusal(DIR "nowhere/*", FEDGE_NOT_FOUND, DIR "nowhere/");
     char line[2 * FEDGE_OS_MAX_PATH];
