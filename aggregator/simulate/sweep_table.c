@@ -190,6 +190,17 @@ static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
     return done;
 }
 
+/* Values of updates that were cut to their bounds, over all seeds. */
+static uint64_t count_clamped(const fedge_sweep *sweep, uint32_t combination)
+{
+    uint64_t clamped = 0;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const sweep_outcome *of = outcome_of(sweep, combination, i);
+        clamped += of->done ? of->totals.clamped : 0;
+    }
+    return clamped;
+}
+
 /* ---- for people ------------------------------------------------------------------------------ */
 
 static void print_spread(FILE *out, spread of, double scale, int decimals)
@@ -247,6 +258,9 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
     }
     if (failed > 0) {
         fprintf(out, "  %" PRIu32 " failed", failed);
+    }
+    if (count_clamped(sweep, combination) > 0) {
+        fprintf(out, "  %" PRIu64 " values cut", count_clamped(sweep, combination));
     }
     if (combination == of->chosen) {
         fprintf(out, "  * chosen by validation%s",
@@ -320,6 +334,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     add_number(json, "done", "", count_done(sweep, combination));
     add_number(json, "failed", "", count_failed(sweep, combination));
     add_failures(json, sweep, combination);
+    add_number(json, "clamped", "", (double)count_clamped(sweep, combination));
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m] || MEASURES[m].in_json) {
             const spread values = spread_of(sweep, combination, MEASURES[m].what);

@@ -191,6 +191,7 @@ fi
 # changes over their bound are cut, and said
 sed 's/"rounds": {/"update": {"bound-log2": -20}, &/' job.json >bound.json
 ends 0 "values of updates were cut to their bounds: raise update.bound-log2" "$simulate" --job bound.json --clients 10 --partition iid
+ends 0 " values cut" "$simulate" --job bound.json --clients 10 --partition iid --sweep lr=0.1,0.2
 "${run[@]}" >said && ! grep -q "cut to" said || fail "changes within their bound: $(cat said)"
 
 # training that diverges, at once or after a round: an error, and what was before it
