@@ -259,8 +259,8 @@ static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error
     const bool thin = line->count > 4.0 * at->in->width;
     fedge_status status = fedge_buffer_printf(
         at->out, err,
-        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\" stroke-linejoin=\"round\" d=\"",
-        line->colour, line->thickness);
+        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\"%s stroke-linejoin=\"round\" d=\"",
+        line->colour, line->thickness, line->faint ? " stroke-opacity=\"0.5\"" : "");
     at->down = false;
     for (uint32_t from = 0, to; from < line->count && status == FEDGE_OK; from = to) {
         const double column = floor(pixel_x(at->in, at->x, line->points[from].x));

@@ -27,6 +27,7 @@ typedef struct fedge_chart_line {
     uint32_t count;
     const char *colour;
     double thickness; /* in pixels */
+    bool faint;       /* lets what is drawn below it be seen */
 } fedge_chart_line;
 
 /* In pixels of the page: the rectangle between the axes; labels and ticks stand around it. */

@@ -29,10 +29,11 @@ enum { TEST, VALIDATION, CLIENTS, TRAINING, NUM_SETS };
 static const struct {
     const char *name, *colour;
     double thickness;
-} SETS[NUM_SETS] = {{"test set", "#1f5fa8", 2.0},
-                    {"validation", "#2b8a3e", 2.0},
-                    {"clients' own data", "#c2571a", 2.0},
-                    {"while training", "#a5adb5", 1.4}};
+    bool faint;
+} SETS[NUM_SETS] = {{"test set", "#1f5fa8", 2.0, false},
+                    {"validation", "#2b8a3e", 2.0, false},
+                    {"clients' own data", "#c2571a", 1.4, true}, /* a few clients': they jump */
+                    {"while training", "#868e96", 1.4, false}};
 
 static const struct {
     const char *name, *colour;
@@ -125,6 +126,7 @@ typedef struct source {
     int which; /* set or direction */
     const char *name, *colour;
     double thickness;
+    bool faint;
 } source;
 
 static double x_of(const row *at, x_kind x)
@@ -164,8 +166,9 @@ static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, cons
     fedge_chart_point *points[MAX_LINES] = {NULL};
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_sources && status == FEDGE_OK; i++) {
-        lines[i] =
-            (fedge_chart_line){.colour = sources[i].colour, .thickness = sources[i].thickness};
+        lines[i] = (fedge_chart_line){.colour = sources[i].colour,
+                                      .thickness = sources[i].thickness,
+                                      .faint = sources[i].faint};
         status = list_points(&sources[i], x, y, &points[i], &lines[i].count, err);
         lines[i].points = points[i];
     }
@@ -315,12 +318,12 @@ fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, con
     fedge_status status = fedge_round_lines_read(jsonl_path, add_row, &self, err);
     for (int set = 0; set < NUM_SETS; set++) {
         if (self.has[set]) {
-            sets[of.num_sources++] =
-                (source){&self, set, SETS[set].name, SETS[set].colour, SETS[set].thickness};
+            sets[of.num_sources++] = (source){
+                &self, set, SETS[set].name, SETS[set].colour, SETS[set].thickness, SETS[set].faint};
         }
     }
     for (int d = 0; d < 2; d++) {
-        directions[d] = (source){&self, d, DIRECTIONS[d].name, DIRECTIONS[d].colour, 2.0};
+        directions[d] = (source){&self, d, DIRECTIONS[d].name, DIRECTIONS[d].colour, 2.0, false};
     }
     of.columns[0] = BY_ROUND;
     of.columns[1] = self.has_time ? BY_TIME : BY_BYTES;
@@ -359,7 +362,7 @@ fedge_status fedge_plot_runs(const char *const *jsonl_paths, const char *const *
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_runs && status == FEDGE_OK; i++) {
         status = fedge_round_lines_read(jsonl_paths[i], add_row, &runs[i], err);
-        sources[i] = (source){&runs[i], best_set(&runs[i]), names[i], RUN_COLOURS[i], 2.0};
+        sources[i] = (source){&runs[i], best_set(&runs[i]), names[i], RUN_COLOURS[i], 2.0, false};
         timed = timed && runs[i].has_time;
     }
     of.num_columns = timed ? 3 : 2;

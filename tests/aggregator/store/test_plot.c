@@ -330,7 +330,7 @@ static void axes_have_units(void **state)
                  {FEDGE_CHART_BYTES, 3e9, ">t (GB)<"},    {FEDGE_CHART_COUNT, 1e9, ">t<"}};
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const fedge_chart_point points[] = {{0.0, 1.0}, {CASES[i].x, 2.0}};
-        const fedge_chart_line line = {points, 2, "#000", 1.0};
+        const fedge_chart_line line = {points, 2, "#000", 1.0, false};
         const fedge_chart chart = {.width = 400,
                                    .height = 100,
                                    .x_label = "t",
