@@ -32,17 +32,18 @@ typedef enum fedge_argument_kind {
     FEDGE_ARGUMENT_CHOICE /* an enum: one of the texts that choice_name gives */
 } fedge_argument_kind;
 
+/* Small, for a device has the tables of all layers. */
 typedef struct fedge_argument {
-    const char *name; /* PyTorch's; NULL ends a table */
-    fedge_argument_kind kind;
+    const char *name;                            /* PyTorch's; NULL ends a table */
+    double min, max;                             /* of numbers, inclusive */
+    double fallback;                             /* when absent; a choice's number */
+    const char *(*choice_name)(unsigned choice); /* CHOICE */
+    uint16_t offset;                             /* in the struct that the table describes */
+    uint16_t extra;                              /* U32S, F32S: offset of how many */
+    uint8_t kind;                                /* fedge_argument_kind */
+    uint8_t num_choices;                         /* CHOICE */
     bool required;
-    size_t offset;        /* in the struct that the table describes */
-    size_t extra;         /* U32S, F32S: offset of how many */
-    double min, max;      /* of numbers, inclusive */
-    double fallback;      /* when absent; a choice's number */
     bool zero_is_default; /* F32: in C 0 stands for the default, though it is below min */
-    unsigned num_choices; /* CHOICE */
-    const char *(*choice_name)(unsigned choice);
 } fedge_argument;
 
 #define FEDGE_ARGUMENT_MAX_COUNT 16777216.0 /* of features, channels, embeddings */
