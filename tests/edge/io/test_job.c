@@ -227,6 +227,9 @@ static void flowers_older_names_are_read(void **state)
 }
 
 /* A part of JOB, what is put in its place, and what the message says then. */
+#define CONV1D(arguments)                                                                          \
+    "{\"type\": \"Conv1d\", \"in_channels\": 1, \"out_channels\": 1, " arguments "}"
+
 static const struct {
     const char *from, *to, *part;
 } MISTAKES[] = {
@@ -285,6 +288,14 @@ static const struct {
      "the most; lower it, or num-server-rounds"},
     {"\"local-steps\": 0", "\"schedule\": {\"gamma\": 0.5}",
      "gamma: is not an argument of ConstantLR"},
+    {"{\"type\": \"ReLU\"}", CONV1D("\"kernel_size\": 4, \"padding\": \"same\""),
+     "model.layers[1].padding: \"same\" would be 3 in all with kernel_size 4 and dilation 1"},
+    {"{\"type\": \"ReLU\"}", CONV1D("\"kernel_size\": 3, \"padding\": \"same\", \"stride\": 2"),
+     "padding: \"same\" is for stride 1, which is 2"},
+    {"{\"type\": \"ReLU\"}", CONV1D("\"kernel_size\": 3, \"padding\": \"circular\""),
+     "padding: \"circular\" is not known here; valid: same, valid, or numbers"},
+    {"{\"type\": \"ReLU\"}", "{\"type\": \"MaxPool1d\", \"kernel_size\": 3, \"padding\": \"same\"}",
+     "padding: must be an integer in [0, 65536]"},
     {"{\"type\": \"ReLU\"}", "{\"type\": \"ReLU\", \"name\": \"fc\"}",
      "job.json:7: model.layers[4].name: layers 1 and 4 are both called \"fc\""},
     {"{\"type\": \"ReLU\"}", "{\"type\": \"ReLU\", \"name\": \"input\"}",

@@ -73,7 +73,7 @@ static void check_number(const char *key, const cJSON *node, const char *what, d
 /* Range and names of a single value, or of a list's elements. */
 static void check_value(const fedge_json_field *field, const cJSON *node)
 {
-    if (field->kind == FEDGE_JSON_PAIR)
+    if (field->kind != FEDGE_JSON_LINES && get(node, "oneOf") != NULL)
         node = get(node, "oneOf")->child;
     if (field->kind == FEDGE_JSON_LINES) {
         const cJSON *lines = get(node, "oneOf")->child;
