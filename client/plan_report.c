@@ -19,7 +19,7 @@ enum {
     VALUES,
     OPTIMIZER,
     DELTA,
-    OUTPUT,
+    ACTIVATIONS,
     SAVED,
     GRADIENT,
     SCRATCH,
@@ -27,9 +27,9 @@ enum {
     NUM_COLUMNS
 };
 
-static const char *const COLUMNS[NUM_COLUMNS] = {"parameters", "values",  "optimizer",
-                                                 "delta",      "output",  "saved",
-                                                 "gradient",   "scratch", "total"};
+static const char *const COLUMNS[NUM_COLUMNS] = {"parameters", "values",      "optimizer",
+                                                 "delta",      "activations", "saved",
+                                                 "gradient",   "scratch",     "total"};
 
 typedef struct figure {
     const char *name, *note;
@@ -104,7 +104,7 @@ static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
     to[VALUES] = layer->values;
     to[OPTIMIZER] = layer->optimizer;
     to[DELTA] = (values + (larger ? count_sent(t, i) : values)) * sizeof(float);
-    to[OUTPUT] = layer->output;
+    to[ACTIVATIONS] = layer->output;
     to[SAVED] = layer->saved;
     to[GRADIENT] = layer->gradient;
     to[SCRATCH] = layer->scratch;
@@ -141,7 +141,7 @@ static void print_line(const table *t, uint32_t i, widths w)
            fedge_layer_type_name(t->plan->model.layers[i].type),
            fedge_shape_text(layer->rank, layer->shape, shape));
     for (int k = 0; k < NUM_COLUMNS; k++)
-        printf(" %10" PRIu64, columns[k]);
+        printf(" %11" PRIu64, columns[k]);
     printf("\n");
 }
 
@@ -157,7 +157,7 @@ static void print_text(const table *t)
     const widths w = measure_names(t);
     printf("%-*s %-*s %-14s", w.name, "layer", w.type, "type", "output");
     for (int k = 0; k < NUM_COLUMNS; k++)
-        printf(" %10s", COLUMNS[k]);
+        printf(" %11s", COLUMNS[k]);
     printf("\n");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
         print_line(t, i, w);

@@ -22,8 +22,8 @@ assert plan["update-none"] == 4 * count and 0 < plan["delta"] - 8 * count < 16, 
 assert plan["transfer"] > 4 * count and plan["control"] == 0, plan
 assert plan["update-int8"] < 1.02 * count + 3 * 16, plan
 # fused stages: outputs and places of maxima are all that is kept
-assert sum(layer["output"] + layer["saved"] for layer in plan["layers"]) == plan["activations"], plan
-columns = ("values", "optimizer", "delta", "output", "saved", "gradient", "scratch")
+assert sum(layer["activations"] + layer["saved"] for layer in plan["layers"]) == plan["activations"], plan
+columns = ("values", "optimizer", "delta", "activations", "saved", "gradient", "scratch")
 assert all(sum(layer[key] for key in columns) == layer["total"] for layer in plan["layers"]), plan
 assert all(layer["delta"] == 2 * layer["optimizer"] == 8 * layer["parameters"] for layer in plan["layers"]), plan
 for key in (*parts, "total", "model", "update-none", "update-int8"):
@@ -70,7 +70,7 @@ base["data"]["shape"] = [1, 16, 16]
 base["data"]["normalisation"] = {"divide-by": 255}
 base["training"]["optimizer"] = {"type": "SGD"}
 del base["test-set"]
-BYTES = ("values", "optimizer", "delta", "output", "saved", "gradient", "scratch")
+BYTES = ("values", "optimizer", "delta", "activations", "saved", "gradient", "scratch")
 PARAMETERS, STATISTICS = [80, 16, 0, 0, 0, 5130], [0, 16, 0, 0, 0, 0]
 OUTPUT = 10 * 4 # bytes of an example
 
@@ -97,7 +97,7 @@ def ask(batch, layers=(), strategy=None, **training):
     kept = told["gradients"] != 0
     assert told["gradients"] == (aligned(4 * sum(PARAMETERS)) if kept else 0), told
     assert all(row["scratch"] >= 4 * row["parameters"] for row in rows if kept), told
-    in_turn = sum(sum(column(key)) for key in ("output", "saved", "gradient", "scratch"))
+    in_turn = sum(sum(column(key)) for key in ("activations", "saved", "gradient", "scratch"))
     in_turn -= 4 * sum(PARAMETERS) if kept else 0
     assert told["activations"] <= in_turn + aligned(OUTPUT * batch), told
     return told
