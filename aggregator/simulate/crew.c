@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/classification.h"
 #include "aggregator/simulate/fold.h"
 #include "edge/core/os.h"
@@ -432,24 +433,38 @@ fedge_status fedge_crew_size(const fedge_crew_config *config, uint64_t *bytes, f
                                                          : status;
 }
 
-/* Can the model be trained on what each client has? */
+/* Has a round enough clients on whose examples the model can be trained? One on whose it cannot be,
+ * for the last batch of an epoch is too small for a layer, is replaced as others that fail. */
 static fedge_status check_clients(const worker *self, fedge_error *err)
 {
     const fedge_plan *plan = self->crew->plan;
     const fedge_population *population = self->crew->config.population;
-    uint32_t checked = 0;
-    for (uint32_t client = 0; client < population->num_clients; client++) {
+    const fedge_rounds_spec *rounds = &self->crew->config.job->rounds;
+    const uint32_t wanted =
+        fedge_cohort_size_of(rounds, FEDGE_TASK_TRAIN, population->num_clients).wanted;
+    const uint32_t needed = fedge_cohort_min_reports(rounds, wanted);
+    fedge_error first = {.status = FEDGE_OK}, last = {.status = FEDGE_OK};
+    uint32_t able = 0, client = 0, checked = 0;
+    for (; client < population->num_clients && able < needed; client++) {
         const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
         const uint32_t count = fedge_population_train(population, client).count;
-        if (count != checked) {
-            const fedge_status status = fedge_trainer_check(self->model, count, &config, err);
-            if (status != FEDGE_OK) {
-                return fedge_error_prefix(err, status, "client %" PRIu32, client);
-            }
+        if (client == 0 || count != checked) {
+            last.status = fedge_trainer_check(self->model, count, &config, &last);
         }
         checked = count;
+        able += last.status == FEDGE_OK;
+        if (last.status != FEDGE_OK && first.status == FEDGE_OK) {
+            first = last;
+            first.status = fedge_error_prefix(&first, last.status, "client %" PRIu32, client);
+        }
     }
-    return FEDGE_OK;
+    if (able >= needed || first.status == FEDGE_OK) { /* too few clients are said elsewhere */
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, first.status,
+                      "%" PRIu32 " of %" PRIu32
+                      " clients can be trained, and a round needs %" PRIu32 "; %s",
+                      able, population->num_clients, needed, first.message);
 }
 
 static fedge_status start(fedge_crew *crew, fedge_error *err)

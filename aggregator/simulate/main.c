@@ -50,16 +50,9 @@ static bool is_interrupted(void *user)
     return atomic_load_explicit(&interrupted, memory_order_relaxed);
 }
 
-/* Messages may have texts of files in them: what would steer a terminal is shown as '?'. */
 static int fail(const fedge_error *err, int code)
 {
-    char text[sizeof(err->message)];
-    size_t size = 0;
-    for (; err->message[size]; size++) {
-        const char c = err->message[size];
-        text[size] = (c >= 0 && c < ' ') || c == 0x7f ? '?' : c;
-    }
-    fprintf(stderr, "fedge-simulate: %.*s\n", (int)size, text);
+    fprintf(stderr, "fedge-simulate: %s\n", err->message);
     return code;
 }
 

@@ -398,10 +398,8 @@ static fedge_status go_on(const fedge_results *results, fedge_simulation *simula
                                   "file back or begin anew in another --out",
                                   results->dir);
     }
-    if (status == FEDGE_OK) {
-        status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
-                                          data->strategy_state, data->strategy_state_size, err);
-    }
+    status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
+                                      data->strategy_state, data->strategy_state_size, err);
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
 }
 

@@ -191,11 +191,13 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
 
 static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
 {
+    const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
-    memcpy(self->asked_in_vain, phase.asked, sizeof(phase.asked));
+    memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
     fedge_variates_undo(&self->variates); /* what does not count moves no variate */
     fedge_status status = fedge_global_model_reset(&self->global, err);
-    if (status == FEDGE_OK && ++self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
+    self->failures += train;
+    if (status == FEDGE_OK && self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "round %" PRIu32 ": too few of %" PRIu32
                           " clients reported, %d attempts in a row; %.180s",

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,25 +29,52 @@ static const struct {
                    {"server-lr", "strategy.server-learning-rate"},
                    {"momentum", MOMENTUM_PATH},
                    {"strategy", "strategy.type"},
-                   {"codec", "update.codec"}};
+                   {"codec", "update.codec"},
+                   {ROUNDS, ROUNDS_PATH}};
 
-/* Where a key stands in the job; partition, clients and rounds stand for themselves. */
-static const char *path_of(const char *key)
+/* The path of a key in the job, with each part as docs/jobs.md spells it first. */
+typedef struct job_path {
+    char text[2 * FEDGE_SWEEP_MAX_TEXT];
+} job_path;
+
+/* The next part of [*path], which goes on behind it; false behind the last, or when it is too long.
+ */
+static bool next_part(const char **path, char part[FEDGE_SWEEP_MAX_TEXT])
 {
-    for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
-        if (strcmp(key, SHORT_NAMES[k].name) == 0) {
-            return SHORT_NAMES[k].path;
-        }
+    const size_t length = strcspn(*path, ".");
+    if (**path == '\0' || length >= FEDGE_SWEEP_MAX_TEXT) {
+        return false;
     }
-    return key;
+    memcpy(part, *path, length);
+    part[length] = '\0';
+    *path += length + ((*path)[length] == '.');
+    return true;
+}
+
+/* Where a key stands in the job; partition and clients stand for themselves. */
+static job_path path_of(const char *key)
+{
+    job_path path = {.text = ""};
+    char part[FEDGE_SWEEP_MAX_TEXT];
+    const fedge_json_field *fields = fedge_job_fields;
+    size_t size = 0;
+    for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
+        key = strcmp(key, SHORT_NAMES[k].name) == 0 ? SHORT_NAMES[k].path : key;
+    }
+    while (next_part(&key, part) && size < sizeof(path.text)) {
+        const fedge_json_field *field = fedge_json_field_of(fields, part);
+        size += (size_t)snprintf(path.text + size, sizeof(path.text) - size, "%s%s",
+                                 size > 0 ? "." : "", field ? field->key : part);
+        fields = field ? field->fields : NULL;
+    }
+    return path;
 }
 
 /* The same setting by another name? */
 static bool is_same(const char *a, const char *b)
 {
-    const char *const x = strcmp(a, ROUNDS) == 0 ? ROUNDS_PATH : path_of(a);
-    const char *const y = strcmp(b, ROUNDS) == 0 ? ROUNDS_PATH : path_of(b);
-    return strcmp(x, y) == 0;
+    const job_path x = path_of(a), y = path_of(b);
+    return strcmp(x.text, y.text) == 0;
 }
 
 /* 0.1 and 0.10 are one value. */
@@ -295,14 +323,15 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
-        const char *key = path_of(sweep->axes[i].key),
-                   *value = fedge_sweep_value_of(sweep, combination, i);
+        const char *value = fedge_sweep_value_of(sweep, combination, i);
+        const job_path path = path_of(sweep->axes[i].key);
+        const char *key = path.text;
         if (strcmp(key, "partition") == 0) {
             options->partition = value;
         } else if (strcmp(key, "clients") == 0) {
             status = fedge_option_count("sweep clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
                                         &options->num_clients, err);
-        } else if (strcmp(key, ROUNDS) == 0) {
+        } else if (strcmp(sweep->axes[i].key, ROUNDS) == 0) {
             status = fedge_option_count("sweep rounds", value, FEDGE_SIMULATE_MAX_ROUNDS,
                                         &options->num_rounds, err);
         } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||

@@ -21,6 +21,20 @@ const char *fedge_status_text(fedge_status status)
     return (unsigned)status < FEDGE_STATUS_COUNT ? texts[status] : "unknown status";
 }
 
+/* A message may quote what is in a file: '?' for what would steer a terminal, of ASCII and of
+ * U+0080 to U+009F. */
+static void make_plain(char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c == 0xC2 && i + 1 < length && (unsigned char)text[i + 1] < 0xA0)
+            text[i++] = '?';
+        else if (c >= ' ' && c != 0x7F)
+            continue;
+        text[i] = '?';
+    }
+}
+
 /* Copies as much of [text] as fits behind the [used] bytes of the message, never half of a UTF-8
  * character: messages travel in JSON. Returns the new length. */
 static size_t append(fedge_error *err, size_t used, const char *text)
@@ -33,6 +47,7 @@ static size_t append(fedge_error *err, size_t used, const char *text)
             length--;
     }
     memcpy(err->message + used, text, length);
+    make_plain(err->message + used, length);
     err->message[used + length] = '\0';
     return used + length;
 }

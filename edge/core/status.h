@@ -46,7 +46,8 @@ typedef enum fedge_status {
 /* What went wrong, for people. Plain data, on the caller's stack; no ownership. */
 typedef struct fedge_error {
     fedge_status status;
-    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated, cut (never overrun) when too long */
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated, cut (never overrun) when too long;
+                                               a '?' for each control character */
 } fedge_error;
 
 #define FEDGE_MUST_USE __attribute__((warn_unused_result))

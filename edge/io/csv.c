@@ -251,7 +251,7 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
                           "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
                           "%" PRIu64 "%s",
                           csv->reader.path, csv->number, fields, wanted,
-                          csv->names != 0 && csv->aside == 0 && fields == wanted + 1
+                          csv->names != 0 && csv->aside == 0 && wanted > 1 && fields == wanted + 1
                               ? "; one that says whose an example is goes with natural:COLUMN only"
                               : "");
     return csv->aside ? cut_aside(csv, err) : FEDGE_OK;

@@ -31,8 +31,9 @@ typedef struct fedge_csv {
     uint64_t number;               /* of that line, from 1 */
     uint64_t columns;              /* fields in every row, but for one set aside */
     uint64_t aside;                /* column, from 1, that is set aside; 0: none */
-    uint32_t names;                /* of a header that was read or passed over: CRC-32 of the names
-                                      that are not set aside, in their order; 0: none */
+    uint32_t names;                /* of a header that rows or fedge_csv_set_aside passed over:
+                                      CRC-32 of the names that are not set aside, in their order;
+                                      0: none */
     char text[FEDGE_CSV_MAX_TEXT]; /* what stood there in the present row, without spaces around */
 } fedge_csv;
 

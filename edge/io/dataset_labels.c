@@ -12,6 +12,7 @@
 typedef struct label_list {
     int32_t *of; /* malloc'ed, (capacity) */
     uint32_t count, capacity;
+    uint64_t max_bytes; /* of the data set; 0: no limit */
 } label_list;
 
 static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t index,
@@ -33,6 +34,11 @@ static fedge_status check_count(const label_list *list, const char *path, uint64
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%s: %" PRIu64 " examples behind %" PRIu32 "; the limit is %" PRIu32,
                           path, more, list->count, FEDGE_DATASET_MAX_EXAMPLES);
+    if (list->max_bytes > 0 && (list->count + more) * FEDGE_DATASET_ROW > list->max_bytes)
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "%s: the labels of %" PRIu64
+                          " examples, and whose they are, are over the limit of %" PRIu64 " bytes",
+                          path, list->count + more, list->max_bytes);
     return FEDGE_OK;
 }
 
@@ -175,7 +181,7 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
     const bool own = files->labels.count == 0;
     const fedge_file_list *from = own ? &files->values : &files->labels;
     const uint64_t columns = own ? (uint64_t)example_values + 1 : 1;
-    label_list list = {.count = 0};
+    label_list list = {.max_bytes = spec->max_bytes};
     files->ends = malloc(from->count * sizeof *files->ends);
     fedge_status status = FEDGE_OK;
     if (!files->ends)

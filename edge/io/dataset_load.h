@@ -10,6 +10,9 @@
 #include "edge/io/file_list.h"
 #include "edge/io/levels.h"
 
+/* Bytes of an example besides its values: its label, and whose it is. */
+#define FEDGE_DATASET_ROW (sizeof(int32_t) + sizeof(uint32_t))
+
 struct fedge_dataset {
     fedge_data_spec spec;
     size_t example_values; /* product of spec.shape */

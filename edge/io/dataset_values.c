@@ -90,13 +90,13 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
     const uint64_t example_bytes =
         (uint64_t)dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
     const uint64_t bytes = example_bytes * dataset->count;
-    const uint64_t most =
-        dataset->spec.max_bytes ? dataset->spec.max_bytes : FEDGE_DATASET_MAX_BYTES;
-    if (bytes > most || bytes > SIZE_MAX)
+    const uint64_t limit = dataset->spec.max_bytes, most = limit ? limit : FEDGE_DATASET_MAX_BYTES;
+    const uint64_t row = limit ? FEDGE_DATASET_ROW : 0;
+    if (bytes + row * dataset->count > most || bytes > SIZE_MAX)
         return fedge_fail(err, most < FEDGE_DATASET_MAX_BYTES ? FEDGE_NO_MEMORY : FEDGE_TOO_BIG,
                           "data '%s': %" PRIu32 " examples of %" PRIu64
                           " bytes are over the limit of %" PRIu64 " bytes",
-                          dataset->spec.name, dataset->count, example_bytes, most);
+                          dataset->spec.name, dataset->count, example_bytes + row, most);
     dataset->values = malloc((size_t)bytes);
     if (!dataset->values)
         return fedge_fail(err, FEDGE_NO_MEMORY,

@@ -73,11 +73,9 @@ static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
     if (status != FEDGE_OK) {
         return status;
     }
-    if (pool->padding[axis] > reach / 2) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "padding %u is over half of kernel_size %u (dilation %u)",
-                          (unsigned)pool->padding[axis], (unsigned)pool->kernel[axis],
-                          (unsigned)pool->dilation[axis]);
+    if (pool->padding[axis] > pool->kernel[axis] / 2) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "padding %u is over half of kernel_size %u",
+                          (unsigned)pool->padding[axis], (unsigned)pool->kernel[axis]);
     }
     if (pool->ceil_mode && !is_larger) {
         add_last(pool, axis);

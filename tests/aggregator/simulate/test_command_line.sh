@@ -60,8 +60,10 @@ ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 
 # 200 examples for 3 clients: 67, 67 and 66, so that one or two are left for the last batch
 sed 's/"input-shape": \[2\], "layers": \[/"input-shape": [2, 1, 1], "layers": [{"type": "BatchNorm2d", "num_features": 2}, {"type": "Flatten"}, /
      s/"shape": \[2\]/"shape": [2, 1, 1]/; s/"batch-size": 5/"batch-size": 6/' job.json >norm.json
-ends 3 "client 0: 67 examples in batches of 6, choose another size: layer 0 (BatchNorm2d): 1 example of 1 × 1 has one value" \
+ends 3 "1 of 3 clients can be trained, and a round needs 3; client 0: 67 examples in batches of 6, choose another size: layer 0 (BatchNorm2d)" \
     "$simulate" --job norm.json --clients 3 --partition iid
+sed -i 's/"min-train-nodes": 2/&, "fraction-train": 0.2/' norm.json # 11 clients: two of 19 examples, nine of 18
+ends 0 "complete after 4 rounds" "$simulate" --job norm.json --clients 11 --partition iid
 sed 's/"learning-rate": 0.1/&, "schedule": {"type": "ExponentialLR", "gamma": 20}/' job.json >rising.json
 ends 3 "training.schedule.gamma: makes the learning rate of round 7 6.4e+06" "$simulate" --job rising.json --clients 3 --partition iid --rounds 9
 
@@ -226,6 +228,9 @@ ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 
 # keys in whichever spelling the job has them, and lists
 sed 's/"learning-rate": 0.1/"lr": 0.1/; s/"local-epochs"/"local_epochs"/; s/"num-server-rounds"/"num_rounds"/' job.json >spelled.json
 ends 0 "0.2" "$simulate" --job spelled.json --clients 10 --partition iid --sweep lr=0.1,0.2 epochs=1,2 rounds.num-server-rounds=2
+ends 3 "'training.batch_size' is set twice" "${run[@]}" --sweep training.batch-size=5,10 training.batch_size=2,4
+ends 3 "'training.lr' is set twice" "${run[@]}" --sweep lr=0.1,0.2 training.lr=0.3,0.4
+ends 3 "is an option too" "${run[@]}" --rounds 1 --sweep rounds.num_server_rounds=2,3
 ends 0 "[0.8,0.9] " "${run[@]}" --sweep training.optimizer.type=Adam "training.optimizer.betas=[0.9,0.99],[0.8,0.9]"
 "${run[@]}" --json --seed 2 --partition-seed 2 >second.json
 [ "$(hash 'grid/lr=0.1,partition=iid,seed=2/summary.json')" = "$(hash second.json)" ] ||

@@ -78,7 +78,7 @@ PY
          s/"in_features": 2,/"in_features": 2000,/; s/200000/8/g' job.json >zeros.json
     echo '{"data": {"points": {"values": "zeros.gz", "labels": "labels.gz"}}}' >zeros-client.json
     zeros=("$simulate" --job zeros.json --data zeros-client.json --clients 20 --partition iid --threads 1)
-    ends 3 "there are 60 MB for this program, use fewer or smaller examples: data 'points': 40000 examples of 2000 bytes are over" made_up 60000000 "${zeros[@]}"
+    ends 3 "there are 60 MB for this program, use fewer or smaller examples: data 'points': 40000 examples of 2008 bytes are over" made_up 60000000 "${zeros[@]}"
 fi
 
 # A disk that has no room for the last checkpoint, of 8 MB, has it for what is told, and for the model of 4 MB.

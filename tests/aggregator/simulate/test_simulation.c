@@ -371,6 +371,38 @@ static void attempts_in_vain_count(void **state)
     end(&self);
 }
 
+/* An evaluation in which somebody gives up is not tried again; the next round knows nothing of it.
+ */
+static void failed_evaluations_are_no_attempts(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t rounds = 0, evaluations = 0;
+    fedge_fleet *fleet = make_three();
+    for (uint32_t c = 0; c < 3; c++) {
+        fleet->clients[c].failure = 0.4f;
+    }
+    assert_int_equal(begin_with(&self, fleet,
+                                "\"num-server-rounds\":20,\"fraction-train\":0.34,"
+                                "\"fraction-evaluate\":1,\"round-deadline-s\":30",
+                                "", "iid", 3, 2),
+                     FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < self.num_lines; i++) {
+        const fedge_virtual_phase *phase = &self.lines[i].virtual_phase;
+        const uint32_t asked = phase->asked[0] + phase->asked[1] + phase->asked[2];
+        const bool train = self.lines[i].kind == FEDGE_TASK_TRAIN;
+        rounds += train;
+        evaluations += !train;
+        /* Each client once in an attempt; the three one after another take at most 6.4 s. */
+        assert_true(asked <= 3 * (self.lines[i].attempt + 1));
+        assert_true(!train || self.lines[i].attempt > 0 || phase->seconds < 6.5);
+    }
+    assert_int_equal(rounds, 20);
+    assert_true(evaluations > 0 && evaluations < 12);
+    end(&self);
+}
+
 static void make_three_with(run *self, const char *rows, const char *rounds)
 {
     fedge_error err;
@@ -663,6 +695,7 @@ int main(void)
         cmocka_unit_test(bytes_take_time),
         cmocka_unit_test(a_deadline_that_nobody_meets_ends_the_run),
         cmocka_unit_test(attempts_in_vain_count),
+        cmocka_unit_test(failed_evaluations_are_no_attempts),
         cmocka_unit_test(who_goes_begins_again),
         cmocka_unit_test(rounds_wait_for_enough_clients),
         cmocka_unit_test(only_what_is_reported_is_summed),

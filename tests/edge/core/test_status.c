@@ -43,6 +43,18 @@ static void long_messages_are_cut_between_characters(void **state)
     }
 }
 
+/* What is quoted may come from anywhere. */
+static void control_characters_are_not_passed_on(void **state)
+{
+    (void)state;
+    fedge_error err;
+    assert_int_equal(fedge_fail(&err, FEDGE_IO, "\"%s\" of %s", "\033[31m\n\x7F", "\xC2\x9B 31m é"),
+                     FEDGE_IO);
+    assert_string_equal(err.message, "\"?[31m??\" of ?? 31m é");
+    assert_int_equal(fedge_error_prefix(&err, FEDGE_IO, "a\tb\xC2"), FEDGE_IO);
+    assert_string_equal(err.message, "a?b\xC2: \"?[31m??\" of ?? 31m é");
+}
+
 static void errno_values_are_mapped(void **state)
 {
     (void)state;
@@ -86,6 +98,7 @@ int main(void)
         cmocka_unit_test(every_status_has_a_text),
         cmocka_unit_test(fail_formats_and_returns),
         cmocka_unit_test(long_messages_are_cut_between_characters),
+        cmocka_unit_test(control_characters_are_not_passed_on),
         cmocka_unit_test(errno_values_are_mapped),
         cmocka_unit_test(prefix_puts_context_before),
     };

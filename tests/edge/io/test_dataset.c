@@ -142,10 +142,15 @@ static void test_more_than_the_limit_is_refused(void **state)
     fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
     fedge_error err = {.status = FEDGE_OK};
     fedge_dataset *dataset = NULL;
-    spec.max_bytes = COUNT * 12 - 1;
+    spec.max_bytes = COUNT * (12 + 8) - 1;
     assert_int_equal(fedge_dataset_load(&spec, IMAGES, LABELS, &dataset, &err), FEDGE_NO_MEMORY);
-    assert_non_null(strstr(err.message, "200 examples of 12 bytes are over the limit of 2399"));
+    assert_non_null(strstr(err.message, "200 examples of 20 bytes are over the limit of 3999"));
     assert_null(dataset);
+    spec.max_bytes = COUNT * 8 - 1;
+    assert_int_equal(fedge_dataset_load(&spec, IMAGES, LABELS, &dataset, &err), FEDGE_NO_MEMORY);
+    assert_non_null(
+        strstr(err.message, "the labels of 200 examples, and whose they are, are over"));
+    spec.max_bytes = COUNT * (12 + 8) - 1;
     spec.max_bytes++;
     fedge_dataset_free(load(&spec));
 }

@@ -159,19 +159,16 @@ static void test_refused(void **state)
     layer->u.maxpool1d.kernel_size = 3;
     layer->u.maxpool1d.padding = 2;
     refuse(&spec, "padding 2 is over half of kernel_size 3");
-    layer->u.maxpool1d.dilation = 2;
-    assert_int_equal(check(&spec, NULL), FEDGE_OK); /* five places from end to end */
+    layer->u.maxpool1d.dilation = 2; /* whatever the places are apart */
+    refuse(&spec, "padding 2 is over half of kernel_size 3");
     layer->u.maxpool1d.kernel_size = 2;
-    layer->u.maxpool1d.padding = 5;
-    layer->u.maxpool1d.dilation = 10;
+    layer->u.maxpool1d.padding = 1;
+    layer->u.maxpool1d.dilation = 11;
     layer->u.maxpool1d.stride = 1;
     layer->u.maxpool1d.ceil_mode = false;
     assert_int_equal(check(&spec, NULL), FEDGE_OK);
-    layer->u.maxpool1d.padding = 10;
-    layer->u.maxpool1d.dilation = 20;
-    spec.input_shape[1] = 9;
-    spec.layers[0].u.linear.in_features = spec.layers[0].u.linear.out_features = 9;
-    refuse(&spec, "dilation 20 leaves window 0 along the width without a place in the input's 9");
+    layer->u.maxpool1d.dilation = 12;
+    refuse(&spec, "dilation 12 leaves window 0 along the width without a place in the input's 11");
     layer = begin(&spec, FEDGE_LAYER_MAXPOOL2D);
     layer->u.maxpool2d.kernel_size[0] = 257;
     layer->u.maxpool2d.kernel_size[1] = 256;
