@@ -444,6 +444,7 @@ static const char *const FEATURES[] = {
     "augmentation:crop",
     "pooling",
     "label-smoothing",
+    "bidirectional",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
@@ -472,22 +473,20 @@ static bool has_layer(const fedge_model_spec *model, const char *feature)
     return false;
 }
 
-static bool trains_in_part(const fedge_model_spec *model)
+static bool trains_in_part(const fedge_layer_spec *layer)
 {
-    for (uint32_t i = 0; i < model->num_layers; i++) {
-        if (model->layers[i].train != FEDGE_TRAIN_ALL)
-            return true;
-    }
-    return false;
+    return layer->train != FEDGE_TRAIN_ALL;
 }
 
-static bool trains_some_channels(const fedge_model_spec *model)
+static bool trains_some_channels(const fedge_layer_spec *layer)
 {
-    for (uint32_t i = 0; i < model->num_layers; i++) {
-        if (model->layers[i].num_train_channels != 0)
-            return true;
-    }
-    return false;
+    return layer->num_train_channels != 0;
+}
+
+static bool is_bidirectional(const fedge_layer_spec *layer)
+{
+    return (layer->type == FEDGE_LAYER_LSTM || layer->type == FEDGE_LAYER_GRU) &&
+           layer->u.recurrent.bidirectional;
 }
 
 /* Has [layer] an argument that pools did not have at first, or a window of over 256 places? */
@@ -510,10 +509,10 @@ static bool pools_anew(const fedge_layer_spec *layer)
     }
 }
 
-static bool any_pools_anew(const fedge_model_spec *model)
+static bool any_layer(const fedge_model_spec *model, bool (*is)(const fedge_layer_spec *layer))
 {
     for (uint32_t i = 0; i < model->num_layers; i++)
-        if (pools_anew(&model->layers[i]))
+        if (is(&model->layers[i]))
             return true;
     return false;
 }
@@ -551,13 +550,15 @@ static bool needs(const fedge_plan *plan, const char *feature)
     if (strcmp(feature, "evaluation:int8") == 0)
         return plan->training.evaluation == FEDGE_EVALUATION_INT8;
     if (strcmp(feature, "train") == 0)
-        return trains_in_part(&plan->model);
+        return any_layer(&plan->model, trains_in_part);
     if (strcmp(feature, "train-channels") == 0)
-        return trains_some_channels(&plan->model);
+        return any_layer(&plan->model, trains_some_channels);
     if (strcmp(feature, "scaffold-counted") == 0)
         return plan->scaffold;
     if (strcmp(feature, "pooling") == 0)
-        return any_pools_anew(&plan->model);
+        return any_layer(&plan->model, pools_anew);
+    if (strcmp(feature, "bidirectional") == 0)
+        return any_layer(&plan->model, is_bidirectional);
     if (strcmp(feature, "label-smoothing") == 0)
         return plan->model.loss == FEDGE_LOSS_CROSS_ENTROPY && plan->model.label_smoothing > 0;
     if (strcmp(feature, "buffers") == 0)

@@ -194,8 +194,8 @@ typedef struct fedge_layer_spec {
         } transformerencoderlayer;
         struct {
             uint32_t input_size, hidden_size, num_layers;
-            bool bias, batch_first; /* batch_first: true only */
-        } recurrent;                /* LSTM and GRU */
+            bool bias, batch_first, bidirectional; /* batch_first: true only */
+        } recurrent;                               /* LSTM and GRU */
     } u;
 } fedge_layer_spec;
 

@@ -11,13 +11,15 @@ static double attention_flops(const fedge_shape *in, bool causal)
     return 2 * steps * 4 * width * width + 2 * 2 * pairs * width;
 }
 
-/* Gates of all layers of a recurrence: the first reads the input, the others the one before. */
+/* Gates of all layers of a recurrence: the first reads the input, in both directions if there are
+ * two, the others the one before. */
 static double recurrent_flops(const fedge_layer_spec *layer, uint32_t steps)
 {
     const double gates = layer->type == FEDGE_LAYER_LSTM ? 4 : 3;
     const double hidden = layer->u.recurrent.hidden_size, first = layer->u.recurrent.input_size;
     const double later = layer->u.recurrent.num_layers - 1;
-    return 2 * steps * gates * hidden * (first + hidden + later * 2 * hidden);
+    const double directions = layer->u.recurrent.bidirectional ? 2 : 1;
+    return 2 * steps * gates * hidden * (directions * (first + hidden) + later * 2 * hidden);
 }
 
 static double forward_flops(const fedge_layer_spec *layer, const fedge_shape *in,

@@ -6,6 +6,7 @@
 #include "edge/train/layers/recurrent_product.h"
 
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
+enum { REVERSE = FEDGE_MAX_RECURRENT_LAYERS }; /* its names stand behind the layers' */
 
 #define ROWS                                                                                       \
     ((size_t)128)          /* steps · batch that go through a product together: they and the      \
@@ -14,8 +15,8 @@ enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 #define SET ((size_t)1024) /* floats between what falls on the same places of a cache */
 #define LINE ((size_t)16)  /* floats: parts of working memory begin at multiples */
 
-/* One of the layers over one another, and its arrays. Gates and c, and inside also h and x, are
- * (steps, batch, …). */
+/* One of the layers over one another, or one direction, and its arrays. Gates and c, and inside
+ * also h and x, are (steps, batch, …). */
 typedef struct level {
     const fedge_layer_run *run;
     const fedge_cell *cell;
@@ -25,12 +26,29 @@ typedef struct level {
     size_t tensors; /* the place of weight_ih among the layer's tensors */
     size_t chunk;   /* steps at a time */
     bool all_steps; /* gates and c hold all steps; else one */
+    bool reverse;   /* from the last step to the first */
     const float *x; /* in wide */
     float *h;       /* hidden wide */
     fedge_places x_at, h_at, gates_at;
     float *gates, *c; /* c: NULL in cells without one */
     float *zeros;     /* (hidden): the state before the first step */
 } level;
+
+static size_t hidden_of(const fedge_layer_run *run)
+{
+    return run->spec->u.recurrent.hidden_size;
+}
+
+static uint32_t directions_of(const fedge_layer_spec *layer)
+{
+    return layer->u.recurrent.bidirectional ? 2 : 1;
+}
+
+/* Levels: a model's layer is several over one another, or two directions side by side. */
+static uint32_t levels_of(const fedge_layer_spec *layer)
+{
+    return layer->u.recurrent.num_layers * directions_of(layer);
+}
 
 /* ---- description ---- */
 
@@ -52,6 +70,12 @@ fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer, const fedge_sh
                           (unsigned)layer->u.recurrent.num_layers, FEDGE_MAX_RECURRENT_LAYERS,
                           FEDGE_MAX_LAYER_TENSORS, FEDGE_RECURRENT_TENSORS);
     }
+    if (layer->u.recurrent.bidirectional && layer->u.recurrent.num_layers > 1) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "with bidirectional num_layers must be 1 but is %u: put several of this "
+                          "type after one another, the second with input_size %u",
+                          (unsigned)layer->u.recurrent.num_layers, 2 * (unsigned)hidden);
+    }
     if (!layer->u.recurrent.batch_first) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "batch_first must be true: examples are (steps, features), so a batch of "
@@ -63,24 +87,27 @@ fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer, const fedge_sh
                           "input_size is %u but the layer before gives steps of %u features",
                           (unsigned)wants, (unsigned)in->dims[1]);
     }
-    *out = (fedge_shape){2, {in->dims[0], hidden}};
+    *out = (fedge_shape){2, {in->dims[0], hidden * directions_of(layer)}};
     return status;
 }
 
 uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec *layer,
                                  fedge_layer_tensor *list)
 {
-    static const char *const NAMES[FEDGE_MAX_RECURRENT_LAYERS][FEDGE_RECURRENT_TENSORS] = {
+    static const char *const NAMES[][FEDGE_RECURRENT_TENSORS] = {
         {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"},
         {"weight_ih_l1", "weight_hh_l1", "bias_ih_l1", "bias_hh_l1"},
-        {"weight_ih_l2", "weight_hh_l2", "bias_ih_l2", "bias_hh_l2"}};
+        {"weight_ih_l2", "weight_hh_l2", "bias_ih_l2", "bias_hh_l2"},
+        {"weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_ih_l0_reverse",
+         "bias_hh_l0_reverse"}};
     const uint32_t hidden = layer->u.recurrent.hidden_size;
     const uint32_t each = layer->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH;
     uint32_t n = 0;
-    for (uint32_t l = 0; l < layer->u.recurrent.num_layers; l++) {
+    for (uint32_t l = 0; l < levels_of(layer); l++) {
+        const bool reverse = l > 0 && layer->u.recurrent.bidirectional, above = l > 0 && !reverse;
         for (uint32_t i = 0; i < each; i++) {
-            const uint32_t in = i == WEIGHT_HH || l > 0 ? hidden : layer->u.recurrent.input_size;
-            list[n++] = (fedge_layer_tensor){.name = NAMES[l][i],
+            const uint32_t in = i == WEIGHT_HH || above ? hidden : layer->u.recurrent.input_size;
+            list[n++] = (fedge_layer_tensor){.name = NAMES[reverse ? REVERSE : l][i],
                                              .rank = i < BIAS_IH ? 2 : 1,
                                              .shape = {cell->blocks * hidden, in},
                                              .init = FEDGE_INIT_UNIFORM,
@@ -94,14 +121,14 @@ uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec 
  * few places of a cache. */
 static uint64_t gate_row(const fedge_layer_run *run)
 {
-    const uint64_t columns = FEDGE_RECURRENT_GATES * (uint64_t)run->out.dims[1];
+    const uint64_t columns = FEDGE_RECURRENT_GATES * (uint64_t)hidden_of(run);
     return columns + (columns % SET == 0 ? LINE : 0);
 }
 
 /* Floats that each level keeps of a step. */
 static uint64_t kept_per_step(const fedge_cell *cell, const fedge_layer_run *run)
 {
-    return gate_row(run) + (cell->second_state ? run->out.dims[1] : 0);
+    return gate_row(run) + (cell->second_state ? hidden_of(run) : 0);
 }
 
 /* Blocks of W_ih from [k] on whose gates follow one another: how many. */
@@ -131,7 +158,7 @@ static uint64_t copied_inputs(const fedge_cell *cell, const fedge_layer_run *run
 {
     uint64_t forward = 0, backward = 0;
     for (uint32_t k = 0; k < cell->blocks; k += blocks_together(cell, k)) {
-        const uint64_t rows = blocks_together(cell, k) * (uint64_t)run->out.dims[1];
+        const uint64_t rows = blocks_together(cell, k) * (uint64_t)hidden_of(run);
         forward += fedge_factor_size(run->kernels, in, rows);
         backward += fedge_factor_size(run->kernels, rows, in);
     }
@@ -141,12 +168,12 @@ static uint64_t copied_inputs(const fedge_cell *cell, const fedge_layer_run *run
 void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
                            fedge_layer_sizes *need)
 {
-    const uint64_t hidden = run->out.dims[1], batch = run->batch;
-    const uint64_t levels = run->spec->u.recurrent.num_layers, in = run->in[0].dims[1];
+    const uint64_t hidden = hidden_of(run), batch = run->batch, in = run->in[0].dims[1];
+    const uint64_t layers = run->spec->u.recurrent.num_layers, levels = levels_of(run->spec);
     const uint64_t rows = batch * run->in[0].dims[0], weights = cell->blocks * hidden;
-    const uint64_t widest = in < hidden ? hidden : in, read = levels > 1 ? widest : in;
+    const uint64_t widest = in < hidden ? hidden : in, read = layers > 1 ? widest : in;
     need->saved =
-        (rows * kept_per_step(cell, run) * levels + rows * hidden * (levels - 1)) * sizeof(float);
+        (rows * kept_per_step(cell, run) * levels + rows * hidden * (layers - 1)) * sizeof(float);
     need->forward =
         (in_lines(hidden) + in_lines(FEDGE_RECURRENT_GATES * hidden) +
          in_lines(batch * kept_per_step(cell, run)) +
@@ -154,7 +181,7 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
         sizeof(float);
     need->backward =
         (in_lines(widest) + 2 * in_lines(batch * hidden) +
-         (levels > 1 && !cell->second_state ? in_lines(rows * hidden) : 0) +
+         (layers > 1 && !cell->second_state ? in_lines(rows * hidden) : 0) +
          in_lines(FEDGE_RECURRENT_GATES * hidden) +
          fedge_factor_size(run->kernels, weights, hidden) + copied_inputs(cell, run, read) +
          fedge_outer_size(run->kernels, batch, weights, read, hidden)) *
@@ -212,20 +239,45 @@ static void start_sums(const level *self, const fedge_span *span, const float *b
     }
 }
 
+/* The step that comes as number [k]. */
+static size_t step_at(const level *self, size_t k)
+{
+    return self->reverse ? self->steps - 1 - k : k;
+}
+
+/* Numbers [k, k + count) as they lie in memory. */
+static fedge_span span_at(const level *self, size_t k, size_t count)
+{
+    return (fedge_span){step_at(self, self->reverse ? k + count - 1 : k), count, self->batch};
+}
+
+/* From [at] to the same place of the step that came before, [step] floats apart. */
+static float *one_before(const level *self, float *at, size_t step)
+{
+    return self->reverse ? at + step : at - step;
+}
+
 /* Of example [b] at step [t], what cells see forward and backward. */
 static fedge_cell_step step_of(const level *self, size_t b, size_t t)
 {
     const size_t kept = (self->all_steps ? t : 0) * self->batch + b, n = self->hidden;
+    const bool first = t == step_at(self, 0);
     float *h = self->h + t * self->h_at.step + b * self->h_at.example;
     fedge_cell_step step = {.hidden = n,
                             .gates = self->gates + kept * self->row,
-                            .h_before = t == 0 ? self->zeros : h - self->h_at.step,
+                            .h_before = first ? self->zeros : one_before(self, h, self->h_at.step),
                             .h = h};
     if (self->c != NULL) {
         step.c = self->c + kept * n;
-        step.c_before = t == 0 ? self->zeros : step.c - (self->all_steps ? self->batch * n : 0);
+        step.c_before =
+            first ? self->zeros : one_before(self, step.c, self->all_steps ? self->batch * n : 0);
     }
     return step;
+}
+
+static float *gates_at(const level *self, size_t t)
+{
+    return self->gates + (self->all_steps ? t * self->gates_at.step : 0);
 }
 
 static void forward_level(const level *self, float *room)
@@ -240,17 +292,18 @@ static void forward_level(const level *self, float *room)
         kernels, self->run->values[self->tensors + WEIGHT_HH], true, self->hidden, weights, room);
     factor_inputs(self, true, room + fedge_factor_size(kernels, self->hidden, weights), w_ih);
     add_biases(self, biases);
-    for (size_t t = 0; t < self->steps; t++) {
-        float *gates = self->gates + (self->all_steps ? t * self->gates_at.step : 0);
-        if (t % self->chunk == 0) {
-            const size_t left = self->steps - t;
-            const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
-            start_sums(self, &span, biases, w_ih, gates);
+    for (size_t k = 0; k < self->steps; k++) {
+        const size_t t = step_at(self, k);
+        if (k % self->chunk == 0) {
+            const size_t left = self->steps - k;
+            const fedge_span span = span_at(self, k, left < self->chunk ? left : self->chunk);
+            start_sums(self, &span, biases, w_ih, gates_at(self, span.first));
         }
-        if (t > 0) {
+        if (k > 0) {
             const fedge_span one = {.steps = 1, .batch = self->batch};
-            fedge_sequence_multiply(self->run, &one, self->h + (t - 1) * self->h_at.step,
-                                    self->h_at, &w_hh, NULL, gates + first, self->gates_at);
+            float *before = one_before(self, self->h + t * self->h_at.step, self->h_at.step);
+            fedge_sequence_multiply(self->run, &one, before, self->h_at, &w_hh, NULL,
+                                    gates_at(self, t) + first, self->gates_at);
         }
         for (size_t b = 0; b < self->batch; b++) {
             const fedge_cell_step step = step_of(self, b, t);
@@ -259,15 +312,18 @@ static void forward_level(const level *self, float *room)
     }
 }
 
-/* Level [l], its arrays in what was saved; x of the first and h of the last are the run's. */
+/* Level [l], its arrays in what was saved; x of the first and h of the last are the run's. A
+ * direction has x and its half of y's features. */
 static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32_t l)
 {
-    const uint32_t levels = run->spec->u.recurrent.num_layers;
-    const size_t hidden = run->out.dims[1], batch = run->batch, steps = run->in[0].dims[0];
-    const size_t in = l == 0 ? run->in[0].dims[1] : hidden, rows = batch * steps;
-    const size_t kept = (size_t)kept_per_step(cell, run) * rows;
+    const uint32_t layers = run->spec->u.recurrent.num_layers;
+    const bool reverse = run->spec->u.recurrent.bidirectional && l > 0, above = l > 0 && !reverse;
+    const size_t hidden = hidden_of(run), batch = run->batch, steps = run->in[0].dims[0];
+    const size_t in = above ? hidden : run->in[0].dims[1], rows = batch * steps;
+    const size_t kept = (size_t)kept_per_step(cell, run) * rows, wide = run->out.dims[1];
     const fedge_places inside = {batch * hidden, hidden};
-    float *saved = run->saved;
+    float *saved = run->saved,
+          *between = saved == NULL ? NULL : saved + kept * levels_of(run->spec);
     level made = {
         .run = run,
         .cell = cell,
@@ -280,22 +336,23 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .tensors = (size_t)l * (run->spec->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH),
         .chunk = saved != NULL ? steps_at_a_time(run) : 1,
         .all_steps = saved != NULL,
-        .x = l == 0 ? run->x[0] : run->y, /* without saved: over the level before, step by step */
-        .h = run->y,
+        .reverse = reverse,
+        .x = above ? run->y : run->x[0], /* without saved: over the level before, step by step */
+        .h = run->y + (reverse ? hidden : 0),
         .x_at = {in, steps * in},
-        .h_at = {hidden, steps * hidden},
+        .h_at = {wide, steps * wide},
         .gates_at = {batch * (size_t)gate_row(run), (size_t)gate_row(run)}};
     if (saved == NULL) {
         return made;
     }
     made.gates = saved + kept * l;
     made.c = cell->second_state ? made.gates + rows * made.row : NULL;
-    if (l > 0) {
-        made.x = saved + kept * levels + rows * hidden * (l - 1);
+    if (above) {
+        made.x = between + rows * hidden * (l - 1);
         made.x_at = inside;
     }
-    if (l + 1 < levels) {
-        made.h = saved + kept * levels + rows * hidden * l;
+    if (l + 1 < layers) {
+        made.h = between + rows * hidden * l;
         made.h_at = inside;
     }
     return made;
@@ -303,7 +360,7 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
 
 void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 {
-    for (uint32_t l = 0; l < run->spec->u.recurrent.num_layers; l++) {
+    for (uint32_t l = 0; l < levels_of(run->spec); l++) {
         level self = level_of(cell, run, l);
         float *room = run->scratch;
         self.zeros = room;
@@ -326,6 +383,7 @@ typedef struct way_back {
     fedge_places dy_at;
     float *dx; /* of its x, or NULL */
     fedge_places dx_at;
+    bool adds;      /* dx has the other direction's share */
     float *dh, *dc; /* (batch, hidden): from the step after */
     float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
@@ -346,7 +404,7 @@ static void backward_step(const level *self, const way_back *back, size_t t)
             self->run->kernels->add(step.gates, self->columns, back->sums);
         }
     }
-    if (t > 0) {
+    if (t != step_at(self, 0)) {
         const fedge_span one = {.steps = 1, .batch = self->batch};
         const float *gates = self->gates + t * self->gates_at.step + self->cell->first * n;
         fedge_sequence_multiply(self->run, &one, gates, self->gates_at, &back->w_hh, NULL, back->dh,
@@ -381,8 +439,12 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_ou
 static void backward_weights(const level *self, const way_back *back)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
-    const fedge_outer states = {
-        .b = self->h, .b_at = self->h_at, .k = self->hidden, .late = true, .dw = dw};
+    const fedge_outer states = {.b = self->h,
+                                .b_at = self->h_at,
+                                .k = self->hidden,
+                                .shift = self->reverse ? 1 : -1,
+                                .alone = step_at(self, 0),
+                                .dw = dw};
     const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
                       self->cell->order[0] == self->cell->first;
     outer_inputs(self, back, same && dw != NULL ? &states : NULL);
@@ -398,8 +460,8 @@ static void backward_inputs(const level *self, const way_back *back, const fedge
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         fedge_sequence_multiply(self->run, span, self->gates + self->cell->order[k] * self->hidden,
-                                self->gates_at, &back->w_ih[i], k == 0 ? self->zeros : NULL,
-                                back->dx, back->dx_at);
+                                self->gates_at, &back->w_ih[i],
+                                k == 0 && !back->adds ? self->zeros : NULL, back->dx, back->dx_at);
     }
 }
 
@@ -421,8 +483,8 @@ static void backward_level(const level *self, const way_back *back)
 {
     memset(back->dh, 0, self->batch * self->hidden * sizeof *back->dh);
     memset(back->dc, 0, self->batch * self->hidden * sizeof *back->dc);
-    for (size_t t = self->steps; t-- > 0;) {
-        backward_step(self, back, t);
+    for (size_t k = self->steps; k-- > 0;) {
+        backward_step(self, back, step_at(self, k));
     }
     for (size_t t = 0; back->dx != NULL && t < self->steps; t += self->chunk) {
         const size_t left = self->steps - t;
@@ -437,7 +499,7 @@ static void backward_level(const level *self, const way_back *back)
 
 void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run)
 {
-    const uint32_t levels = run->spec->u.recurrent.num_layers;
+    const uint32_t layers = run->spec->u.recurrent.num_layers, levels = levels_of(run->spec);
     const float *dy = run->dy;
     assert(run->saved != NULL); /* a forward pass in training came before */
     for (uint32_t l = levels; l-- > 0;) {
@@ -451,16 +513,17 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         way_back back = {.dh = room + in_lines(widest)};
         back.dc = back.dh + each;
         room = back.dc + each;
-        back.dy = dy;
-        back.dy_at = l + 1 == levels ? self.h_at : inside;
+        back.dy = self.reverse ? run->dy + n : dy;
+        back.dy_at = l + 1 >= layers ? self.h_at : inside;
         float *below = self.c; /* which nobody reads when inputs' gradients are made */
-        if (below == NULL && levels > 1) {
+        if (below == NULL && layers > 1) {
             below = room;
             room += in_lines(self.batch * self.steps * n);
         }
-        back.dx = l == 0 ? run->dx[0] : below;
+        back.dx = l == 0 || self.reverse ? run->dx[0] : below;
         back.dx_at = self.x_at;
-        dy = back.dx;
+        back.adds = l + 1 < directions_of(run->spec); /* the reverse direction comes first */
+        dy = layers > 1 ? back.dx : dy;
         if (run->spec->u.recurrent.bias) {
             back.sums = room;
             memset(back.sums, 0, self.columns * sizeof *back.sums);
@@ -483,5 +546,6 @@ const fedge_argument fedge_recurrent_arguments[] = {
     FEDGE_U32_ARGUMENT("num_layers", AT(num_layers), false, 1, FEDGE_MAX_RECURRENT_LAYERS, 1),
     FEDGE_BOOL_ARGUMENT("bias", AT(bias), 1),
     FEDGE_BOOL_ARGUMENT("batch_first", AT(batch_first), 1),
+    FEDGE_BOOL_ARGUMENT("bidirectional", AT(bidirectional), 0),
     FEDGE_NO_ARGUMENT,
 };

@@ -126,23 +126,25 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span,
 static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e, size_t n,
                            const float *a, fedge_places a_at, const fedge_outer *product)
 {
-    const size_t first = product->late ? 1 : 0; /* nothing before step 0: no share */
-    if (first == steps) {
+    const size_t of_a = product->shift == -1, of_b = product->shift == 1;
+    const size_t count = steps - of_a - of_b;
+    if (count == 0) {
         return;
     }
-    run->kernels->gemm(&(fedge_gemm){.m = n,
-                                     .n = product->k,
-                                     .k = steps - first,
-                                     .a = a + first * a_at.step + e * a_at.example,
-                                     .a_row = 1,
-                                     .a_column = a_at.step,
-                                     .b = product->b + e * product->b_at.example,
-                                     .b_row = product->b_at.step,
-                                     .b_column = 1,
-                                     .c = product->dw,
-                                     .c_row = product->k,
-                                     .accumulate = true},
-                       run->gemm_pack);
+    run->kernels->gemm(
+        &(fedge_gemm){.m = n,
+                      .n = product->k,
+                      .k = count,
+                      .a = a + of_a * a_at.step + e * a_at.example,
+                      .a_row = 1,
+                      .a_column = a_at.step,
+                      .b = product->b + of_b * product->b_at.step + e * product->b_at.example,
+                      .b_row = product->b_at.step,
+                      .b_column = 1,
+                      .c = product->dw,
+                      .c_row = product->k,
+                      .accumulate = true},
+        run->gemm_pack);
 }
 
 /* Steps that outer products go over at a time. */
@@ -162,7 +164,7 @@ uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t
                                         : 0;
 }
 
-/* Rows of a span, of [b] or for others of its members b, b_at, k and late, to strips of [wide]
+/* Rows of a span, by the members b, b_at, k, shift and alone of [rows], to strips of [wide]
  * columns: each (rows, wide), the last one filled up with zeros. */
 static void copy_to_strips(const fedge_kernels *kernels, const fedge_span *span,
                            const fedge_outer *rows, size_t wide, float *strips)
@@ -176,11 +178,12 @@ static void copy_to_strips(const fedge_kernels *kernels, const fedge_span *span,
         for (size_t t = 0; t < span->steps; t++) {
             const size_t step = span->first + t;
             float *to = strips + t * span->batch * wide;
-            if (rows->late && step == 0) {
+            if (rows->shift != 0 && step == rows->alone) {
                 memset(to, 0, span->batch * wide * sizeof *to);
                 continue;
             }
-            const float *from = rows->b + (step - (rows->late ? 1 : 0)) * rows->b_at.step + j;
+            const size_t there = step + (rows->shift == 1) - (rows->shift == -1);
+            const float *from = rows->b + there * rows->b_at.step + j;
             kernels->copy_rows(span->batch, columns, from, rows->b_at.example, 0.0f, to, wide);
         }
     }

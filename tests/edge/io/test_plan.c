@@ -234,6 +234,28 @@ static void new_arguments_must_be_known(void **state)
     }
 }
 
+static void two_directions_must_be_known(void **state)
+{
+    (void)state;
+    static const fedge_layer_type TYPES[] = {FEDGE_LAYER_LSTM, FEDGE_LAYER_GRU};
+    for (int i = 0; i < 4; i++) {
+        fedge_plan *plan = parse(PLAN);
+        fedge_layer_spec *layer = &plan->model.layers[0];
+        *layer = (fedge_layer_spec){.type = TYPES[i / 2]};
+        layer->u.recurrent.input_size = layer->u.recurrent.hidden_size = 4;
+        layer->u.recurrent.num_layers = 1;
+        layer->u.recurrent.batch_first = true;
+        layer->u.recurrent.bidirectional = i % 2 != 0;
+        char *text = NULL;
+        size_t size = 0;
+        assert_int_equal(fedge_plan_write(plan, &text, &size, NULL), FEDGE_OK);
+        assert_int_equal(strstr(text, "\"bidirectional\"],") != NULL, i % 2 != 0);
+        assert_int_equal(strstr(text, "\"bidirectional\":true") != NULL, i % 2 != 0);
+        free(text);
+        fedge_plan_free(plan);
+    }
+}
+
 static void broken_plans_are_corrupt(void **state)
 {
     (void)state;
@@ -332,6 +354,7 @@ int main(void)
         cmocka_unit_test(external_plans_read_back),
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
         cmocka_unit_test(new_arguments_must_be_known),
+        cmocka_unit_test(two_directions_must_be_known),
         cmocka_unit_test(layers_may_be_made_again),
         cmocka_unit_test(micro_batches_are_optional),
         cmocka_unit_test(labels_of_one_output),

@@ -384,19 +384,24 @@ static double gate_sum(const double *weight, const double *bias, size_t o, const
     return sum;
 }
 
-/* One layer of LSTM or GRU over (steps, features), by PyTorch's equations; states begin as 0. */
-static array recur(const fedge_layer_spec *layer, const array *in, const double **values)
+/* One layer of LSTM or GRU over (steps, features), by PyTorch's equations, from the first step on
+ * or from the last back; states begin as 0. To columns [at, at + n) of [out]. */
+static void recur(const fedge_layer_spec *layer, const array *in, const double **values,
+                  bool reverse, array *out, size_t at)
 {
     const bool lstm = layer->type == FEDGE_LAYER_LSTM;
     const size_t wide = in->h, n = layer->u.recurrent.hidden_size, rows = (lstm ? 4 : 3) * n;
     const double *w = take(values, true, rows * wide), *u = take(values, true, rows * n);
     const double *b = take(values, layer->u.recurrent.bias, rows);
     const double *d = take(values, layer->u.recurrent.bias, rows);
-    array out = array_new(2, in->n, in->c, n, 1);
     double *c = calloc(2 * n, sizeof *c), *zeros = c + n;
     assert_non_null(c);
     for (size_t i = 0; i < in->n * in->c; i++) {
-        const double *x = in->v + i * wide, *before = i % in->c == 0 ? zeros : out.v + (i - 1) * n;
+        const bool first = i % in->c == 0;
+        const size_t row = reverse ? i - i % in->c + (in->c - 1 - i % in->c) : i;
+        const double *x = in->v + row * wide;
+        double *h = out->v + row * out->h + at;
+        const double *before = first ? zeros : reverse ? h + out->h : h - out->h;
         for (size_t k = 0; k < n; k++) {
             double s[4], t[4]; /* of the input and of the state */
             for (size_t g = 0; g < rows / n; g++) {
@@ -404,25 +409,31 @@ static array recur(const fedge_layer_spec *layer, const array *in, const double 
                 t[g] = gate_sum(u, d, g * n + k, before, n);
             }
             if (lstm) {
-                c[k] = sigmoid(s[1] + t[1]) * (i % in->c == 0 ? 0.0 : c[k]) +
+                c[k] = sigmoid(s[1] + t[1]) * (first ? 0.0 : c[k]) +
                        sigmoid(s[0] + t[0]) * tanh(s[2] + t[2]);
-                out.v[i * n + k] = sigmoid(s[3] + t[3]) * tanh(c[k]);
+                h[k] = sigmoid(s[3] + t[3]) * tanh(c[k]);
             } else {
                 const double r = sigmoid(s[0] + t[0]), z = sigmoid(s[1] + t[1]);
-                out.v[i * n + k] = (1.0 - z) * tanh(s[2] + r * t[2]) + z * before[k];
+                h[k] = (1.0 - z) * tanh(s[2] + r * t[2]) + z * before[k];
             }
         }
     }
     free(c);
-    return out;
 }
 
 static array recurrent(const fedge_layer_spec *layer, const array *in, const double **values)
 {
-    array out = recur(layer, in, values);
+    const size_t n = layer->u.recurrent.hidden_size;
+    const bool both = layer->u.recurrent.bidirectional;
+    array out = array_new(2, in->n, in->c, both ? 2 * n : n, 1);
+    recur(layer, in, values, false, &out, 0);
+    if (both) {
+        recur(layer, in, values, true, &out, n);
+    }
     for (uint32_t l = 1; l < layer->u.recurrent.num_layers; l++) {
         const array below = out;
-        out = recur(layer, &below, values);
+        out = array_new(2, in->n, in->c, n, 1);
+        recur(layer, &below, values, false, &out, 0);
         free(below.v);
     }
     return out;

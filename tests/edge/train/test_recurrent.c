@@ -62,6 +62,39 @@ static void test_all_steps(void **state)
     }
 }
 
+/* From both ends: one step and more, other widths of the two products, and half of each direction
+ * read on. */
+static void test_both_directions(void **state)
+{
+    (void)state;
+    /* steps, hidden, bias, batch */
+    static const uint32_t cases[][4] = {{1, 5, 1, 3},  {2, 8, 0, 1},  {5, 3, 1, 4},
+                                        {7, 16, 1, 2}, {3, 33, 0, 3}, {2, 130, 1, 1}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t *at = cases[i / 2];
+        fedge_model_spec spec;
+        spec_input(&spec, 2, at[0], 4, 0);
+        spec_linear(&spec, 4, 6);
+        add_recurrent(&spec, TYPES[i % 2], 6, at[1], 1, at[2] != 0)->u.recurrent.bidirectional =
+            true;
+        spec_flatten(&spec);
+        spec_linear(&spec, 2 * at[0] * at[1], 3);
+        check_spec(&spec, at[3], 25);
+    }
+    for (size_t i = 0; i < 2; i++) { /* over one another, and the directions' last steps apart */
+        fedge_model_spec spec;
+        spec_input(&spec, 2, 6, 3, 0);
+        add_recurrent(&spec, TYPES[i], 3, 4, 1, true)->u.recurrent.bidirectional = true;
+        add_recurrent(&spec, TYPES[1 - i], 8, 5, 1, true)->u.recurrent.bidirectional = true;
+        add_last_step(&spec);
+        spec_linear(&spec, 10, 3);
+        check_spec(&spec, 3, 25);
+        spec.layers[0].train = FEDGE_TRAIN_NONE;
+        spec.layers[1].train = FEDGE_TRAIN_BIAS;
+        check_spec(&spec, 3, 25);
+    }
+}
+
 /* The last step only, behind indices; a batch of one, and more rows than a tile has. */
 static void test_last_step(void **state)
 {
@@ -103,6 +136,7 @@ static void test_parts(void **state)
 
 typedef struct batch_case {
     unsigned steps, hidden, batch, max_batch;
+    bool both;
 } batch_case;
 
 static void check_batch(fedge_layer_type type, unsigned disabled, const batch_case *of)
@@ -110,9 +144,10 @@ static void check_batch(fedge_layer_type type, unsigned disabled, const batch_ca
     enum { WIDE = 5, MAX_VALUES = 8 * 64 * WIDE };
     fedge_model_spec spec;
     spec_input(&spec, 2, of->steps, WIDE, 0);
-    add_recurrent(&spec, type, WIDE, of->hidden, 2, true);
+    add_recurrent(&spec, type, WIDE, of->hidden, of->both ? 1 : 2, true)
+        ->u.recurrent.bidirectional = of->both;
     add_last_step(&spec);
-    spec_linear(&spec, of->hidden, 3);
+    spec_linear(&spec, of->both ? 2 * of->hidden : of->hidden, 3);
     test_model exact, roomy;
     fedge_model_options options = {
         .max_batch = of->batch, .training = true, .disabled_cpu_features = disabled};
@@ -150,7 +185,11 @@ static void check_batch(fedge_layer_type type, unsigned disabled, const batch_ca
 static void test_batches_and_evaluation(void **state)
 {
     (void)state;
-    static const batch_case CASES[] = {{7, 20, 3, 12}, {64, 136, 8, 10}, {64, 136, 2, 10}};
+    static const batch_case CASES[] = {{7, 20, 3, 12, false},
+                                       {64, 136, 8, 10, false},
+                                       {64, 136, 2, 10, false},
+                                       {7, 20, 3, 12, true},
+                                       {64, 136, 2, 10, true}};
     unsigned levels[MAX_LEVELS];
     const unsigned num_levels = kernel_levels(levels);
     for (unsigned i = 0; i < 2 * num_levels; i++) {
@@ -213,6 +252,11 @@ static void test_bad_arguments(void **state)
         layer->u.recurrent.batch_first = true;
         layer->u.recurrent.num_layers = 4;
         refuse(&spec, "num_layers 4 must be 1 to 3");
+        layer->u.recurrent.num_layers = 2;
+        layer->u.recurrent.bidirectional = true;
+        refuse(&spec, "num_layers must be 1 but is 2: put several of this type after one another, "
+                      "the second with input_size 10");
+        layer->u.recurrent.bidirectional = false;
         layer->u.recurrent.num_layers = 0;
         refuse(&spec, "num_layers 0");
         layer->u.recurrent.num_layers = 1;
@@ -235,9 +279,13 @@ static void test_bad_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_steps), cmocka_unit_test(test_last_step),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_batches_and_evaluation),
-        cmocka_unit_test(test_room),      cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_all_steps),
+        cmocka_unit_test(test_both_directions),
+        cmocka_unit_test(test_last_step),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_batches_and_evaluation),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_bad_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,6 +261,7 @@ def sequence_cases():
         yield between(name, [5, 4], L(type_, input_size=4, hidden_size=6))
         yield between(name + "-2", [4, 3], L(type_, input_size=3, hidden_size=5, num_layers=2, bias=False), batch=5)
         yield between(name + "-bias-only", [3, 4], L(type_, input_size=4, hidden_size=3, num_layers=3, train="bias"))
+        yield between(name + "-bidirectional", [5, 4], L(type_, input_size=4, hidden_size=6, bidirectional=True))
         yield case("char-" + name, [12], [L("Embedding", num_embeddings=9, embedding_dim=4),
                                           L(type_, name="rnn", input_size=4, hidden_size=9, num_layers=2),
                                           L("Select", dim=1, index=-1),
