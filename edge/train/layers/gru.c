@@ -1,6 +1,6 @@
 /* GRU (Cho et al. 2014), as torch.nn.GRU with batch_first. x: (batch, steps, input_size), y:
- * (batch, steps, hidden_size), the states of the last of num_layers, or twice as wide: of both
- * directions. Weights' blocks are r, z, n; a step's gates n, r, z and q, the state's share in n's
+ * (batch, steps, hidden_size), the states of the last of num_layers; with bidirectional see
+ * recurrent.h. Weights' blocks are r, z, n; a step's gates n, r, z and q, the state's share in n's
  * sum:
  *
  *   r, z = σ(sums)   q = W_hn h(t − 1) + b_hn   n = tanh(W_in x + b_in + r q)

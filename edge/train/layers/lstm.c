@@ -1,6 +1,6 @@
 /* LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), as
  * torch.nn.LSTM with batch_first. x: (batch, steps, input_size), y: (batch, steps, hidden_size),
- * the states of the last of num_layers, or twice as wide: of both directions. Gates i, f, g, o:
+ * the states of the last of num_layers; with bidirectional see recurrent.h. Gates i, f, g, o:
  *
  *   i, f, o = σ(sums)   g = tanh(sum)   c = f c(t − 1) + i g   h = o tanh(c)   h(−1) = c(−1) = 0
  */

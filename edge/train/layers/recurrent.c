@@ -6,7 +6,7 @@
 #include "edge/train/layers/recurrent_product.h"
 
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
-enum { REVERSE = FEDGE_MAX_RECURRENT_LAYERS }; /* its names stand behind the layers' */
+enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* behind those of the layers */
 
 #define ROWS                                                                                       \
     ((size_t)128)          /* steps · batch that go through a product together: they and the      \
@@ -44,10 +44,22 @@ static uint32_t directions_of(const fedge_layer_spec *layer)
     return layer->u.recurrent.bidirectional ? 2 : 1;
 }
 
-/* Levels: a model's layer is several over one another, or two directions side by side. */
+/* Levels: a model's layer is several over one another, or two directions side by side; not both,
+ * which fedge_recurrent_infer refuses. */
 static uint32_t levels_of(const fedge_layer_spec *layer)
 {
     return layer->u.recurrent.num_layers * directions_of(layer);
+}
+
+static bool is_reverse(const fedge_layer_spec *layer, uint32_t l)
+{
+    return layer->u.recurrent.bidirectional && l > 0;
+}
+
+/* Does level [l] read the one before? */
+static bool is_above(const fedge_layer_spec *layer, uint32_t l)
+{
+    return l > 0 && !is_reverse(layer, l);
 }
 
 /* ---- description ---- */
@@ -104,10 +116,11 @@ uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec 
     const uint32_t each = layer->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH;
     uint32_t n = 0;
     for (uint32_t l = 0; l < levels_of(layer); l++) {
-        const bool reverse = l > 0 && layer->u.recurrent.bidirectional, above = l > 0 && !reverse;
+        const char *const *names = NAMES[is_reverse(layer, l) ? REVERSE_NAMES : l];
+        const uint32_t first = is_above(layer, l) ? hidden : layer->u.recurrent.input_size;
         for (uint32_t i = 0; i < each; i++) {
-            const uint32_t in = i == WEIGHT_HH || above ? hidden : layer->u.recurrent.input_size;
-            list[n++] = (fedge_layer_tensor){.name = NAMES[reverse ? REVERSE : l][i],
+            const uint32_t in = i == WEIGHT_HH ? hidden : first;
+            list[n++] = (fedge_layer_tensor){.name = names[i],
                                              .rank = i < BIAS_IH ? 2 : 1,
                                              .shape = {cell->blocks * hidden, in},
                                              .init = FEDGE_INIT_UNIFORM,
@@ -275,7 +288,7 @@ static fedge_cell_step step_of(const level *self, size_t b, size_t t)
     return step;
 }
 
-static float *gates_at(const level *self, size_t t)
+static float *step_gates(const level *self, size_t t)
 {
     return self->gates + (self->all_steps ? t * self->gates_at.step : 0);
 }
@@ -297,13 +310,13 @@ static void forward_level(const level *self, float *room)
         if (k % self->chunk == 0) {
             const size_t left = self->steps - k;
             const fedge_span span = span_at(self, k, left < self->chunk ? left : self->chunk);
-            start_sums(self, &span, biases, w_ih, gates_at(self, span.first));
+            start_sums(self, &span, biases, w_ih, step_gates(self, span.first));
         }
         if (k > 0) {
             const fedge_span one = {.steps = 1, .batch = self->batch};
             float *before = one_before(self, self->h + t * self->h_at.step, self->h_at.step);
             fedge_sequence_multiply(self->run, &one, before, self->h_at, &w_hh, NULL,
-                                    gates_at(self, t) + first, self->gates_at);
+                                    step_gates(self, t) + first, self->gates_at);
         }
         for (size_t b = 0; b < self->batch; b++) {
             const fedge_cell_step step = step_of(self, b, t);
@@ -317,7 +330,7 @@ static void forward_level(const level *self, float *room)
 static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32_t l)
 {
     const uint32_t layers = run->spec->u.recurrent.num_layers;
-    const bool reverse = run->spec->u.recurrent.bidirectional && l > 0, above = l > 0 && !reverse;
+    const bool reverse = is_reverse(run->spec, l), above = is_above(run->spec, l);
     const size_t hidden = hidden_of(run), batch = run->batch, steps = run->in[0].dims[0];
     const size_t in = above ? hidden : run->in[0].dims[1], rows = batch * steps;
     const size_t kept = (size_t)kept_per_step(cell, run) * rows, wide = run->out.dims[1];
@@ -443,7 +456,6 @@ static void backward_weights(const level *self, const way_back *back)
                                 .b_at = self->h_at,
                                 .k = self->hidden,
                                 .shift = self->reverse ? 1 : -1,
-                                .alone = step_at(self, 0),
                                 .dw = dw};
     const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
                       self->cell->order[0] == self->cell->first;
@@ -520,9 +532,9 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
             below = room;
             room += in_lines(self.batch * self.steps * n);
         }
-        back.dx = l == 0 || self.reverse ? run->dx[0] : below;
+        back.dx = is_above(run->spec, l) ? below : run->dx[0];
         back.dx_at = self.x_at;
-        back.adds = l + 1 < directions_of(run->spec); /* the reverse direction comes first */
+        back.adds = run->spec->u.recurrent.bidirectional && !self.reverse; /* which came first */
         dy = layers > 1 ? back.dx : dy;
         if (run->spec->u.recurrent.bias) {
             back.sums = room;

@@ -11,6 +11,9 @@
  * out of a copy in the order that the product reads. Gradients of inputs and weights come after all
  * steps, when W_hh need not stay in a cache any more.
  * An evaluation keeps the gates of one step only.
+ *
+ * With bidirectional a second level beside the first reads the same x from the last step back, t +
+ * 1 for t − 1 above; its h is the second half of y's features, and both add to dx.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
 #define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H

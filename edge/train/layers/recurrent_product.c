@@ -164,11 +164,12 @@ uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t
                                         : 0;
 }
 
-/* Rows of a span, by the members b, b_at, k, shift and alone of [rows], to strips of [wide]
- * columns: each (rows, wide), the last one filled up with zeros. */
-static void copy_to_strips(const fedge_kernels *kernels, const fedge_span *span,
+/* Rows of a span, by the members b, b_at, k and shift of [rows], to strips of [wide] columns: each
+ * (rows, wide), the last one filled up with zeros. */
+static void copy_to_strips(const fedge_layer_run *run, const fedge_span *span,
                            const fedge_outer *rows, size_t wide, float *strips)
 {
+    const size_t steps = run->in[0].dims[0];
     const size_t count = span->steps * span->batch;
     for (size_t j = 0; j < rows->k; j += wide, strips += count * wide) {
         const size_t columns = rows->k - j < wide ? rows->k - j : wide;
@@ -176,15 +177,14 @@ static void copy_to_strips(const fedge_kernels *kernels, const fedge_span *span,
             memset(strips, 0, count * wide * sizeof *strips);
         }
         for (size_t t = 0; t < span->steps; t++) {
-            const size_t step = span->first + t;
+            const size_t step = span->first + t + (size_t)rows->shift; /* −1 of 0: the largest */
             float *to = strips + t * span->batch * wide;
-            if (rows->shift != 0 && step == rows->alone) {
+            if (step >= steps) {
                 memset(to, 0, span->batch * wide * sizeof *to);
                 continue;
             }
-            const size_t there = step + (rows->shift == 1) - (rows->shift == -1);
-            const float *from = rows->b + there * rows->b_at.step + j;
-            kernels->copy_rows(span->batch, columns, from, rows->b_at.example, 0.0f, to, wide);
+            const float *from = rows->b + step * rows->b_at.step + j;
+            run->kernels->copy_rows(span->batch, columns, from, rows->b_at.example, 0.0f, to, wide);
         }
     }
 }
@@ -199,10 +199,10 @@ static void outer_part(const fedge_layer_run *run, const fedge_span *span, size_
     const float *blocks = room;
     fedge_panels parts[FEDGE_OUTER_PRODUCTS];
     const fedge_outer columns = {.b = a + at, .b_at = a_at, .k = n};
-    copy_to_strips(run->kernels, span, &columns, lanes, room);
+    copy_to_strips(run, span, &columns, lanes, room);
     room += (n + lanes - 1) / lanes * lanes * rows;
     for (size_t i = 0; i < count; i++) {
-        copy_to_strips(run->kernels, span, &products[i], run->kernels->packed_columns, room);
+        copy_to_strips(run, span, &products[i], run->kernels->packed_columns, room);
         parts[i] = (fedge_panels){.m = n,
                                   .n = products[i].k,
                                   .k = rows,

@@ -40,14 +40,13 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span,
                              fedge_places a_at, const fedge_factor *b, const float *start, float *c,
                              fedge_places c_at);
 
-/* dw (n, k) += aᵀ · b: b is k wide, and of the step a's + shift; where there is one, a's step
- * [alone] has no share. */
+/* dw (n, k) += aᵀ · b: b is k wide, its rows of step t + shift for a's step t, zeros where there is
+ * no such step. */
 typedef struct fedge_outer {
     const float *b;
     fedge_places b_at;
     size_t k;
-    int shift;    /* −1, 0, 1 */
-    size_t alone; /* with −1 the first step, with 1 the last */
+    int shift; /* −1, 0, 1 */
     float *dw;
 } fedge_outer;
 

@@ -89,7 +89,9 @@ static void fill_argument(net_bytes *from, const fedge_argument *argument, const
     switch (argument->kind) {
     case FEDGE_ARGUMENT_U32: {
         const uint32_t must = fitting(from, argument->name, in);
-        *numbers = must > 0 ? must : least + net_choose(from, least == 0 ? 3 : 9);
+        const double range = argument->max - argument->min + 1;
+        const uint32_t few = least == 0 ? 3 : 9, choices = range < few ? (uint32_t)range : few;
+        *numbers = must > 0 ? must : least + net_choose(from, choices);
         break;
     }
     case FEDGE_ARGUMENT_I32:

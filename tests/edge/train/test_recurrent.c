@@ -26,6 +26,12 @@ static fedge_layer_spec *add_recurrent(fedge_model_spec *spec, fedge_layer_type 
     return layer;
 }
 
+static void add_both_ways(fedge_model_spec *spec, fedge_layer_type type, uint32_t in,
+                          uint32_t hidden, bool bias)
+{
+    add_recurrent(spec, type, in, hidden, 1, bias)->u.recurrent.bidirectional = true;
+}
+
 static void add_last_step(fedge_model_spec *spec)
 {
     fedge_layer_spec *layer = spec_add(spec, FEDGE_LAYER_SELECT);
@@ -62,32 +68,47 @@ static void test_all_steps(void **state)
     }
 }
 
-/* From both ends: one step and more, other widths of the two products, and half of each direction
- * read on. */
+/* From both ends: one step and more, more rows than pass through a product together (whole parts
+ * and a rest), other widths of the two products. */
 static void test_both_directions(void **state)
 {
     (void)state;
     /* steps, hidden, bias, batch */
     static const uint32_t cases[][4] = {{1, 5, 1, 3},  {2, 8, 0, 1},  {5, 3, 1, 4},
-                                        {7, 16, 1, 2}, {3, 33, 0, 3}, {2, 130, 1, 1}};
+                                        {7, 16, 1, 2}, {3, 33, 0, 3}, {2, 130, 1, 1},
+                                        {9, 6, 1, 15}, {43, 5, 1, 7}};
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const uint32_t *at = cases[i / 2];
         fedge_model_spec spec;
         spec_input(&spec, 2, at[0], 4, 0);
         spec_linear(&spec, 4, 6);
-        add_recurrent(&spec, TYPES[i % 2], 6, at[1], 1, at[2] != 0)->u.recurrent.bidirectional =
-            true;
+        add_both_ways(&spec, TYPES[i % 2], 6, at[1], at[2] != 0);
         spec_flatten(&spec);
         spec_linear(&spec, 2 * at[0] * at[1], 3);
         check_spec(&spec, at[3], 25);
     }
-    for (size_t i = 0; i < 2; i++) { /* over one another, and the directions' last steps apart */
+}
+
+/* Over one another, with the ends of both directions joined, and in part. */
+static void test_both_ends(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
         fedge_model_spec spec;
         spec_input(&spec, 2, 6, 3, 0);
-        add_recurrent(&spec, TYPES[i], 3, 4, 1, true)->u.recurrent.bidirectional = true;
-        add_recurrent(&spec, TYPES[1 - i], 8, 5, 1, true)->u.recurrent.bidirectional = true;
+        add_both_ways(&spec, TYPES[i], 3, 4, true);
+        add_both_ways(&spec, TYPES[1 - i], 8, 5, true); /* 1 */
         add_last_step(&spec);
         spec_linear(&spec, 10, 3);
+        fedge_layer_spec *first = spec_add(&spec, FEDGE_LAYER_SELECT);
+        first->u.select.dim = 1;
+        first->num_inputs = 1;
+        first->inputs[0] = 1;
+        spec_linear(&spec, 10, 3);
+        fedge_layer_spec *add = spec_add(&spec, FEDGE_LAYER_ADD);
+        add->num_inputs = 2;
+        add->inputs[0] = 3;
+        add->inputs[1] = 5;
         check_spec(&spec, 3, 25);
         spec.layers[0].train = FEDGE_TRAIN_NONE;
         spec.layers[1].train = FEDGE_TRAIN_BIAS;
@@ -185,11 +206,9 @@ static void check_batch(fedge_layer_type type, unsigned disabled, const batch_ca
 static void test_batches_and_evaluation(void **state)
 {
     (void)state;
-    static const batch_case CASES[] = {{7, 20, 3, 12, false},
-                                       {64, 136, 8, 10, false},
-                                       {64, 136, 2, 10, false},
-                                       {7, 20, 3, 12, true},
-                                       {64, 136, 2, 10, true}};
+    static const batch_case CASES[] = {{7, 20, 3, 12, false},   {64, 136, 8, 10, false},
+                                       {64, 136, 2, 10, false}, {7, 20, 3, 12, true},
+                                       {64, 136, 2, 10, true},  {64, 136, 8, 10, true}};
     unsigned levels[MAX_LEVELS];
     const unsigned num_levels = kernel_levels(levels);
     for (unsigned i = 0; i < 2 * num_levels; i++) {
@@ -200,30 +219,33 @@ static void test_batches_and_evaluation(void **state)
 }
 
 /* Kept between the passes: gates and second states, a number for each of a step's 4 or 5 per unit
- * and layer, and the states between layers. An evaluation's room does not grow with the steps but
- * for the outputs. */
+ * and layer or direction, and the states between layers. An evaluation's room does not grow with
+ * the steps but for the outputs. */
 static void test_room(void **state)
 {
     (void)state;
     enum { STEPS = 50, HIDDEN = 32, BATCH = 4 };
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 4; i++) {
+        const bool lstm = i % 2 == 0, both = i > 1;
         fedge_model_spec spec;
         fedge_model_memory train, test;
         fedge_error err = {0};
         spec_input(&spec, 2, STEPS, 16, 0);
-        add_recurrent(&spec, TYPES[i], 16, HIDDEN, 2, true);
+        add_recurrent(&spec, TYPES[i % 2], 16, HIDDEN, both ? 1 : 2, true)
+            ->u.recurrent.bidirectional = both;
         add_last_step(&spec);
-        spec_linear(&spec, HIDDEN, 3);
+        spec_linear(&spec, both ? 2 * HIDDEN : HIDDEN, 3);
         fedge_model_options options = {
             .max_batch = BATCH, .training = true, .disabled_cpu_features = ~0u};
         assert_int_equal(fedge_model_size(&spec, &options, &train, &err), FEDGE_OK);
         options.training = false;
         assert_int_equal(fedge_model_size(&spec, &options, &test, &err), FEDGE_OK);
         const size_t states = (size_t)STEPS * BATCH * HIDDEN * sizeof(float);
-        const size_t kept =
-            states * (TYPES[i] == FEDGE_LAYER_LSTM ? 11 : 9); /* 2 layers, 1 between */
-        assert_in_range(train.activations, kept + states, kept + 4 * states + train.parameters);
-        assert_in_range(test.activations, states, states + states / 4);
+        const size_t outputs = both ? 2 * states : states;
+        const size_t gates = lstm ? 10 : 8, kept = states * (both ? gates : gates + 1);
+        assert_in_range(train.activations, kept + outputs,
+                        kept + outputs + 3 * states + train.parameters);
+        assert_in_range(test.activations, outputs, outputs + outputs / 4);
     }
 }
 
@@ -279,13 +301,10 @@ static void test_bad_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_steps),
-        cmocka_unit_test(test_both_directions),
-        cmocka_unit_test(test_last_step),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_batches_and_evaluation),
-        cmocka_unit_test(test_room),
-        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_all_steps), cmocka_unit_test(test_both_directions),
+        cmocka_unit_test(test_both_ends), cmocka_unit_test(test_last_step),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_batches_and_evaluation),
+        cmocka_unit_test(test_room),      cmocka_unit_test(test_bad_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
