@@ -123,7 +123,7 @@ static widths measure_names(const table *t)
     widths w = {5, 4};
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++) {
         char text[FEDGE_MAX_LAYER_NAME];
-        const int name = (int)strlen(fedge_layer_label(&t->plan->model, i, text));
+        const int name = (int)strlen(fedge_layer_label(&t->plan->model.layers[i], i, text));
         const int type = (int)strlen(fedge_layer_type_name(t->plan->model.layers[i].type));
         w.name = name > w.name ? name : w.name;
         w.type = type > w.type ? type : w.type;
@@ -137,7 +137,7 @@ static void print_line(const table *t, uint32_t i, widths w)
     char name[FEDGE_MAX_LAYER_NAME], shape[FEDGE_SHAPE_TEXT_SIZE];
     uint64_t columns[NUM_COLUMNS];
     measure_layer(t, i, columns);
-    printf("%-*s %-*s %-14s", w.name, fedge_layer_label(&t->plan->model, i, name), w.type,
+    printf("%-*s %-*s %-14s", w.name, fedge_layer_label(&t->plan->model.layers[i], i, name), w.type,
            fedge_layer_type_name(t->plan->model.layers[i].type),
            fedge_shape_text(layer->rank, layer->shape, shape));
     for (int k = 0; k < NUM_COLUMNS; k++)
@@ -175,7 +175,7 @@ static cJSON *layer_object(const table *t, uint32_t i)
     char name[FEDGE_MAX_LAYER_NAME];
     cJSON *object = cJSON_CreateObject();
     cJSON *shape = cJSON_AddArrayToObject(object, "shape");
-    cJSON_AddStringToObject(object, "name", fedge_layer_label(&t->plan->model, i, name));
+    cJSON_AddStringToObject(object, "name", fedge_layer_label(&t->plan->model.layers[i], i, name));
     cJSON_AddStringToObject(object, "type", fedge_layer_type_name(t->plan->model.layers[i].type));
     for (uint32_t k = 0; k < layer->rank; k++)
         cJSON_AddItemToArray(shape, cJSON_CreateNumber(layer->shape[k]));

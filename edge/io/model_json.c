@@ -4,6 +4,7 @@
 
 #include "edge/io/arguments.h"
 #include "edge/io/plan_fields.h"
+#include "edge/train/shape.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
@@ -374,6 +375,9 @@ static fedge_status make_schema(const fedge_json *json, const cJSON *node, fedge
                                 fedge_error *err)
 {
     fedge_error cause = {0};
+    fedge_shape input;
+    if (fedge_shape_input(&plan->model, &input, &cause) != FEDGE_OK)
+        return fedge_json_fail(json, node, "input-shape", err, "%s", cause.message);
     if (fedge_model_schema(&plan->model, &plan->schema, &cause) != FEDGE_OK)
         return fedge_json_fail(json, find_misfit(node, plan, cause.message), NULL, err, "%s",
                                cause.message);

@@ -7,6 +7,8 @@
 #ifndef FEDGE_EDGE_TRAIN_ENGINE_H
 #define FEDGE_EDGE_TRAIN_ENGINE_H
 
+#include <math.h>
+
 #include "edge/core/rng.h"
 #include "edge/train/carve.h"
 #include "edge/train/fused/plan.h"
@@ -60,10 +62,11 @@ fedge_kernels fedge_kernels_for(const fedge_model_options *options);
 /* What is kept for each parameter besides its value: floats. */
 uint32_t fedge_states_of_each(const fedge_model_options *options);
 
-/* The layer that has most bytes at work, and how many: the sum of its fedge_layer_memory. For
- * models that fedge_model_size has passed. */
-uint32_t fedge_largest_layer(const fedge_model_spec *spec, const fedge_model_options *options,
-                             size_t *bytes);
+/* FEDGE_TOO_BIG, with the layer whose fedge_layer_memory has most bytes in all. For models that
+ * fedge_model_size has passed. */
+FEDGE_MUST_USE fedge_status fedge_fail_block(const fedge_model_spec *spec,
+                                             const fedge_model_options *options, size_t needed,
+                                             size_t given, fedge_error *err);
 
 /* Is there a gradient for every parameter, until all have been made? */
 bool fedge_keeps_gradients(const fedge_model_options *options);
@@ -100,6 +103,12 @@ void fedge_graph_load(fedge_model *model, const float *values);
 
 /* Backward, and the optimizer's step. */
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);
+
+/* For messages: a NaN without its sign, which says nothing and differs between CPUs. */
+static inline double fedge_printable(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
 
 /* Whose a value is. */
 typedef struct fedge_place {

@@ -43,7 +43,7 @@ static fedge_status fail_at(const fedge_place *place, float value, fedge_error *
                       "layer %u (%s): after training, value %zu of its \"%s\" is %g: lower the "
                       "learning rate, or clip the gradients' norm",
                       (unsigned)place->layer, fedge_layer_type_name(place->type), place->at,
-                      place->tensor, (double)value);
+                      place->tensor, fedge_printable((double)value));
 }
 
 fedge_status fedge_model_check(const fedge_model *model, fedge_error *err)

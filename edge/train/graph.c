@@ -382,8 +382,7 @@ fedge_status fedge_graph_check(const fedge_graph *self, uint32_t batch, bool tra
         run.x[0] = NULL; /* asks for the size alone */
         const fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK) {
-            return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
-                                      fedge_layer_type_name(at->spec.type));
+            return fedge_layer_prefix(&at->spec, i, status, err);
         }
     }
     return FEDGE_OK;
@@ -411,8 +410,7 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         widen_values(model, at, at->wide[WIDE_FORWARD], &run);
         fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK) {
-            return fedge_error_prefix(err, status, "layer %u (%s)", (unsigned)i,
-                                      fedge_layer_type_name(at->spec.type));
+            return fedge_layer_prefix(&at->spec, i, status, err);
         }
         if (!at->joined) {
             at->ops->forward(&run);

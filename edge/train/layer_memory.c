@@ -5,6 +5,14 @@
 #include "edge/train/fused/plan.h"
 #include "edge/train/graph_plan.h"
 
+/* Of a tensor in int8: rows, scales and sums (int8.h). */
+static size_t int8_bytes(const fedge_layer_tensor *tensor)
+{
+    const size_t rows = tensor->shape[0], length = fedge_layer_tensor_count(tensor) / rows;
+    return (rows + FEDGE_INT8_COLUMNS - 1) * fedge_int8_stride(length) +
+           rows * (sizeof(float) + sizeof(int32_t));
+}
+
 static void describe(const fedge_layer_spec *spec, const fedge_model_options *options,
                      const fedge_shape *out, fedge_layer_memory *to)
 {
@@ -16,7 +24,8 @@ static void describe(const fedge_layer_spec *spec, const fedge_model_options *op
         const size_t count = fedge_layer_tensor_count(&list[i]);
         to->parameters += list[i].buffer ? 0 : count;
         to->buffers += list[i].buffer ? count : 0;
-        to->values += count * sizeof(float);
+        to->values +=
+            fedge_layer_in_int8(options, &list[i]) ? int8_bytes(&list[i]) : count * sizeof(float);
     }
     to->optimizer = to->parameters * fedge_states_of_each(options) * sizeof(float);
 }
@@ -26,38 +35,48 @@ static size_t bytes_of(const fedge_layer_plan *layer, fedge_part part)
     return (size_t)layer->parts[part].size * FEDGE_BLOCK_ALIGNMENT;
 }
 
-/* Which layers are asked for: [count] from [first] on, into layers[0] and on. */
-typedef struct wanted {
-    uint32_t first, count;
-    fedge_layer_memory *layers;
-} wanted;
+/* Takes the layers in their order: all of them, or only which is the largest. */
+typedef struct sink {
+    fedge_layer_memory *layers; /* or NULL */
+    uint32_t count, largest;
+    size_t most; /* bytes of the largest */
+} sink;
 
-/* Where layer [index] goes; NULL: it is not asked for. */
-static fedge_layer_memory *place_of(const wanted *want, uint32_t index)
+static void put(sink *to, const fedge_layer_memory *layer)
 {
-    return index - want->first < want->count ? &want->layers[index - want->first] : NULL;
+    const size_t bytes = layer->values + layer->optimizer + layer->output + layer->saved +
+                         layer->gradient + layer->scratch;
+    if (bytes > to->most) {
+        to->most = bytes;
+        to->largest = to->count;
+    }
+    if (to->layers != NULL) {
+        to->layers[to->count] = *layer;
+    }
+    to->count++;
 }
 
 static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_options *options,
-                             const fedge_kernels *kernels, const wanted *want, fedge_error *err)
+                             const fedge_kernels *kernels, sink *to, fedge_error *err)
 {
     fedge_graph_plan plan;
     fedge_status status = fedge_graph_plan_make(&plan, spec, options, kernels, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < want->count; i++) {
-        const fedge_layer_plan *layer = &plan.layers[want->first + i];
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+        const fedge_layer_plan *layer = &plan.layers[i];
         const size_t forward = bytes_of(layer, FEDGE_PART_FORWARD);
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
-        fedge_layer_memory *to = &want->layers[i];
-        describe(&spec->layers[want->first + i], options, &layer->out, to);
+        fedge_layer_memory now;
+        describe(&spec->layers[i], options, &layer->out, &now);
         if (options->weights != FEDGE_STORAGE_FP32) {
-            to->values -= to->parameters * (sizeof(float) - sizeof(uint16_t));
+            now.values -= now.parameters * (sizeof(float) - sizeof(uint16_t));
         }
-        to->output = bytes_of(layer, FEDGE_PART_OUTPUT);
-        to->saved = bytes_of(layer, FEDGE_PART_KEPT);
-        to->saved += bytes_of(layer, FEDGE_PART_SAVED);
-        to->gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
-        to->scratch = forward > backward ? forward : backward;
-        to->scratch += fedge_keeps_gradients(options) ? to->parameters * sizeof(float) : 0;
+        now.output = bytes_of(layer, FEDGE_PART_OUTPUT);
+        now.saved = bytes_of(layer, FEDGE_PART_KEPT);
+        now.saved += bytes_of(layer, FEDGE_PART_SAVED);
+        now.gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
+        now.scratch = forward > backward ? forward : backward;
+        now.scratch += fedge_keeps_gradients(options) ? now.parameters * sizeof(float) : 0;
+        put(to, &now);
     }
     return status;
 }
@@ -68,55 +87,73 @@ static size_t batch_bytes(const fedge_model_options *options, size_t size)
     return (size_t)fedge_graph_aligned((uint64_t)size * options->max_batch * sizeof(float));
 }
 
-/* What a stage takes stands with the last of its layers. */
-static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_options *options,
-                             const fedge_kernels *kernels, const wanted *want, fedge_error *err)
+/* A walk over the layers beside that over the stages. */
+typedef struct fused_layers {
+    const fedge_model_spec *spec;
+    const fedge_model_options *options;
+    sink *to;
+    uint32_t next;          /* layer */
+    fedge_shape shape;      /* into it */
+    fedge_layer_memory now; /* of the layer before, which later stages add to */
+} fused_layers;
+
+static fedge_status walk_to(fused_layers *self, uint32_t end, fedge_error *err)
 {
-    const size_t examples = options->training ? options->max_batch : 1;
-    fedge_layer_memory ignored, *last = NULL;
-    fedge_stage_walk walk;
-    fedge_shape shape;
-    fedge_status status = fedge_shape_input(spec, &shape, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
-        status = fedge_shape_advance(spec, i, &shape, err);
-        if (place_of(want, i) != NULL) {
-            describe(&spec->layers[i], options, &shape, place_of(want, i));
+    fedge_status status = FEDGE_OK;
+    for (; status == FEDGE_OK && self->next < end; self->next++) {
+        if (self->next > 0) {
+            put(self->to, &self->now);
+        }
+        status = fedge_shape_advance(self->spec, self->next, &self->shape, err);
+        if (status == FEDGE_OK) {
+            describe(&self->spec->layers[self->next], self->options, &self->shape, &self->now);
         }
     }
+    return status;
+}
+
+/* What a stage takes stands with the last of its layers, the copy of the input with the first. */
+static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_options *options,
+                             const fedge_kernels *kernels, sink *to, fedge_error *err)
+{
+    const size_t examples = options->training ? options->max_batch : 1;
+    fused_layers self = {.spec = spec, .options = options, .to = to};
+    fedge_layer_memory *now = &self.now;
+    fedge_stage_walk walk;
+    fedge_status status = fedge_shape_input(spec, &self.shape, err);
     if (status == FEDGE_OK) {
         status = fedge_stage_walk_begin(&walk, spec, options, kernels->lanes, err);
     }
     for (bool more = true; status == FEDGE_OK && more;) {
         fedge_stage stage;
         status = fedge_stage_walk_next(&walk, &stage, &more, err);
-        if (status == FEDGE_OK && more) {
-            const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
-            if (options->training && stage.pass_gradient && !stage.in_place && last != NULL) {
-                last->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
-            }
-            last = place_of(want, walk.layer == 0 ? 0 : walk.layer - 1);
-            if (last == NULL) {
-                ignored = (fedge_layer_memory){0};
-                last = &ignored;
-            }
-            last->output += batch_bytes(options, stage.out.size);
-            last->saved +=
-                pools ? (size_t)fedge_graph_aligned(fedge_stage_pool_size(&stage) * examples) : 0;
-            last->scratch += fedge_fused_scratch_bytes(&stage, options->training);
+        if (status != FEDGE_OK || !more) {
+            break;
         }
+        if (options->training && stage.pass_gradient && !stage.in_place) {
+            now->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
+        }
+        const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
+        status = walk_to(&self, walk.layer == 0 ? 1 : walk.layer, err);
+        now->output += batch_bytes(options, stage.out.size);
+        now->saved +=
+            pools ? (size_t)fedge_graph_aligned(fedge_stage_pool_size(&stage) * examples) : 0;
+        now->scratch += fedge_fused_scratch_bytes(&stage, options->training);
     }
-    if (status == FEDGE_OK && last != NULL && options->training) {
-        last->gradient = batch_bytes(options, walk.grid.size);
+    if (status == FEDGE_OK) {
+        now->gradient = options->training ? batch_bytes(options, walk.grid.size) : 0;
+        status = walk_to(&self, spec->num_layers, err);
+        put(to, now);
     }
     return status;
 }
 
-static fedge_status fill(const fedge_model_spec *spec, const fedge_model_options *options,
-                         const wanted *want, fedge_error *err)
+static fedge_status fill(const fedge_model_spec *spec, const fedge_model_options *options, sink *to,
+                         fedge_error *err)
 {
     const fedge_kernels kernels = fedge_kernels_for(options);
-    return fedge_fused_fits(spec, options) ? of_fused(spec, options, &kernels, want, err)
-                                           : of_graph(spec, options, &kernels, want, err);
+    return fedge_fused_fits(spec, options) ? of_fused(spec, options, &kernels, to, err)
+                                           : of_graph(spec, options, &kernels, to, err);
 }
 
 fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
@@ -125,26 +162,22 @@ fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
 {
     fedge_model_memory memory;
     fedge_status status = fedge_model_size(spec, options, &memory, err);
-    return status == FEDGE_OK ? fill(spec, options, &(wanted){0, spec->num_layers, layers}, err)
-                              : status;
+    return status == FEDGE_OK ? fill(spec, options, &(sink){.layers = layers}, err) : status;
 }
 
-uint32_t fedge_largest_layer(const fedge_model_spec *spec, const fedge_model_options *options,
-                             size_t *bytes)
+fedge_status fedge_fail_block(const fedge_model_spec *spec, const fedge_model_options *options,
+                              size_t needed, size_t given, fedge_error *err)
 {
-    uint32_t largest = 0;
-    *bytes = 0;
-    for (uint32_t i = 0; i < spec->num_layers; i++) {
-        fedge_layer_memory layer = {0};
-        if (fill(spec, options, &(wanted){i, 1, &layer}, NULL) != FEDGE_OK) {
-            break; /* not after fedge_model_size has passed */
-        }
-        const size_t all = layer.values + layer.optimizer + layer.output + layer.saved +
-                           layer.gradient + layer.scratch;
-        if (all > *bytes) {
-            *bytes = all;
-            largest = i;
-        }
+    sink all = {0};
+    char label[FEDGE_MAX_LAYER_NAME];
+    const fedge_status status = fill(spec, options, &all, err);
+    if (status != FEDGE_OK) {
+        return status; /* not after fedge_model_size has passed */
     }
-    return largest;
+    return fedge_fail(
+        err, FEDGE_TOO_BIG,
+        "the model needs a block of %zu bytes but was given %zu; layer %u (%s \"%s\") "
+        "takes the most, %zu, not all at once",
+        needed, given, (unsigned)all.largest, fedge_layer_type_name(spec->layers[all.largest].type),
+        fedge_layer_label(&spec->layers[all.largest], all.largest, label), all.most);
 }

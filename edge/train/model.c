@@ -205,13 +205,7 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
         return status;
     }
     if (block_size < memory.total) {
-        size_t most;
-        const uint32_t layer = fedge_largest_layer(spec, options, &most);
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "the model needs a block of %zu bytes but was given %zu; layer %u (%s) "
-                          "takes the most, %zu",
-                          memory.total, block_size, (unsigned)layer,
-                          fedge_layer_type_name(spec->layers[layer].type), most);
+        return fedge_fail_block(spec, options, memory.total, block_size, err);
     }
     if (block == NULL || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -366,7 +360,7 @@ static fedge_status check_finite(const fedge_model *model, const char *what, con
             err, FEDGE_NOT_FINITE,
             "%s %u of example %u in the batch is %g, which is not finite: clean the data, or mend "
             "its normalisation",
-            what, (unsigned)(i % each), (unsigned)(i / each), (double)values[i]);
+            what, (unsigned)(i % each), (unsigned)(i / each), fedge_printable((double)values[i]));
     }
     return FEDGE_OK;
 }
@@ -492,7 +486,8 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
         return fedge_fail(err, FEDGE_NOT_FINITE,
                           "%s: the loss of a batch of %u examples is %g: lower the learning rate, "
                           "clip the gradients' norm, or normalise the data",
-                          fedge_loss_type_name(model->loss_type), (unsigned)batch->size, *loss_sum);
+                          fedge_loss_type_name(model->loss_type), (unsigned)batch->size,
+                          fedge_printable(*loss_sum));
     }
     const float share = (float)batch->size / (float)whole;
     const size_t n = (size_t)batch->size * model->outputs;

@@ -14,11 +14,11 @@ size_t fedge_shape_count(const fedge_shape *shape)
     return count;
 }
 
-const char *fedge_layer_label(const fedge_model_spec *spec, uint32_t index,
+const char *fedge_layer_label(const fedge_layer_spec *layer, uint32_t index,
                               char label[FEDGE_MAX_LAYER_NAME])
 {
-    if (spec->layers[index].name[0] != '\0') {
-        return spec->layers[index].name;
+    if (layer->name[0] != '\0') {
+        return layer->name;
     }
     (void)fedge_os_format(label, FEDGE_MAX_LAYER_NAME, "%u", (unsigned)index);
     return label;
@@ -119,6 +119,11 @@ void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2])
     sides[1] = shape->dims[shape->rank - 1];
 }
 
+const char *fedge_shape_side_name(uint32_t rank, int side)
+{
+    return rank == 2 ? "length" : side == 0 ? "height" : "width";
+}
+
 fedge_shape fedge_shape_of_sides(uint32_t rank, uint32_t channels, const uint32_t sides[2])
 {
     return rank == 2 ? (fedge_shape){2, {channels, sides[1]}}
@@ -159,13 +164,19 @@ fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t strid
     return FEDGE_OK;
 }
 
+fedge_status fedge_layer_prefix(const fedge_layer_spec *layer, uint32_t index, fedge_status status,
+                                fedge_error *err)
+{
+    const char *type = fedge_layer_type_name(layer->type);
+    char label[FEDGE_MAX_LAYER_NAME];
+    return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
+                              type == NULL ? "?" : type, fedge_layer_label(layer, index, label));
+}
+
 fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedge_status status,
                               fedge_error *err)
 {
-    const char *type = fedge_layer_type_name(spec->layers[index].type);
-    char label[FEDGE_MAX_LAYER_NAME];
-    return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
-                              type == NULL ? "?" : type, fedge_layer_label(spec, index, label));
+    return fedge_layer_prefix(&spec->layers[index], index, status, err);
 }
 
 static fedge_status fail_unknown(fedge_layer_type type, fedge_error *err)

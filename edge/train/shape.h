@@ -26,6 +26,8 @@ FEDGE_MUST_USE fedge_status fedge_layer_sources(const fedge_model_spec *spec, ui
 
 /* Puts the layer's place, type and name before the message: 'layer 2 (Linear "fc"): …'. Returns
  * [status]. */
+fedge_status fedge_layer_prefix(const fedge_layer_spec *layer, uint32_t index, fedge_status status,
+                                fedge_error *err);
 fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedge_status status,
                               fedge_error *err);
 
@@ -53,6 +55,7 @@ FEDGE_MUST_USE fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t 
 /* For windows of one or two dimensions: the height (1 in a rank of 2) and width behind the channels
  * of (channels, length) or (channels, height, width), and such a shape again. */
 void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2]);
+const char *fedge_shape_side_name(uint32_t rank, int side); /* "height", "width" or "length" */
 fedge_shape fedge_shape_of_sides(uint32_t rank, uint32_t channels, const uint32_t sides[2]);
 
 /* For their layers' infer: the input must have [rank] 2 or 3. */
@@ -87,7 +90,7 @@ FEDGE_MUST_USE fedge_status fedge_shape_slide(const char *axis, uint32_t kernel,
 FEDGE_MUST_USE fedge_status fedge_shape_check(const fedge_shape *shape, fedge_error *err);
 
 /* The layer's name, or its position as text when it has none. */
-const char *fedge_layer_label(const fedge_model_spec *spec, uint32_t index,
+const char *fedge_layer_label(const fedge_layer_spec *layer, uint32_t index,
                               char label[FEDGE_MAX_LAYER_NAME]);
 
 #endif

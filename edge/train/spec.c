@@ -16,7 +16,7 @@ static fedge_status add_tensors(const fedge_model_spec *spec, uint32_t index, bo
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, list);
     char label[FEDGE_MAX_LAYER_NAME], name[FEDGE_MAX_TENSOR_NAME];
-    const char *layer_name = fedge_layer_label(spec, index, label);
+    const char *layer_name = fedge_layer_label(layer, index, label);
     for (uint32_t i = 0; i < n; i++) {
         if (list[i].buffer != buffers) {
             continue;
@@ -25,8 +25,7 @@ static fedge_status add_tensors(const fedge_model_spec *spec, uint32_t index, bo
         fedge_status status =
             fedge_schema_add(schema, name, FEDGE_F32, list[i].rank, list[i].shape, err);
         if (status != FEDGE_OK) {
-            return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
-                                      fedge_layer_type_name(layer->type), layer_name);
+            return fedge_layer_prefix(layer, index, status, err);
         }
     }
     return FEDGE_OK;

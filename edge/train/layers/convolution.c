@@ -13,7 +13,6 @@ enum { WEIGHT, BIAS };
 
 static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_error *err)
 {
-    static const char *const AXES[2] = {"height", "width"};
     if (conv->channels == 0 || conv->out_channels == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "in_channels %u and out_channels %u must be at least 1",
@@ -30,17 +29,22 @@ static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_
             (unsigned)conv->groups, (unsigned)conv->channels, (unsigned)conv->out_channels);
     }
     fedge_status status = FEDGE_OK;
+    uint32_t padded[2];
     for (int i = 0; status == FEDGE_OK && i < 2; i++) {
-        status = fedge_shape_slide(AXES[i], conv->kernel[i], conv->stride[i], conv->padding[i],
+        const char *axis = fedge_shape_side_name(conv->rank, i);
+        status = fedge_shape_slide(axis, conv->kernel[i], conv->stride[i], conv->padding[i],
                                    conv->dilation[i], conv->in[i], &conv->out[i], err);
+        padded[i] = conv->in[i] + 2 * conv->padding[i];
+        if (status == FEDGE_OK && padded[i] > FEDGE_MAX_SPATIAL) {
+            status = fedge_fail(err, FEDGE_TOO_BIG, "padded input: %s %u is over the limit of %u",
+                                axis, (unsigned)padded[i], (unsigned)FEDGE_MAX_SPATIAL);
+        }
     }
     if (status != FEDGE_OK) {
         return status;
     }
-    const fedge_shape padded = {
-        3,
-        {conv->channels, conv->in[0] + 2 * conv->padding[0], conv->in[1] + 2 * conv->padding[1]}};
-    status = fedge_shape_check(&padded, err);
+    const fedge_shape shape = fedge_shape_of_sides(conv->rank, conv->channels, padded);
+    status = fedge_shape_check(&shape, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "padded input");
 }
 

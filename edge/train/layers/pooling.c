@@ -61,15 +61,14 @@ static void add_last(fedge_pooling *pool, int axis)
 
 static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
 {
-    static const char *const AXES[2] = {"height", "width"};
+    const char *name = fedge_shape_side_name(pool->rank, axis);
     const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
     const uint64_t reach = reach_of(pool, axis);
     /* In ceil_mode the only window may be larger than the image. */
     const bool is_larger = pool->ceil_mode && reach > padded && reach - padded < pool->stride[axis];
     const fedge_status status = fedge_shape_slide(
-        AXES[axis], pool->kernel[axis], pool->stride[axis], pool->padding[axis],
-        pool->dilation[axis], pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0),
-        &pool->out[axis], err);
+        name, pool->kernel[axis], pool->stride[axis], pool->padding[axis], pool->dilation[axis],
+        pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0), &pool->out[axis], err);
     if (status != FEDGE_OK) {
         return status;
     }
@@ -80,12 +79,15 @@ static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
     if (pool->ceil_mode && !is_larger) {
         add_last(pool, axis);
     }
-    for (uint32_t i = 0; pool->dilation[axis] > 1 && i < pool->out[axis]; i++) {
+    /* Windows that begin in the input have a place there. */
+    for (uint32_t i = 0; pool->dilation[axis] > 1 && i < pool->out[axis] &&
+                         (uint64_t)i * pool->stride[axis] < pool->padding[axis];
+         i++) {
         if (place(pool, axis, i).count == 0) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "dilation %u leaves window %u along the %s without a place in the "
                               "input's %u",
-                              (unsigned)pool->dilation[axis], (unsigned)i, AXES[axis],
+                              (unsigned)pool->dilation[axis], (unsigned)i, name,
                               (unsigned)pool->in[axis]);
         }
     }

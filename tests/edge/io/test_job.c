@@ -241,6 +241,8 @@ static const struct {
     {"\"seed\": 7", "\"seeds\": 7", "seeds: \"seeds\" is not known here; did you mean \"seed\""},
     {"\"model\"", "\"modle\"", "job.json:2: modle: \"modle\" is not known here; did you mean "},
     {"[1, 28, 28], \"layers\"", "[], \"layers\"", "model.input-shape: must have 1 to 3"},
+    {"[1, 28, 28], \"layers\"", "[1, 65537, 28], \"layers\"",
+     "job.json:2: model.input-shape: the model's input: shape [1, 65537, 28]"},
     {"Conv2d", "Conv3d",
      "job.json:3: model.layers[0].type: \"Conv3d\" is not a layer of this release; did you "
      "mean "

@@ -325,8 +325,18 @@ static void test_memory(void **state)
     /* Rows of 832 and 256 bytes, three more each; scales and sums; biases; all up to 64. */
     assert_int_equal(memory.parameters,
                      203 * 832 + 2 * 832 + 13 * 256 + 2 * 64 + (210 * 4 + 63) / 64 * 64);
-    options.training = true;
+    fedge_layer_memory layers[3];
+    fedge_model *model;
     fedge_error err = {0};
+    assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, NULL), FEDGE_OK);
+    assert_int_equal(layers[0].values, 203 * 832 + 200 * 8 + 200 * 4);
+    assert_int_equal(layers[2].values, 13 * 256 + 10 * 8 + 10 * 4);
+    assert_int_equal(fedge_model_new(&model, &spec, &options, NULL, 64, &err), FEDGE_TOO_BIG);
+    static const char largest[] = "layer 0 (Linear \"0\") takes the most, ";
+    const char *most = strstr(err.message, largest);
+    assert_non_null(most);
+    assert_in_range(strtoul(most + sizeof largest - 1, NULL, 10), layers[0].values, memory.total);
+    options.training = true;
     assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "without training"));
 }

@@ -695,7 +695,7 @@ static void test_bad_steps(void **state)
         x[4] = bad[i];
         assert_int_equal(fedge_model_step(self.model, x, labels, 2, &plain, &loss, &correct, &err),
                          FEDGE_OUT_OF_RANGE);
-        assert_non_null(strstr(err.message, "layer 0 (Embedding): index"));
+        assert_non_null(strstr(err.message, "layer 0 (Embedding \"0\"): index"));
     }
     const fedge_batch without = {.x = x, .size = 2};
     assert_int_equal(fedge_model_train(self.model, &without, &plain, &loss, &correct, &err),
@@ -710,7 +710,7 @@ static void test_bad_steps(void **state)
     model_open(&self, &spec, &options, SEED, 0);
     assert_int_equal(fedge_model_step(self.model, x, labels, 1, &plain, &loss, &correct, &err),
                      FEDGE_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "layer 0 (BatchNorm2d): 1 example of 1 × 1"));
+    assert_non_null(strstr(err.message, "layer 0 (BatchNorm2d \"0\"): 1 example of 1 × 1"));
     model_close(&self);
     fedge_model_memory memory;
     fedge_model_options lone = {.max_batch = 1, .training = true};

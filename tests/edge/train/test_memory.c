@@ -544,10 +544,12 @@ static void *plan(void *user)
         fedge_model_layer_memory(spec, &options, layers, NULL) != FEDGE_OK) {
         return user;
     }
+    fedge_error err;
     void *block = aligned_alloc(64, memory.total);
+    const fedge_status small = fedge_model_new(&model, spec, &options, block, 64, &err);
     const fedge_status status = fedge_model_new(&model, spec, &options, block, memory.total, NULL);
     free(block);
-    return status == FEDGE_OK ? NULL : user;
+    return status == FEDGE_OK && small == FEDGE_TOO_BIG ? NULL : user;
 }
 
 static void test_stack(void **state)

@@ -41,6 +41,7 @@ static void test_block_too_small(void **state)
     static fedge_layer_memory layers[FEDGE_MAX_LAYERS];
     small_cnn(&spec);
     spec.layers[7].u.linear.out_features = 120;
+    (void)snprintf(spec.layers[7].name, sizeof spec.layers[7].name, "head");
     for (int i = 0; i < 6; i++) {
         /* For one example the last layer's parameters are most, for many a convolution's output. */
         const fedge_model_options options = {
@@ -48,7 +49,7 @@ static void test_block_too_small(void **state)
         fedge_error err = {0};
         fedge_model_memory memory;
         fedge_model *model = NULL;
-        char expected[sizeof((fedge_error *)0)->message], block[1];
+        char expected[sizeof((fedge_error *)0)->message], block[1], position[4];
         uint32_t largest = 0;
         assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
         assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, &err), FEDGE_OK);
@@ -56,11 +57,12 @@ static void test_block_too_small(void **state)
             largest = bytes_of(&layers[k]) > bytes_of(&layers[largest]) ? k : largest;
         }
         assert_int_equal(fedge_model_new(&model, &spec, &options, block, 1, &err), FEDGE_TOO_BIG);
+        snprintf(position, sizeof position, "%u", (unsigned)largest);
         snprintf(expected, sizeof expected,
-                 "the model needs a block of %zu bytes but was given 1; layer %u (%s) takes the "
-                 "most, %zu",
+                 "the model needs a block of %zu bytes but was given 1; layer %u (%s \"%s\") takes "
+                 "the most, %zu, not all at once",
                  memory.total, (unsigned)largest, fedge_layer_type_name(spec.layers[largest].type),
-                 bytes_of(&layers[largest]));
+                 largest == 7 ? "head" : position, bytes_of(&layers[largest]));
         assert_string_equal(err.message, expected);
         assert_int_equal(largest == 7, i % 2 == 0);
         assert_null(model);
@@ -371,6 +373,14 @@ static void test_targets_that_are_not_finite(void **state)
     assert_string_equal(err.message,
                         "MSELoss: the loss of a batch of 2 examples is inf: lower the learning "
                         "rate, clip the gradients' norm, or normalise the data");
+    fedge_model_values(self.model)[14] = -(float)NAN; /* a NaN's sign says nothing */
+    assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
+                     FEDGE_NOT_FINITE);
+    assert_non_null(strstr(err.message, "examples is nan: "));
+    x[7] = -(float)NAN;
+    assert_int_equal(fedge_model_train(self.model, &batch, &sgd, &loss, &correct, &err),
+                     FEDGE_NOT_FINITE);
+    assert_non_null(strstr(err.message, "in the batch is nan, "));
     model_close(&self);
 }
 

@@ -168,7 +168,7 @@ static void test_refused(void **state)
     layer->u.maxpool1d.ceil_mode = false;
     assert_int_equal(check(&spec, NULL), FEDGE_OK);
     layer->u.maxpool1d.dilation = 12;
-    refuse(&spec, "dilation 12 leaves window 0 along the width without a place in the input's 11");
+    refuse(&spec, "dilation 12 leaves window 0 along the length without a place in the input's 11");
     layer = begin(&spec, FEDGE_LAYER_MAXPOOL2D);
     layer->u.maxpool2d.kernel_size[0] = 257;
     layer->u.maxpool2d.kernel_size[1] = 256;

@@ -218,7 +218,13 @@ static void test_bad_conv(void **state)
     layer->u.conv2d.padding[0] = 0xffffffffu;
     refuse(&spec, FEDGE_TOO_BIG, "height", "4294967295");
     layer->u.conv2d.padding[0] = layer->u.conv2d.padding[1] = 65536;
-    refuse(&spec, FEDGE_TOO_BIG, "Conv2d", "padded");
+    refuse(&spec, FEDGE_TOO_BIG, "Conv2d", "padded input: height 131077 is over the limit");
+    spec_input(&spec, 2, 1, 65536, 0);
+    layer = spec_add(&spec, FEDGE_LAYER_CONV1D);
+    layer->u.conv1d.in_channels = layer->u.conv1d.out_channels = 1;
+    layer->u.conv1d.kernel_size = layer->u.conv1d.stride = layer->u.conv1d.dilation = 1;
+    layer->u.conv1d.groups = layer->u.conv1d.padding = 1;
+    refuse(&spec, FEDGE_TOO_BIG, "Conv1d", "padded input: length 65538 is over the limit of 65536");
     spec_input(&spec, 1, 8, 0, 0);
     spec_conv(&spec, 8, 4, 3, 1, 0);
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "Conv2d", "[8]");

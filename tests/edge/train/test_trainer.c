@@ -291,7 +291,7 @@ static void test_batches_that_layers_refuse(void **state)
         assert_int_equal(fedge_trainer_check(self.model, 12, &with, &err), FEDGE_OK);
         assert_int_equal(fedge_trainer_check(self.model, 13, &with, &err), FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "13 examples in batches of 6, choose another size: "
-                                            "layer 2 (BatchNorm2d): 1 example of 1 × 1"));
+                                            "layer 2 (BatchNorm2d \"2\"): 1 example of 1 × 1"));
         with.local_steps = 2; /* which do not get there */
         assert_int_equal(fedge_trainer_check(self.model, 13, &with, &err), FEDGE_OK);
         model_close(&self);
