@@ -69,7 +69,8 @@ FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results
                                                     fedge_error *err);
 
 /* Brings [simulation] to where the folder's newest checkpoint stands, and the totals with it. Cuts
- * rounds.jsonl there, FEDGE_MISMATCH when it does not reach so far; needed without --resume too. */
+ * rounds.jsonl there, FEDGE_MISMATCH when it does not reach so far; needed without --resume too.
+ * Where phases remain, summary.json and rounds.svg of an earlier end are removed. */
 FEDGE_MUST_USE fedge_status fedge_results_begin(fedge_results *results,
                                                 fedge_simulation *simulation, fedge_error *err);
 

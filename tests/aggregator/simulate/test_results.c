@@ -31,6 +31,7 @@ typedef struct run {
     moment moment;
     uint32_t fail_at; /* phase of this run, from 1 */
     uint32_t num_phases;
+    bool told; /* a phase ended where the end of a run was told already */
     char kept[FEDGE_RESULTS_KEPT];
 } run;
 
@@ -38,6 +39,8 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
 {
     run *self = user;
     const bool fails = ++self->num_phases == self->fail_at;
+    self->told =
+        self->told || fedge_os_exists(OUT "/summary.json") || fedge_os_exists(OUT "/rounds.svg");
     if (fails && self->moment == BEFORE_THE_LINE) {
         return fedge_fail(err, FEDGE_NO_SPACE, "full");
     }
@@ -92,6 +95,7 @@ static fedge_status play(const trial *of, bool resume, moment when, uint32_t fai
          &err);
     must(fedge_results_begin(&self->results, self->simulation, &err), &err);
     const fedge_status status = fedge_simulation_run(self->simulation, &err);
+    assert_false(self->told);
     if (status == FEDGE_OK || status == FEDGE_CANCELLED) {
         must(fedge_results_finish(&self->results, self->simulation, &appraisal, "complete", &err),
              &err);
