@@ -722,7 +722,8 @@ void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULT
                        results->dir, results->totals.rounds, results->checkpoint);
     } else if (results->dir[0]) {
         (void)snprintf(kept, FEDGE_RESULTS_KEPT,
-                       "kept in %s: %" PRIu32 " rounds and no checkpoint: --resume begins anew",
+                       "kept in %s: rounds.jsonl has %" PRIu32
+                       " rounds, but there is no checkpoint: --resume begins anew",
                        results->dir, results->totals.rounds);
     }
 }

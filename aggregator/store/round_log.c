@@ -105,6 +105,17 @@ static fedge_status make_line(fedge_buffer *line, uint32_t round, fedge_task_kin
     return FEDGE_OK;
 }
 
+/* On a full disk half of it may have found room: that goes, and the log ends in a whole line. */
+static fedge_status write_line(fedge_round_log *log, const fedge_buffer *line, fedge_error *err)
+{
+    fedge_status status = fedge_os_write_at(&log->file, log->size, line->data, line->size, err);
+    if (status != FEDGE_OK) {
+        const fedge_status cut = fedge_os_cut(&log->file, log->size, NULL);
+        (void)cut; /* what failed first is what is told; opening cuts it too */
+    }
+    return status;
+}
+
 fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round, fedge_task_kind kind,
                                     const char *fields, fedge_error *err)
 {
@@ -118,7 +129,7 @@ fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round, fedge_
         status = fedge_fail(err, FEDGE_TOO_BIG, "%s has reached its limit of %zu bytes",
                             log->file.path, FEDGE_ROUND_LOG_MAX_SIZE);
     if (status == FEDGE_OK)
-        status = fedge_os_write_at(&log->file, log->size, line.data, line.size, err);
+        status = write_line(log, &line, err);
     if (status == FEDGE_OK && !log->lazy)
         status = fedge_os_sync(&log->file, err);
     if (status == FEDGE_OK) {

@@ -35,7 +35,7 @@ FEDGE_MUST_USE fedge_status fedge_round_log_open(fedge_round_log *log, const cha
 /* Appends {"round":N,"phase":"…",FIELDS} and syncs, unless lazy. [fields]: the inside of a JSON
  * object without braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE when
  * this phase or a later one is in the file already (which is fine after a crash); FEDGE_TOO_BIG;
- * FEDGE_CORRUPT when [fields] is not JSON. */
+ * FEDGE_CORRUPT when [fields] is not JSON. Of a line that could not be written nothing is left. */
 FEDGE_MUST_USE fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round,
                                                    fedge_task_kind kind, const char *fields,
                                                    fedge_error *err);

@@ -96,6 +96,9 @@ FEDGE_MUST_USE fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error
  * the length and a check of the free space. */
 FEDGE_MUST_USE fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size,
                                              fedge_error *err);
+/* Cuts the file off behind [size] bytes. */
+FEDGE_MUST_USE fedge_status fedge_os_cut(const fedge_os_file *file, uint64_t size,
+                                         fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_file_size(const fedge_os_file *file, uint64_t *size,
                                                fedge_error *err);
 void fedge_os_close(fedge_os_file *file);

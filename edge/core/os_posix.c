@@ -488,6 +488,14 @@ fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size, fedge_er
     return FEDGE_OK;
 }
 
+fedge_status fedge_os_cut(const fedge_os_file *file, uint64_t size, fedge_error *err)
+{
+    if (ftruncate(file->fd, (off_t)size) != 0)
+        return fedge_fail_errno(err, errno, "cannot cut %s to %llu bytes", file->path,
+                                (unsigned long long)size);
+    return FEDGE_OK;
+}
+
 fedge_status fedge_os_file_size(const fedge_os_file *file, uint64_t *size, fedge_error *err)
 {
     return size_of(file->fd, file->path, size, err);

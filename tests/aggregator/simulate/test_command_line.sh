@@ -249,8 +249,9 @@ ends 1 "rounds.jsonl" limited "${run[@]}" --sweep lr=0.1,0.2 rounds=200 --out fu
 grep -qF "kept in full/lr=0.1,rounds=200,seed=1: " said || fail "a sweep does not say what was kept: $(cat said)"
 # and a run, which goes on to the same end when there is room
 ends 1 "rounds.jsonl" limited "${run[@]}" --rounds 200 --out fuller
-grep -qF "kept in fuller: $(wc -l <fuller/rounds.jsonl) rounds and no checkpoint: --resume begins anew" said ||
+grep -qF "kept in fuller: rounds.jsonl has $(wc -l <fuller/rounds.jsonl) rounds, but there is no checkpoint: --resume begins anew" said ||
     fail "it does not say what was kept: $(cat said)"
+[ -z "$(tail -c 1 fuller/rounds.jsonl)" ] || fail "a full disk leaves half a line: $(tail -n 1 fuller/rounds.jsonl)"
 ends 0 "complete after 200 rounds" "${run[@]}" --rounds 200 --out fuller --resume
 "${run[@]}" --rounds 200 --json >second.json
 [ "$(hash fuller/summary.json)" = "$(hash second.json)" ] || fail "another end after a full disk"

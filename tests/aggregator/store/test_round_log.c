@@ -1,5 +1,8 @@
 #include "tests/aggregator/store/store_fixture.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "aggregator/store/round_log.h"
 
 static char path[FEDGE_MAX_PATH];
@@ -67,6 +70,31 @@ static void recovery_cuts_what_is_not_closed(void **state)
     }
 }
 
+/* Room for half a line: it does not stay, and a shorter one fits. */
+static void a_full_disk_leaves_whole_lines(void **state)
+{
+    fedge_round_log log;
+    fedge_error err;
+    struct rlimit before;
+    set_path(state);
+    OK(fedge_round_log_open(&log, path, 0, NULL));
+    OK(fedge_round_log_append(&log, 1, FEDGE_TASK_TRAIN, "\"clients\":8", NULL));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit full = {.rlim_cur = log.size + 30, .rlim_max = before.rlim_max};
+    void (*action)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    const fedge_status status =
+        fedge_round_log_append(&log, 2, FEDGE_TASK_TRAIN, "\"clients\":8", &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(signal(SIGXFSZ, action) != SIG_ERR);
+    assert_int_not_equal(status, FEDGE_OK);
+    assert_non_null(strstr(err.message, "cannot write "));
+    assert_file(LINE(1, "train"));
+    OK(fedge_round_log_append(&log, 2, FEDGE_TASK_TRAIN, "\"clients\":8", NULL));
+    fedge_round_log_close(&log);
+    assert_file(LINE(1, "train") LINE(2, "train"));
+}
+
 static void bad_lines_are_told(void **state)
 {
     const char *bad[] = {"\n",
@@ -114,9 +142,8 @@ static void bad_fields_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(lines_are_appended_once),
-        TEST(recovery_cuts_what_is_not_closed),
-        TEST(bad_lines_are_told),
+        TEST(lines_are_appended_once),        TEST(recovery_cuts_what_is_not_closed),
+        TEST(a_full_disk_leaves_whole_lines), TEST(bad_lines_are_told),
         TEST(bad_fields_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,6 +319,9 @@ static void room_is_reserved(void **state)
     assert_int_equal(size, 100000);
     assert_int_equal(fedge_os_free_bytes(dir, &room, NULL), FEDGE_OK);
     assert_true(room > 0);
+    assert_int_equal(fedge_os_cut(&file, 7, NULL), FEDGE_OK);
+    assert_int_equal(fedge_os_file_size(&file, &size, NULL), FEDGE_OK);
+    assert_int_equal(size, 7);
     assert_int_equal(fedge_os_reserve(&file, UINT64_MAX, &err), FEDGE_TOO_BIG);
     assert_int_equal(fedge_os_free_bytes(in_dir("missing"), &room, NULL), FEDGE_NOT_FOUND);
     fedge_os_close(&file);
