@@ -98,8 +98,8 @@ static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_er
 /* Is it writing that failed, and none of the folders that is at fault? */
 static bool is_writing(fedge_status status)
 {
-    return status != FEDGE_OK && status != FEDGE_OUT_OF_RANGE /* too many runs */ &&
-           status != FEDGE_CORRUPT && status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
+    return status != FEDGE_OK && status != FEDGE_CORRUPT && status != FEDGE_NO_MEMORY &&
+           status != FEDGE_NO_SPACE;
 }
 
 static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char *svg_path,
@@ -144,8 +144,10 @@ const char *fedge_compare_help(void)
            "  --json               their summaries, a line of JSON each\n"
            "  --help\n"
            "\n"
-           "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage; 3 a folder has\n"
-           "no simulation that has ended, or more than 10 are to be drawn\n";
+           "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when its name\n"
+           "does not end in .svg; 3 a folder has no simulation that has ended, or more than 10 "
+           "are\n"
+           "to be drawn\n";
 }
 
 static int longest(int width, const char *text)
@@ -187,6 +189,10 @@ static void print_table(const char *const *dirs, uint32_t num_dirs, cJSON *const
 fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json,
                            const char *svg_path, FILE *out, fedge_error *err)
 {
+    if (svg_path && num_dirs > FEDGE_PLOT_MAX_RUNS) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u runs, and a picture has 1 to %d",
+                          num_dirs, FEDGE_PLOT_MAX_RUNS);
+    }
     cJSON **summaries = calloc(num_dirs, sizeof(*summaries));
     fedge_status status =
         summaries ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", num_dirs);

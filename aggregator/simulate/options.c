@@ -287,6 +287,17 @@ static fedge_status next(int argc, char **argv, int *option, fedge_error *err)
                : FEDGE_OK;
 }
 
+/* A picture: a name of another kind may be that of a file to keep. */
+static fedge_status check_picture(const char *path, fedge_error *err)
+{
+    static const char suffix[] = ".svg";
+    const size_t size = path ? strlen(path) : 0, length = sizeof(suffix) - 1;
+    return !path || (size > length && strcmp(path + size - length, suffix) == 0)
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--out must be a name that ends in .svg, not '%s'", path);
+}
+
 static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options *options,
                                   fedge_error *err)
 {
@@ -316,7 +327,7 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
     options->dirs = argv + optind;
     options->num_dirs = (uint32_t)(argc - optind);
     return options->num_dirs > 0
-               ? FEDGE_OK
+               ? check_picture(options->out, err)
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "compare wants the folders of simulations (see compare --help)");
 }

@@ -538,7 +538,12 @@ grep -qF '"per_client_accuracy":{"set":"held-out","clients":3,"clients_with_exam
 grep -qF '"confusion_matrix":[[' out/summary.json || fail "no confusion matrix"
 
 # side by side
-ends 3 "1 to 10" "$simulate" compare out grid/* --out both.svg
+ends 3 "1 to 10" "$simulate" compare out grid/* --out many.svg
+if grep -q "accuracy %" said; then fail "a table before what is wrong: $(cat said)"; fi
+ends 0 "grid/" "$simulate" compare out grid/*
+cp out/summary.json kept.json
+ends 2 "--out must be a name that ends in .svg, not 'out/summary.json'" "$simulate" compare out --out out/summary.json
+cmp -s kept.json out/summary.json || fail "a run's summary was replaced"
 ends 0 "accuracy %" "$simulate" compare out "grid/lr=0.1,partition=iid,seed=2" --out both.svg
 [ "$(wc -l <said)" = 3 ] || fail "not a line for each: $(cat said)"
 [ "$(grep -o '<path' both.svg | wc -l)" = 8 ] || fail "both.svg has not two curves in four panels"
@@ -547,7 +552,8 @@ ends 0 '"dir":"out"' "$simulate" compare out --json
 ends 3 "nowhere has no simulation that has ended" "$simulate" compare out nowhere
 if grep -q "accuracy %" said; then fail "half a table: $(cat said)"; fi
 ends 1 "--out: " "$simulate" compare out --out nowhere/both.svg
-ends 1 "--out: " "$simulate" compare out --out below
+mkdir below.svg
+ends 1 "--out: " "$simulate" compare out --out below.svg
 mkdir -p unlogged && cp out/summary.json unlogged
 ends 3 "there is no unlogged/rounds.jsonl to draw" "$simulate" compare unlogged --out both.svg
 ends 3 "unlogged" "$simulate" compare unlogged/summary.json

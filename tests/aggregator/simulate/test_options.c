@@ -1,5 +1,6 @@
 #include "tests/edge/core/cmocka_all.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/simulate/options.h"
@@ -116,6 +117,15 @@ static void folders_are_compared(void **state)
     assert_string_equal(options.out, "p.svg");
     assert_true(options.json);
     assert_int_equal(parse("compare", &options, &err), FEDGE_INVALID_ARGUMENT);
+    /* What is no picture may be something else of somebody's. */
+    static const char *const others[] = {"a/summary.json", "svg", ".svg", "p.svg/", "p.svg.png"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        char line[64];
+        (void)snprintf(line, sizeof(line), "compare a --out %s", others[i]);
+        assert_int_equal(parse(line, &options, &err), FEDGE_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "--out must be a name that ends in .svg, not '"));
+        assert_non_null(strstr(err.message, others[i]));
+    }
     assert_int_equal(parse("compare a --job j", &options, &err), FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "--out FILE.svg and --json only"));
     assert_int_equal(parse("compare --help", &options, &err), FEDGE_OK);
