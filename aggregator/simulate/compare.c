@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/progress.h"
 #include "aggregator/simulate/json_text.h"
 #include "aggregator/simulate/results.h"
 #include "aggregator/store/json_file.h"
@@ -14,6 +15,7 @@
 #include "edge/io/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
+#define BYTES (-1)                    /* in place of decimals: with a unit of bytes */
 
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
 {
@@ -38,7 +40,10 @@ static const char *text_of(const cJSON *json, const char *key)
 
 static void print_number(FILE *out, int width, int decimals, double value)
 {
-    if (isfinite(value)) {
+    char text[FEDGE_BYTES_TEXT];
+    if (isfinite(value) && decimals == BYTES) {
+        fprintf(out, " %*s", width, fedge_bytes_text((uint64_t)llround(value), text));
+    } else if (isfinite(value)) {
         fprintf(out, " %*.*f", width, decimals, value);
     } else {
         fprintf(out, " %*s", width, "-");
@@ -49,7 +54,7 @@ static void print_number(FILE *out, int width, int decimals, double value)
 static const struct {
     const char *title, *within, *key; /* within an object of the summary, or NULL */
     double scale;
-    int width, decimals;
+    int width, decimals; /* or BYTES */
 } COLUMNS[] = {{"clients", NULL, "clients", 1.0, 8, 0},
                {"seed", NULL, "seed", 1.0, 5, 0},
                {"rounds", NULL, "rounds", 1.0, 6, 0},
@@ -61,7 +66,7 @@ static const struct {
                {"there", "validation", "test_accuracy_at_best", 100.0, 8, 2},
                {"on clients", NULL, "client_accuracy", 100.0, 10, 2},
                {"loss", NULL, "loss", 1.0, 9, 4},
-               {"MB up", NULL, "bytes_up", 1e-6, 9, 1},
+               {"bytes up", NULL, "bytes_up", 1.0, 9, BYTES},
                {"seconds", NULL, "seconds", 1.0, 8, 1},
                {"virtual s", NULL, "virtual_seconds", 1.0, 10, 1}};
 

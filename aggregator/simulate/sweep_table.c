@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/progress.h"
 #include "aggregator/simulate/json_text.h"
 #include "aggregator/simulate/sweep_internal.h"
 
@@ -25,6 +26,7 @@ typedef enum measure {
     VALIDATION_LOSS,
     CLIENT_LOSS,
     VIRTUAL_SECONDS,
+    BYTES_UP,
     SECONDS,
     ROUNDS_TO
 } measure;
@@ -50,6 +52,8 @@ static double value_of(const fedge_totals *totals, uint32_t what)
         return totals->client_loss;
     case VIRTUAL_SECONDS:
         return totals->has_virtual_time ? totals->virtual_time : NAN;
+    case BYTES_UP:
+        return (double)totals->bytes_up;
     case SECONDS:
         return totals->seconds;
     default:
@@ -217,6 +221,13 @@ static void print_spread(FILE *out, spread of, double scale, int decimals)
     fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
 }
 
+/* Over the whole run; they hardly differ between seeds. */
+static void print_bytes(FILE *out, spread of)
+{
+    char text[FEDGE_BYTES_TEXT];
+    fprintf(out, " %9s", of.count > 0 ? fedge_bytes_text((uint64_t)llround(of.mean), text) : "-");
+}
+
 static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
@@ -227,6 +238,7 @@ static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
             fprintf(out, " %16s", MEASURES[m].title);
         }
     }
+    fprintf(out, " %9s", "bytes up");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
         char text[32];
         (void)snprintf(text, sizeof(text), "rounds to %g%%", 100.0 * sweep->options->targets[t]);
@@ -246,6 +258,7 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
                          MEASURES[m].decimals);
         }
     }
+    print_bytes(out, spread_of(sweep, combination, BYTES_UP));
     const uint32_t failed = count_failed(sweep, combination), done = count_done(sweep, combination);
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
         const spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
@@ -345,6 +358,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     if (of->chosen != NOTHING) {
         (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
     }
+    add_number(json, "bytes_up", "", spread_of(sweep, combination, BYTES_UP).mean);
     add_number(json, "seconds", "", spread_of(sweep, combination, SECONDS).mean);
     cJSON *targets = cJSON_AddArrayToObject(json, "targets");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {

@@ -537,6 +537,21 @@ grep -qF '"per_client_accuracy":{"set":"held-out","clients":3,"clients_with_exam
     fail "not three clients' held-out examples"
 grep -qF '"confusion_matrix":[[' out/summary.json || fail "no confusion matrix"
 
+# what goes up: of a codec in the table the mean of its runs, with its unit, and so in compare
+ends 0 "bytes up" "${run[@]}" --rounds 8 --sweep codec=int8,none seeds=2 --out codecs --quiet
+up() { grep -o '"bytes_up":[0-9]*' "codecs/codec=$1,seed=$2/summary.json" | cut -d: -f2; }
+for codec in int8 none; do
+    mean=$((($(up $codec 1) + $(up $codec 2)) / 2))
+    if [ $mean -ge 1000 ]; then mean=$(awk "BEGIN { printf \"%.2f kB\", $mean / 1000 }"); else mean="$mean B"; fi
+    grep -qE "^$codec .*±.* $mean .*±" said || fail "no $mean for $codec: $(cat said)"
+done
+grep -qE '^none .* kB ' said || fail "nothing is over 1 kB: $(cat said)"
+"${run[@]}" --rounds 8 --sweep codec=none seeds=2 --json >sweep.json
+grep -qF "\"bytes_up\":$((($(up none 1) + $(up none 2)) / 2))," sweep.json || fail "not the mean of bytes up: $(cat sweep.json)"
+ends 0 " bytes up " "$simulate" compare "codecs/codec=int8,seed=1" "codecs/codec=none,seed=1"
+grep -qE "^codecs/codec=int8,seed=1 .* $(up int8 1) B " said || fail "no bytes up in compare: $(cat said)"
+grep -qE '^codecs/codec=none,seed=1 .* [0-9.]+ kB ' said || fail "not kB in compare: $(cat said)"
+
 # side by side
 ends 3 "1 to 10" "$simulate" compare out grid/* --out many.svg
 if grep -q "accuracy %" said; then fail "a table before what is wrong: $(cat said)"; fi
