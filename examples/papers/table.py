@@ -4,9 +4,9 @@
     table.py niid-bench|mcmahan-2017|shakespeare OUT [--into README]
 
 OUT is what the commands of the paper's README gave to --out, or the folder of several of these. Runs that are not
-there or have not ended stand as "not yet run"; an accuracy after fewer rounds than the paper's says so, and stands
-only where there is none of the whole run. The published figures are those of the papers. --into writes the table
-into a README, between its lines "<!-- table -->" and "<!-- end of table -->".
+there, have not ended or had not the paper's --target stand as "not yet run"; an accuracy after fewer rounds than the
+paper's says so, and stands only where there is none of the whole run. The published figures are those of the papers.
+--into writes the table into a README, between its lines "<!-- table -->" and "<!-- end of table -->".
 """
 
 import argparse
@@ -70,6 +70,11 @@ def accuracy_text(runs, key, rounds):
     least = min(rounds, most)
     words = mean_and_spread([100 * run[key] for run in runs if run["rounds"] >= least])
     return words if least == rounds else f"{words} after {least} of {rounds} rounds"
+
+
+def asked(run, target):
+    """Had the run this accuracy in its --target?"""
+    return any(each["accuracy"] == target for each in run["targets"])
 
 
 def reached(run, target):
@@ -199,6 +204,7 @@ def rates_table(runs):
 
 
 def mcmahan_2017(runs):
+    runs = [run for run in runs if all(asked(run, target) for target in TARGETS)]
     for model, partition, words in (("2nn", "iid", "2NN, E = 1, IID"),
                                     ("2nn", "shards:2", "2NN, E = 1, two shards each"),
                                     ("cnn", "iid", "CNN, E = 5, IID")):
@@ -228,9 +234,9 @@ def shakespeare(runs):
         mine = [run for run in found if run["partition"].startswith("file:") == natural]
         row = ["speaking parts" if natural else "IID"]
         for target in targets:
-            values = [reached(run, target) for run in mine]
+            values = [(run, reached(run, target)) for run in mine if asked(run, target)]
             row.append(", ".join(f"over {run['planned']}" if value is None else f"{value:.0f}"
-                                 for run, value in zip(mine, values)) or MISSING)
+                                 for run, value in values) or MISSING)
         rows.append(row + [accuracy_text(mine, "accuracy", paper_rounds("shakespeare")), str(SHAKESPEARE[natural])])
     table(["clients", *(f"rounds to {100 * target:g} %" for target in targets), "accuracy at the end, %",
            "theirs: rounds to 54 %"], rows)

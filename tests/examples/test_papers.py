@@ -167,17 +167,19 @@ class Papers(unittest.TestCase):
         self.assertEqual([sum(1 for _, owner in rows if owner == part) for part in range(4)], list(owners.values()))
         self.assertNotIn("not yet run", said[-1])
 
-    def made(self, folder, **more):
+    def made(self, folder, job="niid-bench/job.json", **more):
         """A run's folder: the job is the paper's, the summary what the simulator leaves."""
         path = os.path.join(self.root, "out", folder)
         os.makedirs(path)
-        shutil.copy(os.path.join(SOURCE, PAPERS, "niid-bench", "job.json"), path)
+        shutil.copy(os.path.join(SOURCE, PAPERS, job), os.path.join(path, "job.json"))
+        with open(os.path.join(path, "job.json"), encoding="utf-8") as file:
+            name = json.load(file)["name"]
         with open(os.path.join(path, "summary.json"), "w", encoding="utf-8") as file:
-            json.dump({"job": "niid-bench", "ending": "complete", "partition": "iid", "num_server_rounds": 50,
+            json.dump({"job": name, "ending": "complete", "partition": "iid", "num_server_rounds": 50,
                        "rounds": 50, "accuracy": 0.5, "accuracy_last_10": 0.4, "targets": [], **more}, file)
 
-    def table(self, out, code=0):
-        result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "table.py"), "niid-bench", out],
+    def table(self, out, code=0, paper="niid-bench"):
+        result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "table.py"), paper, out],
                                 text=True, capture_output=True, timeout=60)
         self.assertEqual(result.returncode, code, result.stderr)
         return result.stdout or result.stderr
@@ -193,6 +195,19 @@ class Papers(unittest.TestCase):
         with open(os.path.join(out, "pilot", "job.json"), "w", encoding="utf-8") as file:
             json.dump({"name": "another", "rounds": {}, "training": {"local-steps": 3}}, file)
         self.assertIn("| 50.00 (1 seed) | 40.00 (1 seed) |", self.table(out))
+
+    def test_a_run_without_the_targets_is_no_row(self):
+        out, without = os.path.join(self.root, "out"), [{"accuracy": 0.8, "rounds": 7}]
+        os.mkdir(out)
+        empty = self.table(out, paper="mcmahan-2017")
+        self.made("2nn", job="mcmahan-2017/2nn.json", accuracy_best=0.8, targets=without)
+        self.assertEqual(self.table(out, paper="mcmahan-2017"), empty)
+        targets = [{"accuracy": target, "rounds": 30} for target in (0.75, 0.8, 0.85)]
+        self.made("all", job="mcmahan-2017/2nn.json", accuracy_best=0.9, targets=targets)
+        self.assertIn("| 30 / 30 / 30 | 90.00 |", self.table(out, paper="mcmahan-2017"))
+        self.made("lstm", job="shakespeare/job.json", targets=[{"accuracy": 0.5, "rounds": 40}])
+        self.made("more", job="shakespeare/job.json", targets=[{"accuracy": 0.54, "rounds": 90}])
+        self.assertIn("| IID | 40 | 90 | ", self.table(out, paper="shakespeare"))
 
     def test_a_play_that_cannot_be_read(self):
         for path, words in (os.path.join(self.root, "nothing"), "No such file"), (self.root, "Is a directory"):
