@@ -239,6 +239,7 @@ static fedge_status draw_column(pen *at, const fedge_chart_point *points, uint32
 
 static fedge_status draw_dots(pen *at, const fedge_chart_line *line, fedge_error *err)
 {
+    const double radius = line->thickness * (line->dashed ? 0.75 : 1.25);
     fedge_status status = FEDGE_OK;
     for (uint32_t k = 0; k < line->count && status == FEDGE_OK; k++) {
         const fedge_chart_point *point = &line->points[k];
@@ -247,8 +248,8 @@ static fedge_status draw_dots(pen *at, const fedge_chart_line *line, fedge_error
         if (isfinite(point->y) && point->y <= at->y->high && (alone || line->count <= MAX_DOTTED)) {
             status = fedge_buffer_printf(
                 at->out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\"/>\n",
-                pixel_x(at->in, at->x, point->x), pixel_y(at->in, at->y, point->y),
-                line->thickness * 1.25, line->colour);
+                pixel_x(at->in, at->x, point->x), pixel_y(at->in, at->y, point->y), radius,
+                line->colour);
         }
     }
     return status;
@@ -259,8 +260,10 @@ static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error
     const bool thin = line->count > 4.0 * at->in->width;
     fedge_status status = fedge_buffer_printf(
         at->out, err,
-        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\"%s stroke-linejoin=\"round\" d=\"",
-        line->colour, line->thickness, line->faint ? " stroke-opacity=\"0.5\"" : "");
+        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\"%s%s stroke-linejoin=\"round\" "
+        "d=\"",
+        line->colour, line->thickness, line->faint ? " stroke-opacity=\"0.5\"" : "",
+        line->dashed ? " stroke-dasharray=\"9 7\"" : "");
     at->down = false;
     for (uint32_t from = 0, to; from < line->count && status == FEDGE_OK; from = to) {
         const double column = floor(pixel_x(at->in, at->x, line->points[from].x));

@@ -28,6 +28,7 @@ typedef struct fedge_chart_line {
     const char *colour;
     double thickness; /* in pixels */
     bool faint;       /* lets what is drawn below it be seen */
+    bool dashed;      /* likewise, also where it is the same line */
 } fedge_chart_line;
 
 /* In pixels of the page: the rectangle between the axes; labels and ticks stand around it. */

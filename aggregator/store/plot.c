@@ -126,7 +126,7 @@ typedef struct source {
     int which; /* set or direction */
     const char *name, *colour;
     double thickness;
-    bool faint;
+    bool faint, dashed;
 } source;
 
 static double x_of(const row *at, x_kind x)
@@ -168,7 +168,8 @@ static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, cons
     for (uint32_t i = 0; i < num_sources && status == FEDGE_OK; i++) {
         lines[i] = (fedge_chart_line){.colour = sources[i].colour,
                                       .thickness = sources[i].thickness,
-                                      .faint = sources[i].faint};
+                                      .faint = sources[i].faint,
+                                      .dashed = sources[i].dashed};
         status = list_points(&sources[i], x, y, &points[i], &lines[i].count, err);
         lines[i].points = points[i];
     }
@@ -215,9 +216,11 @@ static void next_name(const page *of, const char *name, double *x, double *y)
 static fedge_status draw_name(fedge_buffer *out, const source *of, double x, double y,
                               fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(
-        out, err, "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"4\" fill=\"%s\"/>", x, y - 6.0,
-        of->colour);
+    fedge_status status = fedge_buffer_printf(out, err,
+                                              "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
+                                              "y2=\"%.1f\" stroke=\"%s\" stroke-width=\"4\"%s/>",
+                                              x, y - 4.0, x + 14.0, y - 4.0, of->colour,
+                                              of->dashed ? " stroke-dasharray=\"5 4\"" : "");
     return status == FEDGE_OK ? fedge_svg_text(out, x + 19.0, y, "tick", "start", of->name, err)
                               : status;
 }
@@ -318,12 +321,21 @@ fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, con
     fedge_status status = fedge_round_lines_read(jsonl_path, add_row, &self, err);
     for (int set = 0; set < NUM_SETS; set++) {
         if (self.has[set]) {
-            sets[of.num_sources++] = (source){
-                &self, set, SETS[set].name, SETS[set].colour, SETS[set].thickness, SETS[set].faint};
+            sets[of.num_sources++] = (source){.of = &self,
+                                              .which = set,
+                                              .name = SETS[set].name,
+                                              .colour = SETS[set].colour,
+                                              .thickness = SETS[set].thickness,
+                                              .faint = SETS[set].faint};
         }
     }
     for (int d = 0; d < 2; d++) {
-        directions[d] = (source){&self, d, DIRECTIONS[d].name, DIRECTIONS[d].colour, 2.0, false};
+        directions[d] = (source){.of = &self,
+                                 .which = d,
+                                 .name = DIRECTIONS[d].name,
+                                 .colour = DIRECTIONS[d].colour,
+                                 .thickness = 2.0,
+                                 .dashed = d == 0}; /* they may be as many */
     }
     of.columns[0] = BY_ROUND;
     of.columns[1] = self.has_time ? BY_TIME : BY_BYTES;
@@ -362,7 +374,11 @@ fedge_status fedge_plot_runs(const char *const *jsonl_paths, const char *const *
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_runs && status == FEDGE_OK; i++) {
         status = fedge_round_lines_read(jsonl_paths[i], add_row, &runs[i], err);
-        sources[i] = (source){&runs[i], best_set(&runs[i]), names[i], RUN_COLOURS[i], 2.0, false};
+        sources[i] = (source){.of = &runs[i],
+                              .which = best_set(&runs[i]),
+                              .name = names[i],
+                              .colour = RUN_COLOURS[i],
+                              .thickness = 2.0};
         timed = timed && runs[i].has_time;
     }
     of.num_columns = timed ? 3 : 2;

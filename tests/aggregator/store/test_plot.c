@@ -208,6 +208,23 @@ static void a_run_has_its_panels(void **state)
     free(text);
 }
 
+/* As many bytes up as down: the line above has gaps through which the other is seen. */
+static void bytes_of_both_directions_are_seen(void **state)
+{
+    (void)state;
+    write_log(LOG, 20, rich);
+    char *text = drawn("title");
+    static const char up[] = "stroke=\"#862e9c\" stroke-width=\"2.0\" stroke-dasharray=";
+    static const char down[] = "stroke=\"#0b7285\" stroke-width=\"2.0\" stroke-linejoin=";
+    assert_int_equal(count_of(text, up), 2);
+    assert_int_equal(count_of(text, down), 2);
+    assert_int_equal(count_of(text, "stroke-dasharray"), 2 + 1); /* and in the legend */
+    assert_int_equal(count_of(text, "r=\"1.5\" fill=\"#862e9c\""), 2 * 20);
+    assert_int_equal(count_of(text, "r=\"2.5\" fill=\"#0b7285\""), 2 * 20);
+    assert_true(strstr(text, down) < strstr(text, up)); /* what comes later is above */
+    free(text);
+}
+
 static void simulated_time_has_a_column(void **state)
 {
     (void)state;
@@ -330,7 +347,7 @@ static void axes_have_units(void **state)
                  {FEDGE_CHART_BYTES, 3e9, ">t (GB)<"},    {FEDGE_CHART_COUNT, 1e9, ">t<"}};
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const fedge_chart_point points[] = {{0.0, 1.0}, {CASES[i].x, 2.0}};
-        const fedge_chart_line line = {points, 2, "#000", 1.0, false};
+        const fedge_chart_line line = {points, 2, "#000", 1.0, false, false};
         const fedge_chart chart = {.width = 400,
                                    .height = 100,
                                    .x_label = "t",
@@ -380,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_read_back),
         cmocka_unit_test(a_run_has_its_panels),
+        cmocka_unit_test(bytes_of_both_directions_are_seen),
         cmocka_unit_test(simulated_time_has_a_column),
         cmocka_unit_test(only_divergence_leaves_a_gap),
         cmocka_unit_test(one_round_or_none_can_be_drawn),
