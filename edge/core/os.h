@@ -128,8 +128,8 @@ uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
  * fedge_os_resident_bytes is asked what is in use. */
 void fedge_os_return_freed(void);
 double fedge_os_cpu_seconds(void); /* user + system time of this process */
-unsigned fedge_os_num_cpus(void);
-const char *fedge_os_arch(void); /* "x86_64", "aarch64", "armv7l", … */
+unsigned fedge_os_num_cpus(void);  /* that this process may run on, as taskset says; ≥ 1 */
+const char *fedge_os_arch(void);   /* "x86_64", "aarch64", "armv7l", … */
 
 /* Bits of what the CPU can do, read once. The environment variable FEDGE_CPU_LEVEL, "scalar",
  * "avx2" or "avx512" (without its extensions), makes it less: to repeat on one machine what another

@@ -8,6 +8,7 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,7 +128,11 @@ double fedge_os_cpu_seconds(void)
 
 unsigned fedge_os_num_cpus(void)
 {
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t allowed;
+    /* Fails with more CPUs than a cpu_set_t has. */
+    long count = sched_getaffinity(0, sizeof allowed, &allowed) == 0
+                     ? CPU_COUNT(&allowed)
+                     : sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (unsigned)count : 1;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,6 +351,24 @@ static void the_machine_is_described(void **state)
     assert_memory_not_equal(a, b, sizeof a);
 }
 
+/* Not those that the machine has beside them. */
+static void cpus_are_those_that_may_be_used(void **state)
+{
+    (void)state;
+    cpu_set_t before, one;
+    if (sched_getaffinity(0, sizeof before, &before) != 0)
+        skip();
+    assert_int_equal(fedge_os_num_cpus(), CPU_COUNT(&before));
+    unsigned first = 0;
+    while (!CPU_ISSET(first, &before))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(fedge_os_num_cpus(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
 /* Is the page at [at] one that the kernel was asked to make large ("hg" in its mapping's flags)? */
 static bool is_advised(const void *at)
 {
@@ -423,6 +442,7 @@ int main(void)
         TEST(a_full_device_is_no_space),
         TEST(room_is_reserved),
         TEST(the_machine_is_described),
+        TEST(cpus_are_those_that_may_be_used),
         TEST(large_pages_stay_inside_of_their_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
