@@ -10,15 +10,15 @@
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/classification.h"
 #include "aggregator/simulate/fold.h"
+#include "aggregator/simulate/patience.h"
 #include "edge/core/os.h"
 #include "edge/io/control.h"
 #include "edge/io/update.h"
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
-/* How long a thread that waits looks whether it must, before it sleeps: about as long as being
- * woken takes. Rounds of small models end and follow one another sooner. With more threads than
- * CPUs it would keep others from work. */
+/* How long a thread that waits looks at most whether it must, before it sleeps: about as long as
+ * being woken takes. With more threads than CPUs it would keep others from work. */
 #define PATIENCE_NS 100000
 
 /* What one thread works with. */
@@ -26,6 +26,7 @@ typedef struct worker {
     fedge_crew *crew;
     fedge_device *device;
     pthread_t thread;
+    fedge_patience patience;
     fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
     fedge_model *tester;            /* as the server's own evaluation has it */
     void *block, *evaluator_block, *tester_block, *scratch;
@@ -48,7 +49,6 @@ struct fedge_crew {
     fedge_crew_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
-    uint64_t patience_ns;
     uint32_t num_started;                      /* threads besides the caller's */
     atomic_uint_fast32_t at_work;              /* of these: have not finished the present call */
     atomic_uint_fast32_t num_calls, num_ended; /* of fedge_crew_run */
@@ -236,13 +236,29 @@ static void work(worker *self)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Waits until [counter] has gone past [value]. */
-static void wait_for(fedge_crew *crew, atomic_uint_fast32_t *counter, uint_fast32_t value)
+/* Looks for as long as the patience is. One that finds it only after that has been put off. */
+static bool look_for(fedge_patience *patience, atomic_uint_fast32_t *counter, uint_fast32_t value)
 {
-    const uint64_t until = fedge_os_monotonic_ns() + crew->patience_ns;
-    while (atomic_load(counter) == value && fedge_os_monotonic_ns() < until) {
-    }
     if (atomic_load(counter) != value) {
+        return true;
+    }
+    const uint64_t patience_ns = fedge_patience_begin(patience);
+    uint64_t now_ns = fedge_os_monotonic_ns();
+    const uint64_t until_ns = now_ns + patience_ns;
+    bool found = false;
+    while (!found && now_ns < until_ns) {
+        found = atomic_load(counter) != value;
+        now_ns = fedge_os_monotonic_ns();
+    }
+    fedge_patience_end(patience, found && now_ns <= until_ns);
+    return found;
+}
+
+/* Waits until [counter] has gone past [value]. */
+static void wait_for(worker *self, atomic_uint_fast32_t *counter, uint_fast32_t value)
+{
+    fedge_crew *crew = self->crew;
+    if (look_for(&self->patience, counter, value)) {
         return;
     }
     pthread_mutex_lock(&crew->mutex);
@@ -265,7 +281,7 @@ static void *work_loop(void *arg)
     worker *self = arg;
     fedge_crew *crew = self->crew;
     for (uint_fast32_t done = 0;; done++) {
-        wait_for(crew, &crew->num_calls, done);
+        wait_for(self, &crew->num_calls, done);
         if (crew->stopping) {
             return NULL;
         }
@@ -290,7 +306,7 @@ void fedge_crew_run(fedge_crew *crew, uint32_t round, const int8_t *bounds_log2,
     advance(crew, &crew->num_calls);
     work(&crew->workers[0]);
     if (crew->num_started > 0) {
-        wait_for(crew, &crew->num_ended, num_ended);
+        wait_for(&crew->workers[0], &crew->num_ended, num_ended);
     }
 }
 
@@ -469,9 +485,11 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
 
 static fedge_status start(fedge_crew *crew, fedge_error *err)
 {
+    const bool crowded = crew->config.num_threads > fedge_os_num_cpus();
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < crew->config.num_threads && status == FEDGE_OK; i++) {
         crew->workers[i].crew = crew;
+        fedge_patience_init(&crew->workers[i].patience, crowded ? 0 : PATIENCE_NS);
         crew->workers[i].device = &crew->config.global->devices[i];
         status = make_worker(&crew->workers[i], err);
         status = status == FEDGE_OK && i == 0 ? check_clients(&crew->workers[0], err) : status;
@@ -501,7 +519,6 @@ fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, 
     }
     fresh->config = *config;
     fresh->plan = &config->job->plan;
-    fresh->patience_ns = config->num_threads > fedge_os_num_cpus() ? 0 : PATIENCE_NS;
     atomic_init(&fresh->next, 0);
     atomic_init(&fresh->num_done, 0);
     atomic_init(&fresh->at_work, 0);
