@@ -5,11 +5,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/simulate/memory.h"
 #include "edge/core/os.h"
+#include "edge/io/csv.h"
+#include "edge/io/file_list.h"
 #include "edge/io/json.h"
 #include "edge/io/path.h"
 
@@ -68,6 +71,25 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* The column that says whose an example is is no value, whatever the division. natural:COLUMN names
+ * it too. */
+static fedge_status set_owner_aside(fedge_experiment *self, fedge_error *err)
+{
+    const char *owner = self->config.options->owner;
+    const fedge_partition_spec *partition = &self->data.partition;
+    if (partition->scheme == FEDGE_PARTITION_NATURAL) {
+        if (owner && strcmp(owner, partition->source) != 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--owner %.64s: natural:%.64s names another column; name one, or "
+                              "leave --owner out",
+                              owner, partition->source);
+        }
+        owner = partition->source;
+    }
+    self->job->plan.data.aside = owner;
+    return FEDGE_OK;
+}
+
 /* The site file's entry for the job's data, divided as the command line says. */
 static fedge_status load_site(fedge_experiment *self, fedge_error *err)
 {
@@ -115,7 +137,7 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
                             "dirichlet:0.5, …",
                             path, data->name);
     }
-    return status;
+    return status == FEDGE_OK ? set_owner_aside(self, err) : status;
 }
 
 static fedge_status fail_uncounted(fedge_error *err)
@@ -188,11 +210,33 @@ static fedge_status tell_limit(fedge_status status, fedge_error *err)
                : status;
 }
 
+/* Has the first of the files, if it is csv, that column? */
+static bool has_column(const char *lines, const char *name)
+{
+    fedge_file_list list;
+    fedge_csv csv;
+    if (fedge_file_list_open(&list, lines, NULL) != FEDGE_OK) {
+        return false;
+    }
+    const bool has =
+        list.count > 0 && fedge_csv_open_aside(&csv, list.paths[0], 0, name, NULL) == FEDGE_OK;
+    if (has) {
+        fedge_csv_close(&csv);
+    }
+    fedge_file_list_close(&list);
+    return has;
+}
+
+/* A test set may be without the column that says whose an example is. */
 static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
 {
     limit_data(self);
-    fedge_status status = fedge_dataset_load(&self->job->plan.data, self->job->test_set.images,
-                                             self->job->test_set.labels, &self->test_set, err);
+    const fedge_test_set *set = &self->job->test_set;
+    fedge_data_spec spec = self->job->plan.data;
+    if (spec.aside && !has_column(set->images, spec.aside)) {
+        spec.aside = NULL;
+    }
+    fedge_status status = fedge_dataset_load(&spec, set->images, set->labels, &self->test_set, err);
     status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
     return tell_limit(status, err);
 }

@@ -23,13 +23,13 @@ const char *fedge_simulate_options_help(void)
            "  --partition SPEC     how the data is divided (as FILE says): iid, shards:2,\n"
            "                       dirichlet:0.3, dirichlet-client:0.3, labels:2,\n"
            "                       quantity:0.5, natural:COLUMN, file:CSV, per-file\n"
+           "  --owner COLUMN       says whose an example is: no value, whatever SPEC is\n"
            "  --seed S, --partition-seed S, --rounds R  in place of the job's and FILE's\n"
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
            "  --evaluate-every K   rounds between evaluations (1)\n"
            "  --validation-split S share of the examples to validate with, not train (0)\n"
            "  --client-accuracy N  clients to evaluate the last model on (10000)\n"
-           "  --target A[,A...] [--stop-at-target]\n"
-           "                       report each accuracy's first round; end with the last's\n"
+           "  --target A[,A...]    first round of each; --stop-at-target: end with the last\n"
            "  --sweep KEY=A,B ...  one run for each combination of settings, such as\n"
            "                       lr=0.03,0.1 partition=iid,shards:2 seeds=3; a table\n"
            "  --compute D, --bandwidth D[/D]\n"
@@ -51,6 +51,7 @@ enum {
     OPT_DATA,
     OPT_OUT,
     OPT_PARTITION,
+    OPT_OWNER,
     OPT_TARGET,
     OPT_STOP_AT_TARGET,
     OPT_SWEEP,
@@ -79,6 +80,7 @@ static const struct option LONG_OPTIONS[] = {
     {"data", required_argument, NULL, OPT_DATA},
     {"out", required_argument, NULL, OPT_OUT},
     {"partition", required_argument, NULL, OPT_PARTITION},
+    {"owner", required_argument, NULL, OPT_OWNER},
     {"target", required_argument, NULL, OPT_TARGET},
     {"stop-at-target", no_argument, NULL, OPT_STOP_AT_TARGET},
     {"sweep", required_argument, NULL, OPT_SWEEP},
@@ -217,6 +219,9 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return FEDGE_OK;
     case OPT_PARTITION:
         out->partition = value;
+        return FEDGE_OK;
+    case OPT_OWNER:
+        out->owner = value;
         return FEDGE_OK;
     case OPT_COMPUTE:
         out->fleet.compute = value;

@@ -24,6 +24,7 @@ typedef enum fedge_simulate_action {
 typedef struct fedge_simulate_options {
     fedge_simulate_action action;
     const char *job, *data, *out, *partition;
+    const char *owner; /* the csv files' column that says whose an example is */
     bool has_seed, has_partition_seed;
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */

@@ -247,13 +247,14 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
     const uint64_t fields = count_fields(csv->line);
     const uint64_t wanted = csv->columns + (csv->aside ? 1 : 0);
     if (fields != wanted)
-        return fedge_fail(err, FEDGE_CORRUPT,
-                          "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
-                          "%" PRIu64 "%s",
-                          csv->reader.path, csv->number, fields, wanted,
-                          csv->names != 0 && csv->aside == 0 && wanted > 1 && fields == wanted + 1
-                              ? "; one that says whose an example is goes with natural:COLUMN only"
-                              : "");
+        return fedge_fail(
+            err, FEDGE_CORRUPT,
+            "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
+            "%" PRIu64 "%s",
+            csv->reader.path, csv->number, fields, wanted,
+            csv->names != 0 && csv->aside == 0 && wanted > 1 && fields == wanted + 1
+                ? "; one that says whose an example is goes with natural:COLUMN or --owner COLUMN"
+                : "");
     return csv->aside ? cut_aside(csv, err) : FEDGE_OK;
 }
 

@@ -96,10 +96,10 @@ typedef struct division {
 } division;
 
 /* The csv column that is no value; NULL for none. */
-static const char *aside(const division *d)
+static const char *aside_of(const fedge_data_spec *spec, const division *d)
 {
     const bool natural = d->partition && d->partition->scheme == FEDGE_PARTITION_NATURAL;
-    return natural ? d->partition->source : NULL;
+    return natural ? d->partition->source : spec->aside;
 }
 
 static fedge_status divide(division *d, const fedge_data_spec *spec, const char *values_path,
@@ -175,17 +175,18 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
                          fedge_dataset_files *files, division *d, fedge_error *err)
 {
     const fedge_data_spec *spec = &dataset->spec;
+    const char *aside = aside_of(spec, d);
     uint32_t count = 0;
     fedge_status status = list_files(spec, values_path, labels_path, d, files, err);
     if (!status)
-        status = fedge_labels_load(spec, dataset->example_values, files, aside(d), &dataset->labels,
+        status = fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
                                    &count, err);
     if (!status)
         status = divide(d, spec, values_path, files, dataset->labels, count, err);
     if (!status) {
         const uint32_t *owner = d->all ? NULL : d->owner;
         dataset->count = keep_labels(dataset->labels, count, owner, d->part);
-        status = fedge_values_load(dataset, files, aside(d), owner, d->part, err);
+        status = fedge_values_load(dataset, files, aside, owner, d->part, err);
     }
     return status ? status : make_levels(dataset, err);
 }

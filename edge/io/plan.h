@@ -49,6 +49,8 @@ typedef struct fedge_data_spec {
     uint32_t crop_padding; /* of stored zeros, which are normalised like others */
     uint64_t max_bytes;    /* of a loaded data set, beyond which FEDGE_NO_MEMORY; 0: no limit but
                               FEDGE_DATASET_MAX_BYTES. Not in a job: the program's own */
+    const char *aside;     /* a column of csv files of values that is none, unless natural:COLUMN
+                              names it; NULL: none. Not in a job either */
 } fedge_data_spec;
 
 /* How clients evaluate. */

@@ -651,3 +651,23 @@ grep -qF "$(hash first.json)" strategies/strategy=SCAFFOLD,seed=1/summary.json |
 ends 0 "±" "$simulate" --job job.json --partition iid --sweep strategy=SCAFFOLD clients=5,10
 [ "$(grep -c '^SCAFFOLD .*±' said)" = 2 ] || fail "not any number of clients with SCAFFOLD: $(cat said)"
 cut_short "$simulate" --job scaffold.json --clients 10 --partition iid --rounds 3000
+# a column that says whose an example is goes with every division, and with the test set or not
+{ echo 'a,who,b,label' && awk -F, '{ print $1 ",hall " NR % 4 "," $2 "," $3 }' points.csv; } >owned.csv
+echo '{"data": {"points": {"values": "owned.csv"}}}' >owned.json
+echo '{"data": {"points": {"values": "points.csv"}}}' >plain.json
+sed 's/"test.csv"/"owned.csv"/' job.json >tested.json
+owned=("$simulate" --data owned.json --clients 4)
+ends 3 "owned.csv:2: 4 comma-separated fields, but there should be 3; one that says whose an example is goes with natural:COLUMN or --owner COLUMN" \
+    "${owned[@]}" --job job.json --partition iid
+for of in job tested; do
+    ends 0 "complete" "${owned[@]}" --job $of.json --partition natural:who --json --out natural-$of
+    cp said first.json
+    ends 0 "complete" "${owned[@]}" --job $of.json --partition file:natural-$of/partition.csv --owner who --json
+    [ "$(hash said)" = "$(hash first.json)" ] || fail "natural's partition.csv is another division with --owner"
+done
+"${owned[@]}" --job tested.json --partition iid --owner who --json >first.json
+"$simulate" --job job.json --data plain.json --clients 4 --partition iid --json >second.json
+[ "$(hash first.json)" = "$(hash second.json)" ] || fail "the column that --owner names is among the values"
+ends 0 "natural:who" "${owned[@]}" --job tested.json --owner who --sweep partition=iid,natural:who
+ends 3 'names no column "whose"; did you mean "who"?' "${owned[@]}" --job job.json --partition iid --owner whose
+ends 3 "--owner a: natural:who names another column" "${owned[@]}" --job job.json --partition natural:who --owner a

@@ -41,7 +41,8 @@ static void everything(void **state)
     assert_int_equal(
         parse("--job j --data d --clients 1000 --partition shards:2 --partition-seed 9 "
               "--seed 0 --rounds 7 --threads 3 --evaluate-every 5 "
-              "--target 0.5,0.75,1 --stop-at-target --compute fixed:9 --bandwidth fixed:8/fixed:7 "
+              "--target 0.5,0.75,1 --stop-at-target --owner who --compute fixed:9 --bandwidth "
+              "fixed:8/fixed:7 "
               "--failure 0.25 --validation-split 0.1 --client-accuracy 0 "
               "--trace t --availability 0.5,9 "
               "--out o --resume --quiet --json",
@@ -49,6 +50,7 @@ static void everything(void **state)
         FEDGE_OK);
     assert_string_equal(options.data, "d");
     assert_string_equal(options.partition, "shards:2");
+    assert_string_equal(options.owner, "who");
     assert_string_equal(options.out, "o");
     assert_int_equal(options.num_clients, 1000);
     assert_int_equal(options.num_rounds, 7);
