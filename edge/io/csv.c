@@ -224,7 +224,13 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     memcpy(csv->text, field, length);
     csv->text[length] = '\0';
     const char *begin = trim(csv->text);
-    memmove(csv->text, begin, strlen(begin) + 1);
+    size_t size = strlen(begin);
+    if (size > 1 && begin[0] == '"' && begin[size - 1] == '"') {
+        begin++;
+        size -= 2;
+    }
+    memmove(csv->text, begin, size);
+    csv->text[size] = '\0';
     if (csv->aside <= csv->columns) { /* the comma behind goes with it */
         memmove(field, field + length + 1, strlen(field + length + 1) + 1);
     } else {
@@ -232,6 +238,20 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
         *field = '\0';
     }
     return FEDGE_OK;
+}
+
+static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t wanted,
+                               fedge_error *err)
+{
+    const char *why = "";
+    if (csv->aside && fields > wanted && strchr(csv->line, '"'))
+        why = "; a comma separates in quotes too, take it out";
+    else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1)
+        why = "; one that says whose an example is goes with natural:COLUMN or --owner COLUMN";
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
+                      "%" PRIu64 "%s",
+                      csv->reader.path, csv->number, fields, wanted, why);
 }
 
 fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
@@ -247,14 +267,7 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
     const uint64_t fields = count_fields(csv->line);
     const uint64_t wanted = csv->columns + (csv->aside ? 1 : 0);
     if (fields != wanted)
-        return fedge_fail(
-            err, FEDGE_CORRUPT,
-            "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
-            "%" PRIu64 "%s",
-            csv->reader.path, csv->number, fields, wanted,
-            csv->names != 0 && csv->aside == 0 && wanted > 1 && fields == wanted + 1
-                ? "; one that says whose an example is goes with natural:COLUMN or --owner COLUMN"
-                : "");
+        return fail_count(csv, fields, wanted, err);
     return csv->aside ? cut_aside(csv, err) : FEDGE_OK;
 }
 

@@ -4,8 +4,9 @@
  * commas; numbers as C writes them, spaces around them allowed. A first line whose first field is
  * not a number is a header and passed over; empty lines are, too. A column with a name may be set
  * aside: it is a text, and the row is as if it were not there. Names in a header may stand in
- * quotes, if there is neither comma nor quote in them; quoted fields are not read. Every message
- * has path and line number.
+ * quotes, if there is neither comma nor quote in them, and so may the text that is set aside, if
+ * there is no comma in it; other quoted fields are not read. Every message has path and line
+ * number.
  */
 #ifndef FEDGE_EDGE_IO_CSV_H
 #define FEDGE_EDGE_IO_CSV_H
@@ -34,7 +35,8 @@ typedef struct fedge_csv {
     uint32_t names;                /* of a header that rows or fedge_csv_set_aside passed over:
                                       CRC-32 of the names that are not set aside, in their order;
                                       0: none */
-    char text[FEDGE_CSV_MAX_TEXT]; /* what stood there in the present row, without spaces around */
+    char text[FEDGE_CSV_MAX_TEXT]; /* what stood there in the present row, without spaces and quotes
+                                      around */
 } fedge_csv;
 
 /* [columns]: how many fields every row must have; 0: as many as the header, which

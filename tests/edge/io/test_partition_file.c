@@ -181,6 +181,7 @@ static void test_a_column_decides(void **state)
         "a,b,user,label\n1,2,eve,0\n3,4,bob,1\n5,6,eve,2\n7,8,al,3\n9,10,bob,4\n",
         "user,a,b,label\neve,1,2,0\n bob ,3,4,1\neve,5,6,2\nal,7,8,3\nbob,9,10,4\n",
         "\"a\",\"b\", \"user\" ,label\n1,2,x,0\n3,4,y,1\n5,6,x,2\n7,8,z,3\n9,10,y,4\n",
+        "a,b,user,label\n1,2,Hall A,0\n3,4,\"B\",1\n5,6, \"Hall A\" ,2\n7,8,\",3\n9,10,B,4\n",
         "a,b,label, user \n1,2,0,7\n3,4,1,5\n5,6,2, 7\n\n7,8,3,6\n9,10,4,5",
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
@@ -253,6 +254,10 @@ static void test_bad_columns_are_refused(void **state)
         {"a,user\n1,x\n2,\n3,z\n", FEDGE_CORRUPT, "values:3: column 2 is empty"},
         {"a,user\n1,x\n2,y\n", FEDGE_MISMATCH, "2 rows, but 3 examples"},
         {"a,user\n1,x\n2,y\n3,z\n4,w\n", FEDGE_MISMATCH, "values:5: more rows than the 3"},
+        {"a,user\n1,x\n2,\"\"\n3,z\n", FEDGE_CORRUPT, "values:3: column 2 is empty"},
+        {"a,user\n1,x\n2,\"y, z\"\n3,z\n", FEDGE_CORRUPT,
+         "values:3: 3 comma-separated fields, but there should be 2; a comma separates in quotes "
+         "too, take it out"},
         {"a,user\n1,x\n2\n3,z\n", FEDGE_CORRUPT, "values:3: 1 comma-separated fields"},
         {"a,user\n1,x\n2,y\n3,x\n", FEDGE_MISMATCH, "has 2 owners, but there are to be 3 clients"},
         {long_name, FEDGE_TOO_BIG, "values:2: column 1 has 256 bytes; the limit is 255"},
