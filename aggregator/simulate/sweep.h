@@ -42,7 +42,7 @@ void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
  * run's rounds, ends them all likewise with its status. Unless options->quiet or json says not to,
  * standard error has a line for each run that has ended, in the order of their ends, and where it
  * is a terminal a bar meanwhile if one goes at a time; it also has a note of an option whose place
- * an axis takes. */
+ * an axis takes, and before the first run that nothing will be evaluated when that is so. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 

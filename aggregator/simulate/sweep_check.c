@@ -119,6 +119,17 @@ static fedge_status check_fleet(fedge_sweep *sweep, const fedge_simulate_options
     return status;
 }
 
+/* ---- what is evaluated ----------------------------------------------------------------------- */
+
+/* A file that divides may set examples for validation apart. */
+static bool may_evaluate(const fedge_experiment *experiment)
+{
+    const fedge_job *job = experiment->job;
+    return job->test_set.present || job->rounds.fraction_evaluate > 0.0 ||
+           experiment->config.options->validation_split > 0.0 ||
+           experiment->data.partition.scheme == FEDGE_PARTITION_FILE;
+}
+
 /* ---- one combination ------------------------------------------------------------------------- */
 
 /* Can it be run, as far as that is known without the data? *cohort: clients that train in a round;
@@ -144,6 +155,7 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     if (status == FEDGE_OK && clients > 0) {
         status = check_fleet(sweep, options, job, clients, err);
     }
+    sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
     fedge_experiment_fini(experiment);
     free(experiment);
     return status;

@@ -10,6 +10,10 @@
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
 #define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
 
+/* What to do for a table with more than times in it. */
+#define FEDGE_SWEEP_MEASURE                                                                        \
+    "give the job a \"test-set\" or fraction-evaluate, or use --validation-split"
+
 typedef struct sweep_axis {
     char text[FEDGE_SWEEP_MAX_TEXT]; /* KEY=VALUE,… cut up: key and values point into it */
     const char *key;
@@ -62,6 +66,7 @@ struct fedge_sweep {
     uint32_t fleets[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients that the fleet is checked for */
     uint32_t num_fleets;
     bool has_test_set; /* its files are there */
+    bool is_measured;  /* a run has something to evaluate on, or may have */
 };
 
 /* sweep.c: the value of an axis in a combination; the last axis changes fastest. */

@@ -252,6 +252,9 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
     print_replaced(sweep);
+    if (!sweep->is_measured) {
+        fprintf(stderr, "fedge-simulate: nothing will be evaluated: " FEDGE_SWEEP_MEASURE "\n");
+    }
     atomic_init(&self.stopping, false);
     pthread_mutex_init(&self.mutex, NULL);
     pthread_cond_init(&self.changed, NULL);

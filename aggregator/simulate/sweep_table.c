@@ -401,9 +401,7 @@ static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
         print_failures(sweep, c, out);
     }
     if (!of->measured && count_good(sweep) > 0) {
-        fprintf(out,
-                "nothing was evaluated: give the job a \"test-set\" or fraction-evaluate, or use "
-                "--validation-split\n");
+        fprintf(out, "nothing was evaluated: " FEDGE_SWEEP_MEASURE "\n");
     }
     if (left_out > 0) {
         fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", left_out,

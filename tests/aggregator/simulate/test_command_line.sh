@@ -442,7 +442,16 @@ ends 0 "validation loss" "${real[@]}" --validation-split 0.1 --sweep lr=0.01,0.0
 if grep -qF "accuracy" said; then fail "an accuracy in the table: $(cat said)"; fi
 sed '/"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >untested.json
 ends 3 "--target needs something to evaluate on" "$simulate" --job untested.json --clients 10 --partition iid --target 0.5
-ends 0 "nothing was evaluated: " "$simulate" --job untested.json --clients 10 --partition iid --sweep lr=0.1,0.2
+untested=("$simulate" --job untested.json --clients 10 --partition iid --sweep lr=0.1,0.2)
+ends 0 "nothing was evaluated: " "${untested[@]}"
+for how in "" --json --quiet; do # before the first run
+    # shellcheck disable=SC2086
+    "${untested[@]}" $how 2>said >shown
+    head -n 1 said | grep -qF 'nothing will be evaluated: give the job a "test-set"' || fail "no warning with '$how': $(cat said)"
+done
+"${untested[@]}" --validation-split 0.1 2>said >shown
+"${run[@]}" --sweep lr=0.1,0.2 2>>said >>shown
+if grep -qF "will be evaluated" said; then fail "a warning though it is evaluated: $(cat said)"; fi
 # the bar tells how right the model was when it was evaluated last
 for what in "--rounds 2500" "--rounds 2500 --job untested.json --validation-split 0.3"; do
     rm -rf bar
