@@ -96,12 +96,12 @@ static bool has_value(const sweep_axis *of, const char *value)
     return false;
 }
 
-/* The comma behind a value, those within a list in brackets passed over; NULL: it is the last. */
+/* The comma behind a value, those within a list or an object passed over; NULL: it is the last. */
 static char *find_comma(char *value)
 {
     int depth = 0;
     for (; *value && (*value != ',' || depth > 0); value++) {
-        depth += (*value == '[') - (*value == ']');
+        depth += (*value == '[' || *value == '{') - (*value == ']' || *value == '}');
     }
     return *value ? value : NULL;
 }

@@ -231,6 +231,9 @@ ends 0 "0.2" "$simulate" --job spelled.json --clients 10 --partition iid --sweep
 ends 3 "'training.batch_size' is set twice" "${run[@]}" --sweep training.batch-size=5,10 training.batch_size=2,4
 ends 3 "'training.lr' is set twice" "${run[@]}" --sweep lr=0.1,0.2 training.lr=0.3,0.4
 ends 3 "is an option too" "${run[@]}" --rounds 1 --sweep rounds.num_server_rounds=2,3
+step='{"type":"StepLR","step_size":1}' # an object with commas is one value
+ends 0 "$step " "${run[@]}" --sweep "training.schedule={\"type\":\"StepLR\",\"step_size\":3},$step"
+[ "$(grep -c '^{"type":"StepLR","step_size":[13]} ' said)" = 2 ] || fail "not two objects: $(cat said)"
 ends 0 "[0.8,0.9] " "${run[@]}" --sweep training.optimizer.type=Adam "training.optimizer.betas=[0.9,0.99],[0.8,0.9]"
 "${run[@]}" --json --seed 2 --partition-seed 2 >second.json
 [ "$(hash 'grid/lr=0.1,partition=iid,seed=2/summary.json')" = "$(hash second.json)" ] ||
