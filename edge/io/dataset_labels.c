@@ -15,15 +15,18 @@ typedef struct label_list {
     uint64_t max_bytes; /* of the data set; 0: no limit */
 } label_list;
 
-static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t index,
-                                int64_t label, fedge_error *err)
+/* [line]: where it stands, or 0 in a file without lines. */
+static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t line,
+                                uint64_t index, int64_t label, fedge_error *err)
 {
-    if (label < 0 || label >= spec->num_labels)
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "%s: the label of example %" PRIu64 " is %" PRId64
-                          "; the job has labels 0 to %" PRIu32,
-                          path, index, label, spec->num_labels - 1);
-    return FEDGE_OK;
+    if (label >= 0 && label < spec->num_labels)
+        return FEDGE_OK;
+    const fedge_status status = fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                                           "the label of example %" PRIu64 " is %" PRId64
+                                           "; the job has labels 0 to %" PRIu32,
+                                           index, label, spec->num_labels - 1);
+    return line > 0 ? fedge_error_prefix(err, status, "%s:%" PRIu64, path, line)
+                    : fedge_error_prefix(err, status, "%s", path);
 }
 
 /* May [more] labels follow? */
@@ -88,7 +91,7 @@ static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *fil
             status = fedge_reader_skip(reader, info->after, "the labels", err);
         const int64_t label = status ? 0 : fedge_array_integer(info, raw);
         if (!status)
-            status = check_label(spec, path, i, label, err);
+            status = check_label(spec, path, 0, i, label, err);
         if (!status)
             list->of[list->count++] = (int32_t)label;
     }
@@ -110,15 +113,12 @@ static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint
         if (status || end)
             break;
         status = fedge_csv_label(&csv, &label, err);
-        if (status)
-            break;
-        status = check_label(spec, path, list->count - first, label, err);
+        if (!status)
+            status = check_label(spec, path, csv.number, list->count - first, label, err);
         if (!status)
             status = reserve(list, path, 1, err);
-        if (status) {
-            status = fedge_error_prefix(err, status, "line %" PRIu64, csv.number);
+        if (status)
             break;
-        }
         list->of[list->count++] = (int32_t)label;
     }
     fedge_csv_close(&csv);
@@ -136,7 +136,7 @@ typedef struct leaf_labels {
 static fedge_status add_leaf_label(void *context, int64_t label, fedge_error *err)
 {
     const leaf_labels *l = context;
-    fedge_status status = check_label(l->spec, l->path, l->list->count - l->first, label, err);
+    fedge_status status = check_label(l->spec, l->path, 0, l->list->count - l->first, label, err);
     if (!status)
         status = reserve(l->list, l->path, 1, err);
     if (!status)

@@ -71,7 +71,7 @@ static void test_errors_have_path_line_and_column(void **state)
         {"1,1e39,3\n", FEDGE_NOT_FINITE, "values:1: column 2: \"1e39\""},
         {"1,2,3\n\"1\",2,3\n", FEDGE_CORRUPT, "quoted fields are not read"},
         {"1,2,3\n1,2,3.0\n", FEDGE_CORRUPT, "values:2: column 3: \"3.0\" is not an integer label"},
-        {"1,2,3\n1,2,10\n", FEDGE_OUT_OF_RANGE, "line 2: test_csv.values: the label of example 1"},
+        {"1,2,3\n1,2,10\n", FEDGE_OUT_OF_RANGE, "test_csv.values:2: the label of example 1 is 10;"},
         {"1,2,-1\n", FEDGE_OUT_OF_RANGE, "is -1"},
         {"1,2,99999999999999999999\n", FEDGE_OUT_OF_RANGE, "is 9223372036854775807"},
         {"a,b,label\n", FEDGE_TRUNCATED, "no examples"},

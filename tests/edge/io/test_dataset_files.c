@@ -238,7 +238,7 @@ static void test_files_must_fit_each_other(void **state)
                    DIR "empty.csv: there are no examples in it");
     save_text(DIR "bad.csv", "1,101,1\n2,102,6\n");
     expect_refused(&SPEC, DIR "a1.csv\n" DIR "bad.csv", "", FEDGE_OUT_OF_RANGE,
-                   "bad.csv: the label of example 1 is 6; the job has labels 0 to 5");
+                   "bad.csv:2: the label of example 1 is 6; the job has labels 0 to 5");
 }
 
 int main(void)
