@@ -244,9 +244,16 @@ static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
 static fedge_status load_population(fedge_experiment *self, fedge_error *err)
 {
     limit_data(self);
-    const fedge_status status =
+    const char *owner = self->config.options->owner;
+    fedge_status status =
         fedge_population_new(&self->job->plan, &self->data, self->config.options->validation_split,
                              self->settings.num_clients, &self->population, err);
+    if (status == FEDGE_OK && owner && !has_column(self->data.values, owner)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--owner %.64s: it names a column of csv files, and the values are in "
+                            "another format; leave it out",
+                            owner);
+    }
     return tell_limit(status, err);
 }
 

@@ -379,20 +379,15 @@ static fedge_status load_variates(const fedge_results *results, fedge_simulation
     return status == FEDGE_OK ? fedge_simulation_load_variates(simulation, path, err) : status;
 }
 
-/* Has the last closed round an evaluation on clients that is to come? */
-static bool is_evaluation_due(const fedge_results *results)
-{
-    return results->totals.trained_last && results->job->rounds.fraction_evaluate > 0.0;
-}
-
 static fedge_status go_on(const fedge_results *results, fedge_simulation *simulation,
                           const fedge_checkpoint_data *data, fedge_error *err)
 {
-    const fedge_simulation_state state = {.rounds_closed = data->checkpoint.round,
-                                          .next_task_id = data->checkpoint.next_task_id,
-                                          .clock_us =
-                                              (uint64_t)llround(results->totals.virtual_time * 1e6),
-                                          .evaluation_due = is_evaluation_due(results)};
+    const fedge_simulation_state state = {
+        .rounds_closed = data->checkpoint.round,
+        .next_task_id = data->checkpoint.next_task_id,
+        .clock_us = (uint64_t)llround(results->totals.virtual_time * 1e6),
+        .evaluation_due =
+            results->totals.trained_last && results->job->rounds.fraction_evaluate > 0.0};
     if (!data->model) {
         return FEDGE_OK;
     }
@@ -429,23 +424,6 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
-/* What an earlier end has told is not so any more once rounds follow, whatever ends these. */
-static fedge_status remove_told(const fedge_results *results, fedge_error *err)
-{
-    static const char *const told[] = {"summary.json", "rounds.svg"};
-    const bool over =
-        results->totals.rounds >= results->settings.num_rounds && !is_evaluation_due(results);
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]) && !over && status == FEDGE_OK; i++) {
-        char path[FEDGE_MAX_PATH];
-        status = fedge_results_path(results->dir, told[i], path, err);
-        if (status == FEDGE_OK && fedge_os_exists(path)) {
-            status = fedge_os_remove(path, err);
-        }
-    }
-    return status;
-}
-
 fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
                                  fedge_error *err)
 {
@@ -477,9 +455,6 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     }
     if (status == FEDGE_OK) {
         status = go_on(results, simulation, &data, err);
-    }
-    if (status == FEDGE_OK) {
-        status = remove_told(results, err);
     }
     if (status == FEDGE_OK && data.model &&
         (status = fedge_results_path(results->dir, "checkpoints", path, err)) == FEDGE_OK) {
@@ -618,6 +593,22 @@ static fedge_status save_model(fedge_results *results, const fedge_simulation *s
     return status;
 }
 
+/* What an earlier end has told is not so any more once a phase follows, whatever ends these. */
+static fedge_status remove_told(fedge_results *results, fedge_error *err)
+{
+    static const char *const told[] = {"summary.json", "rounds.svg"};
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]) && status == FEDGE_OK; i++) {
+        char path[FEDGE_MAX_PATH];
+        status = fedge_results_path(results->dir, told[i], path, err);
+        if (status == FEDGE_OK && fedge_os_exists(path)) {
+            status = fedge_os_remove(path, err);
+        }
+    }
+    results->goes_on = results->goes_on || status == FEDGE_OK;
+    return status;
+}
+
 fedge_status fedge_results_round(fedge_results *results, const fedge_simulation *simulation,
                                  const fedge_round_summary *summary, fedge_error *err)
 {
@@ -628,6 +619,9 @@ fedge_status fedge_results_round(fedge_results *results, const fedge_simulation 
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
     fedge_status status = fedge_round_summary_write(summary, &line, err);
+    if (status == FEDGE_OK && !results->goes_on) {
+        status = remove_told(results, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_round_log_append(&results->log, summary->round, summary->kind,
                                         (const char *)line.data, err);

@@ -40,6 +40,7 @@ typedef struct fedge_results {
     fedge_totals totals;
     fedge_round_log log;
     bool unsynced;          /* lines may not be on the disk: no checkpoint any more */
+    bool goes_on;           /* a phase has followed: what an earlier end told is removed */
     uint32_t checkpoint;    /* the newest one's round; 0: none */
     uint64_t checkpoint_ms; /* of the last one, monotonic */
     uint64_t interval_ms;   /* until the next one */
@@ -69,8 +70,7 @@ FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results
                                                     fedge_error *err);
 
 /* Brings [simulation] to where the folder's newest checkpoint stands, and the totals with it. Cuts
- * rounds.jsonl there, FEDGE_MISMATCH when it does not reach so far; needed without --resume too.
- * Where phases remain, summary.json and rounds.svg of an earlier end are removed. */
+ * rounds.jsonl there, FEDGE_MISMATCH when it does not reach so far; needed without --resume too. */
 FEDGE_MUST_USE fedge_status fedge_results_begin(fedge_results *results,
                                                 fedge_simulation *simulation, fedge_error *err);
 

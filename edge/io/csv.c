@@ -223,14 +223,13 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
             csv->reader.path, csv->number, csv->aside, length, FEDGE_CSV_MAX_TEXT - 1);
     memcpy(csv->text, field, length);
     csv->text[length] = '\0';
-    const char *begin = trim(csv->text);
-    size_t size = strlen(begin);
+    char *begin = trim(csv->text);
+    const size_t size = strlen(begin);
     if (size > 1 && begin[0] == '"' && begin[size - 1] == '"') {
-        begin++;
-        size -= 2;
+        begin[size - 1] = '\0';
+        begin = trim(begin + 1);
     }
-    memmove(csv->text, begin, size);
-    csv->text[size] = '\0';
+    memmove(csv->text, begin, strlen(begin) + 1);
     if (csv->aside <= csv->columns) { /* the comma behind goes with it */
         memmove(field, field + length + 1, strlen(field + length + 1) + 1);
     } else {
@@ -240,14 +239,23 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     return FEDGE_OK;
 }
 
+static bool has_quoted_comma(const char *line)
+{
+    bool quoted = false;
+    for (; *line && !(quoted && *line == ','); line++)
+        quoted ^= *line == '"';
+    return *line != '\0';
+}
+
 static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t wanted,
                                fedge_error *err)
 {
     const char *why = "";
-    if (csv->aside && fields > wanted && strchr(csv->line, '"'))
+    if (csv->aside && fields > wanted && has_quoted_comma(csv->line))
         why = "; a comma separates in quotes too, take it out";
     else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1)
-        why = "; one that says whose an example is goes with natural:COLUMN or --owner COLUMN";
+        why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
+              "--owner COLUMN";
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
                       "%" PRIu64 "%s",

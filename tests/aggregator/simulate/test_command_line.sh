@@ -60,7 +60,7 @@ ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 
 # 200 examples for 3 clients: 67, 67 and 66, so that one or two are left for the last batch
 sed 's/"input-shape": \[2\], "layers": \[/"input-shape": [2, 1, 1], "layers": [{"type": "BatchNorm2d", "num_features": 2}, {"type": "Flatten"}, /
      s/"shape": \[2\]/"shape": [2, 1, 1]/; s/"batch-size": 5/"batch-size": 6/' job.json >norm.json
-ends 3 "1 of 3 clients can be trained, and a round needs 3; client 0: 67 examples in batches of 6, choose another size: layer 0 (BatchNorm2d)" \
+ends 3 "1 of 3 clients can be trained, and a round needs 3; client 0: 67 examples in batches of 6, choose another size: layer 0 (BatchNorm2d \"0\")" \
     "$simulate" --job norm.json --clients 3 --partition iid
 sed -i 's/"min-train-nodes": 2/&, "fraction-train": 0.2/' norm.json # 11 clients: two of 19 examples, nine of 18
 ends 0 "complete after 4 rounds" "$simulate" --job norm.json --clients 11 --partition iid
@@ -669,7 +669,7 @@ echo '{"data": {"points": {"values": "owned.csv"}}}' >owned.json
 echo '{"data": {"points": {"values": "points.csv"}}}' >plain.json
 sed 's/"test.csv"/"owned.csv"/' job.json >tested.json
 owned=("$simulate" --data owned.json --clients 4)
-ends 3 "owned.csv:2: 4 comma-separated fields, but there should be 3; one that says whose an example is goes with natural:COLUMN or --owner COLUMN" \
+ends 3 "owned.csv:2: 4 comma-separated fields, but there should be 3; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate --owner COLUMN" \
     "${owned[@]}" --job job.json --partition iid
 for of in job tested; do
     ends 0 "complete" "${owned[@]}" --job $of.json --partition natural:who --json --out natural-$of
@@ -682,4 +682,7 @@ done
 [ "$(hash first.json)" = "$(hash second.json)" ] || fail "the column that --owner names is among the values"
 ends 0 "natural:who" "${owned[@]}" --job tested.json --owner who --sweep partition=iid,natural:who
 ends 3 'names no column "whose"; did you mean "who"?' "${owned[@]}" --job job.json --partition iid --owner whose
+"$simulate" generate logistic:4,2 --clients 3 --examples 9 --test 4 --out arrays >/dev/null
+ends 3 "--owner who: it names a column of csv files, and the values are in another format" \
+    "$simulate" --job arrays/job.json --rounds 1 --owner who
 ends 3 "--owner a: natural:who names another column" "${owned[@]}" --job job.json --partition natural:who --owner a

@@ -39,13 +39,13 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
 {
     run *self = user;
     const bool fails = ++self->num_phases == self->fail_at;
-    self->told =
-        self->told || fedge_os_exists(OUT "/summary.json") || fedge_os_exists(OUT "/rounds.svg");
     if (fails && self->moment == BEFORE_THE_LINE) {
         return fedge_fail(err, FEDGE_NO_SPACE, "full");
     }
     self->results.interval_ms = self->save_often ? 0 : self->results.interval_ms;
     const fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
+    self->told =
+        self->told || fedge_os_exists(OUT "/summary.json") || fedge_os_exists(OUT "/rounds.svg");
     return status == FEDGE_OK && fails && self->moment == BEHIND_THE_LINE
                ? fedge_fail(err, FEDGE_NO_SPACE, "full")
                : status;
@@ -93,7 +93,9 @@ static fedge_status play(const trial *of, bool resume, moment when, uint32_t fai
     must(fedge_simulation_new(&config, &self->simulation, &err), &err);
     must(fedge_results_open(&self->results, OUT, resume, job, "{}", 2, &settings, NULL, 0, &err),
          &err);
+    const bool ended = fedge_os_exists(OUT "/summary.json");
     must(fedge_results_begin(&self->results, self->simulation, &err), &err);
+    assert_int_equal(fedge_os_exists(OUT "/summary.json"), ended); /* until a phase follows */
     const fedge_status status = fedge_simulation_run(self->simulation, &err);
     assert_false(self->told);
     if (status == FEDGE_OK || status == FEDGE_CANCELLED) {

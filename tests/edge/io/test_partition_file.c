@@ -181,7 +181,7 @@ static void test_a_column_decides(void **state)
         "a,b,user,label\n1,2,eve,0\n3,4,bob,1\n5,6,eve,2\n7,8,al,3\n9,10,bob,4\n",
         "user,a,b,label\neve,1,2,0\n bob ,3,4,1\neve,5,6,2\nal,7,8,3\nbob,9,10,4\n",
         "\"a\",\"b\", \"user\" ,label\n1,2,x,0\n3,4,y,1\n5,6,x,2\n7,8,z,3\n9,10,y,4\n",
-        "a,b,user,label\n1,2,Hall A,0\n3,4,\"B\",1\n5,6, \"Hall A\" ,2\n7,8,\",3\n9,10,B,4\n",
+        "a,b,user,label\n1,2,Hall A,0\n3,4,\"B\",1\n5,6, \" Hall A\" ,2\n7,8,\",3\n9,10,B,4\n",
         "a,b,label, user \n1,2,0,7\n3,4,1,5\n5,6,2, 7\n\n7,8,3,6\n9,10,4,5",
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
@@ -258,6 +258,7 @@ static void test_bad_columns_are_refused(void **state)
         {"a,user\n1,x\n2,\"y, z\"\n3,z\n", FEDGE_CORRUPT,
          "values:3: 3 comma-separated fields, but there should be 2; a comma separates in quotes "
          "too, take it out"},
+        {"a,user\n1,x\n2,\" \"\n3,z\n", FEDGE_CORRUPT, "values:3: column 2 is empty"},
         {"a,user\n1,x\n2\n3,z\n", FEDGE_CORRUPT, "values:3: 1 comma-separated fields"},
         {"a,user\n1,x\n2,y\n3,x\n", FEDGE_MISMATCH, "has 2 owners, but there are to be 3 clients"},
         {long_name, FEDGE_TOO_BIG, "values:2: column 1 has 256 bytes; the limit is 255"},
@@ -267,6 +268,12 @@ static void test_bad_columns_are_refused(void **state)
         save_text(VALUES, CASES[i].rows);
         expect_refusal("natural:user", 3, 3, CASES[i].status, CASES[i].part);
     }
+    save_text(VALUES, "a,user\n1,x\n2,\"y\",\n3,z\n"); /* the comma is not in the quotes */
+    uint32_t owner[COUNT];
+    fedge_error err = {.status = FEDGE_OK};
+    assert_int_equal(assign("natural:user", 3, 3, owner, &err), FEDGE_CORRUPT);
+    assert_string_equal(strstr(err.message, "values:3: "),
+                        "values:3: 3 comma-separated fields, but there should be 2");
     save_text(VALUES, "a,user\n1,x\n2,y\n3,z\n");
     expect_refusal("natural:user", 3, 2, FEDGE_MISMATCH, "ask for 3");
     add_npy_header(&file, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2), }");
