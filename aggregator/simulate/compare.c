@@ -149,10 +149,9 @@ const char *fedge_compare_help(void)
            "  --json               their summaries, a line of JSON each\n"
            "  --help\n"
            "\n"
-           "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when its name\n"
-           "does not end in .svg; 3 a folder has no simulation that has ended, or more than 10 "
-           "are\n"
-           "to be drawn\n";
+           "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when\n"
+           "its name does not end in .svg; 3 a folder has no simulation that has ended,\n"
+           "or more than 10 are to be drawn\n";
 }
 
 static int longest(int width, const char *text)

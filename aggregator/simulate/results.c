@@ -605,7 +605,7 @@ static fedge_status remove_told(fedge_results *results, fedge_error *err)
             status = fedge_os_remove(path, err);
         }
     }
-    results->goes_on = results->goes_on || status == FEDGE_OK;
+    results->goes_on = status == FEDGE_OK;
     return status;
 }
 
