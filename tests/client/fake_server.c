@@ -38,6 +38,7 @@ void fake_init(fake *f)
 {
     memset(f, 0, sizeof(*f));
     f->now_ms = 1000;
+    f->work_incarnation = 1;
     f->hello.protocol_min = f->hello.protocol_max = 1;
     strcpy(f->hello.release, "test");
     strcpy(f->hello.arch, "test");
@@ -309,7 +310,7 @@ void fake_work_done(fake *f)
     memset(&f->result, 0, sizeof(f->result));
     f->result.task_id = f->work.task_id;
     strcpy(f->result.run_id, FAKE_RUN);
-    f->result.incarnation = 1;
+    f->result.incarnation = f->work_incarnation;
     f->result.size = FAKE_RESULT_SIZE;
     for (uint64_t i = 0; i < FAKE_RESULT_SIZE; i++) {
         uint8_t byte = fake_result_byte(i);

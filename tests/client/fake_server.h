@@ -23,6 +23,7 @@ typedef struct fake {
     bool linked; /* the link is up or coming up */
     bool working, cancel_asked, plan_asked, run_discarded, stopped;
     fedge_task work;
+    uint32_t work_incarnation; /* that its result will be of; 1 unless a test says otherwise */
     fedge_exit exit_code;
     char text[FEDGE_MAX_TEXT];
     uint64_t plan_held, model_held;

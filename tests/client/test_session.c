@@ -76,6 +76,7 @@ static void test_a_round(void **state)
     fake_ack(f, 1, false);
     assert_false(f->has_result);
     assert_int_equal(f->num_accepted, 1);
+    assert_int_equal(f->num_works, 1);
     fake_task(f, 2, FAKE_MODEL); /* the same model: held, not fetched */
     assert_int_equal(f->num_works, 2);
     assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 2);

@@ -1,0 +1,135 @@
+/* When the session works on a task and when it does not: each once, and of the present run only. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/client/fake_server.h"
+
+static int set_up(void **state)
+{
+    fake *f = malloc(sizeof(*f));
+    assert_non_null(f);
+    fake_init(f);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fake_fini(*state);
+    free(*state);
+    return 0;
+}
+
+static unsigned sent(const fake *f, fedge_message_type type)
+{
+    return f->sent[type];
+}
+
+/* To the point where the result of task 1 is announced. */
+static void go_to_upload(fake *f)
+{
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    fake_serve(f, FAKE_MODEL);
+    fake_work_done(f);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+}
+
+/* Nothing is trained twice, whatever comes after the answer. */
+static void assert_rests(fake *f, unsigned works)
+{
+    const unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH), uploads = sent(f, FEDGE_MESSAGE_UPLOAD);
+    assert_false(f->has_result);
+    fake_wait(f, 1000);
+    fake_break(f);
+    fake_welcome(f);
+    assert_false(f->working);
+    assert_int_equal(f->num_works, works);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), uploads);
+}
+
+static void test_an_answered_task_is_done(void **state)
+{
+    fake *f = *state;
+    go_to_upload(f);
+    fake_resume(f, 1, 0);
+    fake_ack(f, 1, false);
+    assert_rests(f, 1);
+    fake_task(f, 2, FAKE_MODEL);
+    fake_work_done(f);
+    fake_task(f, 3, FAKE_MODEL); /* waits for the answer to the result of 2 */
+    assert_int_equal(f->num_works, 2);
+    fake_ack(f, 2, true);
+    assert_int_equal(f->num_works, 3);
+    assert_int_equal(f->work.task_id, 3);
+    fake_work_done(f);
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 3, FEDGE_REASON_STALE_TASK, 0);
+    assert_rests(f, 3);
+    fake_task(f, 4, FAKE_MODEL);
+    fake_work_done(f);
+    fake_notice(f, FEDGE_MESSAGE_CANCEL, true, 4, FEDGE_REASON_STALE_TASK, 0);
+    assert_rests(f, 4);
+    fake_task(f, 5, FAKE_MODEL);
+    f->working = false;
+    fedge_session_task_failed(f->session, f->now_ms, FEDGE_REASON_NO_DATA, "no such file");
+    fake_run(f);
+    assert_rests(f, 5);
+}
+
+/* A task that waits for its model, or behind a result, goes with its run. */
+static void test_a_task_of_another_run_is_dropped(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    fake_chunk(f, FAKE_MODEL, 0, 65536);
+    fake_break(f);
+    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    fake_welcome_as(f, FAKE_RUN, 2, FAKE_PLAN);
+    fake_chunk(f, FAKE_MODEL, 0, 65536);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches);
+    assert_int_equal(f->model_held, 0);
+
+    fake_task(f, 7, FAKE_MODEL);
+    fake_serve(f, FAKE_MODEL);
+    f->work_incarnation = 2;
+    fake_work_done(f);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    fake_task(f, 8, FAKE_MODEL);
+    fake_break(f);
+    fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    fake_welcome_as(f, FAKE_RUN, 3, FAKE_PLAN);
+    assert_false(f->has_result);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches);
+    assert_int_equal(f->num_works, 1);
+    fake_task(f, 8, FAKE_MODEL); /* the new run's own */
+    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    fake_serve(f, FAKE_MODEL);
+    assert_int_equal(f->num_works, 2);
+    fake_break(f);
+    fake_welcome_as(f, FAKE_RUN, 4, FAKE_PLAN);
+    assert_true(f->cancel_asked);
+    fake_work_done(f); /* of incarnation 2, which nobody wants */
+    assert_false(f->has_result);
+    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(f->num_works, 2);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_an_answered_task_is_done),
+        TEST(test_a_task_of_another_run_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
