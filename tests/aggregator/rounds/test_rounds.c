@@ -7,6 +7,9 @@
 
 #include <cmocka.h>
 
+#include "aggregator/rounds/sampler.h"
+#include "edge/core/rng.h"
+
 static fedge_rounds_spec base_spec(void)
 {
     return (fedge_rounds_spec){
@@ -509,6 +512,96 @@ static void cohorts_come_from_the_seed(void **state)
     assert_true(different > 10);
 }
 
+/* The cohort that the stream (seed 42, SAMPLE, round, attempt, [phase]) draws of [num_clients]. */
+static void assert_drawn(const fedge_rounds *rounds, uint32_t round, uint32_t attempt,
+                         uint16_t phase, uint32_t num_clients)
+{
+    uint32_t clients[40], num_tasks;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    fedge_rng rng = fedge_rng_stream(42, FEDGE_PURPOSE_SAMPLE, round, attempt, phase);
+    assert_true(num_clients <= 40 && num_tasks < num_clients);
+    for (uint32_t i = 0; i < num_clients; i++)
+        clients[i] = i;
+    fedge_sample(&rng, clients, num_clients, num_tasks);
+    for (uint32_t slot = 0; slot < num_tasks; slot++) {
+        bool drawn = false;
+        for (uint32_t i = 0; i < num_tasks; i++)
+            drawn = drawn || clients[i] == tasks[slot].client_index;
+        assert_true(drawn);
+        assert_true(slot == 0 || tasks[slot].client_index > tasks[slot - 1].client_index);
+    }
+}
+
+/* Training is 0, evaluation 1: a job's seed means the same cohorts in every release. */
+static void each_phase_has_its_own_stream(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.num_server_rounds = 5;
+    spec.fraction_train = spec.fraction_evaluate = 0.3;
+    spec.min_report_fraction = 1.0;
+    spec.min_available_nodes = 40;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 39);
+    uint64_t now_ms = 0;
+    for (uint32_t round = 1; round <= 4; round++) {
+        for (uint32_t attempt = 0; attempt < round; attempt++, now_ms += 1000) {
+            open_phase(rounds, now_ms);
+            assert_drawn(rounds, round, attempt, 0, 40);
+            if (attempt + 1 < round) { /* nobody reports: once more, with others */
+                fedge_rounds_tick(rounds, now_ms + 1000);
+                for (uint32_t slot = 0; slot < 12; slot++)
+                    take(rounds, FEDGE_ACTION_CANCEL);
+                take(rounds, FEDGE_ACTION_FAIL);
+            } else {
+                report(rounds, 0, 11);
+                take(rounds, FEDGE_ACTION_CLOSE);
+            }
+            fedge_rounds_closed(rounds, now_ms);
+        }
+        open_phase(rounds, now_ms);
+        assert_int_equal(fedge_rounds_kind(rounds), FEDGE_TASK_EVALUATE);
+        assert_drawn(rounds, round, 0, 1, 40);
+        report(rounds, 0, 11);
+        take(rounds, FEDGE_ACTION_CLOSE);
+        fedge_rounds_closed(rounds, now_ms);
+    }
+    fedge_rounds_free(rounds);
+}
+
+/* A restored phase is 2. Free clients take the slots of those who are lost, by rank. */
+static void a_restored_phase_has_its_own_stream(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    const fedge_rounds_task tasks[3] = {{.task_id = 7, .client_index = 3},
+                                        {.task_id = 8, .client_index = 11},
+                                        {.task_id = 9, .client_index = 19}};
+    fedge_rounds *rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 1, 4, 100, 3, tasks, 3, 0, NULL), FEDGE_OK);
+    fedge_rng rng = fedge_rng_stream(42, FEDGE_PURPOSE_SAMPLE, 2, 4, 2);
+    uint32_t free_clients[17], num_free = 0;
+    for (uint32_t client = 0; client < 20; client++) {
+        join(rounds, client, client);
+        if (client != 3 && client != 11 && client != 19)
+            free_clients[num_free++] = client;
+        else
+            assert_false(take(rounds, FEDGE_ACTION_SEND).fresh);
+    }
+    uint64_t lost = 7;
+    for (; num_free > 0; num_free--) {
+        uint32_t rank = fedge_rng_below(&rng, num_free);
+        assert_int_equal(fedge_rounds_lose(rounds, lost, 0, NULL), FEDGE_OK);
+        fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+        assert_int_equal(sent.client_index, free_clients[rank]);
+        assert_int_equal(sent.slot, 0);
+        memmove(free_clients + rank, free_clients + rank + 1,
+                (num_free - rank - 1) * sizeof free_clients[0]);
+        lost = sent.task_id;
+    }
+    fedge_rounds_free(rounds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +619,8 @@ int main(void)
         cmocka_unit_test(a_bad_restore_is_refused),
         cmocka_unit_test(bad_specs_are_refused),
         cmocka_unit_test(cohorts_come_from_the_seed),
+        cmocka_unit_test(each_phase_has_its_own_stream),
+        cmocka_unit_test(a_restored_phase_has_its_own_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
