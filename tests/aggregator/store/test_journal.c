@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "aggregator/store/journal_file.h"
+
 static void an_update_comes_back(void **state)
 {
     fedge_journal *journal;
@@ -65,10 +67,12 @@ static void bad_uploads_are_refused(void **state)
         {1, 1, 10, FEDGE_OUT_OF_RANGE},    {1, 0, TEST_SLOT_SIZE + 1, FEDGE_TOO_BIG},
         {1, UINT64_MAX, 2, FEDGE_TOO_BIG},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(fedge_journal_write(journal, 0, cases[i].task_id, cases[i].offset, bytes,
                                              cases[i].size, &err),
                          cases[i].status);
+        assert_int_equal(fedge_journal_get_slot(journal, 0).written, 0);
+    }
     assert_int_equal(fedge_journal_accept(journal, 0, 1, 10, 0, "", 0, &err), FEDGE_OUT_OF_RANGE);
     OK(fedge_journal_write(journal, 0, 1, 0, bytes, 10, &err));
     OK(fedge_journal_rewind(journal, 0, 1, &err));
@@ -93,6 +97,48 @@ static void bad_uploads_are_refused(void **state)
     assert_int_equal(test_accept(journal, 1, 2, &err), FEDGE_CLOSED);
     assert_int_equal(fedge_journal_assign(journal, 1, &next, &err), FEDGE_CLOSED);
     fedge_journal_free(journal);
+}
+
+/* Slots lie side by side when updates fill whole pages: what one takes, to its last byte and no
+ * further, no other one has. */
+static void no_write_leaves_its_slot(void **state)
+{
+    fedge_error err;
+    const uint64_t sizes[] = {4096, 8192, TEST_SLOT_SIZE};
+    for (uint32_t i = 0; i < 3; i++) {
+        fedge_journal *journal;
+        fedge_journal_phase phase = test_phase(i + 1, 0);
+        phase.slot_size = sizes[i];
+        OK(test_create(*state, &phase, &journal, NULL));
+        uint8_t bytes[8193], read[8192];
+        const uint64_t size = sizes[i];
+        for (uint32_t turn = 0; turn < TEST_SLOTS; turn++) {
+            const uint32_t slot = (turn * 3 + 1) % TEST_SLOTS; /* neighbours before and after */
+            memset(bytes, (int)(slot + 1), sizeof bytes);
+            OK(fedge_journal_write(journal, slot, slot + 1, 0, bytes, size - 1, &err));
+            assert_int_equal(fedge_journal_write(journal, slot, slot + 1, size - 1, bytes, 2, &err),
+                             FEDGE_TOO_BIG);
+            assert_int_equal(fedge_journal_write(journal, slot, slot + 1, 1, bytes, size, &err),
+                             FEDGE_TOO_BIG);
+            assert_int_equal(fedge_journal_get_slot(journal, slot).written, size - 1);
+            OK(fedge_journal_write(journal, slot, slot + 1, size - 1, bytes, 1, &err));
+            assert_int_equal(fedge_journal_write(journal, slot, slot + 1, size, bytes, 1, &err),
+                             FEDGE_TOO_BIG);
+            OK(fedge_journal_write(journal, slot, slot + 1, size, bytes, 0, &err));
+        }
+        for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
+            OK(fedge_journal_read(journal, slot, 0, read, size, &err));
+            for (uint64_t at = 0; at < size; at++)
+                assert_int_equal(read[at], slot + 1);
+            OK(fedge_journal_read(journal, slot, size - 1, read, 1, &err));
+            assert_int_equal(read[0], slot + 1);
+            assert_int_equal(fedge_journal_read(journal, slot, size - 1, read, 2, &err),
+                             FEDGE_TOO_BIG);
+            assert_int_equal(fedge_journal_read(journal, slot, size + 1, read, 0, &err),
+                             FEDGE_TOO_BIG);
+        }
+        fedge_journal_free(journal);
+    }
 }
 
 static void slots_change_hands(void **state)
@@ -132,6 +178,68 @@ static void slots_change_hands(void **state)
     assert_int_equal(fedge_journal_get_slot(journal, 2).task.task_id, task_id);
     assert_int_equal(fedge_journal_next_task_id(journal), task_id + 1);
     assert_int_equal(test_accept(journal, 1, 2, &err), FEDGE_DUPLICATE);
+    fedge_journal_free(journal);
+}
+
+static uint64_t room_of(const fedge_journal *journal)
+{
+    return journal->layout.slots_offset - journal->log_end;
+}
+
+/* New tasks take all of the log but what acceptances and the end need, and no more; an acceptance
+ * that was shorter than the longest gives its room back. */
+static void a_full_log_takes_no_new_task(void **state)
+{
+    fedge_journal *journal;
+    fedge_journal_phase phase = test_phase(1, 0);
+    fedge_error err;
+    char path[FEDGE_MAX_PATH];
+    OK(test_create(*state, &phase, &journal, NULL));
+    const uint64_t assign = fedge_journal_record_size(JOURNAL_ASSIGN_BODY);
+    const uint64_t end = fedge_journal_record_size(JOURNAL_END_BODY);
+    uint64_t task_id = 10;
+    uint32_t accepted = 0;
+    for (; accepted < 2; accepted++) {
+        const uint64_t others = (TEST_SLOTS - accepted) * fedge_journal_accept_room() + end;
+        while (room_of(journal) >= others + assign) {
+            fedge_journal_task next = test_task(task_id++);
+            OK(fedge_journal_assign(journal, 3, &next, &err));
+        }
+        fedge_journal_task refused = test_task(task_id);
+        assert_int_equal(fedge_journal_assign(journal, 3, &refused, &err), FEDGE_TOO_BIG);
+        assert_int_equal(fedge_journal_get_slot(journal, 3).task.task_id, task_id - 1);
+        assert_int_equal(fedge_journal_next_task_id(journal), task_id);
+        OK(test_accept(journal, accepted, accepted + 1, &err));
+    }
+    assert_true(task_id > 10 + TEST_SLOTS * FEDGE_JOURNAL_ASSIGNS_PER_SLOT + 100);
+    OK(test_accept(journal, 2, 3, &err)); /* the refusals have broken nothing */
+    OK(test_accept(journal, 3, task_id - 1, &err));
+    OK(fedge_journal_close(journal, &err));
+    fedge_journal_free(journal);
+    OK(fedge_journal_make_path(*state, 1, 0, path, NULL));
+    OK(fedge_journal_recover(path, &journal, NULL));
+    assert_string_equal(fedge_journal_note(journal), "");
+    assert_int_equal(fedge_journal_num_accepted(journal), TEST_SLOTS);
+    assert_int_equal(fedge_journal_get_slot(journal, 3).task.task_id, task_id - 1);
+    fedge_journal_free(journal);
+}
+
+static void each_task_is_found_in_its_slot(void **state)
+{
+    fedge_journal *journal;
+    fedge_journal_phase phase = test_phase(1, 0);
+    fedge_error err;
+    OK(test_create(*state, &phase, &journal, NULL));
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
+        uint32_t found = UINT32_MAX;
+        OK(fedge_journal_find(journal, slot + 1, &found, &err));
+        assert_int_equal(found, slot);
+        fedge_journal_task next = test_task(slot + 21);
+        OK(fedge_journal_assign(journal, slot, &next, &err));
+        assert_int_equal(fedge_journal_find(journal, slot + 1, &found, &err), FEDGE_STALE);
+        OK(fedge_journal_find(journal, slot + 21, &found, &err));
+        assert_int_equal(found, slot);
+    }
     fedge_journal_free(journal);
 }
 
@@ -245,13 +353,11 @@ static void threads_share_their_commits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_update_comes_back),
-        TEST(bad_uploads_are_refused),
-        TEST(slots_change_hands),
-        TEST(attempts_replace_one_another),
-        TEST(no_room_is_told),
-        TEST(names_are_parsed_strictly),
-        TEST(threads_share_their_commits),
+        TEST(an_update_comes_back),         TEST(bad_uploads_are_refused),
+        TEST(no_write_leaves_its_slot),     TEST(slots_change_hands),
+        TEST(a_full_log_takes_no_new_task), TEST(each_task_is_found_in_its_slot),
+        TEST(attempts_replace_one_another), TEST(no_room_is_told),
+        TEST(names_are_parsed_strictly),    TEST(threads_share_their_commits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

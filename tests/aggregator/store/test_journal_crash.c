@@ -204,6 +204,72 @@ static void an_update_without_its_bytes_is_open(void **state)
     free(made.bytes);
 }
 
+/* Recovery looks at every byte of every accepted update, the first slot's as well. */
+static void each_slot_is_checked(void **state)
+{
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
+        crash_file made = make_crash(*state, false);
+        journal_layout layout;
+        uint32_t num_slots;
+        uint64_t slot_size;
+        OK(fedge_journal_unpack_header(made.bytes, made.size, "", &layout, &num_slots, &slot_size,
+                                       NULL));
+        const uint64_t start = layout.slots_offset + slot * layout.slot_stride;
+        const uint64_t places[] = {0, TEST_SLOT_SIZE / 2, TEST_SLOT_SIZE - 1};
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            fedge_journal *journal;
+            uint8_t flipped = made.bytes[start + places[i]] ^ 0x10;
+            OK(recover_with(&made, start + places[i], &flipped, 1, &journal, NULL));
+            assert_int_equal(fedge_journal_num_accepted(journal), TEST_SLOTS - 1);
+            for (uint32_t other = 0; other < TEST_SLOTS; other++)
+                assert_int_equal(fedge_journal_get_slot(journal, other).accepted, other != slot);
+            char part[32];
+            snprintf(part, sizeof part, "task %u is not whole", slot + 1);
+            assert_non_null(strstr(fedge_journal_note(journal), part));
+            fedge_journal_free(journal);
+        }
+        free(made.bytes);
+    }
+}
+
+/* A slot whose damaged update was given to another task is that task's, even when the bytes in it
+ * are those of the update that was accepted before. */
+static void what_was_reassigned_stays_open(void **state)
+{
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
+        crash_file made = make_crash(*state, false);
+        journal_layout layout;
+        uint32_t num_slots;
+        uint64_t slot_size;
+        uint8_t bytes[TEST_SLOT_SIZE];
+        fedge_journal *journal;
+        OK(fedge_journal_unpack_header(made.bytes, made.size, "", &layout, &num_slots, &slot_size,
+                                       NULL));
+        OK(recover_with(&made, layout.slots_offset + slot * layout.slot_stride, "\xff", 1, &journal,
+                        NULL));
+        fedge_journal_task next = test_task(77);
+        OK(fedge_journal_assign(journal, slot, &next, NULL));
+        test_update(slot + 1, bytes);
+        OK(fedge_journal_write(journal, slot, 77, 0, bytes, sizeof bytes, NULL));
+        fedge_journal_free(journal);
+        OK(fedge_journal_recover(made.path, &journal, NULL));
+        assert_string_equal(fedge_journal_note(journal), "");
+        assert_int_equal(fedge_journal_num_accepted(journal), TEST_SLOTS - 1);
+        const fedge_journal_slot facts = fedge_journal_get_slot(journal, slot);
+        assert_int_equal(facts.task.task_id, 77);
+        assert_false(facts.accepted);
+        assert_int_equal(facts.size + facts.crc32 + facts.metadata_size + facts.written, 0);
+        assert_int_equal(fedge_journal_next_task_id(journal), 78);
+        OK(test_accept(journal, slot, 77, NULL));
+        fedge_journal_free(journal);
+        OK(fedge_journal_recover(made.path, &journal, NULL));
+        assert_prefix(journal, TEST_SLOTS);
+        assert_int_equal(fedge_journal_get_slot(journal, slot).task.task_id, 77);
+        fedge_journal_free(journal);
+        free(made.bytes);
+    }
+}
+
 /* Random bytes anywhere in the log never crash it, never invent an update. */
 static void random_damage_is_survived(void **state)
 {
@@ -270,6 +336,8 @@ int main(void)
         TEST(damage_to_the_head_is_told),
         TEST(a_cut_file_is_told),
         TEST(an_update_without_its_bytes_is_open),
+        TEST(each_slot_is_checked),
+        TEST(what_was_reassigned_stays_open),
         TEST(random_damage_is_survived),
         TEST(senseless_records_are_told),
     };
