@@ -5,8 +5,6 @@
 #define AT FEDGE_JSON_AT
 #define MAX_PADDING 65535
 
-_Static_assert(FEDGE_MAX_CHANNELS <= FEDGE_AUGMENT_MAX_FILL, "each channel has its fill");
-
 static const fedge_json_field CROP[] = {
     {.key = "padding",
      .kind = FEDGE_JSON_U32,
@@ -59,6 +57,10 @@ fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *
                                   "is for [channels, height, width] and [channels, length], not "
                                   "for %s; remove it",
                                   data->rank == 1 ? "[features]" : "[steps, features]");
+    if (data->has_crop && data->num_channels > FEDGE_AUGMENT_MAX_FILL)
+        return fedge_json_fail_at(json, "data.augmentation.crop", err,
+                                  "is for a mean of up to %d values, not of %u; give one for all",
+                                  FEDGE_AUGMENT_MAX_FILL, (unsigned)data->num_channels);
     for (uint32_t i = 1; data->has_crop && i < data->rank; i++) {
         if (data->crop_padding >= data->shape[i])
             return fedge_json_fail_at(json, "data.augmentation.crop.padding", err,
@@ -74,12 +76,13 @@ fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_co
     const fedge_data_spec *data = &plan->data;
     if (!data->has_augmentation)
         return *examples;
-    fedge_augmentation how = {.channels = data->shape[0],
-                              .height = data->rank == 3 ? data->shape[1] : 1,
-                              .width = data->shape[data->rank - 1],
-                              .horizontal_flip = data->horizontal_flip,
-                              .crop_padding = data->has_crop ? data->crop_padding : 0,
-                              .num_fill = data->num_channels > 1 ? data->num_channels : 1};
+    fedge_augmentation how = {
+        .channels = data->shape[0],
+        .height = data->rank == 3 ? data->shape[1] : 1,
+        .width = data->shape[data->rank - 1],
+        .horizontal_flip = data->horizontal_flip,
+        .crop_padding = data->has_crop ? data->crop_padding : 0,
+        .num_fill = data->has_crop && data->num_channels > 1 ? data->num_channels : 1};
     for (uint32_t c = 0; c < how.num_fill; c++)
         how.fill[c] = fedge_data_normalise(data, c, 0.0f);
     return fedge_augment(augmented, &how, examples, config);

@@ -11,6 +11,7 @@
 #include "edge/io/dataset_load.h"
 
 #define MOST_FETCHED ((size_t)64 << 10) /* bytes of examples that are fetched ahead */
+#define MOST_TABLES 16 /* levels of a channel take over 1 KB: of more, values are computed */
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
@@ -40,11 +41,11 @@ static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_valu
                           "data '%s': %" PRIu32 " labels; 1 to %" PRId32 " are possible", name,
                           spec->num_labels, INT32_MAX);
     const uint32_t channels = spec->num_channels;
-    if (channels > 1 && (channels != spec->shape[0] || channels > FEDGE_MAX_CHANNELS))
+    if (channels > 1 && channels != spec->shape[0])
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': mean and std for %" PRIu32
-                          " channels; 1 or the shape's %" PRIu32 " (at most %d) are possible",
-                          name, channels, spec->shape[0], FEDGE_MAX_CHANNELS);
+                          " channels; 1 or the shape's %" PRIu32 " are possible",
+                          name, channels, spec->shape[0]);
     bool usable = isfinite(spec->divide_by) && spec->divide_by != 0;
     for (uint32_t c = 0; c < channels; c++)
         usable = usable && isfinite(spec->mean[c]) && isfinite(spec->std[c]) && spec->std[c] > 0;
@@ -66,20 +67,22 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
 {
     if (dataset->spec.dtype != FEDGE_U8)
         return FEDGE_OK;
-    const uint32_t rows = dataset->spec.num_channels > 1 ? dataset->spec.num_channels : 1;
+    const fedge_data_spec *spec = &dataset->spec;
+    const uint32_t rows = spec->num_channels > 1 ? spec->num_channels : 1;
+    dataset->finite = true;
+    for (uint32_t c = 0; c < rows; c++) /* the levels between lie between */
+        dataset->finite = dataset->finite && isfinite(fedge_data_normalise(spec, c, 0.0f)) &&
+                          isfinite(fedge_data_normalise(spec, c, FEDGE_LEVELS - 1));
+    if (rows > MOST_TABLES)
+        return FEDGE_OK;
     dataset->levels = malloc(rows * sizeof *dataset->levels);
     if (!dataset->levels)
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
-                          dataset->spec.name);
-    const fedge_data_spec *spec = &dataset->spec;
+                          spec->name);
     const bool centred = spec->num_channels > 0; /* x − 0 and x / 1 are x */
-    dataset->finite = true;
-    for (uint32_t c = 0; c < rows; c++) {
+    for (uint32_t c = 0; c < rows; c++)
         fedge_levels_make(&dataset->levels[c], spec->divide_by, centred ? spec->mean[c] : 0.0f,
                           centred ? spec->std[c] : 1.0f, fedge_os_cpu_features());
-        for (unsigned v = 0; v < FEDGE_LEVELS; v++)
-            dataset->finite = dataset->finite && isfinite(dataset->levels[c].table[v]);
-    }
     return FEDGE_OK;
 }
 
@@ -298,13 +301,18 @@ static void read_u8(const fedge_dataset *dataset, uint32_t example, uint32_t nex
         fedge_levels_read(levels++, v + at, dataset->plane, soon + at, x + at);
 }
 
-static void read_f32(const fedge_dataset *dataset, uint32_t example, float *x)
+static void read_computed(const fedge_dataset *dataset, uint32_t example, float *x)
 {
-    const float *v = (const float *)dataset->values + (size_t)example * dataset->example_values;
+    const size_t first = (size_t)example * dataset->example_values;
+    const bool bytes = dataset->spec.dtype == FEDGE_U8;
     uint32_t channel = 0;
-    for (size_t at = 0; at < dataset->example_values; at += dataset->plane, channel++)
-        for (size_t i = 0; i < dataset->plane; i++)
-            x[at + i] = fedge_data_normalise(&dataset->spec, channel, v[at + i]);
+    for (size_t at = 0; at < dataset->example_values; at += dataset->plane, channel++) {
+        for (size_t i = at; i < at + dataset->plane; i++) {
+            const float v = bytes ? (float)((const uint8_t *)dataset->values)[first + i]
+                                  : ((const float *)dataset->values)[first + i];
+            x[i] = fedge_data_normalise(&dataset->spec, channel, v);
+        }
+    }
 }
 
 static uint32_t example_of(const fedge_view *view, uint32_t index)
@@ -337,10 +345,10 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, u
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t example = example_of(view, indices[i]);
         float *out = x + (size_t)i * dataset->example_values;
-        if (dataset->spec.dtype == FEDGE_U8)
+        if (dataset->levels)
             read_u8(dataset, example, example_of(view, indices[i + 1 < n ? i + 1 : i]), out);
         else
-            read_f32(dataset, example, out);
+            read_computed(dataset, example, out);
     }
     fetch(view, indices + n, soon < n ? soon : n);
     return FEDGE_OK;

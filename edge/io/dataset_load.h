@@ -20,7 +20,8 @@ struct fedge_dataset {
     uint32_t count;        /* examples kept */
     void *values;          /* (count, example_values) of spec.dtype */
     int32_t *labels;       /* (count) */
-    fedge_levels *levels;  /* u8 only: (max(1, num_channels)), a stored value normalised */
+    fedge_levels *levels;  /* u8 only: (max(1, num_channels)), a stored value normalised; NULL for
+                              more channels than have tables */
     bool finite;           /* u8 only: no level is NaN or infinite; floats are looked through */
 };
 

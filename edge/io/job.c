@@ -266,7 +266,7 @@ fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fe
         st = settle_job(&json, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
-        free(made);
+        fedge_job_free(made);
         return st;
     }
     *job = made;
@@ -286,5 +286,7 @@ fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
 
 void fedge_job_free(fedge_job *job)
 {
+    if (job != NULL)
+        fedge_plan_fini(&job->plan);
     free(job);
 }

@@ -80,6 +80,7 @@ typedef enum fedge_json_kind {
 #define FEDGE_JSON_SAME_COUNT 0x8u /* a list as long as the one read before into the same count */
 #define FEDGE_JSON_LENIENT 0x10u   /* ENUM: a name that is not known reads as [fallback] */
 #define FEDGE_JSON_SPARSE 0x20u    /* numbers, BOOL, ENUM: not written when it is [fallback] */
+#define FEDGE_JSON_HEAP 0x40u      /* LIST: see FEDGE_JSON_HEAP_ARRAY */
 
 typedef struct fedge_json_field fedge_json_field;
 
@@ -122,6 +123,13 @@ struct fedge_json_field {
     .offset = offsetof(type, member), .size = sizeof(((type *)NULL)->member[0]),                   \
     .extra = offsetof(type, count),                                                                \
     .max_count = (uint32_t)(sizeof(((type *)NULL)->member) / sizeof(((type *)NULL)->member[0]))
+
+/* A list of numbers of up to [most], malloc'ed: the member is a pointer, NULL for none. Flags:
+ * FEDGE_JSON_LIST | FEDGE_JSON_HEAP. Whoever reads frees it, after a failure too; so the struct is
+ * all 0 before it is read. */
+#define FEDGE_JSON_HEAP_ARRAY(type, member, count, most)                                           \
+    .offset = offsetof(type, member), .size = sizeof(((type *)NULL)->member[0]),                   \
+    .extra = offsetof(type, count), .max_count = (most)
 
 /* Reads [object] (of json's tree) into the struct at [record] and sets every field of it, defaults
  * where a key is absent. On failure the struct is half read. */

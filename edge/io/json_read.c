@@ -366,10 +366,18 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
         return fedge_json_fail(json, node, NULL, err, "must have %u to %u elements, not %u",
                                field->min_count, field->max_count, count);
     size_t offset = field->offset;
+    void *list = record;
+    if (field->flags & FEDGE_JSON_HEAP) {
+        list = calloc(count + 1, field->size); /* never of 0 bytes */
+        if (list == NULL)
+            return fedge_json_fail(json, node, NULL, err, "no memory for %u elements", count);
+        store(record, offset, &list, sizeof list);
+        offset = 0;
+    }
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        fedge_status st = read_value(json, child, field, record, offset, err);
+        fedge_status st = read_value(json, child, field, list, offset, err);
         if (st != FEDGE_OK)
             return st;
         offset += field->size;

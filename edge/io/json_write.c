@@ -218,10 +218,13 @@ static fedge_status write_list(const fedge_json_field *field, const char *record
     assert(count <= field->max_count);
     if (count == 0 && !(field->flags & FEDGE_JSON_REQUIRED))
         return FEDGE_OK;
+    const char *at = record + field->offset;
+    if (field->flags & FEDGE_JSON_HEAP)
+        memcpy(&at, record + field->offset, sizeof at);
     cJSON *array = cJSON_CreateArray();
     fedge_status st = add(object, field->key, array, err);
-    for (uint32_t i = 0; i < count && st == FEDGE_OK; i++)
-        st = add_value(field, record + field->offset + i * field->size, array, NULL, err);
+    for (uint32_t i = 0; i < count && st == FEDGE_OK; i++, at += field->size)
+        st = add_value(field, at, array, NULL, err);
     return st;
 }
 

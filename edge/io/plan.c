@@ -16,7 +16,8 @@
 #define DEFAULT_BUFFER_BOUND_LOG2 8 /* resolves statistics to 2^-22 */
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
-#define EVALUATION_BATCH 8 /* of a model that only evaluates: small activations */
+#define FIRST_NORMALISED 16 /* values of mean that every client can do */
+#define EVALUATION_BATCH 8  /* of a model that only evaluates: small activations */
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
@@ -30,12 +31,12 @@ static const fedge_json_field NORMALISATION[] = {
      .max = MAX_FLOAT, .fallback = 1},
     {.key = "mean",
      .kind = FEDGE_JSON_F32,
-     .flags = LIST,
-     FEDGE_JSON_ARRAY(fedge_data_spec, mean, num_channels)},
+     .flags = LIST | FEDGE_JSON_HEAP,
+     FEDGE_JSON_HEAP_ARRAY(fedge_data_spec, mean, num_channels, FEDGE_MAX_NORMALISED)},
     {.key = "std",
      .kind = FEDGE_JSON_F32,
-     .flags = LIST | FEDGE_JSON_SAME_COUNT,
-     FEDGE_JSON_ARRAY(fedge_data_spec, std, num_channels),
+     .flags = LIST | FEDGE_JSON_HEAP | FEDGE_JSON_SAME_COUNT,
+     FEDGE_JSON_HEAP_ARRAY(fedge_data_spec, std, num_channels, FEDGE_MAX_NORMALISED),
      .min = FLT_MIN,
      .max = MAX_FLOAT},
     FEDGE_JSON_END,
@@ -259,7 +260,8 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
     char is[FEDGE_SHAPE_TEXT_SIZE], wanted[FEDGE_SHAPE_TEXT_SIZE];
     if (data->num_channels > 1 && data->num_channels != data->shape[0])
         return fedge_json_fail_at(json, "data.normalisation.mean", err,
-                                  "has %u elements; give 1 for all or %u, one for each channel",
+                                  "has %u elements; give 1 for all or %u, one for each channel or "
+                                  "feature",
                                   data->num_channels, data->shape[0]);
     if (plan->external)
         return FEDGE_OK;
@@ -440,6 +442,7 @@ static const char *const FEATURES[] = {
     "scaffold-counted",
     "weights",
     "normalisation",
+    "normalisation:features",
     "augmentation:horizontal-flip",
     "augmentation:crop",
     "pooling",
@@ -528,6 +531,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return plan->external;
     if (strcmp(feature, "normalisation") == 0)
         return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
+    if (strcmp(feature, "normalisation:features") == 0)
+        return plan->has_data && plan->data.num_channels > FIRST_NORMALISED;
     if (plan->external)
         return false;
     if (strcmp(feature, "augmentation:horizontal-flip") == 0)
@@ -661,14 +666,22 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
         st = fedge_plan_settle(&json, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
-        free(made);
+        fedge_plan_free(made);
         return st;
     }
     *plan = made;
     return FEDGE_OK;
 }
 
+void fedge_plan_fini(fedge_plan *plan)
+{
+    free(plan->data.mean);
+    free(plan->data.std);
+}
+
 void fedge_plan_free(fedge_plan *plan)
 {
+    if (plan != NULL)
+        fedge_plan_fini(plan);
     free(plan);
 }

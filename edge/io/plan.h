@@ -28,7 +28,7 @@
 #define FEDGE_PLAN_MAX_SIZE ((size_t)1 << 20) /* bytes of a plan */
 #define FEDGE_MAX_JOB_NAME 64
 #define FEDGE_MAX_DATA_NAME 64
-#define FEDGE_MAX_CHANNELS 16
+#define FEDGE_MAX_NORMALISED 8192 /* values of mean, and of std */
 #define FEDGE_MAX_PATH 512
 #define FEDGE_MAX_PATHS 4096 /* bytes of several paths, one in each line, with the NUL */
 
@@ -42,7 +42,7 @@ typedef struct fedge_data_spec {
     uint32_t num_labels;
     float divide_by;       /* 1 when absent */
     uint32_t num_channels; /* of mean and std: 0 (none), 1 (for all) or shape[0] */
-    float mean[FEDGE_MAX_CHANNELS], std[FEDGE_MAX_CHANNELS];
+    float *mean, *std;     /* (num_channels): the plan's, and so of those that copy this */
     bool has_augmentation; /* in training (edge/train/augment.h): */
     float horizontal_flip; /* its probability */
     bool has_crop;         /* with */

@@ -36,6 +36,9 @@ FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *ke
 FEDGE_MUST_USE fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan,
                                               fedge_error *err);
 
+/* Frees what a plan has beside itself. */
+void fedge_plan_fini(fedge_plan *plan);
+
 /* The fields of a fedge_plan, and of a fedge_job since its plan comes first. */
 #define FEDGE_PLAN_FIELDS                                                                          \
     {.key = "name",                                                                                \

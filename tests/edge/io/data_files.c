@@ -98,6 +98,15 @@ fedge_data_spec toy_spec(fedge_dtype dtype, uint32_t rank, uint32_t d0, uint32_t
                              .divide_by = 1};
 }
 
+void expect_same_data(const fedge_data_spec *a, const fedge_data_spec *b)
+{
+    fedge_data_spec x = *a, y = *b;
+    assert_memory_equal(a->mean, b->mean, a->num_channels * sizeof *a->mean);
+    assert_memory_equal(a->std, b->std, a->num_channels * sizeof *a->std);
+    x.mean = x.std = y.mean = y.std = NULL;
+    assert_memory_equal(&x, &y, sizeof x);
+}
+
 void expect_failure(fedge_status got, const fedge_error *err, fedge_status status, const char *part)
 {
     if (got != status || !strstr(err->message, part))

@@ -32,6 +32,9 @@ void save_text(const char *path, const char *text);
 /* Data named "toy": [rank] dimensions, labels 0 to 9, divided by 1, no mean. */
 fedge_data_spec toy_spec(fedge_dtype dtype, uint32_t rank, uint32_t d0, uint32_t d1, uint32_t d2);
 
+/* Two that were read must say the same. */
+void expect_same_data(const fedge_data_spec *a, const fedge_data_spec *b);
+
 /* [got] must be [status], and the message of [err] contain [part]. */
 void expect_failure(fedge_status got, const fedge_error *err, fedge_status status,
                     const char *part);

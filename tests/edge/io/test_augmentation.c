@@ -84,6 +84,14 @@ static void mistakes_are_refused(void **state)
     expect(STEPS, "LAYER", "{\"type\": \"LSTM\", \"input_size\": 4, \"hidden_size\": 4}, ",
            "data.augmentation: is for [channels, height, width] and [channels, length], not for "
            "[steps, features]; remove it");
+#define SEVENTEEN "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"
+    expect("{\"fedge-job\": 1, \"name\": \"a\", \"model\": {\"input-shape\": [17, 4], \"layers\": ["
+           "{\"type\": \"Flatten\"}, {\"type\": \"Linear\", \"in_features\": 68, \"out_features\": "
+           "2}]},"
+           "\"data\": {\"name\": \"d\", \"shape\": [17, 4], \"dtype\": \"f32\", \"labels\": 2,"
+           "\"normalisation\": {\"mean\": " SEVENTEEN ", \"std\": " SEVENTEEN "}BOTH},"
+           " \"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3}}",
+           "BOTH", BOTH, "data.augmentation.crop: is for a mean of up to 16 values, not of 17");
     expect("{\"fedge-job\": 1, \"name\": \"a\", \"model\": {\"input-shape\": [4], \"layers\": ["
            "{\"type\": \"Linear\", \"in_features\": 4, \"out_features\": 2}]}, \"data\": {\"name\":"
            "\"d\", \"shape\": [4], \"dtype\": \"f32\", \"labels\": 2BOTH},"
@@ -124,7 +132,7 @@ static void plans_tell_clients(void **state)
                                  "\"padding\":3}}"));
     fedge_plan *plan = NULL;
     assert_int_equal(fedge_plan_parse(text, strlen(text), &plan, &err), FEDGE_OK);
-    assert_memory_equal(&plan->data, &job->plan.data, sizeof(plan->data));
+    expect_same_data(&plan->data, &job->plan.data);
     assert_true(plan->data.has_augmentation && plan->data.has_crop);
     assert_int_equal(plan->data.crop_padding, 3);
     assert_true(plan->data.horizontal_flip == 0.25f);

@@ -64,10 +64,10 @@ static void test_normalises_bytes_per_channel(void **state)
     (void)state;
     fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
     spec.divide_by = 255;
+    spec.mean = (float[]){0.25f, 0.75f};
+    spec.std = (float[]){0.5f, 2};
     for (uint32_t channels = 0; channels <= 2; channels++) {
         spec.num_channels = channels;
-        spec.mean[0] = 0.25f, spec.std[0] = 0.5f;
-        spec.mean[1] = 0.75f, spec.std[1] = 2;
         float x[12];
         assert_int_equal(load_and_read(&spec, IMAGES, LABELS, COUNT, 13, x), 3);
         for (uint32_t i = 0; i < 12; i++) {
@@ -92,12 +92,55 @@ static void test_normalises_floats(void **state)
     fedge_data_spec spec = toy_spec(FEDGE_F32, 2, 2, 2, 0);
     spec.divide_by = 2;
     spec.num_channels = 2;
-    spec.mean[0] = 0.5f, spec.std[0] = 1;
-    spec.mean[1] = 0, spec.std[1] = 4;
+    spec.mean = (float[]){0.5f, 0};
+    spec.std = (float[]){1, 4};
     float x[4];
     assert_int_equal(load_and_read(&spec, IMAGES, LABELS, 1, 0, x), 5);
     assert_true(x[0] == 0.0f && x[1] == 0.5f && x[2] == 0.375f && x[3] == -0.5f);
     assert_false(is_known_finite(&spec));
+}
+
+/* So many that bytes have no tables: the same numbers, one by one. */
+static void test_normalises_each_feature(void **state)
+{
+    (void)state;
+    enum { FEATURES = 300 };
+    static float mean[FEATURES], std[FEATURES], x[FEATURES];
+    static uint8_t stored[2 * FEATURES];
+    for (uint32_t i = 0; i < 2 * FEATURES; i++)
+        stored[i] = (uint8_t)(i * 37 + 11);
+    for (uint32_t i = 0; i < FEATURES; i++) {
+        mean[i] = 0.001f * (float)i;
+        std[i] = 1.0f + 0.5f * (float)i;
+    }
+    for (int floats = 0; floats < 2; floats++) {
+        add_idx_header(&file, floats ? 0x0D : 0x08, 2, (const uint32_t[]){2, FEATURES});
+        for (uint32_t i = 0; i < 2 * FEATURES; i++) {
+            const float v = (float)stored[i];
+            uint32_t bits;
+            memcpy(&bits, &v, sizeof bits);
+            if (floats)
+                add_be32(&file, bits);
+            else
+                add_bytes(&file, &stored[i], 1);
+        }
+        save_file(IMAGES, &file, 0);
+        add_idx_header(&file, 0x08, 1, (const uint32_t[]){2});
+        add_bytes(&file, (const uint8_t[]){1, 2}, 2);
+        save_file(LABELS, &file, 0);
+        fedge_data_spec spec = toy_spec(floats ? FEDGE_F32 : FEDGE_U8, 1, FEATURES, 0, 0);
+        spec.divide_by = 3;
+        spec.num_channels = FEATURES;
+        spec.mean = mean;
+        spec.std = std;
+        assert_int_equal(load_and_read(&spec, IMAGES, LABELS, 2, 1, x), 2);
+        for (uint32_t i = 0; i < FEATURES; i++)
+            assert_true(x[i] == ((float)stored[FEATURES + i] / 3.0f - mean[i]) / std[i]);
+        assert_int_equal(is_known_finite(&spec), !floats);
+        std[FEATURES - 1] = 1e-38f; /* overflows */
+        assert_false(is_known_finite(&spec));
+        std[FEATURES - 1] = 1;
+    }
 }
 
 static void test_bytes_are_finite_unless_normalised_away(void **state)
@@ -106,8 +149,8 @@ static void test_bytes_are_finite_unless_normalised_away(void **state)
     fedge_data_spec spec = toy_spec(FEDGE_U8, 3, 2, 3, 2);
     assert_true(is_known_finite(&spec));
     spec.num_channels = 2;
-    spec.std[0] = 1;
-    spec.std[1] = 1e-37f; /* 255 / 1e-37 is over the largest float */
+    spec.mean = (float[]){0, 0};
+    spec.std = (float[]){1, 1e-37f}; /* 255 / 1e-37 is over the largest float */
     assert_false(is_known_finite(&spec));
     spec.std[1] = 1e-36f;
     assert_true(is_known_finite(&spec));
@@ -333,7 +376,8 @@ static void test_impossible_specs_are_refused(void **state)
     spec.divide_by = 0;
     expect_refused(&spec, IMAGES, LABELS, FEDGE_INVALID_ARGUMENT, "divide-by");
     spec = good;
-    spec.num_channels = 1; /* std is 0 */
+    spec.num_channels = 1;
+    spec.mean = spec.std = (float[]){0};
     expect_refused(&spec, IMAGES, LABELS, FEDGE_INVALID_ARGUMENT, "std");
 }
 
@@ -378,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_normalises_bytes_per_channel, set_up),
         cmocka_unit_test(test_normalises_floats),
+        cmocka_unit_test(test_normalises_each_feature),
         cmocka_unit_test_setup(test_bytes_are_finite_unless_normalised_away, set_up),
         cmocka_unit_test_setup(test_read_refuses_an_index_beyond_the_view, set_up),
         cmocka_unit_test_setup(test_more_than_the_limit_is_refused, set_up),

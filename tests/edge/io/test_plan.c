@@ -12,6 +12,7 @@
 
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
+#include "tests/edge/io/data_files.h"
 
 static const char JOB[] =
     "{\"fedge-job\": 1, \"name\": \"cnn\", \"seed\": 9007199254740991,"
@@ -102,9 +103,68 @@ static void plans_come_from_jobs_and_read_back(void **state)
     assert_int_equal(fedge_schema_compare(&job->plan.schema, "job", &plan->schema, "plan", &err),
                      FEDGE_OK);
     assert_memory_equal(&plan->training, &job->plan.training, sizeof plan->training);
-    assert_memory_equal(&plan->data, &job->plan.data, sizeof plan->data);
+    expect_same_data(&plan->data, &job->plan.data);
     fedge_plan_free(plan);
     fedge_job_free(job);
+}
+
+/* A job of tabular data with a mean and a std for each of [features]; malloc'ed. */
+static char *tabular_job(unsigned features)
+{
+    const size_t room = 1024 + 32 * (size_t)features;
+    char *text = malloc(room);
+    assert_non_null(text);
+    size_t at = (size_t)snprintf(
+        text, room,
+        "{\"fedge-job\": 1, \"name\": \"table\", \"model\": {\"input-shape\": [%u], \"layers\": ["
+        "{\"type\": \"Linear\", \"in_features\": %u, \"out_features\": 2}]}, \"data\": {\"name\":"
+        "\"d\", \"shape\": [%u], \"dtype\": \"f32\", \"labels\": 2, \"normalisation\": {\"mean\": "
+        "[",
+        features, features, features);
+    for (unsigned i = 0; i < features; i++)
+        at += (size_t)snprintf(text + at, room - at, "%s%u.5", i ? "," : "", i);
+    at += (size_t)snprintf(text + at, room - at, "], \"std\": [");
+    for (unsigned i = 0; i < features; i++)
+        at += (size_t)snprintf(text + at, room - at, "%s0.%u1", i ? "," : "", i);
+    at += (size_t)snprintf(text + at, room - at,
+                           "]}}, \"training\": {\"learning-rate\": 0.1}, \"rounds\": "
+                           "{\"num-server-rounds\": 3}}");
+    assert_true(at < room);
+    return text;
+}
+
+/* More than 16 values are asked for by name: clients that cannot do them decline. */
+static void every_feature_has_its_normalisation(void **state)
+{
+    (void)state;
+    static const unsigned FEATURES[] = {16, 17, FEDGE_MAX_NORMALISED};
+    for (size_t i = 0; i < sizeof FEATURES / sizeof FEATURES[0]; i++) {
+        char *text = tabular_job(FEATURES[i]), *written = NULL;
+        size_t size = 0;
+        fedge_job *job = NULL;
+        fedge_error err = {0};
+        if (fedge_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+            fail_msg("%s", err.message);
+        const fedge_data_spec *data = &job->plan.data;
+        assert_int_equal(data->num_channels, FEATURES[i]);
+        assert_true(data->mean[0] == 0.5f && data->mean[15] == 15.5f && data->std[15] == 0.151f);
+        assert_true(data->mean[FEATURES[i] - 1] == (float)FEATURES[i] - 0.5f);
+        assert_int_equal(fedge_plan_write(&job->plan, &written, &size, &err), FEDGE_OK);
+        assert_int_equal(strstr(written, "\"normalisation:features\"") != NULL, FEATURES[i] > 16);
+        fedge_plan *plan = parse(written);
+        expect_same_data(&plan->data, data);
+        fedge_plan_free(plan);
+        fedge_job_free(job);
+        free(written);
+        free(text);
+    }
+    char *text = tabular_job(FEDGE_MAX_NORMALISED + 1);
+    fedge_job *job = NULL;
+    fedge_error err = {0};
+    assert_int_equal(fedge_job_parse(text, strlen(text), "job.json", &job, &err),
+                     FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "data.normalisation.mean: must have 0 to 8192 elements"));
+    free(text);
 }
 
 static void external_plans_read_back(void **state)
@@ -351,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_come_from_jobs_and_read_back),
+        cmocka_unit_test(every_feature_has_its_normalisation),
         cmocka_unit_test(external_plans_read_back),
         cmocka_unit_test(unknown_keys_are_skipped_unless_they_must_be_known),
         cmocka_unit_test(new_arguments_must_be_known),
