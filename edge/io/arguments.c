@@ -17,7 +17,7 @@ static fedge_json_field make_field(const fedge_argument *from, size_t base)
         [FEDGE_ARGUMENT_F32S] = FEDGE_JSON_F32,  [FEDGE_ARGUMENT_CHOICE] = FEDGE_JSON_ENUM,
         [FEDGE_ARGUMENT_U32S] = FEDGE_JSON_U32,  [FEDGE_ARGUMENT_I32] = FEDGE_JSON_I32,
     };
-    static const size_t SIZES[] = {
+    static const uint8_t SIZES[] = {
         [FEDGE_ARGUMENT_U32] = sizeof(uint32_t),  [FEDGE_ARGUMENT_PAIR] = 2 * sizeof(uint32_t),
         [FEDGE_ARGUMENT_BOOL] = sizeof(bool),     [FEDGE_ARGUMENT_F32] = sizeof(float),
         [FEDGE_ARGUMENT_F32S] = sizeof(float),    [FEDGE_ARGUMENT_CHOICE] = sizeof(unsigned),
@@ -29,17 +29,17 @@ static fedge_json_field make_field(const fedge_argument *from, size_t base)
                               .flags = from->required ? FEDGE_JSON_REQUIRED
                                        : shown        ? 0
                                                       : FEDGE_JSON_SPARSE,
-                              .offset = base + from->offset,
+                              .num_names = (uint16_t)from->num_choices,
+                              .offset = (uint32_t)(base + from->offset),
                               .size = SIZES[from->kind],
                               .min = from->min,
                               .max = from->max,
                               .fallback = from->fallback,
-                              .name_of = from->choice_name,
-                              .num_names = from->num_choices};
+                              .name_of = from->choice_name};
     if (from->kind == FEDGE_ARGUMENT_F32S || from->kind == FEDGE_ARGUMENT_U32S) {
         const bool pair = from->kind == FEDGE_ARGUMENT_F32S;
-        field.flags = FEDGE_JSON_LIST | (from->required ? FEDGE_JSON_REQUIRED : 0u);
-        field.extra = base + from->extra;
+        field.flags = FEDGE_JSON_LIST | (from->required ? FEDGE_JSON_REQUIRED : 0);
+        field.extra = (uint32_t)(base + from->extra);
         field.min_count = pair ? 2 : 1;
         field.max_count = pair ? 2 : 3;
     }

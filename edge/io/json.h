@@ -74,13 +74,13 @@ typedef enum fedge_json_kind {
     FEDGE_JSON_IGNORED  /* allowed, and skipped */
 } fedge_json_kind;
 
-#define FEDGE_JSON_REQUIRED 0x1u   /* else [fallback] when absent */
-#define FEDGE_JSON_PRESENCE 0x2u   /* the bool at [extra] says whether the key is there */
-#define FEDGE_JSON_LIST 0x4u       /* an array of [kind]: see FEDGE_JSON_ARRAY */
-#define FEDGE_JSON_SAME_COUNT 0x8u /* a list as long as the one read before into the same count */
-#define FEDGE_JSON_LENIENT 0x10u   /* ENUM: a name that is not known reads as [fallback] */
-#define FEDGE_JSON_SPARSE 0x20u    /* numbers, BOOL, ENUM: not written when it is [fallback] */
-#define FEDGE_JSON_HEAP 0x40u      /* LIST: see FEDGE_JSON_HEAP_ARRAY */
+#define FEDGE_JSON_REQUIRED 0x1   /* else [fallback] when absent */
+#define FEDGE_JSON_PRESENCE 0x2   /* the bool at [extra] says whether the key is there */
+#define FEDGE_JSON_LIST 0x4       /* an array of [kind]: see FEDGE_JSON_ARRAY */
+#define FEDGE_JSON_SAME_COUNT 0x8 /* a list as long as the one read before into the same count */
+#define FEDGE_JSON_LENIENT 0x10   /* ENUM: a name that is not known reads as [fallback] */
+#define FEDGE_JSON_SPARSE 0x20    /* numbers, BOOL, ENUM: not written when it is [fallback] */
+#define FEDGE_JSON_HEAP 0x40      /* LIST: see FEDGE_JSON_HEAP_ARRAY */
 
 typedef struct fedge_json_field fedge_json_field;
 
@@ -90,24 +90,27 @@ typedef fedge_status (*fedge_json_read_fn)(const fedge_json *json, const cJSON *
 typedef fedge_status (*fedge_json_write_fn)(const void *record, const char *key, cJSON *object,
                                             fedge_error *err);
 
-/* One key of an object. An array of them ends with FEDGE_JSON_END. */
+/* One key of an object. An array of them ends with FEDGE_JSON_END. There are hundreds, so it is
+ * packed: small programs have them all. */
 struct fedge_json_field {
     const char *key;
     const char *aliases; /* other spellings that are read, separated by spaces; or NULL */
     fedge_json_kind kind;
-    unsigned flags; /* FEDGE_JSON_REQUIRED, … */
-    size_t offset;  /* of the value in the struct */
-    size_t size;    /* of the value, or of one element of a list */
-    size_t extra;   /* PRESENCE: offset of a bool. LIST: of a uint32_t, how many elements */
-    uint32_t min_count, max_count; /* LIST */
+    uint16_t flags;                /* FEDGE_JSON_REQUIRED, … */
+    uint16_t num_names;            /* ENUM, ENUMS */
+    uint32_t offset;               /* of the value in the struct */
+    uint32_t size;                 /* of the value, or of one element of a list */
+    uint32_t extra;                /* PRESENCE: offset of a bool. LIST: of a uint32_t, the count */
+    uint16_t min_count, max_count; /* LIST */
     double min, max; /* of numbers, inclusive; both 0: all that the type holds. TEXT: least bytes */
     double fallback; /* when absent; ENUM: the value; NAME: always the first choice */
-    const char *(*name_of)(unsigned value);
-    unsigned num_names;
-    const char *const *choices; /* NAME: ends with NULL */
-    const fedge_json_field *fields;
-    fedge_json_read_fn read;
-    fedge_json_write_fn write; /* of a struct that is only read: NULL */
+    union {          /* by kind */
+        const char *(*name_of)(unsigned value); /* ENUM, ENUMS */
+        const char *const *choices;             /* NAME: ends with NULL */
+        fedge_json_read_fn read;                /* CUSTOM */
+    };
+    const fedge_json_field *fields; /* OBJECT */
+    fedge_json_write_fn write;      /* CUSTOM; of a struct that is only read: NULL */
 };
 
 #define FEDGE_JSON_END                                                                             \
@@ -122,7 +125,7 @@ struct fedge_json_field {
 #define FEDGE_JSON_ARRAY(type, member, count)                                                      \
     .offset = offsetof(type, member), .size = sizeof(((type *)NULL)->member[0]),                   \
     .extra = offsetof(type, count),                                                                \
-    .max_count = (uint32_t)(sizeof(((type *)NULL)->member) / sizeof(((type *)NULL)->member[0]))
+    .max_count = (uint16_t)(sizeof(((type *)NULL)->member) / sizeof(((type *)NULL)->member[0]))
 
 /* A list of numbers of up to [most], malloc'ed: the member is a pointer, NULL for none. Flags:
  * FEDGE_JSON_LIST | FEDGE_JSON_HEAP. Whoever reads frees it, after a failure too; so the struct is

@@ -227,7 +227,7 @@ static fedge_status read_lines(const fedge_json *json, const cJSON *node,
     size_t used = 0;
     for (const cJSON *line = node->child; line != NULL; line = line->next) {
         if (cJSON_IsString(line) && strlen(line->valuestring) >= field->size - used)
-            return fedge_json_fail(json, node, NULL, err, "has more than the limit of %zu bytes",
+            return fedge_json_fail(json, node, NULL, err, "has more than the limit of %u bytes",
                                    field->size - 1);
         if (used > 0)
             out[used - 1] = '\n';
@@ -370,7 +370,7 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
     if (field->flags & FEDGE_JSON_HEAP) {
         list = calloc(count + 1, field->size); /* never of 0 bytes */
         if (list == NULL)
-            return fedge_json_fail(json, node, NULL, err, "no memory for %u elements", count);
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a list");
         store(record, offset, &list, sizeof list);
         offset = 0;
     }

@@ -104,7 +104,7 @@ static fedge_status make_text(const fedge_json_field *field, const char *at, cJS
     size_t length = end != NULL ? (size_t)(end - at) : field->size;
     if (field->kind == FEDGE_JSON_HEX &&
         (length != field->size - 1 || strspn(at, "0123456789abcdef") != length))
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: must be %zu lower-case hex digits",
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: must be %u lower-case hex digits",
                           field->key, field->size - 1);
     unsigned char *clean = malloc(length + 1);
     if (clean == NULL)

@@ -93,9 +93,10 @@ static void check_value(const fedge_json_field *field, const cJSON *node)
         if (field->name_of(i) != NULL && !lists(get(node, "enum"), field->name_of(i)))
             fail_msg("%s: the schema does not have %s", field->key, field->name_of(i));
     }
-    if (field->choices != NULL && get(node, "const") != NULL)
+    const bool named = field->kind == FEDGE_JSON_NAME;
+    if (named && get(node, "const") != NULL)
         assert_string_equal(get(node, "const")->valuestring, field->choices[0]);
-    for (unsigned i = 0; field->choices != NULL && get(node, "const") == NULL; i++) {
+    for (unsigned i = 0; named && get(node, "const") == NULL; i++) {
         if (field->choices[i] == NULL)
             break;
         if (!lists(get(node, "enum"), field->choices[i]))
@@ -163,7 +164,7 @@ static void check_object(const fedge_json_field *fields, const cJSON *object)
     if (!cJSON_IsFalse(get(object, "additionalProperties")))
         fail_msg("%s: the schema does not have it, or has it without \"additionalProperties\": "
                  "false",
-                 fields->choices != NULL ? fields->choices[0] : fields->key);
+                 fields->kind == FEDGE_JSON_NAME ? fields->choices[0] : fields->key);
     for (const fedge_json_field *field = fields; field->key != NULL; field++) {
         check_field(field, object);
         count += 1 + check_aliases(field, get(object, "properties"));
