@@ -226,6 +226,7 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
 fedge_status fedge_builtin_new(const fedge_builtin_config *config, fedge_builtin **trainer,
                                fedge_client_callbacks *callbacks, fedge_error *err)
 {
+    *trainer = NULL;
     if (config->num_partitions > 0 && config->partition_id >= config->num_partitions)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "partition %u of %u: they count from 0",
                           config->partition_id, config->num_partitions);

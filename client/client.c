@@ -509,6 +509,7 @@ fedge_status fedge_client_new(const fedge_client_config *config,
                               const fedge_client_callbacks *callbacks, fedge_client **client,
                               fedge_error *err)
 {
+    *client = NULL;
     fedge_client *c = calloc(1, sizeof(*c));
     if (!c)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a client of %zu bytes", sizeof(*c));
@@ -602,6 +603,7 @@ fedge_status fedge_client_put(fedge_client *client, const char *key, const void 
 fedge_status fedge_client_get(fedge_client *client, const char *key, void **data, size_t *size,
                               fedge_error *err)
 {
+    *data = NULL;
     uint8_t *bytes;
     fedge_status status =
         fedge_store_get(client->store, fedge_worker_run_id(client->worker), key, &bytes, size, err);

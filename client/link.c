@@ -301,6 +301,7 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
 
 fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, fedge_error *err)
 {
+    *link = NULL;
     fedge_link *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a link of %zu bytes",

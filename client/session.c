@@ -11,6 +11,7 @@
 fedge_status fedge_session_new(const fedge_session_config *config, fedge_session **session,
                                fedge_error *err)
 {
+    *session = NULL;
     fedge_session *s = calloc(1, sizeof(*s));
     if (!s)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a session of %zu bytes", sizeof(*s));

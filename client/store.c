@@ -30,6 +30,12 @@ open_store(fedge_status (*make)(const char *, fedge_store_backend *, fedge_error
         free(fresh);
         return status;
     }
+    fedge_store_state state;
+    status = fedge_store_read_state(fresh, &state, err);
+    if (status) {
+        fedge_store_close(fresh);
+        return fedge_error_prefix(err, status, "state directory %s", path);
+    }
     *store = fresh;
     return FEDGE_OK;
 }
@@ -37,18 +43,13 @@ open_store(fedge_status (*make)(const char *, fedge_store_backend *, fedge_error
 fedge_status fedge_store_open_dir(const char *path, uint64_t max_bytes, fedge_store **store,
                                   fedge_error *err)
 {
-    fedge_status status = open_store(fedge_store_backend_dir, path, max_bytes, store, err);
-    if (status)
-        return status;
-    fedge_store_state state;
-    status = fedge_store_read_state(*store, &state, err);
-    if (status)
-        fedge_store_close(*store);
-    return status;
+    *store = NULL;
+    return open_store(fedge_store_backend_dir, path, max_bytes, store, err);
 }
 
 fedge_status fedge_store_open_memory(uint64_t max_bytes, fedge_store **store, fedge_error *err)
 {
+    *store = NULL;
     return open_store(NULL, NULL, max_bytes, store, err);
 }
 
@@ -208,6 +209,7 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
 fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_t size,
                                    uint8_t **data, fedge_error *err)
 {
+    *data = NULL;
     char name[NAME_SIZE], actual[FEDGE_HASH_TEXT];
     size_t length;
     blob_name(hash, name);
@@ -218,6 +220,7 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
         return status;
     if (length < size) {
         free(*data);
+        *data = NULL;
         return fedge_fail(err, FEDGE_TRUNCATED, "%s: %zu of %llu bytes are held", name, length,
                           (unsigned long long)size);
     }
@@ -225,6 +228,7 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
     if (strcmp(actual, hash) == 0)
         return FEDGE_OK;
     free(*data);
+    *data = NULL;
     status = store->backend.remove(store->backend.user, name, err);
     return status ? status
                   : fedge_fail(err, FEDGE_CORRUPT, "blob %s has the SHA-256 %s: removed", hash,
@@ -409,6 +413,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
 fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
                              uint8_t **data, size_t *size, fedge_error *err)
 {
+    *data = NULL;
     char name[NAME_SIZE];
     fedge_status status = key_name(run_id, key, name, err);
     return status ? status : read_all(store, name, store->max_bytes, data, size, err);

@@ -318,6 +318,7 @@ static void *run(void *user)
 fedge_status fedge_worker_new(const fedge_worker_config *config, fedge_worker **worker,
                               fedge_error *err)
 {
+    *worker = NULL;
     fedge_worker *w = calloc(1, sizeof(*w));
     if (!w)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a worker of %zu bytes", sizeof(*w));

@@ -363,6 +363,7 @@ static fedge_status check_spec(const fedge_rounds_spec *spec, fedge_error *err)
 fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedge_rounds **rounds,
                               fedge_error *err)
 {
+    *rounds = NULL;
     fedge_status status = check_spec(spec, err);
     if (status != FEDGE_OK)
         return status;

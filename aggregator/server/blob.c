@@ -6,6 +6,7 @@
 
 fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_error *err)
 {
+    *blob = NULL;
     fedge_blob *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         free(bytes);

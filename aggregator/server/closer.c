@@ -140,6 +140,7 @@ static void *close_loop(void *arg)
 fedge_status fedge_closer_new(fedge_closer **closer, fedge_global *global, fedge_ingest *ingest,
                               fedge_mailbox *mailbox, fedge_error *err)
 {
+    *closer = NULL;
     fedge_closer *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the closer");

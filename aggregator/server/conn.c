@@ -45,6 +45,7 @@ fedge_status fedge_conn_new(fedge_conn **conn, fedge_engine *engine,
                             const fedge_conn_transport *transport, const fedge_log *log,
                             uint64_t now_ms, fedge_error *err)
 {
+    *conn = NULL;
     fedge_conn *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a connection");

@@ -14,6 +14,7 @@
 fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes, size_t size,
                                     fedge_blob **model, fedge_error *err)
 {
+    *model = NULL;
     fedge_status status = fedge_blob_new(bytes, size, model, err);
     if (status == FEDGE_OK) {
         fedge_sha256_text((*model)->bytes, size - engine->global.control_size, engine->model_hash);
@@ -92,6 +93,7 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
 fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms,
                               fedge_engine **engine, fedge_error *err)
 {
+    *engine = NULL;
     fedge_engine *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine");

@@ -397,6 +397,7 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan, fed
                               uint32_t num_devices, fedge_mailbox *mailbox, uint32_t num_workers,
                               fedge_error *err)
 {
+    *ingest = NULL;
     if (num_workers == 0 || num_workers > FEDGE_INGEST_MAX_WORKERS) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u ingest workers: use 1 to %d", num_workers,
                           FEDGE_INGEST_MAX_WORKERS);

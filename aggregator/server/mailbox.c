@@ -13,6 +13,7 @@ struct fedge_mailbox {
 fedge_status fedge_mailbox_new(fedge_mailbox **mailbox, void (*wake)(void *user), void *user,
                                fedge_error *err)
 {
+    *mailbox = NULL;
     fedge_mailbox *box = calloc(1, sizeof(*box));
     if (!box) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the mailbox");

@@ -72,6 +72,7 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
                              const char *registry_dir, const fedge_log *log, fedge_peers **peers,
                              fedge_error *err)
 {
+    *peers = NULL;
     fedge_peers *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the registry of peers");

@@ -123,6 +123,7 @@ static void start_signal(fedge_service *service, int number)
 fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user), void *user,
                                fedge_service **service, fedge_error *err)
 {
+    *service = NULL;
     fedge_service *fresh = calloc(1, sizeof(*fresh));
     struct ev_loop *loop = fresh ? ev_loop_new(EVFLAG_AUTO) : NULL;
     if (!loop) {

@@ -189,6 +189,7 @@ static void watch(ev_io *watcher, int listener, fedge_transport *transport)
 fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_transport **transport,
                                  fedge_error *err)
 {
+    *transport = NULL;
     fedge_transport *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");

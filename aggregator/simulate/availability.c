@@ -269,6 +269,7 @@ static bool read_at(const fedge_availability *self, uint32_t client, uint64_t ti
 fedge_status fedge_availability_new(const char *text, uint64_t seed, uint32_t num_clients,
                                     fedge_availability **availability, fedge_error *err)
 {
+    *availability = NULL;
     fedge_availability *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' availability");

@@ -509,6 +509,7 @@ static fedge_status start(fedge_crew *crew, fedge_error *err)
 
 fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, fedge_error *err)
 {
+    *crew = NULL;
     if (config->num_threads == 0 || config->num_threads > config->global->num_devices) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
                           config->global->num_devices);

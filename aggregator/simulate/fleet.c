@@ -141,6 +141,7 @@ static fedge_status load_trace(fedge_fleet *fleet, const fedge_fleet_settings *s
 fedge_status fedge_fleet_new(const fedge_fleet_settings *settings, uint64_t seed,
                              uint32_t num_clients, fedge_fleet **fleet, fedge_error *err)
 {
+    *fleet = NULL;
     profiles from;
     fedge_status status = parse_profiles(settings, &from, err);
     if (status != FEDGE_OK) {

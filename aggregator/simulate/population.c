@@ -90,6 +90,7 @@ fedge_status fedge_population_new(const fedge_plan *plan, const fedge_site_data 
                                   double validation_split, uint32_t num_clients,
                                   fedge_population **population, fedge_error *err)
 {
+    *population = NULL;
     if (num_clients == 0 || num_clients > FEDGE_SIMULATE_MAX_CLIENTS) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%" PRIu32 " clients: 1 to %u", num_clients,
                           FEDGE_SIMULATE_MAX_CLIENTS);

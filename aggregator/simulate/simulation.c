@@ -587,6 +587,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                   fedge_simulation **simulation, fedge_error *err)
 {
+    *simulation = NULL;
     fedge_status status = check(config, err);
     if (status != FEDGE_OK) {
         return status;

@@ -395,6 +395,7 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
 fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *job_text,
                              size_t job_size, fedge_sweep **sweep, fedge_error *err)
 {
+    *sweep = NULL;
     fedge_sweep *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a sweep");

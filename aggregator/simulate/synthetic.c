@@ -63,6 +63,7 @@ uint32_t fedge_synthetic_draw_count(uint64_t seed, uint32_t client)
 fedge_status fedge_synthetic_new(const fedge_synthetic_spec *spec, uint64_t seed,
                                  fedge_synthetic **synthetic, fedge_error *err)
 {
+    *synthetic = NULL;
     const fedge_synthetic_ops *ops = KINDS[spec->kind];
     const size_t size = ops->law_size(spec);
     fedge_synthetic *fresh = calloc(1, sizeof(*fresh));

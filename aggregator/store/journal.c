@@ -125,6 +125,7 @@ fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *ph
                                   const fedge_journal_task *tasks, uint64_t min_free_bytes,
                                   fedge_journal **journal, fedge_error *err)
 {
+    *journal = NULL;
     assert(phase->wanted >= 1 && phase->wanted <= phase->num_tasks);
     assert(phase->num_bounds <= FEDGE_MAX_TENSORS);
     journal_layout layout;

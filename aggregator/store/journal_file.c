@@ -227,6 +227,7 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
 fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_journal **journal,
                                     fedge_error *err)
 {
+    *journal = NULL;
     fedge_journal *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal");

@@ -345,6 +345,7 @@ static fedge_status read_header(const fedge_os_file *file, journal_layout *layou
 
 fedge_status fedge_journal_recover(const char *path, fedge_journal **journal, fedge_error *err)
 {
+    *journal = NULL;
     fedge_os_file file;
     journal_layout layout = {0};
     uint32_t num_slots = 0;

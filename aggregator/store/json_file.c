@@ -11,6 +11,7 @@
 
 fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, fedge_error *err)
 {
+    *json = NULL;
     uint8_t *text;
     size_t size;
     fedge_status status = fedge_os_read_file(path, limit, &text, &size, err);

@@ -140,6 +140,7 @@ static fedge_status read_open_file(int fd, const char *path, size_t limit, uint8
 fedge_status fedge_os_read_file(const char *path, size_t limit, uint8_t **data, size_t *size,
                                 fedge_error *err)
 {
+    *data = NULL;
     int fd = open_retry(path, O_RDONLY, 0);
     if (fd < 0)
         return fedge_fail_errno(err, errno, "cannot open %s", path);

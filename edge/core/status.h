@@ -3,6 +3,11 @@
  * Every function that can fail returns a fedge_status and, when the caller passes a
  * fedge_error, writes one sentence there: what failed, where (file, line, name, numbers) and what
  * to do about it. Programmer's errors are asserts; the world's errors are statuses.
+ *
+ * What makes something (…_new, …_open, …_load, …_parse, …_create) sets the pointer that it fills to
+ * NULL first: after a failure it is NULL, which every …_free and …_close takes. What is filled in
+ * place may be given to its …_fini or …_close after a failure, too. tests/style looks for the
+ * first.
  */
 #ifndef FEDGE_EDGE_CORE_STATUS_H
 #define FEDGE_EDGE_CORE_STATUS_H

@@ -226,6 +226,7 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
 fedge_status fedge_dataset_load(const fedge_data_spec *spec, const char *values_path,
                                 const char *labels_path, fedge_dataset **dataset, fedge_error *err)
 {
+    *dataset = NULL;
     division d = {.all = true};
     return load(spec, values_path, labels_path, &d, dataset, err);
 }
@@ -235,6 +236,7 @@ fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *va
                                      uint32_t part, uint32_t num_parts, fedge_dataset **dataset,
                                      fedge_error *err)
 {
+    *dataset = NULL;
     division d = {.partition = partition, .num_parts = num_parts, .part = part};
     const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
     free(d.owner);
@@ -247,6 +249,8 @@ fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char 
                                         uint32_t num_parts, fedge_dataset **dataset,
                                         uint32_t **owner, fedge_error *err)
 {
+    *dataset = NULL;
+    *owner = NULL;
     /* By a pointer, so that what only simulations do is no part of a client. */
     division d = {.partition = partition,
                   .num_parts = num_parts,

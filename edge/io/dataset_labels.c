@@ -178,6 +178,7 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
                                fedge_dataset_files *files, const char *aside, int32_t **labels,
                                uint32_t *count, fedge_error *err)
 {
+    *labels = NULL;
     const bool own = files->labels.count == 0;
     const fedge_file_list *from = own ? &files->values : &files->labels;
     const uint64_t columns = own ? (uint64_t)example_values + 1 : 1;

@@ -70,6 +70,7 @@ struct fedge_deflater {
 
 fedge_status fedge_deflater_new(fedge_deflater **deflater, fedge_error *err)
 {
+    *deflater = NULL;
     fedge_deflater *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL || !begin(&fresh->stream)) {
         free(fresh);

@@ -244,6 +244,7 @@ static fedge_status check_version(const fedge_json *json, fedge_error *err)
 fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fedge_job **job,
                              fedge_error *err)
 {
+    *job = NULL;
     const fedge_json_options options = {.name = name,
                                         .lines = true,
                                         .strict = true,
@@ -275,6 +276,7 @@ fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fe
 
 fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
 {
+    *job = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_status st = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err);

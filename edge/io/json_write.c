@@ -287,6 +287,7 @@ fedge_status fedge_json_write(const fedge_json_field *fields, const void *record
 fedge_status fedge_json_print(const fedge_json_field *fields, const void *record, char **text,
                               size_t *size, fedge_error *err)
 {
+    *text = NULL;
     cJSON *object = cJSON_CreateObject();
     if (object == NULL)
         return no_memory(err);

@@ -624,6 +624,7 @@ static fedge_status write_plan(const fedge_plan *plan, cJSON *object, fedge_erro
 
 fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size, fedge_error *err)
 {
+    *text = NULL;
     cJSON *object = cJSON_CreateObject();
     fedge_status st = object != NULL
                           ? write_plan(plan, object, err)
@@ -647,6 +648,7 @@ fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size,
 
 fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, fedge_error *err)
 {
+    *plan = NULL;
     const fedge_json_options options = {.name = "plan",
                                         .status = FEDGE_CORRUPT,
                                         .max_size = FEDGE_PLAN_MAX_SIZE,

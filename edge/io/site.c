@@ -115,6 +115,7 @@ const fedge_json_field fedge_site_fields[] = {
 fedge_status fedge_site_parse(const char *text, size_t size, const char *name, fedge_site **site,
                               fedge_error *err)
 {
+    *site = NULL;
     const fedge_json_options options = {.name = name,
                                         .lines = true,
                                         .strict = true,
@@ -140,6 +141,7 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
 
 fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *err)
 {
+    *site = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_status st = fedge_os_read_file(path, FEDGE_SITE_MAX_SIZE, &text, &size, err);

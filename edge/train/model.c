@@ -199,6 +199,7 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
                              const fedge_model_options *options, void *block, size_t block_size,
                              fedge_error *err)
 {
+    *model = NULL;
     fedge_model_memory memory;
     fedge_status status = fedge_model_size(spec, options, &memory, err);
     if (status != FEDGE_OK) {

@@ -227,13 +227,16 @@ void fedge_ca_free(fedge_ca *ca)
 
 fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedge_error *err)
 {
-    fedge_status status = ca_new(ca, err);
-    if (status == FEDGE_OK)
-        status = load_pair(dir, "issuing-key.pem", "issuing.pem", now_ms, *ca, err);
-    if (status == FEDGE_OK)
-        return status;
-    fedge_ca_free(*ca);
     *ca = NULL;
+    fedge_ca *loaded = NULL;
+    fedge_status status = ca_new(&loaded, err);
+    if (status == FEDGE_OK)
+        status = load_pair(dir, "issuing-key.pem", "issuing.pem", now_ms, loaded, err);
+    if (status == FEDGE_OK) {
+        *ca = loaded;
+        return FEDGE_OK;
+    }
+    fedge_ca_free(loaded);
     if (status == FEDGE_NOT_FOUND)
         return fedge_error_prefix(err, status, "%s is not an authority ('fedge-keys ca' makes one)",
                                   dir);

@@ -258,11 +258,13 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
 
 fedge_status fedge_registry_load(const char *dir, fedge_registry **registry, fedge_error *err)
 {
+    *registry = NULL;
     return load(dir, false, registry, err);
 }
 
 fedge_status fedge_registry_open(const char *dir, fedge_registry **registry, fedge_error *err)
 {
+    *registry = NULL;
     return load(dir, true, registry, err);
 }
 

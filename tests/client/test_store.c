@@ -243,6 +243,12 @@ static void test_one_client_per_directory(void **state)
     assert_non_null(strstr(err.message, DIR));
 }
 
+static void write_state(const char *text)
+{
+    assert_int_equal(fedge_os_write_file(DIR "/state.json", text, strlen(text), 0600, NULL),
+                     FEDGE_OK);
+}
+
 static void test_bad_state_files(void **state)
 {
     rig *r = *state;
@@ -250,19 +256,23 @@ static void test_bad_state_files(void **state)
                                         "{\"run-id\":\"\"}"};
     fedge_error err;
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(
-            fedge_os_write_file(DIR "/state.json", texts[i], strlen(texts[i]), 0600, NULL),
-            FEDGE_OK);
         fedge_store_state s;
+        write_state(texts[i]);
         assert_int_equal(fedge_store_read_state(r->store, &s, &err), FEDGE_CORRUPT);
         assert_non_null(strstr(err.message, "state.json"));
     }
     fedge_store_close(r->store);
-    const char newer[] = "{\"format\":2,\"new-key\":true}";
-    assert_int_equal(fedge_os_write_file(DIR "/state.json", newer, strlen(newer), 0600, NULL),
-                     FEDGE_OK);
+    for (size_t i = 0; i < 4; i++) { /* what failed leaves nothing, not even its lock */
+        write_state(texts[i]);
+        r->store = (fedge_store *)r;
+        assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err), FEDGE_CORRUPT);
+        assert_null(r->store);
+        assert_non_null(strstr(err.message, DIR));
+    }
+    write_state("{\"format\":2,\"new-key\":true}");
+    r->store = (fedge_store *)r;
     assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err), FEDGE_UNSUPPORTED);
-    r->store = NULL;
+    assert_null(r->store);
 }
 
 #define BOTH(function)                                                                             \

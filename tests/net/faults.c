@@ -1,9 +1,12 @@
 /* Preloaded into a program, makes a chosen call of the system fail, or ends the program at one:
  *
  *   FEDGE_FAULT=CALL:N:WHAT   the N-th call (from 1) of CALL, by this process
- *     CALL  pwrite, fsync, fdatasync, rename, posix_fallocate, write, or io (any of these)
+ *     CALL  pwrite, fsync, fdatasync, rename, posix_fallocate, write, mkostemps, or io (any of
+ *           these); open or pread
  *     WHAT  EIO, ENOSPC: it fails so, once; kill-before, kill-after: SIGKILL there
  *     half  (pwrite) half of the bytes are written, then SIGKILL
+ *   FEDGE_FAULT_FILE=TEXT   only calls on files with TEXT in their path count; the temporary name
+ *                           of a file has its own in it
  *
  * The count includes every thread. Only for tests. */
 #define _GNU_SOURCE
@@ -13,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +50,27 @@ static fault_kind kind_of(const char *what)
     return FAULT_NONE;
 }
 
-/* What is to happen at this call of [name]; ends the process itself for kill-before. */
-static fault_kind next(const char *name)
+/* Is the file, at [path] or open as [fd], one of those whose calls count? */
+static int counts(int fd, const char *path)
+{
+    char own[64], found[4096];
+    const char *wanted = getenv("FEDGE_FAULT_FILE");
+    if (!wanted)
+        return 1;
+    if (!path) {
+        (void)snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+        ssize_t size = readlink(own, found, sizeof found - 1);
+        if (size < 0)
+            return 0;
+        found[size] = '\0';
+        path = found;
+    }
+    return strstr(path, wanted) != NULL;
+}
+
+/* What is to happen at this call of [name] on the file at [path], or open as [fd] where that is
+ * NULL; ends the process itself for kill-before. */
+static fault_kind next(const char *name, int fd, const char *path)
 {
     char text[64], *at = text;
     const char *given = getenv("FEDGE_FAULT");
@@ -56,8 +79,9 @@ static fault_kind next(const char *name)
     (void)snprintf(text, sizeof text, "%s", given);
     const char *call = strsep(&at, ":");
     const char *number = strsep(&at, ":");
-    if (!at || (strcmp(call, name) != 0 && strcmp(call, "io") != 0) ||
-        atomic_fetch_add(&calls, 1) + 1 != strtol(number, NULL, 10))
+    const int reads = strcmp(name, "open") == 0 || strcmp(name, "pread") == 0;
+    if (!at || (strcmp(call, name) != 0 && (reads || strcmp(call, "io") != 0)) ||
+        !counts(fd, path) || atomic_fetch_add(&calls, 1) + 1 != strtol(number, NULL, 10))
         return FAULT_NONE;
     fault_kind kind = kind_of(at);
     if (kind == FAULT_KILL_BEFORE || (kind == FAULT_HALF && strcmp(name, "pwrite") != 0))
@@ -88,7 +112,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 {
     ssize_t (*real)(int, const void *, size_t, off_t);
     FIND(real, "pwrite64");
-    fault_kind kind = next("pwrite");
+    fault_kind kind = next("pwrite", fd, NULL);
     if (error_of(kind)) {
         errno = error_of(kind);
         return -1;
@@ -102,7 +126,7 @@ static int sync_file(const char *name, int fd)
 {
     int (*real)(int);
     FIND(real, name);
-    fault_kind kind = next(name);
+    fault_kind kind = next(name, fd, NULL);
     if (error_of(kind)) {
         errno = error_of(kind);
         return -1;
@@ -126,7 +150,7 @@ int rename(const char *from, const char *to)
 {
     int (*real)(const char *, const char *);
     FIND(real, "rename");
-    fault_kind kind = next("rename");
+    fault_kind kind = next("rename", -1, from);
     if (error_of(kind)) {
         errno = error_of(kind);
         return -1;
@@ -140,7 +164,7 @@ int posix_fallocate(int fd, off_t offset, off_t size)
 {
     int (*real)(int, off_t, off_t);
     FIND(real, "posix_fallocate64");
-    fault_kind kind = next("posix_fallocate");
+    fault_kind kind = next("posix_fallocate", fd, NULL);
     if (error_of(kind))
         return error_of(kind);
     int done = real(fd, offset, size);
@@ -152,12 +176,61 @@ ssize_t write(int fd, const void *data, size_t size)
 {
     ssize_t (*real)(int, const void *, size_t);
     FIND(real, "write");
-    fault_kind kind = next("write");
+    fault_kind kind = next("write", fd, NULL);
     if (error_of(kind)) {
         errno = error_of(kind);
         return -1;
     }
     ssize_t done = real(fd, data, size);
+    after(kind);
+    return done;
+}
+
+int mkostemps(char *name, int suffix_size, int flags)
+{
+    int (*real)(char *, int, int);
+    FIND(real, "mkostemps64");
+    fault_kind kind = next("mkostemps", -1, name);
+    if (error_of(kind)) {
+        errno = error_of(kind);
+        return -1;
+    }
+    int fd = real(name, suffix_size, flags);
+    after(kind);
+    return fd;
+}
+
+int open(const char *path, int flags, ...)
+{
+    int (*real)(const char *, int, ...);
+    mode_t mode = 0;
+    FIND(real, "open64");
+    if (flags & O_CREAT) {
+        va_list arguments;
+        va_start(arguments, flags);
+        mode = va_arg(arguments, mode_t);
+        va_end(arguments);
+    }
+    fault_kind kind = next("open", -1, path);
+    if (error_of(kind)) {
+        errno = error_of(kind);
+        return -1;
+    }
+    int fd = real(path, flags, mode);
+    after(kind);
+    return fd;
+}
+
+ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+    ssize_t (*real)(int, void *, size_t, off_t);
+    FIND(real, "pread64");
+    fault_kind kind = next("pread", fd, NULL);
+    if (error_of(kind)) {
+        errno = error_of(kind);
+        return -1;
+    }
+    ssize_t done = real(fd, data, size, offset);
     after(kind);
     return done;
 }

@@ -61,9 +61,11 @@ def wait_until(what, condition, timeout_s=PATIENCE_S):
         time.sleep(0.02)
 
 
-def fault(call, number, what):
-    """The environment of a program to which faults.c happens."""
+def fault(call, number, what, file=None):
+    """The environment of a program to which faults.c happens; [file]: part of a path."""
     environment = {"LD_PRELOAD": FAULTS, "FEDGE_FAULT": f"{call}:{number}:{what}"}
+    if file is not None:
+        environment["FEDGE_FAULT_FILE"] = file
     if SANITIZED:
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
     return environment

@@ -25,9 +25,9 @@ def mount_allowed():
 class Failing(NetTest):
     """A write or sync that fails stops the aggregator; the next start goes on and loses nothing."""
 
-    def fail_at(self, call, number, what, codes=(DISK,)):
+    def fail_at(self, call, number, what, codes=(DISK,), file=None):
         federation = self.federation(clients=2, rounds__num_server_rounds=3)
-        federation.launch_aggregator(environment=fault(call, number, what), listen="127.0.0.1:0")
+        federation.launch_aggregator(environment=fault(call, number, what, file), listen="127.0.0.1:0")
         # The clients come when the port is known, if it comes to that.
         try:
             harness.wait_until("port file or end", lambda: os.path.exists(federation.path("ports"))
@@ -76,6 +76,15 @@ class Failing(NetTest):
         for number in (1, 4):
             with self.subTest(number):
                 self.fail_at("rename", number, "EIO", (STATE, DISK))
+
+    def test_files_that_are_replaced(self):
+        """Written beside their place: the making of that file fails, its write and its sync."""
+        for call, what, file in (("mkostemps", "ENOSPC", "run.json"), ("pwrite", "ENOSPC", "run.json."),
+                                 ("mkostemps", "EIO", "round-000001.new/model.safetensors"),
+                                 ("pwrite", "EIO", "round-000002.new/model.safetensors."),
+                                 ("fsync", "EIO", "round-000001.new/state.json.")):
+            with self.subTest(f"{call} {file}"):
+                self.fail_at(call, 1, what, (STATE, DISK), file)
 
 
 class Full(NetTest):
@@ -343,6 +352,42 @@ class Files(NetTest):
             file.write(whole)
         federation.complete()
         self.assertEqual([line["clients"] for line in federation.lines()], [2])
+
+    def test_a_clients_unreadable_state(self):
+        """It ends with its own code and names the file; what is there stays as it is."""
+        federation = self.federation(clients=2)
+        federation.start_aggregator()
+        path = os.path.join(federation.path("client-0"), "state.json")
+        os.mkdir(os.path.dirname(path))
+
+        def assert_refused(text, environment=None):
+            client = federation.start_client(0, environment=environment)
+            self.assertEqual(client.wait(), CLIENT_STATE, client.tail())
+            starts = client.events("start")
+            self.assertEqual(len(starts), 1, client.tail())
+            self.assertIn("state.json", starts[0]["error"])
+            self.assertIn(text, starts[0]["error"])
+
+        for content, text in ((b'{"format":99}', "newer"), (b"", "state.json"), (b"\0\xff{{", "state.json"),
+                              (b"[]", "state.json"), (b'{"format":1', "state.json"),
+                              (b"{}", "format"), (b" " * 100000, "most")):
+            with self.subTest(content[:20]):
+                with open(path, "wb") as file:
+                    file.write(content)
+                assert_refused(text)
+                with open(path, "rb") as file:
+                    self.assertEqual(file.read(), content)
+        os.unlink(path)
+        os.mkdir(path)
+        assert_refused("directory")
+        os.rmdir(path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('{"format":1}\n')
+        for call, what, text in (("pread", "EIO", "Input/output error"), ("open", "EIO", "Input/output error"),
+                                 ("open", "ENOSPC", "No space left")):
+            with self.subTest(f"{call} {what}"):
+                assert_refused(text, fault(call, 1, what, "state.json"))
+        federation.start_client(0).wait_event("welcome")
 
     def test_a_clients_files(self):
         federation = self.federation(clients=2)

@@ -1,7 +1,10 @@
-"""Fails on files over 800 lines, functions over 70, and marks of unfinished work: test_style.py ROOT
+"""Fails on files over 800 lines, functions over 70, marks of unfinished work, and functions that may
+leave what they make unset: test_style.py ROOT
 
 A function is what stands between a line "{" and the next line "}", both at column 0: .clang-format
 puts them there, and a brace elsewhere is a fault too.
+
+What makes something sets the pointer that it fills to NULL first (edge/core/status.h).
 """
 
 import re
@@ -32,6 +35,23 @@ def function_faults(path, lines):
             faults.append(f"{path}:{number}: the brace of a function belongs on its own line (run clang-format)")
     return faults
 
+# A function that makes something: its name, its parameters and its body.
+MAKER = re.compile(r"^fedge_status\s+(fedge_\w+_(?:new|open|load|parse|create|recover|allocate)\w*)\(([^{;]*?)\)\n"
+                   r"\{\n(.*?)^\}", re.S | re.M)
+MADE = re.compile(r"(?<!const )\b\w+ \*\*(\w+)")
+
+
+def maker_faults(path, lines):
+    text = "\n".join(lines) + "\n"
+    faults = []
+    for function in MAKER.finditer(text):
+        name, parameters, body = function.groups()
+        for made in MADE.findall(parameters):
+            if made != "argv" and f"*{made} = NULL;" not in body.split("return")[0]:
+                number = text.count("\n", 0, function.start()) + 1
+                faults.append(f"{path}:{number}: {name} does not begin with *{made} = NULL")
+    return faults
+
 
 def check(root):
     faults = []
@@ -45,6 +65,8 @@ def check(root):
                 faults.append(f"{path}:{number}: a mark of unfinished work: {mark.group().strip()}")
         if path.endswith(source_tree.CODE):
             faults.extend(function_faults(path, lines))
+        if path.endswith(".c") and not path.startswith("tests"):
+            faults.extend(maker_faults(path, lines))
     return faults
 
 
@@ -54,9 +76,11 @@ def self_test():
     def function(lines):
         return "int f(void)\n{\n" + "    g();\n" * (lines - 2) + "}\n"
 
+    maker = "fedge_status fedge_a_new(int n, char **a,\n                         fedge_error *err)\n{\n    return g(a);\n}\n"
     good = {
         "file.c": "int x;\n" * MAX_FILE_LINES,
         "function.c": "struct s {\n    int a;\n};\nint a[] = {\n    1,\n};\n" + function(MAX_FUNCTION_LINES) * 2,
+        "made.c": maker.replace("return", "*a = NULL;\n    return"),
         "name.sh": "mktemp -d /tmp/name.XXXXXX\n",
     }
     bad = {
@@ -65,6 +89,8 @@ def self_test():
         "mark.py": "# TO" "DO: later\n",
         "conflict.c": "<<<<<<< ours\n",
         "attached.c": "int f(void) {\n}\n",
+        "unset.c": maker,
+        "unset_late.c": maker.replace("}", "    *a = NULL;\n}"),
     }
     with tempfile.TemporaryDirectory() as root:
         for path, text in {**good, **bad}.items():
