@@ -29,6 +29,7 @@ struct fedge_rounds {
     uint32_t round, attempt;
     bool failing;  /* CLOSING with too few reports */
     bool draining; /* nothing opens any more */
+    bool complete; /* FINISHED since all is done */
     uint64_t deadline_ms;
     uint64_t next_task_id;
 
@@ -434,6 +435,7 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     rounds->next_task_id = next_task_id;
     if (last_closed >= rounds->spec.num_server_rounds) {
         rounds->round = rounds->spec.num_server_rounds;
+        rounds->complete = true;
         finish(rounds);
         return FEDGE_OK;
     }
@@ -652,6 +654,7 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     bool evaluate = train && !rounds->failing && rounds->spec.fraction_evaluate > 0.0;
     bool last = rounds->round == rounds->spec.num_server_rounds && !repeat && !evaluate;
     rounds->failing = false;
+    rounds->complete = last;
     if (rounds->draining || last) {
         finish(rounds);
         return;
@@ -677,6 +680,11 @@ void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms)
 fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds)
 {
     return rounds->state;
+}
+
+bool fedge_rounds_is_complete(const fedge_rounds *rounds)
+{
+    return rounds->state == FEDGE_ROUNDS_FINISHED && rounds->complete;
 }
 
 uint32_t fedge_rounds_round(const fedge_rounds *rounds)

@@ -58,7 +58,7 @@ typedef enum fedge_action_type {
     FEDGE_ACTION_CANCEL, /* tell the client to stop working on the task */
     FEDGE_ACTION_CLOSE, /* phase over: step with what was reported, then call fedge_rounds_closed */
     FEDGE_ACTION_FAIL, /* phase over with too few reports: drop it, then call fedge_rounds_closed */
-    FEDGE_ACTION_FINISH /* all rounds done, or drained: nothing follows */
+    FEDGE_ACTION_FINISH /* all rounds done (fedge_rounds_is_complete), or drained: the end */
 } fedge_action_type;
 
 typedef struct fedge_action {
@@ -81,8 +81,7 @@ void fedge_rounds_free(fedge_rounds *rounds); /* NULL is fine */
 /* Puts the machine where a recovered run stands, before any event: [last_closed] rounds are done
  * (training steps taken), the next task id is [next_task_id]; with num_tasks > 0 the phase of round
  * last_closed + 1 (kind TRAIN) is open with these tasks, of which some are REPORTED, and closes
- * when [wanted] have reported; its deadline starts anew. An evaluation that was cut off is not
- * repeated. */
+ * when [wanted] have reported; its deadline starts anew. */
 FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed,
                                                  uint32_t attempt, uint64_t next_task_id,
                                                  uint32_t wanted, const fedge_rounds_task *tasks,
@@ -90,7 +89,7 @@ FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t 
                                                  fedge_error *err);
 
 /* In place of fedge_rounds_restore: [last_closed] ≥ 1 training steps are taken, and the evaluation
- * that follows the last of them comes next. */
+ * that follows the last of them comes next: it has not begun, or was cut off. */
 void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
                                      uint64_t next_task_id);
 
@@ -130,6 +129,8 @@ bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action);
 
 /* Where it stands. */
 fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds);
+/* FINISHED, and nothing of the run is left to do, its last evaluation included. */
+bool fedge_rounds_is_complete(const fedge_rounds *rounds);
 uint32_t fedge_rounds_round(const fedge_rounds *rounds); /* the present or next round */
 uint32_t fedge_rounds_attempt(const fedge_rounds *rounds);
 fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds);

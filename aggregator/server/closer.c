@@ -85,7 +85,7 @@ static fedge_status end_phase(fedge_closer *closer, fedge_error *err)
         status = fedge_global_step(closer->global, closer->journal, &result->summary, err);
         result->model = fedge_global_take_model(closer->global, &result->model_size);
     } else {
-        status = fedge_global_drop(closer->global, closer->journal, err);
+        status = fedge_global_drop(closer->global, closer->journal, &closer->summary, err);
         result->failed = true;
     }
     fedge_journal_free(closer->journal);

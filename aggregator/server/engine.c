@@ -38,6 +38,16 @@ static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
     return status;
 }
 
+/* The last round was closed, its model was to be evaluated by clients, and there is neither a line
+ * of that nor an attempt at the next round. */
+static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recovery *recovery)
+{
+    const fedge_round_log *log = &engine->global.round_log;
+    return engine->config.job->rounds.fraction_evaluate > 0.0 && !engine->global.run.finished &&
+           recovery->last_closed > 0 && !recovery->journal && recovery->attempt == 0 &&
+           log->last_round == recovery->last_closed && log->last_kind == FEDGE_TASK_TRAIN;
+}
+
 /* Brings the round machine to where the run stands, and takes over an open phase. */
 static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint64_t now_ms,
                             fedge_error *err)
@@ -50,6 +60,8 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     engine->rounds_closed = recovery->last_closed;
     engine->run_bytes_up = engine->global.checkpoint.bytes_up;
     engine->run_bytes_down = engine->global.checkpoint.bytes_down;
+    engine->loss = engine->global.checkpoint.loss;
+    engine->accuracy = engine->global.checkpoint.accuracy;
     engine->phase_started_ms = now_ms;
     if (recovery->journal) {
         engine->journal = recovery->journal;
@@ -57,12 +69,23 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         engine->phase = *fedge_journal_get_phase(engine->journal);
         status = fedge_engine_new_slots(engine, recovery->num_tasks, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK && evaluation_was_cut_off(engine, recovery)) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "evaluation-again",
+                  fedge_log_int("round", recovery->last_closed));
+        fedge_rounds_restore_evaluation(engine->rounds, recovery->last_closed,
+                                        recovery->next_task_id);
+    } else if (status == FEDGE_OK) {
         status = fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
                                       recovery->next_task_id, recovery->wanted, recovery->tasks,
                                       recovery->num_tasks, now_ms, err);
     }
     if (status == FEDGE_OK) {
+        if (engine->global.run.finished) {
+            FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "results-missing",
+                      fedge_log_str("run", engine->global.run.run_id),
+                      fedge_log_str("advice", "they are written now; the next start, or --new-run, "
+                                              "begins another run"));
+        }
         FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO,
                   engine->global.run.resumed ? "run-resumed" : "run-started",
                   fedge_log_str("run", engine->global.run.run_id),
@@ -178,12 +201,12 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->global.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
-    fedge_status status = fedge_run_path(run, "model.safetensors", model, err);
+    fedge_status status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
     if (status == FEDGE_OK) {
         status = fedge_run_path(run, "rounds.jsonl", log, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_run_path(run, "rounds.svg", picture, err);
+        status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_os_write_file(model, engine->model->bytes,
@@ -193,6 +216,12 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
         status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);
     }
     return status;
+}
+
+fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
+{
+    return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->global.run, err)
+                                                    : FEDGE_OK;
 }
 
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
@@ -328,6 +357,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     fedge_ingest_get_stats(engine->ingest, &stats);
     *status = (fedge_engine_status){
         .healthy = engine->failure.status == FEDGE_OK,
+        .complete = fedge_rounds_is_complete(engine->rounds),
         .round = fedge_rounds_round(engine->rounds),
         .rounds_closed = engine->rounds_closed,
         .num_server_rounds = engine->config.job->rounds.num_server_rounds,
@@ -340,6 +370,9 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
         .bytes_down = engine->bytes_down,
         .run_bytes_up = engine->run_bytes_up,
         .run_bytes_down = engine->run_bytes_down,
+        .seconds = (double)(engine->global.elapsed_before_ms + fedge_os_monotonic_ms() -
+                            engine->global.opened_ms) *
+                   1e-3,
         .ingest_queued_bytes = stats.queued_bytes,
         .seconds_validate = (double)stats.validate_ns * 1e-9,
         .seconds_journal = (double)stats.journal_ns * 1e-9,

@@ -58,6 +58,9 @@ bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure);
 /* Leaves model.safetensors and rounds.svg in the run's directory, beside rounds.jsonl. To be called
  * when fedge_engine_done. */
 FEDGE_MUST_USE fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err);
+/* After all results are written, those elsewhere too: marks a run that is complete as finished, so
+ * that the next start begins a new one. A start before that comes back to where it writes them. */
+FEDGE_MUST_USE fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err);
 
 /* What a connection needs. */
 void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index,
@@ -85,10 +88,12 @@ typedef struct fedge_engine_status {
     char run_id[FEDGE_RUN_ID_TEXT];
     char state[160]; /* "round 3: 5 of 8 reported" */
     bool healthy;    /* false after a fatal error */
+    bool complete;   /* nothing of the run is left to do */
     uint32_t round, rounds_closed, num_server_rounds, connected, incarnation;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
     uint64_t bytes_up, bytes_down;         /* of this process */
-    uint64_t run_bytes_up, run_bytes_down; /* of the run, from its checkpoints */
+    uint64_t run_bytes_up, run_bytes_down; /* of the run's phases, since it began */
+    double seconds; /* since the run began, without the time when no process ran it */
     uint64_t ingest_queued_bytes;
     double seconds_validate, seconds_journal, seconds_sum;
     double accuracy, loss; /* last evaluation on the test set; NaN before */
@@ -98,9 +103,9 @@ typedef struct fedge_engine_status {
 void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status);
 
 /* The run as one line of JSON, without its end: rounds, accuracy, loss, bytes_up, bytes_down,
- * seconds, model_sha256, run_dir. What is not known is null. *text is malloc'ed. FEDGE_NO_MEMORY.
- */
-FEDGE_MUST_USE fedge_status fedge_engine_status_json(const fedge_engine_status *status,
-                                                     double seconds, char **text, fedge_error *err);
+ * seconds, model_sha256, run_dir. All is of the run, however many processes it took. What is not
+ * known is null. *text is malloc'ed. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_engine_status_json(const fedge_engine_status *status, char **text,
+                                                     fedge_error *err);
 
 #endif

@@ -126,12 +126,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now
 
 static void finish(fedge_engine *engine)
 {
-    fedge_error err;
-    bool complete = engine->rounds_closed >= engine->config.job->rounds.num_server_rounds;
-    if (complete && fedge_run_finish(&engine->global.run, &err) != FEDGE_OK) {
-        fedge_engine_fail(engine, &err);
-        return;
-    }
+    bool complete = fedge_rounds_is_complete(engine->rounds);
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, complete ? "run-complete" : "drained",
               fedge_log_int("rounds", engine->rounds_closed));
     for (uint32_t i = 0; i < engine->num_conns; i++) {
@@ -358,10 +353,10 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
     }
     const fedge_round_summary *summary = &result->summary;
     log_closed(engine, summary, result->failed);
+    engine->run_bytes_up += summary->bytes_up;
+    engine->run_bytes_down += summary->bytes_down;
     if (summary->kind == FEDGE_TASK_TRAIN && !result->failed) {
         engine->rounds_closed = summary->round;
-        engine->run_bytes_up += summary->bytes_up;
-        engine->run_bytes_down += summary->bytes_down;
         engine->loss = summary->loss;
         engine->accuracy = summary->accuracy;
         remember_accepted(engine);

@@ -145,9 +145,17 @@ static fedge_status append_line(fedge_global *global, const fedge_round_summary 
     return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
 }
 
+/* Durable with the next checkpoint. */
+static void count_bytes(fedge_global *global, const fedge_round_summary *summary)
+{
+    global->checkpoint.bytes_up += summary->bytes_up;
+    global->checkpoint.bytes_down += summary->bytes_down;
+}
+
 fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
                                          fedge_error *err)
 {
+    count_bytes(global, summary);
     return append_line(global, summary, err);
 }
 
@@ -264,9 +272,11 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     fedge_sha256_text(global->model, global->model_size, summary->model);
     checkpoint->round = phase->round;
     checkpoint->next_task_id = fedge_journal_next_task_id(journal);
-    checkpoint->bytes_up += summary->bytes_up;
-    checkpoint->bytes_down += summary->bytes_down;
-    checkpoint->elapsed_ms += (uint64_t)(summary->seconds * 1000.0);
+    checkpoint->loss = summary->loss;
+    checkpoint->accuracy = summary->accuracy;
+    checkpoint->elapsed_ms =
+        global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;
+    count_bytes(global, summary);
     uint64_t start = fedge_os_monotonic_ns();
     status = append_line(global, summary, err);
     if (status == FEDGE_OK) {
@@ -279,8 +289,10 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     return status;
 }
 
-fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal, fedge_error *err)
+fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
+                               const fedge_round_summary *summary, fedge_error *err)
 {
+    count_bytes(global, summary);
     fedge_status status = fedge_journal_fail(journal, err);
     return status == FEDGE_OK ? fedge_global_model_reset(&global->center, err) : status;
 }
@@ -304,7 +316,7 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
         status = write_model(global, err);
     }
     if (status == FEDGE_OK) {
-        global->checkpoint = (fedge_checkpoint){.next_task_id = 1};
+        global->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
         memcpy(global->checkpoint.run_id, global->run.run_id, sizeof(global->run.run_id));
         memcpy(global->checkpoint.strategy, global->center.strategy->name,
                strlen(global->center.strategy->name) + 1);
@@ -338,6 +350,7 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
     }
     global->checkpoint = data->checkpoint;
+    global->elapsed_before_ms = data->checkpoint.elapsed_ms;
     global->checkpoint.incarnation = global->run.incarnation;
     return write_model(global, err);
 }
@@ -427,11 +440,12 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
                              .plan = &job->plan,
                              .log = log,
                              .evaluator = evaluator,
+                             .opened_ms = fedge_os_monotonic_ms(),
                              .state.lock = -1,
                              .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
     fedge_status status = set_up(global, job_text, job_size, state_dir, new_run, err);
-    if (status == FEDGE_OK && restored && global->run.resumed) {
+    if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished) {
         status = fedge_run_raise_incarnation(&global->run, err);
     }
     bool done = false;

@@ -32,7 +32,9 @@ typedef struct fedge_global {
     fedge_global_model center;
     fedge_evaluator *evaluator; /* not its own; NULL: no test set */
     fedge_round_log round_log;
-    fedge_checkpoint checkpoint; /* the last one */
+    fedge_checkpoint checkpoint; /* the last one; its bytes go on counting */
+    uint64_t opened_ms;          /* monotonic */
+    uint64_t elapsed_before_ms;  /* of the run, when it was opened */
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
     size_t model_size;
     size_t control_size;   /* of the strategy's control file, which lies behind it; 0: none */
@@ -63,7 +65,7 @@ FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journa
                                               fedge_round_summary *summary, fedge_error *err);
 /* Closer's thread: drops a phase that failed. */
 FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
-                                              fedge_error *err);
+                                              const fedge_round_summary *summary, fedge_error *err);
 /* Closer's thread: the line of an evaluation phase. */
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,

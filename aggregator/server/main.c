@@ -198,7 +198,7 @@ static fedge_status announce(const program *self, fedge_error *err)
 }
 
 /* What is left of a run that is over: files in its directory, and its summary. */
-static fedge_status leave_results(program *self, const fedge_engine_status *status, double seconds,
+static fedge_status leave_results(program *self, const fedge_engine_status *status,
                                   fedge_error *err)
 {
     fedge_status exported = fedge_engine_export(self->engine, err);
@@ -209,7 +209,7 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
         return FEDGE_OK;
     }
     char *text = NULL;
-    fedge_status made = fedge_engine_status_json(status, seconds, &text, err);
+    fedge_status made = fedge_engine_status_json(status, &text, err);
     if (made == FEDGE_OK && self->options.json) {
         printf("%s\n", text);
     }
@@ -229,9 +229,8 @@ static int fail_running(const fedge_error *err)
 
 static int serve(program *self)
 {
-    uint64_t started_ms = fedge_os_monotonic_ms();
     if (self->options.drain) {
-        fedge_engine_drain(self->engine, started_ms);
+        fedge_engine_drain(self->engine, fedge_os_monotonic_ms());
     }
     fedge_error failure;
     fedge_ending how = fedge_service_run(self->service, self->transport, self->engine, &failure);
@@ -239,15 +238,18 @@ static int serve(program *self)
     fedge_engine_status status;
     fedge_engine_get_status(self->engine, &status);
     static const char *const NAMES[] = {"complete", "drained", "stopped", "failed"};
-    double seconds = (double)(fedge_os_monotonic_ms() - started_ms) / 1000.0;
     FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "ended", fedge_log_str("how", NAMES[how]),
               fedge_log_int("rounds-closed", status.rounds_closed),
-              fedge_log_num("seconds", seconds), fedge_log_str("dir", status.run_dir));
+              fedge_log_num("seconds", status.seconds), fedge_log_str("dir", status.run_dir));
     if (how == FEDGE_ENDING_FAILED) {
         return fail_running(&failure);
     }
-    if (how != FEDGE_ENDING_STOPPED &&
-        leave_results(self, &status, seconds, &failure) != FEDGE_OK) {
+    if (how == FEDGE_ENDING_STOPPED) {
+        return FEDGE_EXIT_OK;
+    }
+    /* Finished last: a start after a crash in between comes back here, not to a new run. */
+    if (leave_results(self, &status, &failure) != FEDGE_OK ||
+        fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
         return fail_running(&failure);
     }
     return FEDGE_EXIT_OK;

@@ -59,7 +59,7 @@ static void look(fedge_service *service, uint64_t now_ms)
         fedge_log_failure(service->log, FEDGE_LOG_ERROR, "run-failed", &service->failure);
         begin_end(service, FEDGE_ENDING_FAILED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_INTERNAL,
                   "the aggregator failed and must be restarted");
-    } else if (status.rounds_closed >= status.num_server_rounds) {
+    } else if (status.complete) {
         begin_end(service, FEDGE_ENDING_COMPLETE, FEDGE_SERVICE_FINISH_MS,
                   FEDGE_REASON_RUN_COMPLETE, "all rounds are done");
     } else {

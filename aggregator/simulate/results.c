@@ -531,6 +531,8 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
                                    .run_id = NO_RUN,
                                    .incarnation = 1,
                                    .next_task_id = state.next_task_id,
+                                   .loss = NAN,
+                                   .accuracy = NAN,
                                    .bytes_up = results->totals.bytes_up,
                                    .bytes_down = results->totals.bytes_down,
                                    .elapsed_ms = (uint64_t)(results->totals.seconds * 1000.0)};

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,21 +82,32 @@ fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round, fedge_erro
 
 /* --- saving ----------------------------------------------------------------------------------- */
 
+/* With as many digits as read back as the same number. */
+static void print_number(char text[32], double value)
+{
+    if (isfinite(value))
+        snprintf(text, 32, "%.17g", value);
+    else
+        snprintf(text, 32, "null");
+}
+
 /* All texts are hex, or a strategy's name: nothing to escape. */
 static fedge_status write_state(const char *path, const fedge_checkpoint *checkpoint,
                                 fedge_error *err)
 {
-    char text[1024];
+    char text[1024], loss[32], accuracy[32];
+    print_number(loss, checkpoint->loss);
+    print_number(accuracy, checkpoint->accuracy);
     int size = snprintf(
         text, sizeof text,
         "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
         ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
         "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
-        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 "}\n",
+        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 ",\"loss\":%s,\"accuracy\":%s}\n",
         checkpoint->counted[0] ? CHECKPOINT_FORMAT : 1, checkpoint->round, checkpoint->run_id,
         checkpoint->incarnation, checkpoint->model, checkpoint->strategy,
         checkpoint->strategy_state, checkpoint->counted, checkpoint->next_task_id,
-        checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms);
+        checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms, loss, accuracy);
     assert(size > 0 && (size_t)size < sizeof text);
     return fedge_os_write_file(path, text, (size_t)size, 0600, err);
 }
@@ -220,6 +232,8 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, f
         status = fedge_json_get_u32(json, "round", path, &checkpoint->round, err);
     if (status == FEDGE_OK)
         status = fedge_json_get_u32(json, "incarnation", path, &checkpoint->incarnation, err);
+    checkpoint->loss = fedge_json_number(json, "loss");
+    checkpoint->accuracy = fedge_json_number(json, "accuracy");
     cJSON_Delete(json);
     return status;
 }

@@ -32,7 +32,8 @@ typedef struct fedge_checkpoint {
     char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin, "" without: filled by save */
     char counted[FEDGE_HASH_TEXT];        /* SHA-256 of counted.bin, likewise */
     uint64_t next_task_id;
-    uint64_t bytes_up, bytes_down; /* of the run so far */
+    double loss, accuracy;         /* of the model on the server's test set; NaN: not known */
+    uint64_t bytes_up, bytes_down; /* of the run's phases so far */
     uint64_t elapsed_ms;           /* of the run so far, without the time it was not running */
 } fedge_checkpoint;
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
 #include "edge/core/os.h"
 
@@ -180,8 +181,9 @@ typedef struct run_search {
     size_t job_size;
     uint32_t num_runs;
     uint64_t last_number;
-    fedge_run match; /* the newest unfinished one of this job; number 0 when none */
-    fedge_run other; /* the newest unfinished one of another job */
+    fedge_run match;    /* the newest unfinished one of this job; number 0 when none */
+    fedge_run finished; /* the newest finished one of this job */
+    fedge_run other;    /* the newest unfinished one of another job */
 } run_search;
 
 static bool is_run_id(const char *name)
@@ -225,13 +227,32 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
                                   name);
     if (run.number > search->last_number)
         search->last_number = run.number;
-    if (run.finished)
-        return FEDGE_OK;
     status = is_same_job(&run, search, &same, err);
-    fedge_run *newest = same ? &search->match : &search->other;
-    if (status == FEDGE_OK && run.number > newest->number)
+    if (status != FEDGE_OK || (run.finished && !same))
+        return status;
+    fedge_run *newest = run.finished ? &search->finished : same ? &search->match : &search->other;
+    if (run.number > newest->number)
         *newest = run;
-    return status;
+    return FEDGE_OK;
+}
+
+/* A finished run that has lost a result, or never had it, and what to make it from. */
+static fedge_status lacks_results(const fedge_run *run, bool *lacks, fedge_error *err)
+{
+    char model[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
+    uint32_t round = 0;
+    *lacks = false;
+    fedge_status status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
+    if (status == FEDGE_OK)
+        status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
+    if (status == FEDGE_OK)
+        status = fedge_run_path(run, "checkpoints", checkpoints, err);
+    if (status != FEDGE_OK || (fedge_os_exists(model) && fedge_os_exists(picture)) ||
+        !fedge_os_exists(checkpoints))
+        return status;
+    status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &round, err);
+    *lacks = status == FEDGE_OK;
+    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
 /* Fills the directory of a new run under a name that is not looked at, then gives it its own. */
@@ -294,6 +315,15 @@ fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t jo
         return status;
     if (!new_run && search.match.number > 0) {
         *run = search.match;
+        return FEDGE_OK;
+    }
+    bool lacks = false;
+    if (!new_run && search.finished.number > 0)
+        status = lacks_results(&search.finished, &lacks, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (lacks) {
+        *run = search.finished;
         return FEDGE_OK;
     }
     if (!new_run && search.other.number > 0)

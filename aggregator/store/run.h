@@ -7,6 +7,7 @@
  *     STATE/runs/RUN_ID/journal/        journal.h
  *     STATE/runs/RUN_ID/checkpoints/    checkpoint.h
  *     STATE/runs/RUN_ID/rounds.jsonl    round_log.h
+ *     STATE/runs/RUN_ID/model.safetensors, rounds.svg    the results, once all rounds are done
  *
  * Start and recovery are one path: fedge_state_open, fedge_run_open, fedge_recover (recovery.h).
  */
@@ -23,6 +24,10 @@
 
 #define FEDGE_STATE_FORMAT 1
 #define FEDGE_MAX_RUNS 100000u /* run directories looked at in one state directory */
+
+/* A run's results, which are there before it is marked finished. */
+#define FEDGE_RUN_MODEL "model.safetensors"
+#define FEDGE_RUN_PICTURE "rounds.svg"
 
 /* An open (locked) state directory. Plain data. */
 typedef struct fedge_state {
@@ -42,18 +47,20 @@ typedef struct fedge_run {
     char run_id[FEDGE_RUN_ID_TEXT]; /* random, 128 bits */
     uint64_t number;      /* of the run in its state directory, from 1: the newest is highest */
     uint32_t incarnation; /* from 1; raised when a backup is restored */
-    bool finished;
-    bool resumed; /* existed before fedge_run_open */
+    bool finished;        /* after fedge_run_open: it was, but its results are missing */
+    bool resumed;         /* existed before fedge_run_open */
 } fedge_run;
 
-/* Opens the newest unfinished run whose job.json equals job[0, job_size) byte by byte, or makes a
- * new one when there is no unfinished run, or [new_run]. FEDGE_MISMATCH: there are unfinished runs,
- * of other jobs only; the message says what to do. */
+/* Opens the newest unfinished run whose job.json equals job[0, job_size) byte by byte. Where there
+ * is none, opens the newest finished run of this job if one of its results is missing though it has
+ * a checkpoint to make them from. Otherwise, or with [new_run], makes a new run. FEDGE_MISMATCH:
+ * there are unfinished runs, of other jobs only; the message says what to do. */
 FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state, const char *job,
                                            size_t job_size, bool new_run, fedge_run *run,
                                            fedge_error *err);
 
-/* Records (durably) that all rounds are done: the next start with this job makes a new run. */
+/* Records (durably) that all rounds are done and the results are there: the next start with this
+ * job makes a new run. */
 FEDGE_MUST_USE fedge_status fedge_run_finish(fedge_run *run, fedge_error *err);
 
 /* To be called after a backup was put back: updates and residuals that clients hold of the former

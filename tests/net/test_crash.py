@@ -5,6 +5,7 @@ falls between any two steps of writing; half are counted in events of the log. F
 FEDGE_NET_SEED choose how many and which.
 """
 
+import json
 import os
 import random
 import time
@@ -15,6 +16,7 @@ from harness import NetTest, fault
 KILLS = int(os.environ.get("FEDGE_NET_KILLS", "20"))
 SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 CLIENTS = 3
+SOON = 12  # calls of the system, of a program that is killed while it recovers
 
 
 class Victim:
@@ -24,6 +26,7 @@ class Victim:
         self.start, self.draw, self.left = start, draw, kills
         self.most_calls, self.most_events = most_calls, most_events
         self.killed = 0
+        self.again = False  # the next moment comes soon after the last: in its recovery
         self.program = None
         self.launch()
 
@@ -31,9 +34,11 @@ class Victim:
         environment, self.events = None, None
         if self.left > 0:
             self.left -= 1
-            if self.draw.random() < 0.5:
+            self.again = not self.again and self.killed > 0 and self.draw.random() < 0.5
+            if self.again or self.draw.random() < 0.5:
                 what = self.draw.choice(["kill-before", "kill-after", "half"])
-                environment = fault("io", self.draw.randint(1, self.most_calls), what)
+                most = min(SOON, self.most_calls) if self.again else self.most_calls
+                environment = fault("io", self.draw.randint(1, most), what)
             else:
                 self.events = self.draw.randint(1, self.most_events)
         self.program = self.start(environment)
@@ -57,7 +62,7 @@ class Victim:
 
 
 class Crash(NetTest):
-    def disturbed(self, rounds, aggregator_kills, client_kills, seed, **job):
+    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, **job):
         """Plays a run with so many kills; returns what its rounds say."""
         draw = random.Random(seed)
         federation = self.federation(clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
@@ -79,7 +84,13 @@ class Crash(NetTest):
         lines = federation.lines()
         self.assertEqual([line["round"] for line in lines], list(range(1, rounds + 1)))
         for line in lines:
-            self.assertEqual((line["clients"], line["examples"], line["attempt"]), (CLIENTS, 600, 0), line)
+            self.assertEqual((line["clients"], line["examples"], line["attempt"]),
+                             (CLIENTS, examples, 0), line)
+        evaluations = federation.lines("evaluate")
+        if job.get("rounds__fraction_evaluate"):
+            self.assertEqual([(line["round"], line["clients"]) for line in evaluations],
+                             [(i + 1, CLIENTS) for i in range(rounds)])
+        self.assertEqual(federation.result()["accuracy"], lines[-1]["accuracy"])
         return federation.hashes()
 
     def test_the_aggregator(self):
@@ -103,6 +114,68 @@ class Crash(NetTest):
         rounds = KILLS
         hashes = self.disturbed(rounds, KILLS // 4, KILLS // 4, SEED + 3, **job)
         self.assertEqual(hashes, harness.undisturbed(rounds, clients=CLIENTS, **job))
+
+    def test_evaluations(self):
+        """Those that are cut off are repeated, and no result is taken for another task's."""
+        job = {"rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.2}}
+        rounds = 2 * KILLS
+        hashes = self.disturbed(rounds, KILLS, KILLS // 4, SEED + 4, examples=480, **job)
+        self.assertEqual(hashes, harness.undisturbed(rounds, clients=CLIENTS, **job))
+
+
+class End(NetTest):
+    def open_end(self, federation):
+        """Back to the moment when all rounds were done and nothing was left of that yet."""
+        folder = federation.run_folder()
+        path = os.path.join(folder, "run.json")
+        with open(path, encoding="utf-8") as file:
+            facts = json.load(file)
+        self.assertTrue(facts["finished"])
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**facts, "finished": False}, file)
+        for name in self.results(federation):
+            if os.path.exists(name):
+                os.unlink(name)
+
+    @staticmethod
+    def results(federation):
+        folder = federation.run_folder()
+        return [os.path.join(folder, "model.safetensors"), os.path.join(folder, "rounds.svg"),
+                federation.path("result.json")]
+
+    def look(self, federation):
+        """Nobody may be told that a run is finished whose results are not there."""
+        with open(os.path.join(federation.run_folder(), "run.json"), encoding="utf-8") as file:
+            finished = json.load(file)["finished"]
+        if finished:
+            self.assertEqual([name for name in self.results(federation) if not os.path.exists(name)], [])
+        return finished
+
+    def test_the_end_of_a_run(self):
+        """Killed at each step of it, and once more in what follows."""
+        federation = self.federation(rounds__num_server_rounds=2)
+        federation.start_aggregator()
+        federation.start_clients()
+        expected = federation.complete()
+        call, killed = 0, True
+        while killed:
+            call += 1
+            self.open_end(federation)
+            moments = [(call, "kill-before"), (1 + call * 7 % SOON, "kill-after")]
+            codes = []
+            while moments and not self.look(federation):
+                federation.launch_aggregator(environment=fault("io", *moments.pop(0)))
+                codes.append(federation.aggregator.wait())
+                self.assertIn(codes[-1], (0, -9), federation.aggregator.tail())
+            killed = codes[0] == -9
+            if not self.look(federation):
+                federation.launch_aggregator()
+                self.assertEqual(federation.aggregator.wait(), 0, federation.aggregator.tail())
+            self.assertTrue(self.look(federation))
+            result = federation.result()
+            self.assertGreater(result.pop("seconds"), 0)
+            self.assertEqual(result, {key: expected[key] for key in result})
+        self.assertGreater(call, 8)
 
 
 if __name__ == "__main__":

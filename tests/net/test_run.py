@@ -181,6 +181,35 @@ class Ending(NetTest):
         self.assertEqual(federation.aggregator.wait(), 0)
         self.assertLessEqual(len(federation.lines()), closed + 1)
 
+    def test_the_result_is_of_the_run(self):
+        """However many processes it took, and when the last of them did nothing."""
+        federation, _ = self.start(rounds=400, rounds__fraction_evaluate=1.0)
+        federation.aggregator.wait_event("evaluation-closed", 2)
+        federation.aggregator.send(signal.SIGUSR1)
+        self.assertEqual(federation.aggregator.wait(), 0, federation.aggregator.tail())
+        results = [federation.result()]
+        federation.start_aggregator("--drain")
+        results.append(federation.complete())
+        federation.start_aggregator()
+        federation.aggregator.wait_event("round-closed", 2)
+        federation.aggregator.send(signal.SIGUSR1)
+        self.assertEqual(federation.aggregator.wait(), 0, federation.aggregator.tail())
+        results.append(federation.result())
+        train, evaluate = federation.lines(), federation.lines("evaluate")
+        self.assertEqual([line["round"] for line in train], list(range(1, len(train) + 1)))
+        for i, result in enumerate(results):
+            last = train[result["rounds"] - 1]
+            self.assertEqual((result["accuracy"], result["loss"], result["model_sha256"]),
+                             (last["accuracy"], last["loss"], last["model_sha256"]))
+            if i > 0:
+                self.assertGreater(result["seconds"], results[i - 1]["seconds"])
+                self.assertGreaterEqual(result["bytes_up"], results[i - 1]["bytes_up"])
+        for key in ("bytes_up", "bytes_down"):
+            counted = sum(line[key] for line in train)
+            evaluated = sum(line[key] for line in evaluate)
+            self.assertGreaterEqual(results[2][key], counted)
+            self.assertLessEqual(results[2][key], counted + evaluated)
+
     def test_new_run_begins_anew(self):
         federation, _ = self.start(rounds=2)
         federation.complete()

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "aggregator/store/round_lines.h"
 #include "tests/aggregator/server/federation.h"
 
 #define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
@@ -23,6 +24,7 @@ enum { NUM_DEVICES = 4, MAX_LIVES = 200 };
 typedef struct arena {
     federation fed;
     char hash[FEDGE_HASH_TEXT]; /* of the model, once the run is complete */
+    char run_dir[FEDGE_MAX_PATH];
     uint32_t rounds_closed;
 } arena;
 
@@ -44,6 +46,7 @@ static void live(void)
     fedge_engine_status status = fed_status(fed);
     shared->rounds_closed = status.rounds_closed;
     memcpy(shared->hash, status.model_hash, sizeof(shared->hash));
+    memcpy(shared->run_dir, status.run_dir, sizeof(shared->run_dir));
     _exit(0);
 }
 
@@ -128,7 +131,30 @@ static void a_kill_at_any_event_changes_nothing(void **state)
     kill_everywhere(ROUNDS);
 }
 
-/* An evaluation that is cut off is not repeated; the model does not depend on it. */
+static fedge_status count_line(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    (void)err;
+    uint32_t *num_lines = user;
+    assert_int_equal(summary->round, *num_lines / 2 + 1);
+    assert_int_equal(summary->kind, *num_lines % 2 ? FEDGE_TASK_EVALUATE : FEDGE_TASK_TRAIN);
+    assert_int_equal(summary->reported, NUM_DEVICES);
+    ++*num_lines;
+    return FEDGE_OK;
+}
+
+/* Each round has its line and one of its evaluation: one that is cut off is repeated. */
+static void assert_all_evaluated(uint64_t die_at)
+{
+    fedge_error err;
+    uint32_t num_lines = 0;
+    char path[FEDGE_MAX_PATH + 16];
+    snprintf(path, sizeof(path), "%s/rounds.jsonl", shared->run_dir);
+    assert_int_equal(fedge_round_lines_read(path, count_line, &num_lines, &err), FEDGE_OK);
+    if (num_lines != 6) {
+        fail_msg("killed at event %llu: %u lines", (unsigned long long)die_at, num_lines);
+    }
+}
+
 static void a_kill_during_evaluation_changes_nothing(void **state)
 {
     (void)state;
@@ -144,6 +170,7 @@ static void a_kill_during_evaluation_changes_nothing(void **state)
             assert_true(run_once(0, 3));
         }
         assert_same_run(hash, die_at);
+        assert_all_evaluated(die_at);
         end();
     }
 }

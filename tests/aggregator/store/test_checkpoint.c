@@ -1,5 +1,7 @@
 #include "tests/aggregator/store/store_fixture.h"
 
+#include <math.h>
+
 #include "aggregator/store/checkpoint.h"
 
 static const uint8_t model_bytes[] = "a model's bytes", momenta[] = "momenta", tasks[] = "tasks";
@@ -18,6 +20,8 @@ static fedge_checkpoint facts(uint32_t round)
         .incarnation = 3,
         .strategy = "FedAvg",
         .next_task_id = ((uint64_t)1 << 53) - 1,
+        .loss = NAN,
+        .accuracy = 1.0 / 3.0,
         .bytes_up = 12345678901,
         .bytes_down = 7,
         .elapsed_ms = 99,
@@ -55,6 +59,8 @@ static void a_checkpoint_comes_back(void **state)
     assert_int_equal(found->bytes_up, expected.bytes_up);
     assert_int_equal(found->bytes_down, 7);
     assert_int_equal(found->elapsed_ms, 99);
+    assert_true(isnan(found->loss));
+    assert_true(found->accuracy == 1.0 / 3.0);
     assert_int_equal(data.model_size, sizeof model_bytes);
     assert_memory_equal(data.model, model_bytes, sizeof model_bytes);
     assert_int_equal(data.strategy_state_size, sizeof momenta);

@@ -1,5 +1,6 @@
 #include "tests/aggregator/store/store_fixture.h"
 
+#include "aggregator/store/checkpoint.h"
 #include "aggregator/store/run.h"
 
 static const char job_a[] = "{\"name\": \"a\"}", job_b[] = "{\"name\": \"b\"}";
@@ -68,6 +69,59 @@ static void a_finished_run_is_left_alone(void **state)
     OK(fedge_run_finish(&first, NULL));
     OK(open_run(&place, job_b, false, &second, NULL));
     assert_false(second.resumed);
+    assert_int_equal(second.number, 2);
+    fedge_state_close(&place);
+}
+
+static void write_result(const fedge_run *run, const char *name)
+{
+    char path[FEDGE_MAX_PATH];
+    OK(fedge_run_path(run, name, path, NULL));
+    OK(fedge_os_write_file(path, "result", 6, 0644, NULL));
+}
+
+static void a_finished_run_without_its_results_comes_back(void **state)
+{
+    fedge_state place;
+    fedge_run first, again, other;
+    char path[FEDGE_MAX_PATH];
+    const uint8_t model[] = "model";
+    fedge_checkpoint checkpoint = {.round = 3, .strategy = "FedAvg"};
+    const fedge_checkpoint_files files = {.model = model, .model_size = sizeof model};
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL));
+    OK(fedge_run_path(&first, "checkpoints", path, NULL));
+    OK(fedge_checkpoint_save(path, &checkpoint, &files, NULL));
+    OK(fedge_run_finish(&first, NULL));
+    for (int missing = 2; missing > 0; missing--) {
+        OK(open_run(&place, job_a, false, &again, NULL));
+        assert_string_equal(again.run_id, first.run_id);
+        assert_true(again.finished && again.resumed);
+        write_result(&first, missing == 2 ? FEDGE_RUN_MODEL : FEDGE_RUN_PICTURE);
+    }
+    OK(open_run(&place, job_a, false, &again, NULL)); /* it has both: another run */
+    assert_string_not_equal(again.run_id, first.run_id);
+    assert_false(again.finished || again.resumed);
+    OK(fedge_run_finish(&again, NULL));
+    OK(open_run(&place, job_a, false, &other, NULL)); /* the newest has nothing to make them from */
+    assert_int_equal(other.number, 3);
+    OK(fedge_run_finish(&other, NULL));
+    OK(open_run(&place, job_b, false, &other, NULL)); /* another job's do not count */
+    assert_int_equal(other.number, 4);
+    fedge_state_close(&place);
+}
+
+static void a_new_run_leaves_missing_results(void **state)
+{
+    fedge_state place;
+    fedge_run first, second;
+    char path[FEDGE_MAX_PATH];
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL));
+    OK(fedge_run_path(&first, "checkpoints/round-000000", path, NULL));
+    OK(fedge_os_make_dirs(path, NULL));
+    OK(fedge_run_finish(&first, NULL));
+    OK(open_run(&place, job_a, true, &second, NULL));
     assert_int_equal(second.number, 2);
     fedge_state_close(&place);
 }
@@ -160,6 +214,8 @@ int main(void)
         TEST(a_run_is_resumed),
         TEST(another_job_needs_a_new_run),
         TEST(a_finished_run_is_left_alone),
+        TEST(a_finished_run_without_its_results_comes_back),
+        TEST(a_new_run_leaves_missing_results),
         TEST(a_second_aggregator_is_refused),
         TEST(bad_state_is_told),
         TEST(half_made_runs_vanish),

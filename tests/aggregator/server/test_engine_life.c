@@ -1,0 +1,261 @@
+/* The life of a run: its rounds, its end, and every way of going on. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/aggregator/server/federation.h"
+
+#define FOUR_OF_FOUR "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
+
+static federation fed;
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fed_fini(&fed);
+    return 0;
+}
+
+static void begin(const char *rounds, uint32_t num_devices)
+{
+    fed_init(&fed, "engine-life-test", rounds);
+    fed_open(&fed);
+    fed_join_all(&fed, num_devices);
+}
+
+static void finish(void)
+{
+    fedge_error failure;
+    fed_finish(&fed, &failure);
+    assert_string_equal(failure.status == FEDGE_OK ? "" : failure.message, "");
+}
+
+static bool evaluates(const federation *it)
+{
+    return it->num_summaries == 1 && it->devices[0].task.kind == FEDGE_TASK_EVALUATE &&
+           it->devices[0].task.task_id != 0;
+}
+
+static void run_to_end(uint32_t num_workers, uint32_t turn, char hash[FEDGE_HASH_TEXT])
+{
+    fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+    fed.num_workers = num_workers;
+    fed.turn = turn;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    fedge_engine_status status = fed_status(&fed);
+    assert_int_equal(status.rounds_closed, 3);
+    assert_int_equal(status.updates_accepted, 12);
+    assert_int_equal(status.updates_refused, 0);
+    memcpy(hash, status.model_hash, FEDGE_HASH_TEXT);
+}
+
+static void the_model_depends_on_the_updates_alone(void **state)
+{
+    (void)state;
+    char first[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT];
+    run_to_end(1, 0, first);
+    const uint32_t workers[] = {1, 2, 3, 5, 4};
+    for (uint32_t i = 0; i < 5; i++) {
+        fed_fini(&fed);
+        run_to_end(workers[i], i + 1, hash);
+        assert_string_equal(hash, first);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        const fedge_round_summary *summary = &fed.summaries[i];
+        assert_int_equal(summary->round, i + 1);
+        assert_int_equal(summary->reported, 4);
+        assert_int_equal(summary->examples, 10 + 17 + 24 + 31);
+    }
+    assert_string_equal(fed.summaries[2].model, first);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(fed.devices[i].num_acks, 3);
+        assert_int_equal(fed.devices[i].farewell, FEDGE_REASON_RUN_COMPLETE);
+    }
+    fedge_error err;
+    assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
+}
+
+static void a_finished_run_stays_finished(void **state)
+{
+    (void)state;
+    char hash[FEDGE_HASH_TEXT];
+    fedge_error err;
+    run_to_end(2, 0, hash);
+    assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
+    assert_int_equal(fedge_engine_conclude(fed.engine, &err), FEDGE_OK);
+    fed_close(&fed);
+    fed_open(&fed); /* another run of the same job */
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+}
+
+/* The end of a run that was cut off at [end]: before its results were there, after that, and, of an
+ * older release or a careless hand, when it was finished without them. */
+static void cut_off_end(uint32_t end)
+{
+    char hash[FEDGE_HASH_TEXT], picture[FEDGE_MAX_PATH];
+    fedge_error err;
+    run_to_end(2, 0, hash);
+    fedge_engine_status before = fed_status(&fed), after;
+    assert_true(before.complete && before.run_bytes_up > 3 * 4 * 64);
+    if (end > 0) {
+        assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
+    }
+    snprintf(picture, sizeof(picture), "%.400s/rounds.svg", before.run_dir);
+    if (end == 2) {
+        assert_int_equal(fedge_engine_conclude(fed.engine, &err), FEDGE_OK);
+        assert_int_equal(fedge_os_remove(picture, &err), FEDGE_OK);
+    }
+    fed_close(&fed);
+    fed_open(&fed);
+    finish(); /* nobody is asked for anything */
+    after = fed_status(&fed);
+    assert_string_equal(after.run_id, before.run_id);
+    assert_string_equal(after.model_hash, hash);
+    assert_true(after.complete && after.rounds_closed == 3);
+    assert_int_equal(after.run_bytes_up, before.run_bytes_up);
+    assert_int_equal(after.run_bytes_down, before.run_bytes_down);
+    assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
+    assert_true(fedge_os_exists(picture));
+    assert_int_equal(fedge_engine_conclude(fed.engine, &err), FEDGE_OK);
+    fed_close(&fed);
+    fed_open(&fed);
+    assert_string_not_equal(fed_status(&fed).run_id, before.run_id);
+}
+
+static void the_end_of_a_run_is_cut_off(void **state)
+{
+    (void)state;
+    for (uint32_t end = 0; end < 3; end++) {
+        cut_off_end(end);
+        fed_fini(&fed);
+    }
+    fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+}
+
+static void a_cut_off_evaluation_is_repeated(void **state)
+{
+    (void)state;
+    fed_init(&fed, "engine-life-test",
+             "\"num-server-rounds\":1,\"min-train-nodes\":4,\"min-evaluate-nodes\":4,"
+             "\"min-available-nodes\":4,\"fraction-evaluate\":1.0");
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_until(&fed, evaluates, "the evaluation");
+    for (uint32_t life = 0; life < 3; life++) {
+        if (life == 1) {
+            fedge_engine_drain(fed.engine, fed.now_ms); /* it is not what makes a run complete */
+            finish();
+        }
+        assert_false(fed_status(&fed).complete);
+        fed_close(&fed);
+        fed_open(&fed);
+    }
+    fed_join_all(&fed, 4);
+    finish();
+    assert_true(fed_status(&fed).complete);
+    assert_int_equal(fed.num_summaries, 2);
+    assert_int_equal(fed.summaries[0].kind, FEDGE_TASK_TRAIN);
+    assert_int_equal(fed.summaries[1].kind, FEDGE_TASK_EVALUATE);
+    assert_int_equal(fed.summaries[1].round, 1);
+    assert_int_equal(fed.summaries[1].reported, 4);
+    fed_close(&fed);
+    fed_open(&fed); /* its line is there: not once more */
+    finish();
+    assert_int_equal(fed.num_summaries, 2);
+}
+
+static void evaluation_follows_training(void **state)
+{
+    (void)state;
+    begin("\"num-server-rounds\":2,\"min-train-nodes\":4,\"min-evaluate-nodes\":4,"
+          "\"min-available-nodes\":4,\"fraction-evaluate\":1.0",
+          4);
+    finish();
+    assert_int_equal(fed.num_summaries, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(fed.summaries[i].kind, i % 2 ? FEDGE_TASK_EVALUATE : FEDGE_TASK_TRAIN);
+        assert_int_equal(fed.summaries[i].round, i / 2 + 1);
+        assert_int_equal(fed.summaries[i].reported, 4);
+    }
+    double loss = (1.0 * 10 + 2.0 * 17 + 3.0 * 24 + 4.0 * 31) / (10 + 17 + 24 + 31);
+    assert_true(fabs(fed.summaries[1].loss - loss) < 1e-12);
+    assert_true(fabs(fed.summaries[1].accuracy - 0.5) < 1e-12);
+}
+
+static void a_drained_run_goes_on_later(void **state)
+{
+    (void)state;
+    begin(FOUR_OF_FOUR, 4);
+    fed_step(&fed);
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    finish();
+    uint32_t closed = fed_status(&fed).rounds_closed;
+    assert_true(closed <= 1);
+    assert_int_equal(fed.devices[0].farewell, FEDGE_REASON_SHUTTING_DOWN);
+    fed_close(&fed);
+    fed_open(&fed);
+    assert_int_equal(fed_status(&fed).rounds_closed, closed);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+static void a_round_waits_for_room_on_the_disk(void **state)
+{
+    (void)state;
+    fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+    fed.job->min_free_disk = (uint64_t)1 << 60;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    assert_int_equal(fed.devices[0].num_tasks, 0);
+    fed.now_ms += 5000;
+    fed_settle(&fed); /* still none */
+    assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    fed.job->min_free_disk = 0;
+    fed.now_ms += 5000;
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+static void a_drain_does_not_wait_for_room(void **state)
+{
+    (void)state;
+    fedge_error failure;
+    fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+    fed.job->min_free_disk = (uint64_t)1 << 60;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    fed_finish(&fed, &failure);
+    assert_int_equal(failure.status, FEDGE_OK);
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+    fed_close(&fed);
+    fed.job->min_free_disk = 0;
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(the_model_depends_on_the_updates_alone, tear_down),
+        cmocka_unit_test_teardown(a_finished_run_stays_finished, tear_down),
+        cmocka_unit_test_teardown(the_end_of_a_run_is_cut_off, tear_down),
+        cmocka_unit_test_teardown(a_cut_off_evaluation_is_repeated, tear_down),
+        cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
+        cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
+        cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),
+        cmocka_unit_test_teardown(a_drain_does_not_wait_for_room, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
