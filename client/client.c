@@ -500,6 +500,7 @@ static fedge_status open_all(fedge_client *c, fedge_error *err)
                                         .callbacks = c->callbacks,
                                         .site = c->config.site,
                                         .store = c->store,
+                                        .log = c->config.log,
                                         .done = on_worker_done,
                                         .user = c};
     return fedge_worker_new(&worker, &c->worker, err);

@@ -11,21 +11,24 @@
 static const char *const KEYS[2] = {"fedge-control", "fedge-control-next"};
 #define HEADER 8
 
-/* A value of the store, malloc'ed; NULL where there is none of this size. */
+/* A value of the store, malloc'ed; NULL where there is none of this size, or a damaged one. */
 static fedge_status get(fedge_store *store, const char *run_id, const char *key, size_t size,
-                        uint8_t **bytes, fedge_error *err)
+                        const fedge_log *log, uint8_t **bytes, fedge_error *err)
 {
     size_t found = 0;
     fedge_status status = fedge_store_get(store, run_id, key, bytes, &found, err);
+    if (status == FEDGE_CORRUPT)
+        fedge_log_failure(log, FEDGE_LOG_WARN, "store", err);
     if (!status && found != size) {
         free(*bytes);
         *bytes = NULL;
     }
-    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+    return status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT ? FEDGE_OK : status;
 }
 
 static fedge_status load_own(fedge_control *control, uint64_t last_counted, fedge_store *store,
-                             const char *run_id, fedge_control_kept *kept, fedge_error *err)
+                             const char *run_id, const fedge_log *log, fedge_control_kept *kept,
+                             fedge_error *err)
 {
     const size_t count = control->num_trained, size = HEADER + count * sizeof(float);
     fedge_status status = FEDGE_OK;
@@ -33,7 +36,7 @@ static fedge_status load_own(fedge_control *control, uint64_t last_counted, fedg
     *kept = (fedge_control_kept){.lost = last_counted != 0};
     for (unsigned i = 0; i < 2 && kept->lost && !status; i++) {
         uint8_t *bytes = NULL;
-        status = get(store, run_id, KEYS[i], size, &bytes, err);
+        status = get(store, run_id, KEYS[i], size, log, &bytes, err);
         if (!status && bytes && fedge_get_u64(bytes) == last_counted) {
             fedge_get_f32s(bytes + HEADER, control->own, count);
             *kept = (fedge_control_kept){.next = 1 - i};
@@ -45,7 +48,8 @@ static fedge_status load_own(fedge_control *control, uint64_t last_counted, fedg
 
 fedge_status fedge_control_begin(fedge_control *control, const fedge_task *task,
                                  const uint8_t *file, size_t size, fedge_store *store,
-                                 const char *run_id, fedge_control_kept *kept, fedge_error *err)
+                                 const char *run_id, const fedge_log *log, fedge_control_kept *kept,
+                                 fedge_error *err)
 {
     const fedge_schema *schema = &control->plan->sent.sections[0].schema;
     if (!task->has_last_counted)
@@ -55,7 +59,7 @@ fedge_status fedge_control_begin(fedge_control *control, const fedge_task *task,
     fedge_status status = fedge_safetensors_read(file, size, schema, control->server, err);
     if (status)
         return fedge_error_prefix(err, status, "the task's control variate");
-    status = load_own(control, task->last_counted, store, run_id, kept, err);
+    status = load_own(control, task->last_counted, store, run_id, log, kept, err);
     if (!status)
         fedge_control_correct(control);
     return status;

@@ -3,8 +3,8 @@
  * It is that of the last update that the server's c has, which the next task names: an
  * acknowledgement may be lost, and one in a round that fails means nothing. So the store has two,
  * each with its task. When no update is in c it is 0. When there is one and it is not here (a lost
- * disk), the update says so (FEDGE_CONTROL_LOST) and all variates begin anew: c would be off their
- * mean for good.
+ * disk, a damaged file), the update says so (FEDGE_CONTROL_LOST) and all variates begin anew: c
+ * would be off their mean for good.
  */
 #ifndef FEDGE_CLIENT_CONTROL_H
 #define FEDGE_CLIENT_CONTROL_H
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "client/store.h"
+#include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/io/control.h"
 #include "edge/io/protocol.h"
@@ -25,11 +26,13 @@ typedef struct fedge_control_kept {
 } fedge_control_kept;
 
 /* The round begins: c from [file] (the task's control file), c_i from the store; fills correction.
- * FEDGE_UNSUPPORTED: the task names no update; it is of a server that cannot tell. */
+ * A damaged file of the store goes with a warning in [log] (NULL is fine). FEDGE_UNSUPPORTED: the
+ * task names no update; it is of a server that cannot tell. */
 FEDGE_MUST_USE fedge_status fedge_control_begin(fedge_control *control, const fedge_task *task,
                                                 const uint8_t *file, size_t size,
                                                 fedge_store *store, const char *run_id,
-                                                fedge_control_kept *kept, fedge_error *err);
+                                                const fedge_log *log, fedge_control_kept *kept,
+                                                fedge_error *err);
 
 /* Keeps c_i as it will be if this upload counts. */
 FEDGE_MUST_USE fedge_status fedge_control_keep(fedge_control *control,

@@ -157,7 +157,8 @@ bool fedge_client_cancelled(fedge_client *client);
  * the library's own begin with "fedge-". */
 FEDGE_MUST_USE fedge_status fedge_client_put(fedge_client *client, const char *key,
                                              const void *data, size_t size, fedge_error *err);
-/* *data is malloc'ed; the caller frees it. FEDGE_NOT_FOUND. */
+/* *data is malloc'ed; the caller frees it. FEDGE_NOT_FOUND; a value that the disk has damaged is
+ * removed: FEDGE_CORRUPT. */
 FEDGE_MUST_USE fedge_status fedge_client_get(fedge_client *client, const char *key, void **data,
                                              size_t *size, fedge_error *err);
 /* The log of the configuration, for the trainer's events. */

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "client/store_backend.h"
+#include "edge/core/bytes.h"
 #include "edge/io/json.h"
+#include "edge/io/seal.h"
 #include "secure/identity/identity.h"
 
 struct fedge_store {
@@ -131,12 +133,16 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
                                         .max_size = FEDGE_STORE_MAX_STATE,
                                         .max_depth = 4,
                                         .max_values = 64};
-    status = fedge_json_open(&json, (const char *)text, size, &options, err);
+    status = fedge_seal_check((const char *)text, size, options.name, err);
+    if (!status)
+        status = fedge_json_open(&json, (const char *)text, size, &options, err);
     if (!status) {
         status = fedge_json_read(&json, json.root, state_fields, state, err);
         fedge_json_close(&json);
     }
     free(text);
+    if (status == FEDGE_CORRUPT)
+        fedge_error_prefix(err, status, "remove it to begin anew");
     if (!status && state->format > FEDGE_STORE_FORMAT)
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -150,14 +156,16 @@ fedge_status fedge_store_write_state(fedge_store *store, const fedge_store_state
                                      fedge_error *err)
 {
     fedge_store_state copy = *state;
-    char *text = NULL;
+    char *text = NULL, seal[FEDGE_SEAL_SIZE + 1];
     size_t size = 0;
     copy.format = FEDGE_STORE_FORMAT;
     fedge_status status = fedge_json_print(state_fields, &copy, &text, &size, err);
     if (status)
         return status;
-    status = store->backend.replace(store->backend.user, "state.json", (fedge_span){text, size},
-                                    (fedge_span){"\n", 1}, err);
+    fedge_seal_make(text, size, seal);
+    seal[FEDGE_SEAL_SIZE] = '\n';
+    status = store->backend.replace(store->backend.user, "state.json", (fedge_span){text, size - 1},
+                                    (fedge_span){seal, sizeof(seal)}, err);
     free(text);
     return status;
 }
@@ -360,8 +368,12 @@ fedge_status fedge_store_result_discard(fedge_store *store, fedge_error *err)
 
 /* --- the trainer's values -------------------------------------------------------------------- */
 
-static fedge_status key_name(const char *run_id, const char *key, char name[NAME_SIZE],
-                             fedge_error *err)
+#define CRC_SIZE 4
+#define WITH_CRC "+crc32" /* behind a key: in no key is a "+" */
+
+/* The name of a value's file; without [suffix] that of older releases. */
+static fedge_status key_name(const char *run_id, const char *key, const char *suffix,
+                             char name[NAME_SIZE], fedge_error *err)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -374,7 +386,7 @@ static fedge_status key_name(const char *run_id, const char *key, char name[NAME
                           "'%s' of run '%s' is not a key: 1 to %d letters, digits, '-', '_', '.' "
                           "(not first), and a run's id",
                           key, run_id, FEDGE_STORE_MAX_KEY);
-    snprintf(name, NAME_SIZE, "kv/%s/%s", run_id, key);
+    snprintf(name, NAME_SIZE, "kv/%s/%s%s", run_id, key, suffix);
     return FEDGE_OK;
 }
 
@@ -390,9 +402,10 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
                              const void *data, size_t size, fedge_error *err)
 {
     char name[NAME_SIZE], folder[NAME_SIZE];
+    uint8_t crc[CRC_SIZE];
     uint64_t old;
     unsigned count = 0;
-    fedge_status status = key_name(run_id, key, name, err);
+    fedge_status status = key_name(run_id, key, WITH_CRC, name, err);
     if (!status)
         status = check_size(store, name, size, err);
     if (status)
@@ -406,8 +419,26 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
         if (status)
             return status;
     }
-    return store->backend.replace(store->backend.user, name, (fedge_span){data, size},
-                                  (fedge_span){NULL, 0}, err);
+    fedge_put_u32(crc, fedge_crc32(0, data, size));
+    status = store->backend.replace(store->backend.user, name, (fedge_span){data, size},
+                                    (fedge_span){crc, CRC_SIZE}, err);
+    if (status)
+        return status;
+    name[strlen(name) - strlen(WITH_CRC)] = '\0';
+    return store->backend.remove(store->backend.user, name, err);
+}
+
+/* A value that an older release left, without a CRC: it is taken, and has one from then on. */
+static fedge_status take_old(fedge_store *store, const char *run_id, const char *key,
+                             uint8_t **data, size_t *size, fedge_error *err)
+{
+    char name[NAME_SIZE];
+    fedge_status status = key_name(run_id, key, "", name, err);
+    if (!status)
+        status = read_all(store, name, store->max_bytes, data, size, err);
+    if (!status && fedge_store_put(store, run_id, key, *data, *size, NULL))
+        return FEDGE_OK; /* the next time, then */
+    return status;
 }
 
 fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
@@ -415,8 +446,20 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
 {
     *data = NULL;
     char name[NAME_SIZE];
-    fedge_status status = key_name(run_id, key, name, err);
-    return status ? status : read_all(store, name, store->max_bytes, data, size, err);
+    fedge_status status = key_name(run_id, key, WITH_CRC, name, err);
+    if (!status)
+        status = read_all(store, name, store->max_bytes + CRC_SIZE, data, size, err);
+    if (status == FEDGE_NOT_FOUND)
+        return take_old(store, run_id, key, data, size, err);
+    if (status)
+        return status;
+    *size -= CRC_SIZE;
+    if (*size <= SIZE_MAX / 2 && fedge_get_u32(*data + *size) == fedge_crc32(0, *data, *size))
+        return FEDGE_OK;
+    free(*data);
+    *data = NULL;
+    status = store->backend.remove(store->backend.user, name, err);
+    return status ? status : fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: removed", name);
 }
 
 fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err)

@@ -1,16 +1,18 @@
 /* What a client keeps: in a directory, so that it outlives the process, or in memory.
  *
  *   STATE/lock           held by the process that uses it (a second one is refused)
- *   STATE/state.json     format, run, incarnation, last server time, last errors
+ *   STATE/state.json     format, run, incarnation, last server time, last errors, with a seal
+ *                        (edge/io/seal.h)
  *   STATE/blobs/HASH     plan and model, possibly in part: a download goes on where it stopped
  *   STATE/result         the result that the server has not acknowledged yet: the UPLOAD message
  *                        (edge/io/protocol.h; it has a CRC and the size and CRC of what follows),
  *                        then the bytes of its sections
- *   STATE/kv/RUN/KEY     the trainer's own values
+ *   STATE/kv/RUN/KEY+crc32   the trainer's own values, each with its CRC-32 behind it, u32
+ *                        little-endian; without "+crc32" and CRC where an older release left it
  *
  * Blobs are verified by their SHA-256 whenever they are loaded, so they are not fsynced and save
- * flash wear; everything else is replaced atomically and durably. A result of a damaged file is
- * never offered. Functions may be called from several threads, one blob or key by one at a time.
+ * flash wear; everything else is replaced atomically and durably. Nothing of a damaged file is ever
+ * used. Functions may be called from several threads, one blob or key by one at a time.
  */
 #ifndef FEDGE_CLIENT_STORE_H
 #define FEDGE_CLIENT_STORE_H
@@ -86,7 +88,7 @@ FEDGE_MUST_USE fedge_status fedge_store_result_discard(fedge_store *store, fedge
  * or a key too many. */
 FEDGE_MUST_USE fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char *key,
                                             const void *data, size_t size, fedge_error *err);
-/* *data is malloc'ed. FEDGE_NOT_FOUND. */
+/* *data is malloc'ed. FEDGE_NOT_FOUND; a damaged one is removed: FEDGE_CORRUPT. */
 FEDGE_MUST_USE fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
                                             uint8_t **data, size_t *size, fedge_error *err);
 

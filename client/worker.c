@@ -136,8 +136,9 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
     if (!status && w->plan->scaffold && task->kind == FEDGE_TASK_TRAIN)
-        status = fedge_control_begin(&w->control, task, file + size, (size_t)task->control_size,
-                                     w->config.store, w->run_id, &w->control_kept, err);
+        status =
+            fedge_control_begin(&w->control, task, file + size, (size_t)task->control_size,
+                                w->config.store, w->run_id, w->config.log, &w->control_kept, err);
     free(file);
     return status;
 }

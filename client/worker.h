@@ -42,6 +42,7 @@ typedef struct fedge_worker_config {
     fedge_client_callbacks callbacks;
     const struct fedge_site *site;
     fedge_store *store;
+    const fedge_log *log;     /* may be NULL */
     void (*done)(void *user); /* on the worker's thread: a result may be taken */
     void *user;
 } fedge_worker_config;

@@ -7,10 +7,13 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/control.h"
+#include "edge/core/bytes.h"
+#include "edge/core/os.h"
 #include "edge/io/safetensors.h"
 #include "edge/io/update.h"
 
@@ -59,7 +62,7 @@ static void begin(uint64_t last_counted)
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
     const fedge_task task = {.has_last_counted = true, .last_counted = last_counted};
-    if (fedge_control_begin(&control, &task, file, size, store, RUN, &kept, &err) != FEDGE_OK)
+    if (fedge_control_begin(&control, &task, file, size, store, RUN, NULL, &kept, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
@@ -134,13 +137,58 @@ static void a_lost_one_is_told(void **state)
     assert_false(kept.lost);
 }
 
+#define DIR "control-test"
+
+static void write_file(const char *path, const uint8_t *data, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* In a directory: whatever bit of a variate's file the disk changes, c_i is lost, never another. */
+static void a_damaged_one_is_lost(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        DIR "/kv/00112233445566778899aabbccddeeff/fedge-control+crc32",
+        DIR "/kv/00112233445566778899aabbccddeeff/fedge-control-next+crc32"};
+    fedge_error err;
+    fedge_store_close(store);
+    assert_int_equal(fedge_os_remove_tree(DIR, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_open_dir(DIR, 1 << 20, &store, &err), FEDGE_OK);
+    work(7, (const float[3]){0.5f, 1.0f, -3.0f}, 0);
+    work(8, (const float[3]){0, 0, 0}, 7);
+    for (int i = 0; i < 2; i++) {
+        uint8_t *file;
+        size_t size;
+        assert_int_equal(fedge_os_read_file(names[i], 1000, &file, &size, &err), FEDGE_OK);
+        const uint64_t task_id = fedge_get_u64(file);
+        assert_true(task_id == 7 || task_id == 8);
+        for (size_t bit = 0; bit < size * 8; bit++) {
+            file[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            write_file(names[i], file, size);
+            file[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            expect_own(task_id, 0, 0, 0);
+            assert_true(kept.lost);
+            expect_own(15 - task_id, task_id == 7 ? -0.75f : -0.5f, task_id == 7 ? 0.5f : 0,
+                       task_id == 7 ? 0.875f : 1);
+            assert_false(kept.lost);
+        }
+        write_file(names[i], file, size);
+        free(file);
+    }
+    assert_int_equal(fedge_os_remove_tree(DIR, NULL), FEDGE_OK);
+}
+
 /* A server that cannot tell would leave c_i at 0 for ever. */
 static void an_older_server_is_refused(void **state)
 {
     (void)state;
     fedge_error err;
     const fedge_task task = {.task_id = 3};
-    assert_int_equal(fedge_control_begin(&control, &task, NULL, 0, store, RUN, &kept, &err),
+    assert_int_equal(fedge_control_begin(&control, &task, NULL, 0, store, RUN, NULL, &kept, &err),
                      FEDGE_UNSUPPORTED);
     assert_non_null(strstr(err.message, "update the aggregator"));
 }
@@ -167,10 +215,11 @@ static void another_file_is_refused(void **state)
     assert_in_range(size, 1, sizeof file);
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_control_begin(&control, &task, file, size, store, RUN, &kept, &err),
-                     FEDGE_MISMATCH);
-    assert_int_not_equal(fedge_control_begin(&control, &task, file, 0, store, RUN, &kept, &err),
-                         FEDGE_OK);
+    assert_int_equal(
+        fedge_control_begin(&control, &task, file, size, store, RUN, NULL, &kept, &err),
+        FEDGE_MISMATCH);
+    assert_int_not_equal(
+        fedge_control_begin(&control, &task, file, 0, store, RUN, NULL, &kept, &err), FEDGE_OK);
 }
 
 int main(void)
@@ -178,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(it_is_that_of_the_update_that_counted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_lost_one_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_damaged_one_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_older_server_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_needs_steps_and_a_rate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_file_is_refused, set_up, tear_down),

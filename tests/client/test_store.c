@@ -275,6 +275,110 @@ static void test_bad_state_files(void **state)
     assert_null(r->store);
 }
 
+static const char *const VALUE = "kv/" RUN "/residual+crc32";
+
+static void read_store_file(const char *name, uint8_t **data, size_t *size)
+{
+    char path[256];
+    snprintf(path, sizeof(path), DIR "/%s", name);
+    assert_int_equal(fedge_os_read_file(path, 100000, data, size, NULL), FEDGE_OK);
+}
+
+static void write_store_file(const char *name, const void *data, size_t size)
+{
+    char path[256];
+    snprintf(path, sizeof(path), DIR "/%s", name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_each_damaged_bit_of_the_state_is_noticed(void **state)
+{
+    rig *r = *state;
+    fedge_store_state s = {.incarnation = 3, .server_time_ms = 1700000000123}, again;
+    strcpy(s.run_id, RUN);
+    assert_int_equal(fedge_store_write_state(r->store, &s, NULL), FEDGE_OK);
+    fedge_store_close(r->store);
+    r->store = NULL;
+    uint8_t *data;
+    size_t size;
+    fedge_error err;
+    read_store_file("state.json", &data, &size);
+    for (size_t bit = 0; bit < size * 8; bit++) {
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_store_file("state.json", data, size);
+        fedge_status status = fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err);
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        if (status) { /* else white space behind it has become another */
+            assert_int_equal(status, FEDGE_CORRUPT);
+            assert_non_null(strstr(err.message, "state.json"));
+            assert_non_null(strstr(err.message, "remove it"));
+            continue;
+        }
+        assert_int_equal(fedge_store_read_state(r->store, &again, NULL), FEDGE_OK);
+        assert_string_equal(again.run_id, RUN);
+        assert_int_equal(again.incarnation, 3);
+        assert_int_equal(again.server_time_ms, 1700000000123);
+        fedge_store_close(r->store);
+        assert_int_equal(bit / 8, size - 1);
+    }
+    free(data);
+    r->store = NULL;
+}
+
+static void test_a_damaged_value_is_lost(void **state)
+{
+    rig *r = *state;
+    uint8_t *data, *value;
+    size_t size, value_size;
+    fedge_error err;
+    assert_int_equal(fedge_store_put(r->store, RUN, "residual", "abcdefgh", 8, NULL), FEDGE_OK);
+    read_store_file(VALUE, &data, &size);
+    assert_int_equal(size, 12);
+    for (size_t bit = 0; bit < size * 8; bit++) {
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_store_file(VALUE, data, size);
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_equal(fedge_store_get(r->store, RUN, "residual", &value, &value_size, &err),
+                         FEDGE_CORRUPT);
+        assert_non_null(strstr(err.message, "residual"));
+        assert_null(value);
+        assert_int_equal(fedge_store_get(r->store, RUN, "residual", &value, &value_size, NULL),
+                         FEDGE_NOT_FOUND);
+    }
+    for (size_t cut = 0; cut < size; cut++) {
+        write_store_file(VALUE, data, cut);
+        assert_int_equal(fedge_store_get(r->store, RUN, "residual", &value, &value_size, NULL),
+                         FEDGE_CORRUPT);
+    }
+    free(data);
+}
+
+/* What an older release left is taken, and has a CRC from then on. */
+static void test_a_value_of_an_older_release(void **state)
+{
+    rig *r = *state;
+    uint8_t *value;
+    size_t size;
+    assert_int_equal(fedge_os_make_dirs(DIR "/kv/" RUN, NULL), FEDGE_OK);
+    write_store_file("kv/" RUN "/residual", "abc", 3);
+    write_state("{\"format\":1,\"run-id\":\"" RUN "\"}\n");
+    reopen(r);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fedge_store_get(r->store, RUN, "residual", &value, &size, NULL), FEDGE_OK);
+        assert_int_equal(size, 3);
+        assert_memory_equal(value, "abc", 3);
+        free(value);
+        assert_false(fedge_os_exists(DIR "/kv/" RUN "/residual"));
+        assert_true(fedge_os_exists(DIR "/kv/" RUN "/residual+crc32"));
+    }
+    write_store_file("kv/" RUN "/other", "old", 3);
+    assert_int_equal(fedge_store_put(r->store, RUN, "other", "new", 3, NULL), FEDGE_OK);
+    assert_false(fedge_os_exists(DIR "/kv/" RUN "/other"));
+}
+
 #define BOTH(function)                                                                             \
     cmocka_unit_test_setup_teardown(function, set_up_dir, tear_down),                              \
         cmocka_unit_test_setup_teardown(function, set_up_memory, tear_down)
@@ -291,6 +395,9 @@ int main(void)
         DISK(test_a_damaged_result_is_never_offered),
         DISK(test_one_client_per_directory),
         DISK(test_bad_state_files),
+        DISK(test_each_damaged_bit_of_the_state_is_noticed),
+        DISK(test_a_damaged_value_is_lost),
+        DISK(test_a_value_of_an_older_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
