@@ -1,0 +1,40 @@
+/* How tests rule the emulated GPUs.
+ *
+ * Without emulator_start, the first call reads the environment variable FEDGE_EMULATOR, such as
+ * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214": names as in the struct below.
+ */
+#ifndef FEDGE_EMULATOR_H
+#define FEDGE_EMULATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EMULATOR_MAX_GPUS = 8 };
+
+/* When work on a stream is done: at once; when somebody waits for it; at any time between. */
+typedef enum emulator_order { EMULATOR_EAGER, EMULATOR_LAZY, EMULATOR_RANDOM } emulator_order;
+
+typedef struct emulator_config {
+    uint32_t num_gpus; /* 0: none is found */
+    emulator_order order;
+    uint64_t seed;            /* of the order of threads, blocks and streams */
+    size_t memory_bytes;      /* of each GPU; 0: 1 GiB */
+    bool no_driver;           /* every call says so */
+    bool no_nccl;             /* libnccl cannot be loaded */
+    int nccl_version;         /* 0: 22809 */
+    uint64_t fail_call;       /* this call of runtime or NCCL fails, from 1; 0: none */
+    int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU */
+    uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
+    bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
+} emulator_config;
+
+/* Begins anew. Everything of before must have been freed. */
+void emulator_start(const emulator_config *config);
+uint64_t emulator_calls(void); /* of runtime and NCCL since the start */
+uint64_t emulator_collectives(void);
+uint32_t emulator_leaks(void);      /* memory, streams, events, communicators that are not freed */
+const char *emulator_fault(void);   /* the first misuse that was seen; NULL: none */
+uint64_t emulator_races_seen(void); /* accesses that the race detector has looked at */
+
+#endif

@@ -1,0 +1,48 @@
+/* What the emulator's files share. */
+#ifndef FEDGE_EMULATOR_INTERNAL_H
+#define FEDGE_EMULATOR_INTERNAL_H
+
+#include "tests/cuda/emulator/emulator.h"
+#include <cuda_runtime_api.h>
+
+/* ---- scheduler.c ------------------------------------------------------------------------------
+ */
+
+typedef struct emulated_kernel {
+    dim3 grid, block;
+    size_t shared_bytes;
+    void (*body)(const void *closure);
+    const void *closure;
+} emulated_kernel;
+
+/* Who makes an access: read by the race detector. */
+typedef struct emulated_place {
+    uint64_t launch; /* from 1; 0: no kernel is running */
+    uint32_t block, thread, warp, barriers, warp_syncs;
+} emulated_place;
+
+bool emulated_run(const emulated_kernel *kernel); /* false: it was stopped by a fault */
+emulated_place emulated_here(void);
+uint32_t emulated_random(uint32_t below);
+void emulated_seed(uint64_t seed);
+bool emulated_is_shared(const void *address); /* of the running block */
+
+/* ---- runtime.c --------------------------------------------------------------------------------
+ */
+
+void emulated_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const emulator_config *emulated_config(void);
+/* 0 or a cudaError for this call; the lock is held behind it until emulated_leave. */
+cudaError_t emulated_enter(void);
+cudaError_t emulated_leave(cudaError_t error);
+void emulated_count(int change); /* of things to be freed */
+bool emulated_is_device(const void *address, size_t size);
+
+/* Work on a stream; [ready] NULL: always. [data] is freed behind [run]. */
+void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *data), void (*run)(void *data),
+                      void *data);
+void emulated_expose(bool open); /* device memory, to whoever runs now */
+void emulated_progress(void);    /* as the order has it, after work was added */
+void emulated_nccl_reset(void);
+
+#endif

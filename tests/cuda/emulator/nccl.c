@@ -1,0 +1,357 @@
+/* A stand-in for NCCL: one process, all GPUs, group calls; dlopen of libnccl finds it (--wrap).
+ *
+ * A collective runs when it is at the head of every member's stream, as on GPUs, so one that a
+ * member never comes to hangs. */
+#include "aggregator/reduce/cuda/nccl_api.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda/emulator/internal.h"
+
+enum { MAX_CALLS = 64 };
+enum { REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER };
+
+typedef struct clique {
+    struct clique
+        *next; /* in [cliques]: kept until all begins anew, for work that is still queued */
+    int count;
+    struct ncclComm *members[EMULATOR_MAX_GPUS];
+    bool failed;
+} clique;
+
+struct ncclComm {
+    clique *clique;
+    int rank;
+    bool aborted;
+};
+
+typedef struct call {
+    int kind;
+    const void *from;
+    void *to;
+    size_t count;
+    fedge_nccl_type type;
+    ncclComm_t comm;
+    cudaStream_t stream;
+} call;
+
+typedef struct collective { /* of all members */
+    call calls[EMULATOR_MAX_GPUS];
+    int count, arrived, left;
+    bool ran, hangs;
+} collective;
+
+typedef struct member { /* what lies on one stream */
+    collective *of;
+    ncclComm_t comm;
+    bool arrived;
+} member;
+
+static call queued[MAX_CALLS];
+static int num_queued, depth;
+static uint64_t collectives;
+static clique *cliques;
+
+void emulated_nccl_reset(void)
+{
+    while (cliques) {
+        clique *group = cliques;
+        cliques = group->next;
+        for (int i = 0; i < group->count; i++) {
+            free(group->members[i]);
+        }
+        free(group);
+    }
+    num_queued = depth = 0;
+    collectives = 0;
+}
+
+uint64_t emulator_collectives(void)
+{
+    return collectives;
+}
+
+static size_t type_size(fedge_nccl_type type)
+{
+    return type == FEDGE_NCCL_INT64                                 ? 8
+           : type == FEDGE_NCCL_INT32 || type == FEDGE_NCCL_FLOAT32 ? 4
+                                                                    : 1;
+}
+
+static void add(void *to, const void *from, size_t count, fedge_nccl_type type)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (type == FEDGE_NCCL_INT64) {
+            ((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+        } else if (type == FEDGE_NCCL_INT32) {
+            ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
+        } else if (type == FEDGE_NCCL_FLOAT32) {
+            ((float *)to)[i] += ((const float *)from)[i];
+        } else {
+            ((uint8_t *)to)[i] = (uint8_t)(((uint8_t *)to)[i] + ((const uint8_t *)from)[i]);
+        }
+    }
+}
+
+/* All members' sums or parts, made beside them first: input and output may be the same memory. */
+static void carry_out(const collective *self)
+{
+    const call *first = &self->calls[0];
+    const size_t size = type_size(first->type), ranks = (size_t)self->count;
+    const size_t whole = first->kind == ALL_REDUCE ? first->count : first->count * ranks;
+    char *result = calloc(whole, size);
+    for (size_t r = 0; r < ranks; r++) {
+        const call *c = &self->calls[r];
+        if (c->kind == ALL_GATHER) {
+            memcpy(result + r * c->count * size, c->from, c->count * size);
+        } else {
+            add(result, c->from, whole, c->type);
+        }
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        const call *c = &self->calls[r];
+        const size_t part = c->kind == REDUCE_SCATTER ? c->count : whole;
+        memcpy(c->to, result + (c->kind == REDUCE_SCATTER ? r * c->count * size : 0), part * size);
+    }
+    free(result);
+}
+
+static bool member_ready(void *data)
+{
+    member *self = data;
+    if (self->comm->aborted) {
+        return true;
+    }
+    self->of->arrived += !self->arrived;
+    self->arrived = true;
+    return self->of->arrived == self->of->count && !self->of->hangs;
+}
+
+static void member_run(void *data)
+{
+    member *self = data;
+    collective *of = self->of;
+    if (!of->ran && !self->comm->aborted) {
+        emulated_expose(true);
+        carry_out(of);
+        emulated_expose(false);
+        of->ran = true;
+    }
+    if (--of->left == 0) {
+        free(of);
+    }
+}
+
+/* The i-th call of each member's is one collective. */
+static fedge_nccl_result start_one(clique *group, int index)
+{
+    collective *made = calloc(1, sizeof(*made));
+    made->count = made->left = group->count;
+    made->hangs = ++collectives == emulated_config()->hang_collective;
+    group->failed = group->failed || (made->hangs && emulated_config()->nccl_async_error);
+    for (int r = 0; r < group->count; r++) {
+        int wanted = index;
+        const call *found = NULL;
+        for (int i = 0; i < num_queued && !found; i++) {
+            found = queued[i].comm == group->members[r] && wanted-- == 0 ? &queued[i] : NULL;
+        }
+        if (!found || found->kind != queued[0].kind || found->type != queued[0].type) {
+            emulated_fault("the members of a communicator call different collectives");
+            free(made);
+            return FEDGE_NCCL_INVALID_USAGE;
+        }
+        made->calls[r] = *found;
+    }
+    for (int r = 0; r < group->count; r++) {
+        member *part = calloc(1, sizeof(*part));
+        *part = (member){made, group->members[r], false};
+        emulated_enqueue(made->calls[r].stream, member_ready, member_run, part);
+    }
+    return FEDGE_NCCL_SUCCESS;
+}
+
+static fedge_nccl_result enter(void)
+{
+    return emulated_enter() ? FEDGE_NCCL_UNHANDLED_CUDA_ERROR : FEDGE_NCCL_SUCCESS;
+}
+
+static fedge_nccl_result leave(fedge_nccl_result result)
+{
+    (void)emulated_leave(cudaSuccess);
+    return result;
+}
+
+static fedge_nccl_result flush(void)
+{
+    fedge_nccl_result result = FEDGE_NCCL_SUCCESS;
+    if (num_queued > 0) {
+        clique *group = queued[0].comm->clique;
+        const int each = num_queued / group->count;
+        for (int i = 0; i < each && !result; i++) {
+            result = start_one(group, i);
+        }
+        if (each * group->count != num_queued && !result) {
+            emulated_fault("a group of collectives that not all members call");
+            result = FEDGE_NCCL_INVALID_USAGE;
+        }
+        num_queued = 0;
+        emulated_progress();
+    }
+    return result;
+}
+
+static fedge_nccl_result group_start(void)
+{
+    const fedge_nccl_result result = enter();
+    depth += !result;
+    return leave(result);
+}
+
+static fedge_nccl_result group_end(void)
+{
+    fedge_nccl_result result = enter();
+    if (depth > 0 && --depth == 0) {
+        const fedge_nccl_result flushed = result ? result : flush();
+        num_queued = 0;
+        result = flushed;
+    }
+    return leave(result);
+}
+
+static fedge_nccl_result queue(call wanted)
+{
+    fedge_nccl_result result = enter();
+    if (!result && (num_queued == MAX_CALLS || depth == 0)) {
+        emulated_fault("one thread drives all GPUs: collectives belong in a group");
+        result = FEDGE_NCCL_INVALID_USAGE;
+    }
+    if (!result) {
+        queued[num_queued++] = wanted;
+    }
+    return leave(result);
+}
+
+static fedge_nccl_result reduce_scatter(const void *from, void *to, size_t count,
+                                        fedge_nccl_type type, int op, ncclComm_t comm,
+                                        cudaStream_t stream)
+{
+    (void)op;
+    return queue((call){REDUCE_SCATTER, from, to, count, type, comm, stream});
+}
+
+static fedge_nccl_result all_reduce(const void *from, void *to, size_t count, fedge_nccl_type type,
+                                    int op, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return queue((call){ALL_REDUCE, from, to, count, type, comm, stream});
+}
+
+static fedge_nccl_result all_gather(const void *from, void *to, size_t count, fedge_nccl_type type,
+                                    ncclComm_t comm, cudaStream_t stream)
+{
+    return queue((call){ALL_GATHER, from, to, count, type, comm, stream});
+}
+
+static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
+{
+    fedge_nccl_result result = enter();
+    for (int i = 0; i < count && !result; i++) {
+        for (int j = 0; j < i; j++) {
+            result = gpus[i] == gpus[j] ? FEDGE_NCCL_INVALID_USAGE : result;
+        }
+    }
+    if (!result) {
+        clique *group = calloc(1, sizeof(*group));
+        group->count = count;
+        group->next = cliques;
+        cliques = group;
+        for (int i = 0; i < count; i++) {
+            comms[i] = group->members[i] = calloc(1, sizeof(**comms));
+            *comms[i] = (struct ncclComm){group, i, false};
+            emulated_count(1);
+        }
+    }
+    return leave(result);
+}
+
+/* Ends what of it is under way; a destroy should find nothing. */
+static fedge_nccl_result end(ncclComm_t comm)
+{
+    const fedge_nccl_result result = enter();
+    emulated_count(comm->aborted ? 0 : -1);
+    comm->aborted = true;
+    return leave(result);
+}
+
+static fedge_nccl_result get_async_error(ncclComm_t comm, fedge_nccl_result *error)
+{
+    const fedge_nccl_result result = enter();
+    *error = comm->clique->failed ? FEDGE_NCCL_REMOTE_ERROR : FEDGE_NCCL_SUCCESS;
+    return leave(result);
+}
+
+static fedge_nccl_result get_version(int *version)
+{
+    *version = emulated_config()->nccl_version ? emulated_config()->nccl_version : 22809;
+    return FEDGE_NCCL_SUCCESS;
+}
+
+static const char *get_error_string(fedge_nccl_result result)
+{
+    return result == FEDGE_NCCL_REMOTE_ERROR ? "remote process exited or there was a network error"
+                                             : "unhandled cuda error";
+}
+
+/* ---- loading ----------------------------------------------------------------------------------
+ */
+
+void *__wrap_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags)
+{
+    (void)flags;
+    return strncmp(name, "libnccl", 7) == 0 && !emulated_config()->no_nccl ? queued : NULL;
+}
+
+char *__wrap_dlerror(void);
+char *__wrap_dlerror(void)
+{
+    static char text[] = "libnccl.so.2: cannot open shared object file";
+    return text;
+}
+
+int __wrap_dlclose(void *library);
+int __wrap_dlclose(void *library)
+{
+    (void)library;
+    return 0;
+}
+
+void *__wrap_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name)
+{
+    static const struct {
+        const char *name;
+        void (*function)(void);
+    } KNOWN[] = {
+        {"ncclGetVersion", (void (*)(void))get_version},
+        {"ncclGetErrorString", (void (*)(void))get_error_string},
+        {"ncclCommInitAll", (void (*)(void))init_all},
+        {"ncclCommDestroy", (void (*)(void))end},
+        {"ncclCommAbort", (void (*)(void))end},
+        {"ncclCommGetAsyncError", (void (*)(void))get_async_error},
+        {"ncclGroupStart", (void (*)(void))group_start},
+        {"ncclGroupEnd", (void (*)(void))group_end},
+        {"ncclReduceScatter", (void (*)(void))reduce_scatter},
+        {"ncclAllReduce", (void (*)(void))all_reduce},
+        {"ncclAllGather", (void (*)(void))all_gather},
+    };
+    (void)library;
+    for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
+        if (strcmp(KNOWN[i].name, name) == 0) {
+            return (void *)(uintptr_t)KNOWN[i].function;
+        }
+    }
+    return NULL;
+}

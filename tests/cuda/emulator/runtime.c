@@ -1,0 +1,682 @@
+/* The runtime: memory, streams and events of N GPUs, and the failures that tests ask for. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <cuda_runtime_api.h>
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/cuda/emulator/internal.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+void __asan_poison_memory_region(const volatile void *address, size_t size);
+void __asan_unpoison_memory_region(const volatile void *address, size_t size);
+#endif
+
+enum { MAX_PROTECTED = 64 << 10, MAX_GRID = 0x7fffffff };
+
+typedef struct block { /* of memory */
+    struct block *next;
+    char *at;
+    size_t size, mapped;
+    int gpu; /* −1: pinned memory of the host */
+} block;
+
+typedef struct work {
+    struct work *next;
+    bool (*ready)(void *data);
+    void (*run)(void *data);
+    void *data;
+} work;
+
+struct emulated_stream {
+    struct emulated_stream *next;
+    int gpu;
+    work *head, **tail;
+};
+
+struct emulated_event {
+    uint64_t recorded, done; /* how often */
+    uint32_t users;          /* itself and queued work */
+};
+
+static struct {
+    emulator_config config;
+    bool started;
+    uint64_t calls;
+    int64_t alive;
+    char fault[400];
+    block *blocks;
+    struct emulated_stream *streams;
+    cudaError_t sticky[EMULATOR_MAX_GPUS];
+    size_t used[EMULATOR_MAX_GPUS];
+} all;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int current_gpu;
+
+/* ---- tests' side ------------------------------------------------------------------------------
+ */
+
+void emulator_start(const emulator_config *config)
+{
+    all.config = *config;
+    all.started = true;
+    all.calls = 0;
+    all.alive = 0;
+    all.fault[0] = '\0';
+    memset(all.sticky, 0, sizeof(all.sticky));
+    memset(all.used, 0, sizeof(all.used));
+    current_gpu = 0;
+    emulated_seed(config->seed);
+    emulated_nccl_reset();
+}
+
+static void start_from_environment(void)
+{
+    const char *text = getenv("FEDGE_EMULATOR");
+    unsigned long long values[6] = {1};
+    static const char *const KEYS[6] = {"gpus=", "order=", "seed=", "memory=", "fail=", "error="};
+    for (int i = 0; text && i < 6; i++) {
+        const char *found = strstr(text, KEYS[i]);
+        values[i] = found ? strtoull(found + strlen(KEYS[i]), NULL, 10) : values[i];
+    }
+    emulator_start(&(emulator_config){.num_gpus = (uint32_t)values[0],
+                                      .order = (emulator_order)values[1],
+                                      .seed = values[2],
+                                      .memory_bytes = values[3],
+                                      .fail_call = values[4],
+                                      .fail_error = (int)values[5]});
+}
+
+uint64_t emulator_calls(void)
+{
+    return all.calls;
+}
+
+uint32_t emulator_leaks(void)
+{
+    return (uint32_t)all.alive;
+}
+
+const char *emulator_fault(void)
+{
+    return all.fault[0] ? all.fault : NULL;
+}
+
+const emulator_config *emulated_config(void)
+{
+    return &all.config;
+}
+
+void emulated_fault(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (!all.fault[0]) {
+        (void)vsnprintf(all.fault, sizeof(all.fault), format, arguments);
+        (void)fprintf(stderr, "emulator: %s\n", all.fault);
+    }
+    va_end(arguments);
+}
+
+void emulated_count(int change)
+{
+    all.alive += change;
+}
+
+static bool is_sticky(cudaError_t error)
+{
+    return error == cudaErrorECCUncorrectable || error == cudaErrorIllegalAddress ||
+           error == cudaErrorLaunchFailure;
+}
+
+cudaError_t emulated_enter(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!all.started) {
+        start_from_environment();
+    }
+    if (all.config.no_driver) {
+        return cudaErrorInsufficientDriver;
+    }
+    if (++all.calls == all.config.fail_call) {
+        const cudaError_t error =
+            all.config.fail_error ? (cudaError_t)all.config.fail_error : cudaErrorECCUncorrectable;
+        if (is_sticky(error)) {
+            all.sticky[current_gpu] = error;
+        }
+        return error;
+    }
+    return all.sticky[current_gpu];
+}
+
+cudaError_t emulated_leave(cudaError_t error)
+{
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+static block *find(const void *address, size_t size)
+{
+    const char *at = address;
+    for (block *b = all.blocks; b; b = b->next) {
+        if (at >= b->at && size <= b->size && (size_t)(at - b->at) <= b->size - size) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
+bool emulated_is_device(const void *address, size_t size)
+{
+    const block *b = find(address, size);
+    return b && b->gpu >= 0;
+}
+
+/* The host cannot read a GPU's memory. Where the sanitizer or small blocks make that cheap, it is
+ * open only while work runs. */
+static void expose(block *b, bool open)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    (open ? __asan_unpoison_memory_region : __asan_poison_memory_region)(b->at, b->size);
+#else
+    if (b->mapped <= MAX_PROTECTED) {
+        (void)mprotect((void *)((uintptr_t)b->at & ~(uintptr_t)4095), b->mapped,
+                       open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
+#endif
+}
+
+void emulated_expose(bool open)
+{
+    for (block *b = all.blocks; b; b = b->next) {
+        if (b->gpu >= 0) {
+            expose(b, open);
+        }
+    }
+}
+
+static cudaError_t allocate(void **pointer, size_t size, int gpu)
+{
+    block *b = calloc(1, sizeof(*b));
+    b->size = size;
+    b->gpu = gpu;
+#if defined(__SANITIZE_ADDRESS__)
+    b->at = aligned_alloc(256, (size + 255) / 256 * 256);
+#else
+    b->mapped = (size + 4095) / 4096 * 4096;
+    b->at = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+#endif
+    memset(b->at, 0xA5, size);
+    b->next = all.blocks;
+    all.blocks = b;
+    all.used[gpu < 0 ? 0 : gpu] += gpu < 0 ? 0 : size;
+    all.alive++;
+    if (gpu >= 0) {
+        expose(b, false);
+    }
+    *pointer = b->at;
+    return cudaSuccess;
+}
+
+static cudaError_t release(void *pointer, bool pinned)
+{
+    block **place = &all.blocks;
+    while (*place && (*place)->at != pointer) {
+        place = &(*place)->next;
+    }
+    block *b = *place;
+    if (!b || (b->gpu < 0) != pinned) {
+        emulated_fault("memory is freed that was not allocated so, or twice");
+        return cudaErrorInvalidValue;
+    }
+    *place = b->next;
+    all.used[b->gpu < 0 ? 0 : b->gpu] -= b->gpu < 0 ? 0 : b->size;
+    all.alive--;
+    expose(b, true);
+#if defined(__SANITIZE_ADDRESS__)
+    free(b->at);
+#else
+    munmap(b->at, b->mapped);
+#endif
+    free(b);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **pointer, size_t size)
+{
+    cudaError_t error = emulated_enter();
+    const size_t most = all.config.memory_bytes ? all.config.memory_bytes : (size_t)1 << 30;
+    if (!error && (size > most || all.used[current_gpu] > most - size)) {
+        error = cudaErrorMemoryAllocation;
+    }
+    return emulated_leave(error ? error : allocate(pointer, size, current_gpu));
+}
+
+cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned flags)
+{
+    (void)flags;
+    const cudaError_t error = emulated_enter();
+    return emulated_leave(error ? error : allocate(pointer, size, -1));
+}
+
+/* Freeing waits for the GPU, and succeeds as far as leaks go even when the GPU is lost. */
+static cudaError_t free_memory(void *pointer, bool pinned)
+{
+    const cudaError_t error = emulated_enter();
+    if (!pointer || error == cudaErrorInsufficientDriver) {
+        return emulated_leave(error);
+    }
+    const cudaError_t freed = release(pointer, pinned);
+    return emulated_leave(error ? error : freed);
+}
+
+cudaError_t cudaFree(void *pointer)
+{
+    return free_memory(pointer, false);
+}
+
+cudaError_t cudaFreeHost(void *pointer)
+{
+    return free_memory(pointer, true);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    const cudaError_t error = emulated_enter();
+    *total_bytes = all.config.memory_bytes ? all.config.memory_bytes : (size_t)1 << 30;
+    *free_bytes = *total_bytes - all.used[current_gpu];
+    return emulated_leave(error);
+}
+
+/* ---- streams ----------------------------------------------------------------------------------
+ */
+
+/* Does the first work of a stream, if it can be done. */
+static bool advance(struct emulated_stream *stream)
+{
+    work *first = stream->head;
+    if (!first || (first->ready && !first->ready(first->data))) {
+        return false;
+    }
+    stream->head = first->next;
+    if (!stream->head) {
+        stream->tail = &stream->head;
+    }
+    first->run(first->data);
+    free(first->data);
+    free(first);
+    return true;
+}
+
+/* One step of any stream, a drawn one first. */
+static bool advance_any(void)
+{
+    uint32_t count = 0;
+    for (struct emulated_stream *s = all.streams; s; s = s->next) {
+        count++;
+    }
+    uint32_t skip = count ? emulated_random(count) : 0;
+    struct emulated_stream *at = all.streams;
+    while (skip-- > 0) {
+        at = at->next;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (advance(at)) {
+            return true;
+        }
+        at = at->next ? at->next : all.streams;
+    }
+    return false;
+}
+
+void emulated_progress(void)
+{
+    uint32_t steps = all.config.order == EMULATOR_RANDOM ? emulated_random(5) : 0;
+    while ((all.config.order == EMULATOR_EAGER || steps-- > 0) && advance_any()) {
+    }
+}
+
+void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *), void (*run)(void *), void *data)
+{
+    work *made = calloc(1, sizeof(*made));
+    *made = (work){NULL, ready, run, data};
+    *stream->tail = made;
+    stream->tail = &made->next;
+}
+
+/* Until the stream is empty, or the event has come. */
+static cudaError_t wait_for(struct emulated_stream *stream, const struct emulated_event *event)
+{
+    while (stream ? stream->head != NULL : event->done < event->recorded) {
+        const bool moved = (stream && emulated_random(2) && advance(stream)) || advance_any();
+        if (!moved) {
+            emulated_fault("the host waits for work that never ends");
+            return cudaErrorUnknown;
+        }
+    }
+    return all.sticky[current_gpu];
+}
+
+static bool is_here(cudaStream_t stream)
+{
+    if (!stream || stream->gpu != current_gpu) {
+        emulated_fault("work is given to a stream of another GPU than the current one");
+        return false;
+    }
+    return true;
+}
+
+typedef struct launch {
+    emulated_kernel kernel;
+    int gpu;
+    _Alignas(16) unsigned char closure[];
+} launch;
+
+static void run_launch(void *data)
+{
+    launch *self = data;
+    self->kernel.closure = self->closure;
+    emulated_expose(true);
+    if (!emulated_run(&self->kernel)) {
+        all.sticky[self->gpu] = cudaErrorLaunchFailure;
+    }
+    emulated_expose(false);
+}
+
+cudaError_t emulated_launch(const cudaLaunchConfig_t *config, void (*body)(const void *),
+                            const void *closure, size_t size);
+cudaError_t emulated_launch(const cudaLaunchConfig_t *config, void (*body)(const void *),
+                            const void *closure, size_t size)
+{
+    cudaError_t error = emulated_enter();
+    const dim3 g = config->gridDim, b = config->blockDim;
+    if (error || !is_here(config->stream)) {
+        return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
+    }
+    if (!g.x || g.x > MAX_GRID || !g.y || g.y > 65535 || !g.z || !b.x || b.x > 1024 || !b.y ||
+        b.y > 1024 || !b.z || b.x * b.y * b.z > 1024 || config->dynamicSmemBytes > 48 << 10) {
+        return emulated_leave(cudaErrorInvalidConfiguration);
+    }
+    launch *made = malloc(sizeof(*made) + size);
+    made->gpu = current_gpu;
+    made->kernel = (emulated_kernel){g, b, config->dynamicSmemBytes, body, NULL};
+    memcpy(made->closure, closure, size);
+    emulated_enqueue(config->stream, NULL, run_launch, made);
+    emulated_progress();
+    return emulated_leave(cudaSuccess);
+}
+
+typedef struct copy {
+    void *to;
+    const void *from; /* NULL: filled with value */
+    size_t size;
+    int value;
+} copy;
+
+static void run_copy(void *data)
+{
+    const copy *self = data;
+    emulated_expose(true);
+    if (self->from) {
+        memmove(self->to, self->from, self->size);
+    } else {
+        memset(self->to, self->value, self->size);
+    }
+    emulated_expose(false);
+}
+
+static cudaError_t add_copy(copy wanted, cudaStream_t stream)
+{
+    const cudaError_t error = emulated_enter();
+    if (error || !is_here(stream)) {
+        return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
+    }
+    if (!find(wanted.to, wanted.size) || (wanted.from && !find(wanted.from, wanted.size))) {
+        emulated_fault("a copy of %zu bytes outside memory that is on a GPU or pinned",
+                       wanted.size);
+        return emulated_leave(cudaErrorInvalidValue);
+    }
+    copy *made = malloc(sizeof(*made));
+    *made = wanted;
+    emulated_enqueue(stream, NULL, run_copy, made);
+    emulated_progress();
+    return emulated_leave(cudaSuccess);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    (void)kind;
+    return add_copy((copy){to, from, size, 0}, stream);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t stream)
+{
+    return add_copy((copy){to, NULL, size, value}, stream);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    const cudaError_t error = emulated_enter();
+    (void)flags;
+    if (!error) {
+        *stream = calloc(1, sizeof(**stream));
+        **stream = (struct emulated_stream){all.streams, current_gpu, NULL, &(*stream)->head};
+        all.streams = *stream;
+        all.alive++;
+    }
+    return emulated_leave(error);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    const cudaError_t error = emulated_enter();
+    struct emulated_stream **place = &all.streams;
+    while (*place != stream) {
+        place = &(*place)->next;
+    }
+    while (stream->head && advance_any()) {
+    }
+    while (stream->head) { /* of a collective that hangs */
+        work *first = stream->head;
+        stream->head = first->next;
+        free(first->data);
+        free(first);
+    }
+    *place = stream->next;
+    free(stream);
+    all.alive--;
+    return emulated_leave(error);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    const cudaError_t error = emulated_enter();
+    return emulated_leave(error ? error : wait_for(stream, NULL));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    const cudaError_t error = emulated_enter();
+    if (!error && stream->head) {
+        (void)advance_any();
+    }
+    return emulated_leave(error          ? error
+                          : stream->head ? cudaErrorNotReady
+                                         : all.sticky[stream->gpu]);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    cudaError_t error = emulated_enter();
+    for (struct emulated_stream *s = all.streams; s && !error; s = s->next) {
+        error = s->gpu == current_gpu ? wait_for(s, NULL) : cudaSuccess;
+    }
+    return emulated_leave(error);
+}
+
+/* ---- events -----------------------------------------------------------------------------------
+ */
+
+typedef struct mark {
+    struct emulated_event *event;
+    uint64_t number; /* of the record */
+} mark;
+
+static void unuse(struct emulated_event *event)
+{
+    if (--event->users == 0) {
+        free(event);
+    }
+}
+
+static void run_record(void *data)
+{
+    mark *self = data;
+    self->event->done = self->number > self->event->done ? self->number : self->event->done;
+    unuse(self->event);
+}
+
+static bool has_come(void *data)
+{
+    const mark *self = data;
+    return self->event->done >= self->number;
+}
+
+static void run_wait(void *data)
+{
+    unuse(((mark *)data)->event);
+}
+
+static cudaError_t add_mark(cudaEvent_t event, cudaStream_t stream, bool record)
+{
+    const cudaError_t error = emulated_enter();
+    if (error || (record && !is_here(stream))) {
+        return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
+    }
+    mark *made = malloc(sizeof(*made));
+    event->recorded += record;
+    event->users++;
+    *made = (mark){event, event->recorded};
+    emulated_enqueue(stream, record ? NULL : has_come, record ? run_record : run_wait, made);
+    emulated_progress();
+    return emulated_leave(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    return add_mark(event, stream, true);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    return add_mark(event, stream, false);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    const cudaError_t error = emulated_enter();
+    (void)flags;
+    if (!error) {
+        *event = calloc(1, sizeof(**event));
+        (*event)->users = 1;
+        all.alive++;
+    }
+    return emulated_leave(error);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    const cudaError_t error = emulated_enter();
+    unuse(event);
+    all.alive--;
+    return emulated_leave(error);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    const cudaError_t error = emulated_enter();
+    return emulated_leave(error ? error : wait_for(NULL, event));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const cudaError_t error = emulated_enter();
+    if (!error && event->done < event->recorded) {
+        (void)advance_any();
+    }
+    return emulated_leave(error                           ? error
+                          : event->done < event->recorded ? cudaErrorNotReady
+                                                          : cudaSuccess);
+}
+
+/* ---- devices and words ------------------------------------------------------------------------
+ */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    cudaError_t error = emulated_enter();
+    *count = (int)all.config.num_gpus;
+    return emulated_leave(error ? error : *count == 0 ? cudaErrorNoDevice : cudaSuccess);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    cudaError_t error = emulated_enter();
+    if (error == cudaErrorInsufficientDriver || device < 0 || device >= (int)all.config.num_gpus) {
+        return emulated_leave(error ? error : cudaErrorInvalidDevice);
+    }
+    error = error && error != all.sticky[current_gpu] ? error : all.sticky[device];
+    current_gpu = device;
+    return emulated_leave(error);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = current_gpu;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    const cudaError_t error = emulated_enter();
+    (void)device;
+    *value = attribute == cudaDevAttrMultiProcessorCount      ? 2
+             : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+                                                              : 0;
+    return emulated_leave(error);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorECCUncorrectable ? "cudaErrorECCUncorrectable" : "cudaErrorEmulated";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorECCUncorrectable:
+        return "uncorrectable ECC error encountered";
+    default:
+        return "an emulated error";
+    }
+}

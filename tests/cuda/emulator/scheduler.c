@@ -1,0 +1,289 @@
+/* The threads of a kernel, block by block, in an order drawn from the seed.
+ *
+ * A thread gets a stack of its own only when it waits: threads that never do run one after another
+ * on one. Which thread goes on next is drawn, so that a missing barrier shows as a wrong result. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda/emulator/fiber.h"
+#include "tests/cuda/emulator/internal.h"
+
+enum { MAX_THREADS = 1024, WARP = 32, SHARED_BYTES = 227 << 10 };
+enum { BARRIER, SYNCWARP, SHUFFLE, BALLOT }; /* as in cuda_runtime.h */
+typedef enum life { NEW, RUNNING, WAITING, READY, DONE } life;
+
+typedef struct thread {
+    life life;
+    int kind;
+    uint32_t line, mask, source, barriers, warp_syncs;
+    uint64_t value, result;
+    emulated_fiber *fiber;
+} thread;
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+static struct {
+    const emulated_kernel *kernel;
+    thread threads[MAX_THREADS + 1]; /* the last: none */
+    uint32_t order[MAX_THREADS];     /* in which they begin */
+    uint32_t count, begun, done, block, current;
+    uint64_t launch;
+    bool active, stopped;
+} run;
+static _Alignas(16) unsigned char dynamic_shared[SHARED_BYTES];
+static uint64_t random_state = 1;
+
+/* Those of kernels that are linked in; weak: there may be none. */
+extern unsigned char __start_emulated_shared[] __attribute__((weak));
+extern unsigned char __stop_emulated_shared[] __attribute__((weak));
+
+void emulated_seed(uint64_t seed)
+{
+    random_state = seed * 0x9e3779b97f4a7c15u + 1;
+}
+
+uint32_t emulated_random(uint32_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 32) * below >> 32);
+}
+
+void *emulated_dynamic_shared(void);
+void *emulated_dynamic_shared(void)
+{
+    return dynamic_shared;
+}
+
+unsigned emulated_lane(void);
+unsigned emulated_lane(void)
+{
+    return run.current % WARP;
+}
+
+void emulated_atomic_access(const void *address, size_t size) __attribute__((weak)); /* race.c */
+void emulated_atomic(const void *address, size_t size);
+void emulated_atomic(const void *address, size_t size)
+{
+    if (emulated_atomic_access) {
+        emulated_atomic_access(address, size);
+    }
+}
+
+bool emulated_is_shared(const void *address)
+{
+    const unsigned char *at = address;
+    return (at >= __start_emulated_shared && at < __stop_emulated_shared) ||
+           (at >= dynamic_shared && at < dynamic_shared + SHARED_BYTES);
+}
+
+emulated_place emulated_here(void)
+{
+    const thread *self = &run.threads[run.current];
+    return (emulated_place){run.active ? run.launch : 0, run.block,      run.current,
+                            run.current / WARP,          self->barriers, self->warp_syncs};
+}
+
+static void enter_thread(uint32_t index)
+{
+    run.current = index;
+    run.threads[index].life = RUNNING;
+    threadIdx = (uint3){index % blockDim.x, index / blockDim.x % blockDim.y,
+                        index / (blockDim.x * blockDim.y)};
+}
+
+static void stop(const char *why, uint32_t line)
+{
+    if (!run.stopped) {
+        emulated_fault("%s, line %u, block %u, thread %u", why, line, run.block, run.current);
+    }
+    run.stopped = true;
+}
+
+/* All live threads of the block are at its barrier. */
+static void release_block(void)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < run.count; i++) {
+        const thread *t = &run.threads[i];
+        if (t->life != WAITING || t->kind != BARRIER) {
+            return;
+        }
+        count += t->value;
+    }
+    for (uint32_t i = 0; i < run.count; i++) {
+        thread *t = &run.threads[i];
+        if (t->line != run.threads[0].line) {
+            stop("divergent barrier: not all threads wait at this one", t->line);
+        }
+        t->life = READY;
+        t->result = count;
+        t->barriers++;
+    }
+}
+
+static void release_warp(uint32_t index)
+{
+    const thread *first = &run.threads[index];
+    thread *warp = &run.threads[index / WARP * WARP];
+    const uint32_t mask = first->mask, line = first->line;
+    const uint32_t lanes = run.count - index / WARP * WARP;
+    const int kind = first->kind;
+    uint64_t ballot = 0;
+    for (uint32_t i = 0; i < WARP && i < lanes; i++) {
+        const thread *t = &warp[i];
+        if (!(mask >> i & 1)) {
+            continue;
+        }
+        if (t->life != WAITING || t->kind != kind || t->line != line) {
+            return;
+        }
+        if (t->mask != mask) {
+            stop("the lanes of a warp name different masks", line);
+        }
+        ballot |= (t->value & 1) << i;
+    }
+    for (uint32_t i = 0; i < WARP && i < lanes; i++) {
+        thread *t = &warp[i];
+        if (mask >> i & 1) {
+            if (kind == SHUFFLE && !(mask >> t->source & 1)) {
+                stop("a shuffle reads a lane that is not in its mask", line);
+            }
+            t->life = READY;
+            t->result = kind == SHUFFLE ? warp[t->source].value : ballot;
+            t->warp_syncs += kind == SYNCWARP;
+        }
+    }
+}
+
+unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigned long long value,
+                                 unsigned source);
+unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigned long long value,
+                                 unsigned source)
+{
+    const uint32_t index = run.current;
+    thread *self = &run.threads[index];
+    self->life = WAITING;
+    self->kind = kind;
+    self->line = line;
+    self->mask = mask;
+    self->value = value;
+    self->source = source;
+    if (kind == BARRIER) {
+        release_block();
+    } else if (!(mask >> index % WARP & 1)) {
+        stop("a lane is not in the mask that it names", line);
+    } else {
+        release_warp(index);
+    }
+    emulated_fiber_back(0);
+    enter_thread(index);
+    return self->result;
+}
+
+/* On a fiber: runs threads that have not begun, until one of them waits (then this is its stack).
+ */
+static void work(void)
+{
+    while (run.begun < run.count && !run.stopped) {
+        const uint32_t index = run.order[run.begun++];
+        enter_thread(index);
+        run.kernel->body(run.kernel->closure);
+        run.threads[run.current].life = DONE;
+        run.done++;
+        if (emulated_random(8) == 0) {
+            break;
+        }
+    }
+    run.current = MAX_THREADS;
+    emulated_fiber_back(1);
+}
+
+/* A thread that can go on, drawn; MAX_THREADS: none. */
+static uint32_t pick_ready(void)
+{
+    const uint32_t start = emulated_random(run.count);
+    for (uint32_t i = 0; i < run.count; i++) {
+        const uint32_t index = (start + i) % run.count;
+        if (run.threads[index].life == READY) {
+            return index;
+        }
+    }
+    return MAX_THREADS;
+}
+
+static void run_threads(void)
+{
+    while (run.done < run.count && !run.stopped) {
+        uint32_t index = pick_ready();
+        const bool fresh =
+            run.begun < run.count && (index == MAX_THREADS || emulated_random(2) == 0);
+        if (!fresh && index == MAX_THREADS) {
+            uint32_t waits = 0;
+            while (run.threads[waits].life != WAITING) {
+                waits++;
+            }
+            run.current = waits;
+            stop("divergent barrier, vote or shuffle: others never come to it",
+                 run.threads[waits].line);
+            break;
+        }
+        emulated_fiber *fiber = fresh ? emulated_fiber_take(work) : run.threads[index].fiber;
+        if (!fresh) {
+            run.threads[index].fiber = NULL;
+        }
+        run.current = index;
+        emulated_fiber_resume(fiber);
+        if (run.current == MAX_THREADS) {
+            emulated_fiber_release(fiber);
+        } else {
+            run.threads[run.current].fiber = fiber;
+        }
+    }
+    for (uint32_t i = 0; i < run.count; i++) {
+        if (run.threads[i].fiber) { /* stopped: what is on that stack is abandoned */
+            emulated_fiber_release(run.threads[i].fiber);
+        }
+    }
+}
+
+static void run_block(uint32_t block)
+{
+    run.block = block;
+    run.begun = run.done = 0;
+    blockIdx =
+        (uint3){block % gridDim.x, block / gridDim.x % gridDim.y, block / (gridDim.x * gridDim.y)};
+    memset(run.threads, 0, run.count * sizeof(run.threads[0]));
+    for (uint32_t i = 0; i < run.count; i++) {
+        const uint32_t other = emulated_random(i + 1);
+        run.order[i] = run.order[other];
+        run.order[other] = i;
+    }
+    if (__start_emulated_shared) { /* not 0: a GPU's shared memory is never clean */
+        memset(__start_emulated_shared, 0xA5,
+               (size_t)(__stop_emulated_shared - __start_emulated_shared));
+    }
+    memset(dynamic_shared, 0xA5, run.kernel->shared_bytes);
+    run_threads();
+}
+
+bool emulated_run(const emulated_kernel *kernel)
+{
+    run.kernel = kernel;
+    run.count = kernel->block.x * kernel->block.y * kernel->block.z;
+    run.launch++;
+    run.active = true;
+    run.stopped = false;
+    blockDim = kernel->block;
+    gridDim = kernel->grid;
+    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    /* All blocks once, from a drawn one on, up or down. */
+    const uint32_t first = emulated_random(blocks), down = emulated_random(2);
+    for (uint32_t i = 0; i < blocks && !run.stopped; i++) {
+        run_block((first + (down ? blocks - i : i)) % blocks);
+    }
+    run.active = false;
+    return !run.stopped;
+}
