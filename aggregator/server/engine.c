@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/server/engine_internal.h"
+#include "aggregator/store/model_file.h"
 #include "aggregator/store/plot.h"
 #include "edge/core/os.h"
 
@@ -209,8 +210,15 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
         status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_os_write_file(model, engine->model->bytes,
-                                     engine->model->size - engine->global.control_size, 0644, err);
+        fedge_model_facts facts = {.run_id = run->run_id,
+                                   .round = engine->rounds_closed,
+                                   .loss = engine->loss,
+                                   .accuracy = engine->accuracy,
+                                   .validation_loss = NAN,
+                                   .validation_accuracy = NAN};
+        memcpy(facts.model, engine->model_hash, sizeof(facts.model));
+        status = fedge_model_file_write(model, engine->global.plan, &facts, engine->model->bytes,
+                                        engine->model->size - engine->global.control_size, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);

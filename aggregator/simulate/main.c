@@ -12,6 +12,7 @@
 #include "aggregator/simulate/compare.h"
 #include "aggregator/simulate/experiment.h"
 #include "aggregator/simulate/generate_options.h"
+#include "aggregator/simulate/model_command.h"
 #include "aggregator/simulate/options.h"
 #include "aggregator/simulate/sweep.h"
 #include "edge/core/os.h"
@@ -282,12 +283,30 @@ static int generate(int argc, char **argv)
     return EXIT_DONE;
 }
 
+static int tell_model(int argc, char **argv)
+{
+    fedge_model_command command;
+    fedge_error err;
+    if (fedge_model_command_parse(argc, argv, &command, &err) != FEDGE_OK) {
+        return fail(&err, EXIT_USAGE);
+    }
+    if (command.help) {
+        fputs(fedge_model_command_help(), stdout);
+        return EXIT_DONE;
+    }
+    const fedge_status status = fedge_model_command_run(&command, stdout, &err);
+    return status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, status == FEDGE_MISMATCH));
+}
+
 static int act(int argc, char **argv)
 {
     fedge_simulate_options options;
     fedge_error err;
     if (argc > 1 && strcmp(argv[1], "generate") == 0) {
         return generate(argc - 1, argv + 1);
+    }
+    if (argc > 1 && strcmp(argv[1], "model") == 0) {
+        return tell_model(argc - 1, argv + 1);
     }
     if (fedge_simulate_options_parse(argc, argv, &options, &err) != FEDGE_OK) {
         return fail(&err, EXIT_USAGE);

@@ -14,7 +14,7 @@ const char *fedge_simulate_options_help(void)
 {
     return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
            "       fedge-simulate compare DIR... [--out FILE.svg] (compare --help)\n"
-           "       fedge-simulate generate KIND --out DIR (generate --help)\n"
+           "       fedge-simulate generate KIND --out DIR (generate --help); model FILE\n"
            "Runs a federated learning job with N virtual clients on this machine.\n"
            "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"

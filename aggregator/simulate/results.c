@@ -11,6 +11,7 @@
 #include "aggregator/simulate/settings.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
+#include "aggregator/store/model_file.h"
 #include "aggregator/store/plot.h"
 #include "aggregator/store/round_lines.h"
 #include "edge/core/os.h"
@@ -572,6 +573,27 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
     return status;
 }
 
+/* The last model, the plain file of which is file[0, size). */
+static fedge_status export_model(const fedge_results *results, const fedge_simulation *simulation,
+                                 const uint8_t *file, size_t size, fedge_error *err)
+{
+    const fedge_totals *totals = &results->totals;
+    const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
+    const bool evaluated = totals->evaluated == round;
+    fedge_model_facts facts = {.round = round,
+                               .loss = evaluated ? totals->test.loss : NAN,
+                               .accuracy = evaluated ? totals->test.accuracy : NAN,
+                               .validation_loss = evaluated ? totals->validation.loss : NAN,
+                               .validation_accuracy =
+                                   evaluated ? totals->validation.accuracy : NAN};
+    char path[FEDGE_MAX_PATH];
+    fedge_sha256_text(file, size, facts.model);
+    const fedge_status status = fedge_results_path(results->dir, "model.safetensors", path, err);
+    return status == FEDGE_OK
+               ? fedge_model_file_write(path, &results->job->plan, &facts, file, size, err)
+               : status;
+}
+
 /* With [export] the model file is left beside the checkpoint too. */
 static fedge_status save_model(fedge_results *results, const fedge_simulation *simulation,
                                bool export, fedge_error *err)
@@ -585,7 +607,7 @@ static fedge_status save_model(fedge_results *results, const fedge_simulation *s
     }
     if (export && file) { /* where a checkpoint has no room, a model may have */
         fedge_error second;
-        const fedge_status written = write_file(results, "model.safetensors", file, size, &second);
+        const fedge_status written = export_model(results, simulation, file, size, &second);
         if (status == FEDGE_OK && written != FEDGE_OK) {
             *err = second;
             status = written;
@@ -702,7 +724,7 @@ static fedge_status save_last(fedge_results *results, const fedge_simulation *si
         status = save(results, simulation, file, size, err);
     }
     if (status == FEDGE_OK) {
-        status = write_file(results, "model.safetensors", file, size, err);
+        status = export_model(results, simulation, file, size, err);
     }
     free(file);
     return status;

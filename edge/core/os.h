@@ -49,6 +49,14 @@ FEDGE_MUST_USE fedge_status fedge_os_read_file(const char *path, size_t limit, u
 FEDGE_MUST_USE fedge_status fedge_os_write_file(const char *path, const void *data, size_t size,
                                                 unsigned mode, fedge_error *err);
 
+/* The same of bytes that lie apart, one part behind the other. */
+typedef struct fedge_os_part {
+    const void *data;
+    size_t size;
+} fedge_os_part;
+FEDGE_MUST_USE fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts,
+                                                 size_t num_parts, unsigned mode, fedge_error *err);
+
 /* Creates the directory and its parents; one that exists is fine. */
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);

@@ -151,9 +151,13 @@ fedge_status fedge_os_read_file(const char *path, size_t limit, uint8_t **data, 
 
 /* Fills the fresh file [temporary] and gives it its name. */
 static fedge_status fill_and_rename(int fd, const char *temporary, const char *path,
-                                    const void *data, size_t size, unsigned mode, fedge_error *err)
+                                    const fedge_os_part *parts, size_t num_parts, unsigned mode,
+                                    fedge_error *err)
 {
-    fedge_status status = write_all(fd, temporary, 0, data, size, err);
+    fedge_status status = FEDGE_OK;
+    uint64_t at = 0;
+    for (size_t i = 0; i < num_parts && status == FEDGE_OK; at += parts[i++].size)
+        status = write_all(fd, temporary, at, parts[i].data, parts[i].size, err);
     if (status == FEDGE_OK && fchmod(fd, (mode_t)mode) != 0)
         status = fedge_fail_errno(err, errno, "cannot set the mode of %s", temporary);
     if (status == FEDGE_OK && fsync(fd) != 0)
@@ -168,6 +172,12 @@ static fedge_status fill_and_rename(int fd, const char *temporary, const char *p
 fedge_status fedge_os_write_file(const char *path, const void *data, size_t size, unsigned mode,
                                  fedge_error *err)
 {
+    return fedge_os_write_parts(path, &(fedge_os_part){data, size}, 1, mode, err);
+}
+
+fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, size_t num_parts,
+                                  unsigned mode, fedge_error *err)
+{
     char parent[FEDGE_OS_MAX_PATH];
     fedge_status status = parent_of(parent, path, err);
     if (status != FEDGE_OK)
@@ -180,7 +190,7 @@ fedge_status fedge_os_write_file(const char *path, const void *data, size_t size
     int fd = mkostemps(temporary, sizeof FEDGE_OS_TEMPORARY_SUFFIX - 1, O_CLOEXEC);
     if (fd < 0)
         return fedge_fail_errno(err, errno, "cannot create a file beside %s", path);
-    status = fill_and_rename(fd, temporary, path, data, size, mode, err);
+    status = fill_and_rename(fd, temporary, path, parts, num_parts, mode, err);
     if (status != FEDGE_OK) {
         unlink(temporary);
         return status;

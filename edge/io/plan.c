@@ -26,7 +26,7 @@ static const char *stored_type_name(unsigned value)
     return value == FEDGE_U8 ? "u8" : value == FEDGE_F32 ? "f32" : NULL;
 }
 
-static const fedge_json_field NORMALISATION[] = {
+const fedge_json_field fedge_normalisation_fields[] = {
     {"divide-by", "divide_by", FEDGE_JSON_F32, AT(fedge_data_spec, divide_by), .min = FLT_MIN,
      .max = MAX_FLOAT, .fallback = 1},
     {.key = "mean",
@@ -67,7 +67,7 @@ const fedge_json_field fedge_data_fields[] = {
      AT(fedge_data_spec, num_labels),
      .min = 1,
      .max = MAX_LABELS},
-    {"normalisation", "normalization", FEDGE_JSON_OBJECT, .fields = NORMALISATION},
+    {"normalisation", "normalization", FEDGE_JSON_OBJECT, .fields = fedge_normalisation_fields},
     {.key = "augmentation",
      .kind = FEDGE_JSON_OBJECT,
      .flags = FEDGE_JSON_PRESENCE,

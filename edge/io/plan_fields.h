@@ -19,7 +19,8 @@ extern const fedge_json_field fedge_model_fields[];
 extern const fedge_json_field fedge_external_fields[];
 extern const fedge_json_field fedge_tensor_fields[];
 
-extern const fedge_json_field fedge_augmentation_fields[]; /* of a fedge_data_spec */
+extern const fedge_json_field fedge_normalisation_fields[]; /* of a fedge_data_spec */
+extern const fedge_json_field fedge_augmentation_fields[];  /* likewise */
 
 /* Whether the data can be augmented so. */
 FEDGE_MUST_USE fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,

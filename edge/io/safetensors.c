@@ -103,22 +103,32 @@ fedge_status fedge_safetensors_size(const fedge_schema *schema, size_t *size, fe
     return status;
 }
 
-fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values, uint8_t *out,
-                                     size_t out_size, fedge_error *err)
+fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t *out,
+                                            size_t out_size, fedge_error *err)
 {
     size_t header = 0;
     const fedge_status status = header_size(schema, &header, err);
     if (status)
         return status;
-    const size_t need = PREFIX_SIZE + header + schema->num_elements * sizeof(float);
-    if (out_size != need)
+    if (out_size != PREFIX_SIZE + header)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "safetensors: a buffer of %zu bytes for a file of %zu", out_size, need);
+                          "safetensors: a buffer of %zu bytes for a header of %zu", out_size,
+                          PREFIX_SIZE + header);
     for (size_t i = 0; i < PREFIX_SIZE; i++)
         out[i] = (uint8_t)((uint64_t)header >> (8 * i));
     sink s = {(char *)out + PREFIX_SIZE, header, 0};
     put_header(&s, schema);
-    uint8_t *data = out + PREFIX_SIZE + header;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values, uint8_t *out,
+                                     size_t out_size, fedge_error *err)
+{
+    const size_t bytes = schema->num_elements * sizeof(float);
+    const fedge_status status = fedge_safetensors_write_header(schema, out, out_size - bytes, err);
+    if (status)
+        return status;
+    uint8_t *data = out + (out_size - bytes);
     for (size_t i = 0; i < schema->num_elements; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof bits);

@@ -28,6 +28,11 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_write(const fedge_schema *schema, 
                                                     uint8_t *out, size_t out_size,
                                                     fedge_error *err);
 
+/* Writes what comes before the values alone: out_size must be fedge_safetensors_size less their
+ * bytes. */
+FEDGE_MUST_USE fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t *out,
+                                                           size_t out_size, fedge_error *err);
+
 /* Reads the header of a file in memory into an empty [schema] with room for its tensors, ordered by
  * data offset; *data gets the start of the data, of which nothing is read. "__metadata__" is
  * allowed and skipped. FEDGE_TRUNCATED, with both counts, when the file is shorter than its header

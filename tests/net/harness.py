@@ -6,6 +6,7 @@ test's clean-up, by the end of this process, or by the kernel when this process 
 
 import atexit
 import ctypes
+import hashlib
 import http.client
 import json
 import os
@@ -341,6 +342,19 @@ class Federation:
 
     def hashes(self):
         return [line["model_sha256"] for line in self.lines()]
+
+    @staticmethod
+    def model(path):
+        """What a model file says of itself, and the SHA-256 that it has without saying so."""
+        with open(path, "rb") as file:
+            data = file.read()
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:end])
+        said = header.pop("__metadata__", {})
+        plain = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        plain += b" " * (-len(plain) % 8)
+        digest = hashlib.sha256(len(plain).to_bytes(8, "little") + plain + data[end:])
+        return said, digest.hexdigest()
 
     def result(self):
         with open(self.path("result.json"), encoding="utf-8") as file:

@@ -47,9 +47,20 @@ class Run(NetTest):
         model = os.path.join(folder, "model.safetensors")
         self.assertEqual(read_safetensors(model), {
             "0.weight": [16, 12], "0.bias": [16], "2.weight": [4, 16], "2.bias": [4]})
-        with open(model, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
+        said, digest = federation.model(model)
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
         self.assertEqual(lines[-1]["model_sha256"], digest)
+        checkpoint = os.path.join(folder, "checkpoints", "round-000005", "model.safetensors")
+        with open(checkpoint, "rb") as file:
+            self.assertEqual(hashlib.sha256(file.read()).hexdigest(), digest)  # without metadata
+        self.assertEqual({key: said[key] for key in ("format", "job", "run", "round", "model_sha256")}, {
+            "format": "pt", "job": job["name"], "run": os.path.basename(folder), "round": "5",
+            "model_sha256": digest})
+        self.assertAlmostEqual(float(said["accuracy"]), lines[-1]["accuracy"], places=8)
+        self.assertAlmostEqual(float(said["loss"]), lines[-1]["loss"], places=8)
+        self.assertEqual(json.loads(said["normalisation"])["divide-by"],
+                         job["data"].get("normalisation", {}).get("divide-by", 1))
         with open(os.path.join(folder, "rounds.svg"), encoding="utf-8") as file:
             self.assertIn("<svg", file.read())
         self.assertEqual(result["rounds"], 5)

@@ -108,8 +108,30 @@ done
 cmp -s job.json out/job.json || fail "out/job.json is not the job"
 [ "$(wc -l <out/rounds.jsonl)" = 4 ] || fail "not four lines in rounds.jsonl"
 [ "$(hash out/summary.json)" = "$(hash first.json)" ] || fail "another model with --out"
-[ "$(sha256sum out/model.safetensors | cut -d' ' -f1)" = "$(hash first.json | cut -d'"' -f4)" ] ||
-    fail "model_sha256 is not model.safetensors'"
+# what a model file says of itself; its name is that of its tensors
+ends 0 "model_sha256: $(hash first.json | cut -d'"' -f4)" "$simulate" model out/model.safetensors
+for line in "format: pt" "job: points" "round: 4" "accuracy: 0."; do
+    grep -qF "$line" said || fail "no '$line' in: $(cat said)"
+done
+if grep -q "^run:" said; then fail "a simulation is of no run: $(cat said)"; fi
+ends 0 '"metadata":{"format":"pt",' "$simulate" model --json out/model.safetensors
+"$simulate" model --json out/model.safetensors >said.json
+[ "$(hash said.json)" = "$(hash first.json)" ] || fail "model_sha256 is not model.safetensors'"
+ends 0 "round: 4" "$simulate" model out/checkpoints/../model.safetensors
+cp out/model.safetensors changed.safetensors
+printf '\001\001' | dd of=changed.safetensors bs=1 seek=$(($(stat -c %s changed.safetensors) - 2)) conv=notrunc 2>/dev/null
+ends 1 "somebody has changed them" "$simulate" model changed.safetensors
+ends 3 "nothing.safetensors" "$simulate" model nothing.safetensors
+ends 3 "job.json" "$simulate" model job.json
+ends 2 "model wants one file" "$simulate" model
+ends 2 "--json only" "$simulate" model --out x
+ends 0 "Usage: fedge-simulate model" "$simulate" model --help
+checkpoint=$(echo out/checkpoints/round-*/model.safetensors)
+[ "$(sha256sum "$checkpoint" | cut -d' ' -f1)" = "$(hash first.json | cut -d'"' -f4)" ] ||
+    fail "model_sha256 is not the plain file's"
+# it can be begun with
+sed 's/"rounds": {/"initial-model": "out\/model.safetensors", &/' job.json >again.json
+ends 0 "complete" "$simulate" --job again.json "${run[@]:3}"
 ends 3 "--resume goes on with it" "${run[@]}" --out out
 ends 0 "fresh has no simulation yet" "${run[@]}" --out fresh --resume
 [ "$(hash fresh/summary.json)" = "$(hash first.json)" ] || fail "--resume of nothing is another run"
@@ -212,7 +234,8 @@ grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not s
 rounds=$(wc -l <later/rounds.jsonl)
 grep -qF "kept in later: $rounds rounds, checkpoint of round $rounds: --resume goes on there" said ||
     fail "it does not say what was kept: $(cat said)"
-[ "\"model_sha256\":\"$(sha256sum later/model.safetensors | cut -d' ' -f1)\"" = "$(hash later/summary.json)" ] ||
+"$simulate" model --json later/model.safetensors >said.json
+[ "$(hash said.json)" = "$(hash later/summary.json)" ] ||
     fail "the model of a failed run is not the one that its summary names"
 ends 1 "kept in later: $rounds rounds, checkpoint" "${diverging[@]}" --out later --resume
 ends 1 '"ending":"failed"' "${diverging[@]}" --json

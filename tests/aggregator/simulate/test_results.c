@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #define POINTS_FILE "results-points.csv"
+#include "aggregator/store/model_file.h"
 #include "aggregator/store/round_lines.h"
 #include "edge/core/os.h"
-#include "secure/identity/identity.h"
 #include "tests/aggregator/simulate/fixture.h"
 
 #define OUT "simulate-results"
@@ -148,13 +148,17 @@ static void clear(void)
 /* model.safetensors is that of this line. */
 static void assert_model(const fedge_round_summary *line)
 {
-    uint8_t *file = NULL;
-    size_t size = 0;
-    char hash[FEDGE_HASH_TEXT];
-    read_own(OUT "/model.safetensors", &file, &size);
-    fedge_sha256_text(file, size, hash);
-    assert_string_equal(hash, line->model);
-    free(file);
+    fedge_model_report report;
+    fedge_error err;
+    char round[16];
+    must(fedge_model_file_read(OUT "/model.safetensors", &report, &err), &err);
+    assert_string_equal(report.model, line->model);
+    (void)snprintf(round, sizeof(round), "%u", line->round);
+    const cJSON *said = cJSON_GetObjectItem(report.metadata, "round");
+    assert_string_equal(cJSON_GetStringValue(said), round);
+    said = cJSON_GetObjectItem(report.metadata, "model_sha256");
+    assert_string_equal(cJSON_GetStringValue(said), line->model);
+    fedge_model_report_fini(&report);
 }
 
 static void assert_same(const lines *a, const lines *b)

@@ -1,0 +1,109 @@
+#include "aggregator/simulate/model_command.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/json_text.h"
+#include "aggregator/store/model_file.h"
+
+const char *fedge_model_command_help(void)
+{
+    return "Usage: fedge-simulate model FILE [--json]\n"
+           "Prints what a model file (model.safetensors, model-best.safetensors) says of itself,\n"
+           "and the model_sha256 of the tensors in it: that of the file without its metadata.\n"
+           "\n"
+           "  --json     one object of JSON\n"
+           "  --help\n"
+           "\n"
+           "Exit: 0 the tensors are those that the metadata names, or it names none; 1 they are\n"
+           "others; 2 usage; 3 no such file, or no model\n";
+}
+
+fedge_status fedge_model_command_parse(int argc, char **argv, fedge_model_command *command,
+                                       fedge_error *err)
+{
+    static const struct option OPTIONS[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    *command = (fedge_model_command){.path = NULL};
+    optind = 0; /* starts anew, also within tests */
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
+        if (option != 'j' && option != 'h') {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "model takes a file and --json only (see model --help)");
+        }
+        *(option == 'j' ? &command->json : &command->help) = true;
+    }
+    if (!command->help && optind + 1 != argc) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "model wants one file, model.safetensors (see model --help)");
+    }
+    command->path = command->help ? NULL : argv[optind];
+    return FEDGE_OK;
+}
+
+/* What the metadata says that the tensors are; NULL: nothing. */
+static const char *named(const fedge_model_report *report)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(report->metadata, "model_sha256");
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+static void print_lines(const fedge_model_report *report, FILE *out)
+{
+    const cJSON *item = NULL;
+    cJSON_ArrayForEach(item, report->metadata)
+    {
+        if (strcmp(item->string, "model_sha256") != 0) {
+            fprintf(out, "%s: %.1000s%s\n", item->string, item->valuestring,
+                    strlen(item->valuestring) > 1000 ? " … (--json has all)" : "");
+        }
+    }
+    fprintf(out, "tensors: %u\nvalues: %zu\nmodel_sha256: %s\n", (unsigned)report->num_tensors,
+            report->num_values, report->model);
+}
+
+static fedge_status print_json(fedge_model_report *report, const char *path, FILE *out,
+                               fedge_error *err)
+{
+    cJSON *json = cJSON_CreateObject();
+    const bool made =
+        fedge_json_add_text(json, "file", path) &&
+        (report->metadata ? cJSON_AddItemReferenceToObject(json, "metadata", report->metadata)
+                          : cJSON_AddNullToObject(json, "metadata") != NULL) &&
+        cJSON_AddNumberToObject(json, "tensors", report->num_tensors) &&
+        cJSON_AddNumberToObject(json, "values", (double)report->num_values) &&
+        cJSON_AddStringToObject(json, "model_sha256", report->model);
+    char *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    if (!text) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report");
+    }
+    fprintf(out, "%s\n", text);
+    free(text);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_model_command_run(const fedge_model_command *command, FILE *out,
+                                     fedge_error *err)
+{
+    fedge_model_report report;
+    fedge_status status = fedge_model_file_read(command->path, &report, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (command->json) {
+        status = print_json(&report, command->path, out, err);
+    } else {
+        print_lines(&report, out);
+    }
+    if (status == FEDGE_OK && named(&report) && strcmp(named(&report), report.model) != 0) {
+        status = fedge_fail(err, FEDGE_MISMATCH,
+                            "%s: its metadata is of model %.64s, but its tensors are not: somebody "
+                            "has changed them",
+                            command->path, named(&report));
+    }
+    fedge_model_report_fini(&report);
+    return status;
+}
