@@ -93,17 +93,46 @@ fedge_decide(AGGREGATOR "Aggregator" "run cmake/setup.sh" ${fedge_missing})
 
 # --- several machines, GPUs, tests ---------------------------------------------------------------
 
+# nvcc, CUDA's headers and its static runtime; the driver and NCCL are looked for when programs run.
+set(FEDGE_CUDA_ARCHITECTURES "75;80;86;89;90;100;120" CACHE STRING
+    "The GPUs to build for, by compute capability; those that nvcc does not know are left out")
 set(fedge_missing)
 if(NOT FEDGE_CUDA STREQUAL "OFF")
   find_program(FEDGE_NVCC nvcc HINTS /usr/local/cuda/bin)
   mark_as_advanced(FEDGE_NVCC)
   if(FEDGE_NVCC)
-    message(STATUS "nvcc: ${FEDGE_NVCC}")
+    cmake_path(GET FEDGE_NVCC PARENT_PATH nvcc_bin)
+    set(cuda_places HINTS "${nvcc_bin}/.." "${nvcc_bin}/../targets/${CMAKE_SYSTEM_PROCESSOR}-linux")
+    find_path(FEDGE_CUDA_INCLUDE cuda_runtime_api.h ${cuda_places} PATH_SUFFIXES include)
+    find_library(FEDGE_CUDART libcudart_static.a ${cuda_places} PATH_SUFFIXES lib64 lib)
+    mark_as_advanced(FEDGE_CUDA_INCLUDE FEDGE_CUDART)
+    execute_process(COMMAND "${FEDGE_NVCC}" --list-gpu-code
+      OUTPUT_VARIABLE nvcc_knows ERROR_QUIET RESULT_VARIABLE nvcc_failed)
+    string(REPLACE "\n" ";" nvcc_knows "${nvcc_knows}")
+    foreach(architecture IN LISTS FEDGE_CUDA_ARCHITECTURES)
+      if("sm_${architecture}" IN_LIST nvcc_knows)
+        list(APPEND FEDGE_CUDA_BUILT ${architecture})
+      endif()
+    endforeach()
+    message(STATUS "nvcc: ${FEDGE_NVCC}, for sm ${FEDGE_CUDA_BUILT}")
+    if(nvcc_failed OR NOT FEDGE_CUDA_BUILT)
+      list(APPEND fedge_missing "an nvcc that knows one of FEDGE_CUDA_ARCHITECTURES")
+    endif()
+    if(NOT FEDGE_CUDA_INCLUDE OR NOT FEDGE_CUDART)
+      list(APPEND fedge_missing "CUDA's headers and libcudart_static.a")
+    endif()
   else()
     set(fedge_missing nvcc)
   endif()
 endif()
 fedge_decide(CUDA "CUDA" "install the CUDA Toolkit, or set FEDGE_NVCC" ${fedge_missing})
+if(FEDGE_HAVE_CUDA)
+  add_library(fedge::cudart UNKNOWN IMPORTED)
+  set_target_properties(fedge::cudart PROPERTIES
+    IMPORTED_LOCATION "${FEDGE_CUDART}"
+    INTERFACE_INCLUDE_DIRECTORIES "${FEDGE_CUDA_INCLUDE}"
+    INTERFACE_LINK_LIBRARIES "Threads::Threads;rt;${CMAKE_DL_LIBS}")
+endif()
 
 set(fedge_missing)
 if(NOT FEDGE_MPI STREQUAL "OFF")

@@ -1,0 +1,232 @@
+#include "aggregator/reduce/cuda/kernels.h"
+
+#include <cuda_runtime.h>
+
+#define THREADS 256
+#define IN_FLIGHT 8 /* loads that a thread starts before it uses one */
+#define MAX_GRID 65535
+
+static cudaLaunchConfig_t shape(uint64_t blocks, uint32_t most, cudaStream_t stream)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks < most ? (unsigned)blocks : most);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    return config;
+}
+
+/* 2^exponent, −126 ≤ exponent ≤ 127. */
+static __device__ __forceinline__ float power_of_two(int exponent)
+{
+    return __int_as_float((exponent + 127) << 23);
+}
+
+/* ---- stage ------------------------------------------------------------------------------------
+ */
+
+/* A float at any alignment. Bytes come over PCIe at a fraction of what these loads can do. */
+static __device__ __forceinline__ uint32_t load_bits(const uint8_t *at)
+{
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* The bits of value [i] of a block, which is staged at [place] of its plane; false: it is bad. */
+static __device__ bool stage_float(const fedge_cuda_chunk &chunk, const uint8_t *from, int bound,
+                                   uint32_t i, uint32_t count, uint64_t place, uint32_t *bits)
+{
+    *bits = i < count ? load_bits(from + 4 * i) : 0;
+    const float x = __int_as_float((int)*bits);
+    if (chunk.values) {
+        ((float *)chunk.values)[place] = x;
+    }
+    return fabsf(x) <= power_of_two(bound);
+}
+
+static __device__ bool stage_int8(const fedge_cuda_chunk &chunk, const uint8_t *from, uint32_t i,
+                                  uint32_t count, uint64_t place, uint32_t *bits)
+{
+    *bits = i < count ? from[2 + i] : 0;
+    if (chunk.values) {
+        ((uint8_t *)chunk.values)[place] = (uint8_t)*bits;
+    }
+    return *bits != 0x80;
+}
+
+/* A block of coordinates for each block of threads. */
+static __global__ void __launch_bounds__(THREADS) stage(fedge_cuda_chunk chunk)
+{
+    const uint32_t i = threadIdx.x;
+    for (uint32_t b = blockIdx.x; b < chunk.num_blocks; b += gridDim.x) {
+        const fedge_cuda_block block = chunk.blocks[b];
+        const uint8_t *from = chunk.bytes + (block.offset - chunk.offset);
+        const uint64_t place = (uint64_t)b * FEDGE_CUDA_BLOCK + i;
+        const int bound = chunk.bounds_log2[block.tensor];
+        uint32_t bits;
+        const bool good = chunk.codec == FEDGE_CUDA_INT8
+                              ? stage_int8(chunk, from, i, block.count, place, &bits)
+                              : stage_float(chunk, from, bound, i, block.count, place, &bits);
+        if (chunk.values && i == 0) {
+            chunk.scales[b] = chunk.codec == FEDGE_CUDA_INT8 ? (uint16_t)(from[0] | from[1] << 8)
+                                                             : (uint16_t)(30 - bound);
+        }
+        if (!good) {
+            const uint64_t coordinate = (uint64_t)chunk.first_block * FEDGE_CUDA_BLOCK + place;
+            atomicMin(chunk.bad, (unsigned long long)(coordinate << 32 | bits));
+        }
+    }
+}
+
+cudaError_t fedge_cuda_stage(const fedge_cuda_chunk *chunk, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = shape(chunk->num_blocks, MAX_GRID, stream);
+    return cudaLaunchKernelEx(&config, stage, *chunk);
+}
+
+/* ---- accumulate -------------------------------------------------------------------------------
+ */
+
+/* A thread owns four coordinates: one load of 4 or 16 bytes for each update, all neighbours of a
+ * warp's. Their sums stay in registers while the batch goes by. */
+struct four {
+    long long sum[4];
+};
+
+static __device__ __forceinline__ void add_floats(four *sums, float4 x, uint32_t fraction_bits,
+                                                  uint32_t weight)
+{
+    const float scale = power_of_two((int)fraction_bits);
+    const long long w = weight;
+    sums->sum[0] += w * __float2int_rn(x.x * scale);
+    sums->sum[1] += w * __float2int_rn(x.y * scale);
+    sums->sum[2] += w * __float2int_rn(x.z * scale);
+    sums->sum[3] += w * __float2int_rn(x.w * scale);
+}
+
+/* q · m · w: in all but extreme cases m · w has less than 32 bits, and one instruction multiplies
+ * and adds. The 2^7 of the format comes at the end. */
+static __device__ __forceinline__ void add_bytes(four *sums, uint32_t q, uint32_t scale,
+                                                 uint32_t weight)
+{
+    const uint64_t factor = (uint64_t)scale * weight;
+    if (factor <= 0x7fffffff) {
+        const int narrow = (int)factor;
+        for (int j = 0; j < 4; j++) {
+            sums->sum[j] += (long long)narrow * (int)(int8_t)(q >> 8 * j);
+        }
+    } else {
+        for (int j = 0; j < 4; j++) {
+            sums->sum[j] += (long long)factor * (int)(int8_t)(q >> 8 * j);
+        }
+    }
+}
+
+static __device__ __forceinline__ void add_group(four *sums, const fedge_cuda_batch &batch,
+                                                 uint32_t first, uint64_t quad, const float4 *)
+{
+    float4 x[IN_FLIGHT];
+    uint32_t scales[IN_FLIGHT];
+#pragma unroll
+    for (uint32_t k = 0; k < IN_FLIGHT; k++) {
+        if (first + k < batch.count) {
+            x[k] = __ldcs((const float4 *)batch.values[first + k] + quad);
+            scales[k] = batch.scales[first + k][quad / (FEDGE_CUDA_BLOCK / 4)];
+        }
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < IN_FLIGHT; k++) {
+        if (first + k < batch.count) {
+            add_floats(sums, x[k], scales[k], batch.weights[first + k]);
+        }
+    }
+}
+
+static __device__ __forceinline__ void add_group(four *sums, const fedge_cuda_batch &batch,
+                                                 uint32_t first, uint64_t quad, const uint32_t *)
+{
+    uint32_t q[IN_FLIGHT], scales[IN_FLIGHT];
+#pragma unroll
+    for (uint32_t k = 0; k < IN_FLIGHT; k++) {
+        if (first + k < batch.count) {
+            q[k] = __ldcs((const uint32_t *)batch.values[first + k] + quad);
+            scales[k] = batch.scales[first + k][quad / (FEDGE_CUDA_BLOCK / 4)];
+        }
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < IN_FLIGHT; k++) {
+        if (first + k < batch.count) {
+            add_bytes(sums, q[k], scales[k], batch.weights[first + k]);
+        }
+    }
+}
+
+/* Value: float4 for floats, uint32_t for four int8. */
+template <typename Value, int SHIFT>
+static __global__ void __launch_bounds__(THREADS)
+    accumulate(fedge_cuda_batch batch, longlong2 *sums, uint64_t num_quads)
+{
+    const uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t quad = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; quad < num_quads;
+         quad += stride) {
+        four mine = {};
+        for (uint32_t u = 0; u < batch.count; u += IN_FLIGHT) {
+            add_group(&mine, batch, u, quad, (const Value *)nullptr);
+        }
+        longlong2 low = sums[2 * quad], high = sums[2 * quad + 1];
+        low.x += mine.sum[0] * (1 << SHIFT);
+        low.y += mine.sum[1] * (1 << SHIFT);
+        high.x += mine.sum[2] * (1 << SHIFT);
+        high.y += mine.sum[3] * (1 << SHIFT);
+        sums[2 * quad] = low;
+        sums[2 * quad + 1] = high;
+    }
+}
+
+cudaError_t fedge_cuda_accumulate(int codec, const fedge_cuda_batch *batch, int64_t *sums,
+                                  uint32_t num_blocks, uint32_t max_grid, cudaStream_t stream)
+{
+    const uint64_t quads = (uint64_t)num_blocks * (FEDGE_CUDA_BLOCK / 4);
+    const cudaLaunchConfig_t config = shape((quads + THREADS - 1) / THREADS, max_grid, stream);
+    longlong2 *pairs = (longlong2 *)sums;
+    return codec == FEDGE_CUDA_INT8
+               ? cudaLaunchKernelEx(&config, accumulate<uint32_t, 7>, *batch, pairs, quads)
+               : cudaLaunchKernelEx(&config, accumulate<float4, 0>, *batch, pairs, quads);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count)
+{
+    const uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+        sums[i] += (int64_t)weight * v[i];
+    }
+}
+
+cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count,
+                                 cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config =
+        shape(((uint64_t)count + THREADS - 1) / THREADS, MAX_GRID, stream);
+    return cudaLaunchKernelEx(&config, add_fixed, v, weight, sums, count);
+}
+
+/* ---- step -------------------------------------------------------------------------------------
+ */
+
+/* Each operation rounds once, in this order, as on the CPU; compiled without fused products. */
+static __global__ void __launch_bounds__(THREADS)
+    step(float *values, const int64_t *sums, uint32_t count, double weight, double unit,
+         double rate)
+{
+    const uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+        values[i] += (float)(rate * ((double)sums[i] / weight * unit));
+    }
+}
+
+cudaError_t fedge_cuda_step(float *values, const int64_t *sums, uint32_t count,
+                            uint64_t total_weight, double unit, double rate, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config =
+        shape(((uint64_t)count + THREADS - 1) / THREADS, MAX_GRID, stream);
+    return cudaLaunchKernelEx(&config, step, values, sums, count, (double)total_weight, unit, rate);
+}

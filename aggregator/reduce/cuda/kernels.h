@@ -1,0 +1,84 @@
+/* The kernels of the CUDA accumulator: a C interface, implemented in kernels.cu.
+ *
+ * Coordinates on a GPU are padded: each tensor begins at a multiple of FEDGE_CUDA_BLOCK, so that a
+ * block of that many is of one tensor, has one scale, and vector loads are aligned. What is padding
+ * has value and sum 0.
+ *
+ *     stage       checks a chunk of an encoded update, and lays values and scales on planes
+ *     accumulate  sums[i] += Σ weight · v[i] over a batch of staged updates, each read once
+ *     add_fixed   sums[i] += weight · v[i] for values that are integers already
+ *     step        values[i] += (float)(rate · (sums[i] / W · unit))
+ *
+ * All pointers are to the GPU's memory and all work is queued on [stream], of the current GPU. All
+ * results are those of the scalar references in edge/core, bit for bit. A launcher returns what the
+ * launch returned; errors of the kernels themselves come later, as CUDA has it.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_KERNELS_H
+#define FEDGE_AGGREGATOR_REDUCE_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#define FEDGE_CUDA_BLOCK 256    /* coordinates; FEDGE_CODEC_BLOCK */
+#define FEDGE_CUDA_MAX_BATCH 16 /* updates of one launch */
+#define FEDGE_CUDA_NOT_BAD UINT64_MAX
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The codecs, numbered as fedge_codec. */
+enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8 };
+
+/* Where a block's values lie among an encoded update's bytes. */
+typedef struct fedge_cuda_block {
+    uint64_t offset; /* of its first byte (int8: of its scale) */
+    uint32_t tensor; /* of which it is, over all sections */
+    uint32_t count;  /* of its values, 1 to FEDGE_CUDA_BLOCK; the rest is padding */
+} fedge_cuda_block;
+
+/* A part of an encoded update, in one codec. */
+typedef struct fedge_cuda_chunk {
+    int codec;
+    uint32_t first_block;           /* of these among the layout's blocks */
+    uint32_t num_blocks;            /* ≥ 1 */
+    const fedge_cuda_block *blocks; /* (num_blocks) */
+    const uint8_t *bytes;           /* of the blocks, at any alignment */
+    uint64_t offset;                /* of bytes[0] in the update */
+    const int8_t *bounds_log2;      /* of all tensors */
+    /* The planes, for these blocks; values NULL: only check.
+     * values: float or int8, (num_blocks, 256); scales: (num_blocks), F of float, m of int8 */
+    void *values;
+    uint16_t *scales;
+    /* Lowered to (padded coordinate << 32 | the value's bits) of the first bad value: one that is
+     * not |x| ≤ B (NaN is not), or −128. FEDGE_CUDA_NOT_BAD at first. */
+    unsigned long long *bad;
+} fedge_cuda_chunk;
+
+cudaError_t fedge_cuda_stage(const fedge_cuda_chunk *chunk, cudaStream_t stream);
+
+/* Staged updates; the planes' pointers are for the first of the blocks that are summed. */
+typedef struct fedge_cuda_batch {
+    const void *values[FEDGE_CUDA_MAX_BATCH];
+    const uint16_t *scales[FEDGE_CUDA_MAX_BATCH];
+    uint32_t weights[FEDGE_CUDA_MAX_BATCH];
+    uint32_t count; /* 1 to FEDGE_CUDA_MAX_BATCH */
+} fedge_cuda_batch;
+
+/* sums: (num_blocks, 256), aligned to 16 bytes. [max_grid]: as many thread blocks as the GPU runs
+ * at once, each of which takes several parts. */
+cudaError_t fedge_cuda_accumulate(int codec, const fedge_cuda_batch *batch, int64_t *sums,
+                                  uint32_t num_blocks, uint32_t max_grid, cudaStream_t stream);
+
+/* v, sums: (count). */
+cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count,
+                                 cudaStream_t stream);
+
+/* values, sums: (count). total_weight ≥ 1; unit: 2^−F. As fedge_fixed_step. */
+cudaError_t fedge_cuda_step(float *values, const int64_t *sums, uint32_t count,
+                            uint64_t total_weight, double unit, double rate, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
