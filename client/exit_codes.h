@@ -9,7 +9,8 @@
     X(USAGE, 2, false, "the command line is wrong")                                                \
     X(CONFIG, 3, false, "the site file is missing or wrong")                                       \
     X(IDENTITY, 4, false, "identity or trust directory missing, unsafe, wrong or expired")         \
-    X(STATE, 5, false, "the state directory is in use, cannot be written or is of a newer format") \
+    X(STATE, 5, false,                                                                             \
+      "the state directory is in use, damaged, not writable or of a newer format")                 \
     X(REFUSED, 6, false, "the server refused this client for good; the log has its reason")        \
     X(NOT_ADMITTED, 7, false, "the server does not admit this device (revoked or not registered)") \
     X(DECLINED, 8, false, "this device declined the job: policy, data or a missing feature")

@@ -376,6 +376,22 @@ static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, 
     return fedge_global_step(global, recovery->journal, &summary, err);
 }
 
+/* Lines for people are not worth a run: damaged ones are left out. */
+static fedge_status open_round_log(fedge_global *global, const char *path, uint32_t last_closed,
+                                   fedge_error *err)
+{
+    fedge_status status = fedge_round_log_open(&global->round_log, path, last_closed, err);
+    if (status != FEDGE_CORRUPT) {
+        return status;
+    }
+    FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-log-damaged",
+              fedge_log_str("error", err->message),
+              fedge_log_str("put-aside-as", FEDGE_ROUND_LOG_DAMAGED));
+    status = fedge_round_log_mend(path, err);
+    return status == FEDGE_OK ? fedge_round_log_open(&global->round_log, path, last_closed, err)
+                              : status;
+}
+
 /* One turn of recovery.h's loop. *done: the run stands where [recovery] says. */
 static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery, bool *done,
                                  fedge_error *err)
@@ -396,7 +412,7 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
         char path[FEDGE_MAX_PATH];
         status = fedge_run_path(&global->run, "rounds.jsonl", path, err);
         if (status == FEDGE_OK) {
-            status = fedge_round_log_open(&global->round_log, path, recovery->last_closed, err);
+            status = open_round_log(global, path, recovery->last_closed, err);
         }
         if (status == FEDGE_OK && global->round_log.last_round < recovery->last_closed) {
             FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-log-incomplete",

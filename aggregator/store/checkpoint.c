@@ -103,13 +103,13 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
         "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
         ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
         "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
-        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 ",\"loss\":%s,\"accuracy\":%s}\n",
+        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 ",\"loss\":%s,\"accuracy\":%s}",
         checkpoint->counted[0] ? CHECKPOINT_FORMAT : 1, checkpoint->round, checkpoint->run_id,
         checkpoint->incarnation, checkpoint->model, checkpoint->strategy,
         checkpoint->strategy_state, checkpoint->counted, checkpoint->next_task_id,
         checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms, loss, accuracy);
     assert(size > 0 && (size_t)size < sizeof text);
-    return fedge_os_write_file(path, text, (size_t)size, 0600, err);
+    return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
 /* Writes a file of the checkpoint that is being built, unless it is empty; [hash]: its SHA-256, or

@@ -6,8 +6,23 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/seal.h"
 
 #define MAX_WHOLE 9007199254740992.0 /* 2^53: what a double counts without gaps */
+
+fedge_status fedge_json_file_write(const char *path, const char *object, size_t size,
+                                   fedge_error *err)
+{
+    char *text = malloc(size + FEDGE_SEAL_SIZE + 1);
+    if (text == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to write %s", path);
+    memcpy(text, object, size);
+    fedge_seal_make(object, size, text + size - 1);
+    text[size - 1 + FEDGE_SEAL_SIZE] = '\n';
+    fedge_status status = fedge_os_write_file(path, text, size + FEDGE_SEAL_SIZE, 0600, err);
+    free(text);
+    return status;
+}
 
 fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, fedge_error *err)
 {
@@ -15,8 +30,12 @@ fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, 
     uint8_t *text;
     size_t size;
     fedge_status status = fedge_os_read_file(path, limit, &text, &size, err);
-    if (status != FEDGE_OK)
+    if (status == FEDGE_OK)
+        status = fedge_seal_check((const char *)text, size, path, err);
+    if (status != FEDGE_OK) {
+        free(text);
         return status;
+    }
     const char *end = NULL;
     cJSON *parsed = cJSON_ParseWithLengthOpts((const char *)text, size, &end, 0);
     long long stopped = end != NULL ? (long long)(end - (const char *)text) : 0;

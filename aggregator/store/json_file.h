@@ -1,4 +1,5 @@
-/* Small JSON files of the store: reading with checks and messages that name the file.
+/* Small JSON files of the store, each with its checksum (edge/io/seal.h): reading with checks and
+ * messages that name the file.
  */
 #ifndef FEDGE_AGGREGATOR_STORE_JSON_FILE_H
 #define FEDGE_AGGREGATOR_STORE_JSON_FILE_H
@@ -10,8 +11,12 @@
 
 #include "edge/core/status.h"
 
+/* Replaces [path] by object[0, size) with its seal and a line's end; mode 0600. */
+FEDGE_MUST_USE fedge_status fedge_json_file_write(const char *path, const char *object, size_t size,
+                                                  fedge_error *err);
+
 /* Reads [path] (at most [limit] bytes), which must hold one JSON object. The caller frees it with
- * cJSON_Delete. FEDGE_CORRUPT when it does not. */
+ * cJSON_Delete. FEDGE_CORRUPT when it does not, or has another seal than its bytes. */
 FEDGE_MUST_USE fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json,
                                                  fedge_error *err);
 

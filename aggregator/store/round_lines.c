@@ -9,6 +9,7 @@
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
+#include "edge/io/seal.h"
 
 static uint64_t count_of(const cJSON *line, const char *key)
 {
@@ -76,12 +77,14 @@ fedge_status fedge_round_lines_read(const char *path,
         const size_t length = end ? (size_t)(end - text) - at : size - at;
         number++;
         if (length > 0) {
+            const bool whole =
+                fedge_seal_check((const char *)text + at, length, path, NULL) == FEDGE_OK;
             cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
             const fedge_round_summary summary = read_line(line);
-            status =
-                cJSON_IsObject(line)
-                    ? on_line(user, &summary, err)
-                    : fedge_fail(err, FEDGE_CORRUPT, "%s:%zu: not a line of a round", path, number);
+            status = whole && cJSON_IsObject(line)
+                         ? on_line(user, &summary, err)
+                         : fedge_fail(err, FEDGE_CORRUPT,
+                                      "%s:%zu: not a line of a round, or damaged", path, number);
             cJSON_Delete(line);
         }
         at += length + 1;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
+#include "edge/io/seal.h"
 
 static const char *kind_name(fedge_task_kind kind)
 {
@@ -49,10 +50,12 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
         if (end == NULL)
             return FEDGE_OK; /* torn */
         size_t length = (size_t)(end - (text + at));
-        if (!parse_line(text + at, length, &round, &kind))
+        if (fedge_seal_check(text + at, length, path, NULL) != FEDGE_OK ||
+            !parse_line(text + at, length, &round, &kind))
             return fedge_fail(err, FEDGE_CORRUPT,
-                              "%s:%zu: not a line of a round; mend it or move the file away", path,
-                              number);
+                              "%s:%zu: not a line of a round, or damaged; mend it (and remove its "
+                              "member crc32) or move the file away",
+                              path, number);
         if (round > last_closed)
             return FEDGE_OK;
         if (!comes_after_last(log, round, kind))
@@ -66,6 +69,43 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
         log->size = at;
     }
     return FEDGE_OK;
+}
+
+/* Moves the lines that are whole and in order together; returns their size. */
+static size_t keep_good_lines(char *text, size_t size)
+{
+    fedge_round_log log = {.last_round = 0};
+    size_t kept = 0;
+    for (const char *line = text, *end; (end = memchr(line, '\n', size)) != NULL; line = end + 1) {
+        const size_t length = (size_t)(end - line);
+        uint32_t round;
+        fedge_task_kind kind;
+        size -= length + 1;
+        if (fedge_seal_check(line, length, "", NULL) != FEDGE_OK ||
+            !parse_line(line, length, &round, &kind) || !comes_after_last(&log, round, kind))
+            continue;
+        log.last_round = round;
+        log.last_kind = kind;
+        memmove(text + kept, line, length + 1);
+        kept += length + 1;
+    }
+    return kept;
+}
+
+fedge_status fedge_round_log_mend(const char *path, fedge_error *err)
+{
+    char aside[FEDGE_OS_MAX_PATH];
+    uint8_t *text;
+    size_t size;
+    if (snprintf(aside, sizeof aside, "%s" FEDGE_ROUND_LOG_DAMAGED, path) >= (int)sizeof aside)
+        return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s... is too long", path);
+    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_rename(path, aside, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_write_file(path, text, keep_good_lines((char *)text, size), 0600, err);
+    free(text);
+    return status;
 }
 
 fedge_status fedge_round_log_open(fedge_round_log *log, const char *path, uint32_t last_closed,
@@ -90,9 +130,15 @@ fedge_status fedge_round_log_open(fedge_round_log *log, const char *path, uint32
 static fedge_status make_line(fedge_buffer *line, uint32_t round, fedge_task_kind kind,
                               const char *fields, fedge_error *err)
 {
+    char seal[FEDGE_SEAL_SIZE + 1];
     fedge_status status =
-        fedge_buffer_printf(line, err, "{\"round\":%" PRIu32 ",\"phase\":\"%s\"%s%s}\n", round,
+        fedge_buffer_printf(line, err, "{\"round\":%" PRIu32 ",\"phase\":\"%s\"%s%s}", round,
                             kind_name(kind), fields[0] != '\0' ? "," : "", fields);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_seal_make((const char *)line->data, line->size, seal);
+    line->size--; /* the brace */
+    status = fedge_buffer_printf(line, err, "%s\n", seal);
     if (status != FEDGE_OK)
         return status;
     const char *text = (const char *)line->data;

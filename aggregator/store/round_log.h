@@ -1,6 +1,7 @@
 /* rounds.jsonl: one JSON object per line for each phase that has ended, for people and plots.
  *
- * A line begins {"round":N,"phase":"train" or "evaluate", and the phases come in order. Append a
+ * A line begins {"round":N,"phase":"train" or "evaluate", ends with its checksum (edge/io/seal.h;
+ * lines of older releases have none), and the phases come in order. Append a
  * training phase's line before its checkpoint: what a crash leaves behind the last checkpoint is
  * cut at the next start and written again when the round closes again, so nothing is missing and
  * nothing is there twice.
@@ -31,6 +32,12 @@ typedef struct fedge_round_log {
  * FEDGE_CORRUPT with the line's number when a line is not what this header says. */
 FEDGE_MUST_USE fedge_status fedge_round_log_open(fedge_round_log *log, const char *path,
                                                  uint32_t last_closed, fedge_error *err);
+
+#define FEDGE_ROUND_LOG_DAMAGED ".damaged"
+
+/* Puts a file that opening calls corrupt aside, as PATH.damaged, and leaves the lines that are as
+ * they should be in its place: it can be opened then. */
+FEDGE_MUST_USE fedge_status fedge_round_log_mend(const char *path, fedge_error *err);
 
 /* Appends {"round":N,"phase":"…",FIELDS} and syncs, unless lazy. [fields]: the inside of a JSON
  * object without braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE when

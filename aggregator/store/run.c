@@ -41,8 +41,8 @@ static fedge_status check_format(const char *dir, fedge_error *err)
         return status;
     if (!fedge_os_exists(path)) {
         char text[64];
-        int size = snprintf(text, sizeof text, "{\"format\":%d}\n", FEDGE_STATE_FORMAT);
-        return fedge_os_write_file(path, text, (size_t)size, 0600, err);
+        int size = snprintf(text, sizeof text, "{\"format\":%d}", FEDGE_STATE_FORMAT);
+        return fedge_json_file_write(path, text, (size_t)size, err);
     }
     cJSON *json = NULL;
     status = fedge_json_file_read(path, 4096, &json, err);
@@ -123,9 +123,9 @@ static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
     if (status != FEDGE_OK)
         return status;
     int size = snprintf(text, sizeof text,
-                        "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32 ",\"finished\":%s}\n",
+                        "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32 ",\"finished\":%s}",
                         run->number, run->incarnation, run->finished ? "true" : "false");
-    return fedge_os_write_file(path, text, (size_t)size, 0600, err);
+    return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
 static fedge_status read_run_file(fedge_run *run, fedge_error *err)

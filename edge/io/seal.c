@@ -29,5 +29,9 @@ fedge_status fedge_seal_check(const char *text, size_t size, const char *name, f
         damaged += (i < 10 || i >= 18) && text[size + i] != seal[i];
     return damaged > MAX_DAMAGED
                ? FEDGE_OK
-               : fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: its checksum is another", name);
+               : fedge_fail(
+                     err, FEDGE_CORRUPT,
+                     "%s is damaged: its checksum is another (after a change by hand, remove its "
+                     "member crc32)",
+                     name);
 }

@@ -269,6 +269,20 @@ class Damaged(NetTest):
         self.assertEqual(self.play_to_the_end(federation), expected[2:])
         self.assertEqual(federation.aggregator.wait_event("round-log-incomplete")["rounds-closed"], 2)
 
+    def test_damaged_lines_of_the_round_log_are_left_out(self):
+        expected = self.undamaged()
+        federation = self.half_done()
+        path = os.path.join(federation.run_folder(), "rounds.jsonl")
+        with open(path, "r+b") as file:
+            damaged = file.read().replace(b'"round":1', b'"round":0')
+            file.seek(0)
+            file.write(damaged)
+        self.assertEqual(self.play_to_the_end(federation), expected[1:])
+        said = federation.aggregator.wait_event("round-log-damaged")
+        self.assertIn("rounds.jsonl:1", said["error"])
+        with open(path + ".damaged", "rb") as file:
+            self.assertEqual(file.read(), damaged)
+
 
 class Files(NetTest):
     """What is missing, cut off or wrong before anything starts."""
