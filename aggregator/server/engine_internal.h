@@ -27,6 +27,12 @@ typedef struct fedge_engine_slot {
     uint64_t examples;             /* EVALUATE */
 } fedge_engine_slot;
 
+/* A result that counted, and whose it was. */
+typedef struct fedge_engine_accepted {
+    uint64_t task_id;
+    uint32_t client_index;
+} fedge_engine_accepted;
+
 struct fedge_engine {
     fedge_engine_config config;
     fedge_global global;
@@ -45,7 +51,7 @@ struct fedge_engine {
     fedge_journal_phase phase;
     fedge_engine_slot *slots;
     uint32_t num_slots;
-    uint64_t *accepted; /* task ids reported in the phase before, for late questions */
+    fedge_engine_accepted *accepted; /* of the phase before, for late questions */
     uint32_t num_accepted;
     uint64_t phase_started_ms, phase_bytes_up, phase_bytes_down;
     uint64_t retry_open_ms; /* ≠ 0: no room on the disk; try to open the phase again then */

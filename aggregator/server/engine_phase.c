@@ -300,7 +300,8 @@ static void remember_accepted(fedge_engine *engine)
     engine->accepted = calloc(num_tasks, sizeof(*engine->accepted));
     for (uint32_t i = 0; engine->accepted && i < num_tasks; i++) {
         if (cohort[i].state == FEDGE_TASK_REPORTED) {
-            engine->accepted[engine->num_accepted++] = cohort[i].task_id;
+            engine->accepted[engine->num_accepted++] = (fedge_engine_accepted){
+                .task_id = cohort[i].task_id, .client_index = cohort[i].client_index};
         }
     }
 }

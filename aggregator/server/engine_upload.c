@@ -44,11 +44,12 @@ static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
     fedge_engine_pump(engine, now_ms);
 }
 
-static bool was_accepted(const fedge_engine *engine, uint64_t task_id)
+/* Whether this task's result counted in the phase before, and the asker is the one who sent it. */
+static bool was_accepted(const fedge_engine *engine, uint64_t task_id, uint32_t client_index)
 {
     for (uint32_t i = 0; i < engine->num_accepted; i++) {
-        if (engine->accepted[i] == task_id) {
-            return true;
+        if (engine->accepted[i].task_id == task_id) {
+            return engine->accepted[i].client_index == client_index;
         }
     }
     return false;
@@ -150,7 +151,8 @@ void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upl
     } else if (upload->incarnation != engine->global.run.incarnation) {
         refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_INCARNATION,
                     "the result belongs to another incarnation of this run");
-    } else if ((!task || index >= engine->num_slots) && was_accepted(engine, upload->task_id)) {
+    } else if ((!task || index >= engine->num_slots) &&
+               was_accepted(engine, upload->task_id, fedge_conn_client_index(conn))) {
         acknowledge(engine, conn, upload->task_id, true);
     } else if (!task || index >= engine->num_slots) {
         refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK,

@@ -4,12 +4,12 @@
 
 typedef enum fedge_exit_code {
     FEDGE_EXIT_OK = 0,      /* the run is complete or drained, or a signal asked to stop */
-    FEDGE_EXIT_FAILURE = 1, /* failed while running; a new start goes on where it stopped */
+    FEDGE_EXIT_FAILURE = 1, /* no memory or threads, or failed while running: start again */
     FEDGE_EXIT_USAGE = 2,   /* wrong command line */
     FEDGE_EXIT_CONFIG = 3,  /* job, identity, trust, registry or data: mend the file named */
     FEDGE_EXIT_STATE = 4,   /* state directory in use, damaged, of another job or release */
     FEDGE_EXIT_PORT = 5,    /* an address to listen on is in use or not of this machine */
-    FEDGE_EXIT_DISK = 6     /* a write or fsync failed: look at the disk before starting again */
+    FEDGE_EXIT_DISK = 6     /* no room, or an I/O error, at the start too: look at the disk first */
 } fedge_exit_code;
 
 #endif

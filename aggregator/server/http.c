@@ -1,10 +1,15 @@
+#define _GNU_SOURCE /* inet_pton, strcasecmp are POSIX, not C11 */
+
 #include "aggregator/server/http.h"
 
+#include <arpa/inet.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "edge/io/json.h"
 
@@ -142,6 +147,33 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
     add(answer, "process_cpu_seconds_total %.6f\n", facts->cpu_seconds);
     add_level(answer, "process_resident_memory_bytes", "Resident memory.",
               (double)facts->resident_bytes);
+}
+
+bool fedge_http_host_allowed(const char *host, const char *name)
+{
+    char text[FEDGE_HTTP_MAX_HOST];
+    struct in6_addr address;
+    size_t size = strlen(host);
+    size_t digits = size;
+    while (digits > 0 && isdigit((unsigned char)host[digits - 1])) {
+        digits--;
+    }
+    if (digits > 0 && digits < size && host[digits - 1] == ':') {
+        size = digits - 1;
+    }
+    bool brackets = size > 2 && host[0] == '[' && host[size - 1] == ']';
+    host += brackets;
+    size -= brackets ? 2 : 0;
+    if (size == 0 || size >= sizeof(text)) {
+        return false;
+    }
+    memcpy(text, host, size);
+    text[size] = '\0';
+    if (brackets) {
+        return inet_pton(AF_INET6, text, &address) == 1;
+    }
+    return inet_pton(AF_INET, text, &address) == 1 || strcasecmp(text, "localhost") == 0 ||
+           (name && strcasecmp(text, name) == 0);
 }
 
 static void make_text(fedge_http_answer *answer, unsigned status, const char *text)

@@ -12,6 +12,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_HTTP_MAX_BODY 16384
+#define FEDGE_HTTP_MAX_HOST 256 /* of a request, with its port */
 
 /* What an answer is made from. */
 typedef struct fedge_http_facts {
@@ -30,6 +31,11 @@ typedef struct fedge_http_answer {
     size_t size;
     char body[FEDGE_HTTP_MAX_BODY];
 } fedge_http_answer;
+
+/* Whether a request may name this host (the value of its Host header): an IP address, localhost or
+ * [name] (NULL: none), each with or without a port. A web page of another host that resolves its
+ * name to this machine cannot read answers then. */
+bool fedge_http_host_allowed(const char *host, const char *name);
 
 /* Answers [path]; [get]: the method is GET or HEAD. Fails only for want of memory. */
 FEDGE_MUST_USE fedge_status fedge_http_answer_make(bool get, const char *path,

@@ -1,7 +1,9 @@
 /* fedge-aggregator. */
+#define _GNU_SOURCE /* stat is POSIX, not C11 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "aggregator/rounds/evaluator.h"
@@ -57,10 +59,20 @@ static void on_tick(void *user)
     }
 }
 
-static int fail(const fedge_error *err, fedge_exit_code code)
+/* Whatever was being done, a disk that fails or is full is for somebody to look at, and a want of
+ * memory or threads passes; [otherwise]: the code of all else. */
+static int fail(const fedge_error *err, fedge_exit_code otherwise)
 {
     fprintf(stderr, "fedge-aggregator: %s\n", err->message);
-    return (int)code;
+    switch (err->status) {
+    case FEDGE_IO:
+    case FEDGE_NO_SPACE:
+        return FEDGE_EXIT_DISK;
+    case FEDGE_NO_MEMORY:
+        return FEDGE_EXIT_FAILURE;
+    default:
+        return (int)otherwise;
+    }
 }
 
 /* A model to start from is read once to see whether it can be. */
@@ -109,6 +121,33 @@ static fedge_status load(program *self, fedge_error *err)
     return status;
 }
 
+/* A path that leads to the wrong thing fails with an I/O error, too. */
+static bool paths_are_right(const fedge_options *options)
+{
+    const struct {
+        const char *path;
+        mode_t kind;
+    } paths[] = {{options->job, S_IFREG},
+                 {options->identity, S_IFDIR},
+                 {options->trust, S_IFDIR},
+                 {options->registry, S_IFDIR}};
+    struct stat info;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        if (stat(paths[i].path, &info) != 0 || (info.st_mode & S_IFMT) != paths[i].kind) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int fail_loading(const program *self, fedge_error *err)
+{
+    if (err->status == FEDGE_IO && !paths_are_right(&self->options)) {
+        err->status = FEDGE_INVALID_ARGUMENT;
+    }
+    return fail(err, FEDGE_EXIT_CONFIG);
+}
+
 static int report_check(const program *self)
 {
     if (self->options.json) {
@@ -149,6 +188,7 @@ static fedge_status open_ports(program *self, fedge_error *err)
                                      .listen = self->options.listen,
                                      .http = self->options.http,
                                      .http_on = self->options.http_on,
+                                     .http_host = self->options.http_host,
                                      .max_connections = self->options.max_connections,
                                      .peers = self->peers,
                                      .log = &self->log};
@@ -220,13 +260,6 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
     return made;
 }
 
-/* A failed write is for somebody to look at: a supervisor would begin a new run. */
-static int fail_running(const fedge_error *err)
-{
-    return fail(err, err->status == FEDGE_IO || err->status == FEDGE_NO_SPACE ? FEDGE_EXIT_DISK
-                                                                              : FEDGE_EXIT_FAILURE);
-}
-
 static int serve(program *self)
 {
     if (self->options.drain) {
@@ -242,7 +275,7 @@ static int serve(program *self)
               fedge_log_int("rounds-closed", status.rounds_closed),
               fedge_log_num("seconds", status.seconds), fedge_log_str("dir", status.run_dir));
     if (how == FEDGE_ENDING_FAILED) {
-        return fail_running(&failure);
+        return fail(&failure, FEDGE_EXIT_FAILURE);
     }
     if (how == FEDGE_ENDING_STOPPED) {
         return FEDGE_EXIT_OK;
@@ -250,7 +283,7 @@ static int serve(program *self)
     /* Finished last: a start after a crash in between comes back here, not to a new run. */
     if (leave_results(self, &status, &failure) != FEDGE_OK ||
         fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
-        return fail_running(&failure);
+        return fail(&failure, FEDGE_EXIT_FAILURE);
     }
     return FEDGE_EXIT_OK;
 }
@@ -263,9 +296,7 @@ static int run(program *self)
         return fail(&err, FEDGE_EXIT_FAILURE);
     }
     if (open_ports(self, &err) != FEDGE_OK) {
-        return fail(&err, err.status == FEDGE_NO_MEMORY || err.status == FEDGE_INTERNAL
-                              ? FEDGE_EXIT_FAILURE
-                              : FEDGE_EXIT_PORT);
+        return fail(&err, err.status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT);
     }
     if (!self->options.quiet && !self->options.json) {
         self->progress = (fedge_progress){.out = stdout,
@@ -273,7 +304,7 @@ static int run(program *self)
                                           .num_rounds = self->job->rounds.num_server_rounds};
     }
     if (open_run(self, &err) != FEDGE_OK) {
-        return fail(&err, err.status == FEDGE_NO_MEMORY ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_STATE);
+        return fail(&err, FEDGE_EXIT_STATE);
     }
     if (announce(self, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_CONFIG);
@@ -298,7 +329,7 @@ int main(int argc, char **argv)
     } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
         printf("fedge-aggregator %s\n", FEDGE_RELEASE);
     } else if (load(&self, &err) != FEDGE_OK) {
-        code = fail(&err, FEDGE_EXIT_CONFIG);
+        code = fail_loading(&self, &err);
     } else if (self.options.action == FEDGE_OPTIONS_CHECK) {
         code = report_check(&self);
     } else {

@@ -15,6 +15,7 @@ const char *fedge_options_help(void)
            "\n"
            "  --listen ADDR:PORT   for clients (0.0.0.0:9092; port 0: any free one)\n"
            "  --http ADDR:PORT     /healthz, /metrics (127.0.0.1:9093), or off\n"
+           "  --http-host NAME     a host that requests may name, besides addresses\n"
            "  --workers N          threads that validate and sum (one per CPU, up to 8)\n"
            "  --max-connections N  more are refused (20000)\n"
            "  --new-run            a new run, although one of this job is unfinished\n"
@@ -42,6 +43,7 @@ enum {
     OPT_REGISTRY,
     OPT_LISTEN,
     OPT_HTTP,
+    OPT_HTTP_HOST,
     OPT_WORKERS,
     OPT_MAX_CONNECTIONS,
     OPT_NEW_RUN,
@@ -66,6 +68,7 @@ static const struct option LONG_OPTIONS[] = {
     {"registry", required_argument, NULL, OPT_REGISTRY},
     {"listen", required_argument, NULL, OPT_LISTEN},
     {"http", required_argument, NULL, OPT_HTTP},
+    {"http-host", required_argument, NULL, OPT_HTTP_HOST},
     {"workers", required_argument, NULL, OPT_WORKERS},
     {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
     {"new-run", no_argument, NULL, OPT_NEW_RUN},
@@ -107,6 +110,9 @@ static fedge_status take_value(int option, const char *value, fedge_options *out
         return FEDGE_OK;
     case OPT_REGISTRY:
         out->registry = value;
+        return FEDGE_OK;
+    case OPT_HTTP_HOST:
+        out->http_host = value;
         return FEDGE_OK;
     case OPT_PORT_FILE:
         out->port_file = value;

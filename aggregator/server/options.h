@@ -31,7 +31,7 @@ typedef struct fedge_options {
     uint32_t max_connections;
     bool new_run, restored, drain, quiet, json, log_json;
     fedge_log_level log_level;
-    const char *port_file, *result; /* NULL: none */
+    const char *http_host, *port_file, *result; /* NULL: none */
 } fedge_options;
 
 /* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version win over what is

@@ -33,6 +33,7 @@ typedef struct fedge_transport_config {
     struct ev_loop *loop;
     fedge_address listen, http;
     bool http_on;
+    const char *http_host; /* that requests may name besides addresses and localhost; NULL: none */
     uint32_t max_connections;
     uint64_t ping_after_ms, silent_timeout_ms; /* 0: the limits above */
     fedge_peers *peers;                        /* outlives the transport, as does [log] */

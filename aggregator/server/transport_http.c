@@ -59,9 +59,24 @@ static void gather_facts(fedge_transport *transport)
     facts->resident_bytes = fedge_os_resident_bytes();
 }
 
+/* The host that a request names; "" when it names none, several, or one over the bound. */
+static const char *named_host(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
+{
+    if (lws_hdr_copy(wsi, host, FEDGE_HTTP_MAX_HOST, WSI_TOKEN_HOST) <= 0) {
+        host[0] = '\0';
+    }
+    return host;
+}
+
 static int answer_http(fedge_client *peer, struct lws *wsi, const char *uri, size_t uri_size)
 {
     fedge_transport *transport = peer->transport;
+    char host[FEDGE_HTTP_MAX_HOST];
+    if (!fedge_http_host_allowed(named_host(wsi, host), transport->config.http_host)) {
+        return fedge_http_send_text(transport, wsi, 403,
+                                    "ask by IP address, as localhost, or by the name that "
+                                    "--http-host allows");
+    }
     char path[32];
     snprintf(path, sizeof(path), "%.*s", uri_size < 1024 ? (int)uri_size : 0, uri);
     char *unused = NULL;

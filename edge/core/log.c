@@ -33,9 +33,34 @@ __attribute__((format(printf, 2, 3))) static void put(line *out, const char *for
     }
 }
 
+/* Bytes of a character at [p] that would steer a terminal, change the direction of what follows or
+ * begin a line where the log is shown: U+0080 to U+009F, U+061C, U+200E and F, U+2028 to E, U+2066
+ * to 9. 0: another one. */
+static unsigned steering(const unsigned char *p)
+{
+    if (p[0] == 0xC2) {
+        return p[1] >= 0x80 && p[1] < 0xA0 ? 2 : 0;
+    }
+    if (p[0] == 0xD8) {
+        return p[1] == 0x9C ? 2 : 0;
+    }
+    if (p[0] != 0xE2) {
+        return 0;
+    }
+    bool found = p[1] == 0x80 ? (p[2] >> 1) == 0x47 || (p[2] >= 0xA8 && p[2] <= 0xAE)
+                              : p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9;
+    return found ? 3 : 0;
+}
+
 static void put_escaped(line *out, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        while (steering(p)) {
+            p += steering(p);
+        }
+        if (!*p) {
+            return;
+        }
         if (*p == '"' || *p == '\\') {
             put(out, "\\%c", *p);
         } else if (*p < 0x20 || *p == 0x7f) {

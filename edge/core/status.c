@@ -93,6 +93,7 @@ static fedge_status status_of_errno(int errnum)
     case EEXIST:
         return FEDGE_EXISTS;
     case ENOMEM:
+    case EAGAIN: /* no more threads: they pass, like memory */
         return FEDGE_NO_MEMORY;
     default:
         return FEDGE_IO;

@@ -65,17 +65,17 @@ class Failing(NetTest):
     def test_sync_of_a_file_or_folder(self):
         for number in (3, 8, 12):
             with self.subTest(number):
-                self.fail_at("fsync", number, "EIO", (STATE, DISK))
+                self.fail_at("fsync", number, "EIO")
 
     def test_write(self):
         for number, what in ((2, "EIO"), (9, "EIO"), (14, "ENOSPC"), (21, "EIO")):
             with self.subTest(number):
-                self.fail_at("pwrite", number, what, (STATE, DISK))
+                self.fail_at("pwrite", number, what)
 
     def test_rename(self):
         for number in (1, 4):
             with self.subTest(number):
-                self.fail_at("rename", number, "EIO", (STATE, DISK))
+                self.fail_at("rename", number, "EIO")
 
     def test_files_that_are_replaced(self):
         """Written beside their place: the making of that file fails, its write and its sync."""

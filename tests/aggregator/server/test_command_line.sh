@@ -59,6 +59,8 @@ ends 3 "none.gz" "${check[@]}" test-set.json
 common=(--state state --job job.json "${where[@]}")
 ends 3 "keys/nobody" "$aggregator" "${common[@]}" --identity keys/nobody --trust keys/trust --registry keys/registry
 ends 3 "role" "$aggregator" "${common[@]}" --identity keys/clients/0000 --trust keys/trust --registry keys/registry
+ends 3 "is a directory" "$aggregator" "${common[@]}" "${who[@]}" --job keys
+ends 3 "job.json" "$aggregator" "${common[@]}" "${who[@]}" --identity job.json
 ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust nowhere --registry keys/registry
 ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust keys/trust --registry nowhere
 [ ! -e state ] || fail "a start that failed has made a state directory"
@@ -80,6 +82,15 @@ curl -sSf "http://127.0.0.1:$http/metrics" | grep -qx 'fedge_registered_devices 
 [ "$(curl -sS -o /dev/null -w '%{http_code}' "http://127.0.0.1:$http/other")" = 404 ] || fail "not 404"
 [ "$(curl -sS -o /dev/null -w '%{http_code}' -d x "http://127.0.0.1:$http/metrics")" = 405 ] || fail "not 405"
 [ "$(curl -sSI "http://127.0.0.1:$http/healthz" | head -n 1 | tr -d '\r')" = "HTTP/1.1 200 OK" ] || fail "HEAD"
+# Only for who asks by address, as localhost, or by a name that was allowed
+status_for() { curl -sS -o /dev/null -w '%{http_code}' -H "Host: $1" "http://127.0.0.1:$http/$2"; }
+for path in healthz metrics; do
+    [ "$(status_for localhost $path)" = 200 ] || fail "not as localhost"
+    [ "$(status_for evil.example $path)" = 403 ] || fail "$path was answered to evil.example"
+    [ "$(status_for "evil.example:$http" $path)" = 403 ] || fail "$path was answered to evil.example"
+    [ "$(status_for '' $path)" = 403 ] || fail "$path was answered to nobody"
+    [ "$(status_for fl.example.org $path)" = 403 ] || fail "$path was answered to fl.example.org"
+done
 
 # SIGHUP is survived, SIGTERM ends, and the same run is resumed
 kill -HUP "$pid"
@@ -92,9 +103,12 @@ echo 'not json' >state/format.json
 ends 4 "format.json" "${run[@]}" --state state "${where[@]}"
 
 # SIGUSR1 drains
-"${run[@]}" --state state3 "${where[@]}" --port-file ports3 --log-json >out 2>err &
+"${run[@]}" --state state3 "${where[@]}" --port-file ports3 --log-json --http-host fl.example.org >out 2>err &
 pid=$!
 await test -s ports3
+read -r port http <ports3
+[ "$(status_for fl.example.org healthz)" = 200 ] || fail "not as --http-host"
+[ "$(status_for other.example.org healthz)" = 403 ] || fail "as another than --http-host"
 end_by USR1
 [ "$code" = 0 ] || fail "exit $code after SIGUSR1: $(cat err)"
 grep -qF '"how":"drained"' err || fail "not drained: $(cat err)"

@@ -153,6 +153,14 @@ static void a_result_counts_once(void **state)
     assert_int_equal(device->num_acks, 4);
     assert_int_equal(device->ack.task_id, task_id);
     assert_true(device->ack.duplicate);
+
+    fed_device *other = &fed.devices[1]; /* whose task it never was */
+    uint32_t num_acks = other->num_acks;
+    other->result = device->result;
+    fed_announce(other);
+    fed_settle(&fed);
+    assert_int_equal(other->num_acks, num_acks);
+    assert_refused(other, FEDGE_REASON_STALE_TASK);
 }
 
 static void a_stale_or_foreign_result_is_refused(void **state)

@@ -139,6 +139,45 @@ static void anything_else(void **state)
     assert_int_equal(answer.status, 404);
 }
 
+static void hosts(void **state)
+{
+    (void)state;
+    const char *const good[] = {"127.0.0.1",      "127.0.0.1:9093",  "10.0.0.7:1", "localhost",
+                                "LocalHost:9093", "[::1]",           "[::1]:9093", "[fe80::1]:80",
+                                "box.example",    "Box.Example:9093"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_true(fedge_http_host_allowed(good[i], "box.example"));
+    }
+    const char *const bad[] = {"",
+                               ":",
+                               ":9093",
+                               "[]",
+                               "[]:1",
+                               "evil.example",
+                               "evil.example:9093",
+                               "localhost.evil.example",
+                               "127.0.0.1.evil.example",
+                               "127.0.0.1x",
+                               "127.0.0.1:x",
+                               "[::1",
+                               "::1",
+                               "[127.0.0.1]",
+                               "[localhost]",
+                               "localhost,evil",
+                               "127.0.0.1, evil",
+                               "xbox.example",
+                               "1234",
+                               "127.0.0.1:9093:9093"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_false(fedge_http_host_allowed(bad[i], "box.example"));
+    }
+    char vast[2000];
+    memset(vast, '1', sizeof(vast) - 1);
+    vast[sizeof(vast) - 1] = '\0';
+    assert_false(fedge_http_host_allowed(vast, NULL));
+    assert_false(fedge_http_host_allowed("box.example", NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +185,7 @@ int main(void)
         cmocka_unit_test(metrics),
         cmocka_unit_test(metrics_are_well_formed),
         cmocka_unit_test(anything_else),
+        cmocka_unit_test(hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

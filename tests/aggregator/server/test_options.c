@@ -47,7 +47,7 @@ static void everything(void **state)
     assert_int_equal(
         parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
                      "--new-run --restored --drain --port-file p --log-level debug --log-json "
-                     "--json",
+                     "--json --http-host box.example",
               &options, &err),
         FEDGE_OK);
     assert_string_equal(options.listen.host, "::1");
@@ -58,6 +58,7 @@ static void everything(void **state)
     assert_true(options.new_run && options.restored && options.drain);
     assert_true(options.json && options.log_json);
     assert_string_equal(options.port_file, "p");
+    assert_string_equal(options.http_host, "box.example");
     assert_int_equal(options.log_level, FEDGE_LOG_DEBUG);
 }
 

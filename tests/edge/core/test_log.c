@@ -57,6 +57,23 @@ static void test_json(void **state)
                            "\"n\":null,\"i\":9223372036854775807}\n"));
 }
 
+static void test_what_steers_the_reader(void **state)
+{
+    (void)state;
+    sink out = {.count = 0};
+    fedge_log log = to_sink(&out, true);
+    /* Directions, separators of lines, controls: gone. Their neighbours: kept. */
+    FEDGE_LOG(&log, FEDGE_LOG_INFO, "x",
+              fedge_log_str("s", "a\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\u061c\u202a"),
+              fedge_log_str("c1", "\xc2\x80\xc2\x85"
+                                  "b\xc2\x9f"),
+              fedge_log_str("near", "\u200d\u2010\u2027\u202f\u2065\u206a\u061b\u061d\u00a0\u00e4"),
+              fedge_log_str("cut", "\xe2\x80"));
+    assert_non_null(strstr(out.line, "\"s\":\"a\",\"c1\":\"b\","
+                                     "\"near\":\"\u200d\u2010\u2027\u202f\u2065\u206a\u061b\u061d"
+                                     "\u00a0\u00e4\",\"cut\":\"\xe2\x80\"}"));
+}
+
 static void test_levels(void **state)
 {
     (void)state;
@@ -101,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_what_steers_the_reader),
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_bound),
     };

@@ -62,9 +62,10 @@ static void errno_values_are_mapped(void **state)
         int errnum;
         fedge_status status;
     } cases[] = {
-        {ENOSPC, FEDGE_NO_SPACE},  {EDQUOT, FEDGE_NO_SPACE}, {ENOENT, FEDGE_NOT_FOUND},
-        {EACCES, FEDGE_DENIED},    {EPERM, FEDGE_DENIED},    {EEXIST, FEDGE_EXISTS},
-        {ENOMEM, FEDGE_NO_MEMORY}, {EIO, FEDGE_IO},          {EBADF, FEDGE_IO},
+        {ENOSPC, FEDGE_NO_SPACE},  {EDQUOT, FEDGE_NO_SPACE},  {ENOENT, FEDGE_NOT_FOUND},
+        {EACCES, FEDGE_DENIED},    {EPERM, FEDGE_DENIED},     {EEXIST, FEDGE_EXISTS},
+        {EAGAIN, FEDGE_NO_MEMORY}, {ENOMEM, FEDGE_NO_MEMORY}, {EIO, FEDGE_IO},
+        {EBADF, FEDGE_IO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fedge_error err;
