@@ -218,11 +218,21 @@ void fedge_conn_withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
     }
 }
 
-static void refuse(fedge_conn *conn, fedge_reason reason, const char *text)
+static void log_refusal(const fedge_conn *conn, fedge_reason reason, const char *text)
 {
     FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "message-refused",
               fedge_log_str("device", conn->match.device_id),
               fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
+}
+
+void fedge_conn_broke_rules(const fedge_conn *conn, const char *why)
+{
+    log_refusal(conn, FEDGE_REASON_BAD_FRAME, why);
+}
+
+static void refuse(fedge_conn *conn, fedge_reason reason, const char *text)
+{
+    log_refusal(conn, reason, text);
     fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text);
 }
 

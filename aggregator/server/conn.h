@@ -45,6 +45,8 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
                         uint64_t now_ms);
 /* A text frame came: refused. */
 void fedge_conn_receive_text(fedge_conn *conn);
+/* A frame came that no websocket may send, and why: to the log. The transport closes. */
+void fedge_conn_broke_rules(const fedge_conn *conn, const char *why);
 
 /* Writes the next frame into out[0, FEDGE_MESSAGE_MAX_SIZE) and returns its size; 0 when there is
  * none. */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
@@ -139,6 +140,56 @@ static int refuse_certificate(fedge_client *peer, struct lws *wsi,
     return fedge_http_send_text(peer->transport, wsi, 403, err->message);
 }
 
+/* A header's value; "" when there is none, and what no check takes when it does not fit. */
+static const char *header_of(struct lws *wsi, enum lws_token_indexes token, char *out, int size)
+{
+    int length = lws_hdr_copy(wsi, out, size, token);
+    if (length <= 0) {
+        snprintf(out, (size_t)size, "%s", length < 0 ? "?" : "");
+    }
+    return out;
+}
+
+/* What RFC 6455 (4.2.1) and fedge.v1 ask of an upgrade; libwebsockets takes nearly anything. The
+ * HTTP status to refuse it with, and *why; 0: it is one. */
+static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const char **why)
+{
+    char text[160];
+    char *path = NULL;
+    int path_size = 0;
+    if (lws_http_get_uri_and_method(wsi, &path, &path_size) != LWSHUMETH_GET) {
+        *why = "an upgrade is a GET";
+        return 405;
+    }
+    if (strcmp(header_of(wsi, WSI_TOKEN_HTTP, text, sizeof(text)), "HTTP/1.1") != 0) {
+        *why = "an upgrade needs HTTP/1.1";
+        return 505;
+    }
+    if (path_size != 1 || path[0] != '/' ||
+        lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0) {
+        *why = "websockets are at the path /";
+        return 404;
+    }
+    if (lws_hdr_total_length(wsi, WSI_TOKEN_HOST) <= 0 ||
+        !fedge_ws_has_token(header_of(wsi, WSI_TOKEN_CONNECTION, text, sizeof(text)), "upgrade")) {
+        *why = "an upgrade needs Host and Connection: Upgrade";
+        return 400;
+    }
+    if (strcmp(header_of(wsi, WSI_TOKEN_VERSION, text, sizeof(text)), "13") != 0) {
+        *why = "the websocket version here is 13";
+        return 426;
+    }
+    if (!fedge_ws_key_valid(header_of(wsi, WSI_TOKEN_KEY, text, sizeof(text)))) {
+        *why = "Sec-WebSocket-Key must be 16 bytes in base64";
+        return 400;
+    }
+    if (!subprotocol) { /* libwebsockets takes the first protocol then */
+        *why = "the upgrade names no subprotocol: " FEDGE_SUBPROTOCOL;
+        return 400;
+    }
+    return 0;
+}
+
 /* The upgrade to a websocket: the last moment before messages. */
 static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
 {
@@ -148,9 +199,10 @@ static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
     if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
         return refuse_certificate(peer, wsi, &match, &err);
     }
-    if (!subprotocol) { /* libwebsockets takes the first protocol then */
-        return fedge_http_send_text(transport, wsi, 400,
-                                    "the upgrade names no subprotocol: " FEDGE_SUBPROTOCOL);
+    const char *why = NULL;
+    unsigned status = check_upgrade(wsi, subprotocol, &why);
+    if (status != 0) {
+        return fedge_http_send_text(transport, wsi, status, why);
     }
     if (transport->ending) {
         return fedge_http_send_text(transport, wsi, 503, "shutting down");
@@ -182,22 +234,6 @@ static int answer_plain(fedge_client *peer, struct lws *wsi)
     }
     return fedge_http_send_text(peer->transport, wsi, 404,
                                 "this port speaks websockets, subprotocol " FEDGE_SUBPROTOCOL);
-}
-
-static int receive(fedge_client *peer, struct lws *wsi, const uint8_t *data, size_t size)
-{
-    if (!peer->conn) {
-        return -1;
-    }
-    peer->heard_ms = fedge_os_monotonic_ms();
-    if (lws_frame_is_binary(wsi)) {
-        bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
-        fedge_conn_receive(peer->conn, data, size, final, peer->heard_ms);
-    } else if (!peer->text_refused) {
-        peer->text_refused = true;
-        fedge_conn_receive_text(peer->conn);
-    }
-    return 0;
 }
 
 /* One frame per call, so that a pending one is never mixed with another. */
@@ -259,7 +295,7 @@ int fedge_client_callback(struct lws *wsi, enum lws_callback_reasons reason, voi
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
         return peer ? admit(peer, wsi, in) : -1;
     case LWS_CALLBACK_RECEIVE:
-        return peer ? receive(peer, wsi, in, size) : -1;
+        return peer ? fedge_client_receive(peer, wsi, in, size) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:
         if (peer) {
             peer->heard_ms = fedge_os_monotonic_ms();

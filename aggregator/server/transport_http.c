@@ -17,13 +17,18 @@ static int send_answer(fedge_transport *transport, struct lws *wsi, bool head, u
                  {400, "Bad Request"},
                  {403, "Forbidden"},
                  {404, "Not Found"},
-                 {405, "Method Not Allowed"}};
+                 {405, "Method Not Allowed"},
+                 {426, "Upgrade Required"},
+                 {505, "HTTP Version Not Supported"}};
     const char *text = "Service Unavailable";
     for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         if (TEXTS[i].status == status) {
             text = TEXTS[i].text;
         }
     }
+    const char *extra = status == 405   ? "Allow: GET, HEAD\r\n"
+                        : status == 426 ? "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                                        : "";
     char *out = (char *)transport->out + LWS_PRE;
     int used = snprintf(out, FEDGE_MESSAGE_MAX_SIZE,
                         "HTTP/1.1 %u %s\r\n"
@@ -32,8 +37,7 @@ static int send_answer(fedge_transport *transport, struct lws *wsi, bool head, u
                         "%s"
                         "Connection: close\r\n\r\n"
                         "%.*s",
-                        status, text, type, size, status == 405 ? "Allow: GET, HEAD\r\n" : "",
-                        head ? 0 : (int)size, body);
+                        status, text, type, size, extra, head ? 0 : (int)size, body);
     lws_write(wsi, (unsigned char *)out, (size_t)used, LWS_WRITE_HTTP_HEADERS);
     return -1;
 }

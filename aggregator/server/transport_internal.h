@@ -9,6 +9,7 @@
 #include "aggregator/server/conn.h"
 #include "aggregator/server/http.h"
 #include "aggregator/server/transport.h"
+#include "aggregator/server/ws_frame.h"
 
 /* A connection, from accept to close; libwebsockets carries it as opaque user data. */
 typedef struct fedge_client {
@@ -19,6 +20,7 @@ typedef struct fedge_client {
     fedge_conn *conn; /* NULL until its certificate is accepted; always on the HTTP port */
     uint64_t heard_ms, pinged_ms;
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
+    fedge_ws_frames frames;
     bool on_http, paused, ping_due, dropping, text_refused;
 } fedge_client;
 
@@ -59,6 +61,11 @@ void fedge_client_end_conn(fedge_client *peer);
 void fedge_client_tick(fedge_client *peer, uint64_t now_ms);
 int fedge_client_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                           size_t size);
+
+/* transport_frames.c */
+
+/* Bytes of a message. Returns what the callback returns. */
+int fedge_client_receive(fedge_client *peer, struct lws *wsi, const uint8_t *data, size_t size);
 
 /* transport_http.c */
 

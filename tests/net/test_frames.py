@@ -1,9 +1,10 @@
 """Messages that are none: what a connected, registered device can do wrong before any update."""
 
 import json
+import struct
 
 from misuse import INDEX, Closed, MisuseTest, Peer, Refused, harness
-from peer import BINARY, PING, TEXT, pack
+from peer import BINARY, CLOSE, PING, TEXT, connect_tls, pack
 
 FETCH = {"hash": "ab" * 32, "offset": 0}
 HELLO = {"protocol-min": 1, "protocol-max": 1, "release": "test", "arch": "python", "ram": 0}
@@ -151,21 +152,54 @@ class Websocket(MisuseTest):
         self.assert_unharmed(federation, 1)
 
     def test_frames_against_the_rules(self):
+        """Each ends the connection with the status that RFC 6455 names; nothing of it is a message."""
         federation = self.start(rounds=1)
         whole = pack("fetch", FETCH)
+        masked = Peer.frame(whole)
+        unmasked = bytes([0x82, len(whole)]) + whole
+        long16 = b"\x82\xfe\x00\x05" + bytes(4) + b"FEDGE"
+        long64 = b"\x82\xff" + struct.pack("!Q", len(whole)) + bytes(4) + whole
         cases = [
-            ("reserved bits", bytes([0xF2]) + Peer.frame(whole)[1:]),
-            ("reserved opcode", Peer.frame(whole, 3)),
-            ("a long ping", Peer.frame(b"x" * 200, PING)),
-            ("continuation of nothing", Peer.frame(whole, 0)),
+            ("reserved bits 1", bytes([0xC2]) + masked[1:], 1002),
+            ("reserved bits 2", bytes([0xA2]) + masked[1:], 1002),
+            ("reserved bits 3", bytes([0x92]) + masked[1:], 1002),
+            ("all reserved bits", bytes([0xF2]) + masked[1:], 1002),
+            ("reserved opcode", Peer.frame(whole, 3), 1002),
+            ("reserved control opcode", Peer.frame(b"", 11), 1002),
+            ("a long ping", Peer.frame(b"x" * 200, PING), 1002),
+            ("a ping in fragments", Peer.frame(b"x", PING, final=False), 1002),
+            ("continuation of nothing", Peer.frame(whole, 0), 1002),
+            ("a message in a message", Peer.frame(whole[:5], BINARY, final=False) + masked, 1002),
+            ("not masked", unmasked, 1002),
+            ("a ping that is not masked", b"\x89\x00", 1002),
+            ("a close frame that is not masked", b"\x88\x00", 1002),
+            ("a short length in 16 bits", long16, 1002),
+            ("a short length in 64 bits", long64, 1002),
+            ("the highest bit of a length", b"\x82\xff\x80" + bytes(7) + bytes(4), 1002),
+            ("a close frame of one byte", Peer.frame(b"\x03", CLOSE), 1002),
+            ("a close reason that is not UTF-8", Peer.frame(b"\x03\xe8\xff\xfe", CLOSE), 1007),
+            ("half a character", Peer.frame(b"\x03\xe8ok\xe2\x82", CLOSE), 1007),
         ]
-        for name, data in cases:
+        cases += [(f"close status {code}", Peer.frame(struct.pack("!H", code) + b"bye", CLOSE), 1002)
+                  for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535)]
+        refused = len(federation.aggregator.events("message-refused"))
+        for name, data, code in cases:
             with self.subTest(name), Peer(federation, INDEX) as peer:
                 peer.hello()
-                with self.assertRaises(Closed):
-                    peer.send_bytes(data)
-                    while peer.receive().kind in ("task", "refuse"):
-                        pass
+                peer.send_bytes(data)
+                peer.send("bye", {"reason": "none", "class": "retry", "after-ms": 0, "text": "too late"})
+                self.assertEqual(peer.expect_end().code, code)
+        for code in (1000, 1001, 1003, 1007, 1011, 3000, 4999):
+            with self.subTest(code), Peer(federation, INDEX) as peer:
+                peer.hello()
+                peer.send_bytes(Peer.frame(struct.pack("!H", code) + "tschüß".encode(), CLOSE) + masked)
+                self.assertEqual(peer.expect_end().code, code)
+        with Peer(federation, INDEX) as peer:
+            peer.hello()
+            peer.send_bytes(Peer.frame(b"", CLOSE))
+            self.assertIsInstance(peer.expect_end(), Closed)
+        self.assertEqual(federation.aggregator.events("client-bye", text="too late"), [])
+        self.assertGreater(len(federation.aggregator.events("message-refused")), refused)
         self.give_up(federation)
         self.assert_unharmed(federation, 1)
 
@@ -203,6 +237,50 @@ class Websocket(MisuseTest):
             except Closed:
                 pass  # the server need not wait until all of it is sent
         federation.aggregator.wait_event("message-refused", 2, reason="bad-frame")
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_upgrades_against_the_rules(self):
+        federation = self.start(rounds=1)
+        key = "dGhlIHNhbXBsZSBub25jZQ=="
+        good = {"Host": "localhost", "Upgrade": "websocket", "Connection": "Upgrade",
+                "Sec-WebSocket-Key": key, "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Protocol": "fedge.v1"}
+        cases = [
+            ("as it should be", "GET / HTTP/1.1", {}, 101),
+            ("among others", "GET / HTTP/1.1", {"Connection": "keep-alive, upgrade", "Upgrade": "WebSocket",
+                                                "Sec-WebSocket-Protocol": "chat, fedge.v1"}, 101),
+            ("POST", "POST / HTTP/1.1", {"Content-Length": "0"}, 405),
+            ("HEAD", "HEAD / HTTP/1.1", {}, 405),
+            ("PUT", "PUT / HTTP/1.1", {}, 405),
+            ("HTTP/1.0", "GET / HTTP/1.0", {}, 505),
+            ("HTTP/1.2", "GET / HTTP/1.2", {}, 505),
+            ("another path", "GET /chat HTTP/1.1", {}, 404),
+            ("a query", "GET /?x=1 HTTP/1.1", {}, 404),
+            ("no host", "GET / HTTP/1.1", {"Host": None}, 400),
+            ("half a token", "GET / HTTP/1.1", {"Connection": "up"}, 400),
+            ("version 12", "GET / HTTP/1.1", {"Sec-WebSocket-Version": "12"}, 426),
+            ("version 8", "GET / HTTP/1.1", {"Sec-WebSocket-Version": "8"}, 426),
+            ("version 013", "GET / HTTP/1.1", {"Sec-WebSocket-Version": "013"}, 426),
+            ("version 13x", "GET / HTTP/1.1", {"Sec-WebSocket-Version": "13x"}, 426),
+            ("no version", "GET / HTTP/1.1", {"Sec-WebSocket-Version": None}, 426),
+            ("no key", "GET / HTTP/1.1", {"Sec-WebSocket-Key": None}, 400),
+            ("15 bytes", "GET / HTTP/1.1", {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25j"}, 400),
+            ("17 bytes", "GET / HTTP/1.1", {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZWE="}, 400),
+            ("no base64", "GET / HTTP/1.1", {"Sec-WebSocket-Key": "dGhl!HNhbXBsZSBub25jZQ=="}, 400),
+            ("two keys", "GET / HTTP/1.1", {"Sec-WebSocket-Key": f"{key}\r\nSec-WebSocket-Key: {key}"}, 400),
+            ("no subprotocol", "GET / HTTP/1.1", {"Sec-WebSocket-Protocol": None}, 400),
+        ]
+        for name, line, changes, status in cases:
+            with self.subTest(name), connect_tls(federation.port, f"{federation.keys}/trust",
+                                                 f"{federation.keys}/clients/{INDEX:04}") as connection:
+                headers = {**good, **changes}
+                connection.sendall("".join([f"{line}\r\n"] + [
+                    f"{key}: {value}\r\n" for key, value in headers.items() if value is not None] +
+                    ["\r\n"]).encode())
+                answer = connection.recv(4096)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), answer)
+                self.assertEqual(b"Sec-WebSocket-Version: 13\r\n" in answer, status == 426)
         self.give_up(federation)
         self.assert_unharmed(federation, 1)
 

@@ -1,0 +1,58 @@
+/* What clients send, from libwebsockets' parser to their fedge_conn. */
+#define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
+
+#include "aggregator/server/transport_internal.h"
+#include "edge/core/os.h"
+
+int fedge_client_receive(fedge_client *peer, struct lws *wsi, const uint8_t *data, size_t size)
+{
+    if (!peer->conn) {
+        return -1;
+    }
+    if (peer->frames.closed) {
+        return 0; /* RFC 6455, 5.5.1: nothing comes behind a close frame */
+    }
+    peer->heard_ms = fedge_os_monotonic_ms();
+    if (lws_frame_is_binary(wsi)) {
+        bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
+        fedge_conn_receive(peer->conn, data, size, final, peer->heard_ms);
+    } else if (!peer->text_refused) {
+        peer->text_refused = true;
+        fedge_conn_receive_text(peer->conn);
+    }
+    return 0;
+}
+
+/* It sent a frame that no websocket's client may: nothing of it counts any more. */
+static void broke_rules(fedge_client *peer, const char *why)
+{
+    if (peer->conn) {
+        fedge_conn_broke_rules(peer->conn, why);
+        fedge_client_end_conn(peer);
+    }
+}
+
+/* libwebsockets' parser of the frames that a client sends, which the linker calls through the
+ * function below (--wrap, checked against 4.3.5, lib/roles/ws): [processed] is 0 when [byte] is the
+ * next of a header or of a control frame. */
+int __real_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte);
+int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte);
+
+int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte)
+{
+    fedge_client *peer = lws_get_opaque_user_data(wsi);
+    if (!peer || processed) {
+        return __real_lws_ws_rx_sm(wsi, processed, byte);
+    }
+    if (peer->frames.failed) {
+        return 0; /* passed over, until the close frame is on its way */
+    }
+    const char *why = NULL;
+    int status = fedge_ws_frames_take(&peer->frames, byte, &why);
+    if (status == 0) {
+        return __real_lws_ws_rx_sm(wsi, processed, byte);
+    }
+    broke_rules(peer, why);
+    lws_close_reason(wsi, (enum lws_close_status)status, NULL, 0);
+    return -1;
+}
