@@ -21,63 +21,66 @@ uint32_t fedge_update_weight(const fedge_job *job, uint64_t num_examples)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static fedge_status take_memory(fedge_global_model *model, uint32_t num_devices, fedge_error *err)
+fedge_layout fedge_plan_layout(const fedge_plan *plan)
+{
+    const fedge_sent *sent = &plan->sent;
+    fedge_layout layout = {.num_sections = sent->num_sections,
+                           .num_elements = sent->schema.num_elements};
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
+        const fedge_section *section = &sent->sections[i];
+        layout.sections[i] =
+            (fedge_layout_section){.codec = section->codec, .schema = &section->schema};
+        layout.size += fedge_codec_size(section->codec, &section->schema);
+    }
+    return layout;
+}
+
+static fedge_status take_memory(fedge_global_model *model, const char *accumulator,
+                                const fedge_accumulator_config *config, fedge_error *err)
 {
     const fedge_plan *plan = model->plan;
     const fedge_section *delta = &plan->sent.sections[0];
-    size_t sent = plan->sent.schema.num_elements;
     bool whole = fedge_section_is_whole(plan, delta);
     model->values = calloc(plan->schema.num_elements, sizeof(*model->values));
     model->trained = whole ? NULL : calloc(delta->schema.num_elements, sizeof(*model->trained));
-    model->sums = malloc(sent * sizeof(*model->sums));
-    if (!model->values || !model->sums || (!whole && !model->trained)) {
+    if (!model->values || (!whole && !model->trained)) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "no memory for a model of %zu parameters, %zu of them trained",
                           plan->schema.num_elements, delta->schema.num_elements);
     }
     fedge_os_large_pages(model->values, plan->schema.num_elements * sizeof(*model->values));
-    fedge_os_large_pages(model->sums, sent * sizeof(*model->sums));
-    fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && model->num_devices < num_devices) {
-        status = fedge_device_open(&fedge_device_cpu, model->num_devices, sent,
-                                   &model->devices[model->num_devices], err);
-        model->num_devices += status == FEDGE_OK;
-    }
-    return status;
+    const fedge_layout layout = fedge_plan_layout(plan);
+    fedge_accumulator_config with_layout = *config;
+    with_layout.layout = &layout;
+    return fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
 }
 
 fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
-                                     uint32_t num_devices, fedge_error *err)
+                                     const char *accumulator,
+                                     const fedge_accumulator_config *config, fedge_error *err)
 {
     *model = (fedge_global_model){.job = job, .plan = &job->plan};
-    if (num_devices == 0 || num_devices > FEDGE_GLOBAL_MAX_DEVICES) {
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u devices to sum on: 1 to %d", num_devices,
-                          FEDGE_GLOBAL_MAX_DEVICES);
-    }
-    fedge_strategy_config config = {
-        .struct_size = sizeof(config),
+    fedge_strategy_config strategy = {
+        .struct_size = sizeof(strategy),
         .schema = &job->plan.sent.sections[0].schema,
         .server_learning_rate = job->server_learning_rate,
         .num_clients = job->num_clients,
     };
     fedge_status status = fedge_strategy_find(job->strategy, &model->strategy, err);
     if (status == FEDGE_OK) {
-        status = model->strategy->init(&config, &model->strategy_state, err);
+        status = model->strategy->init(&strategy, &model->strategy_state, err);
     }
-    return status == FEDGE_OK ? take_memory(model, num_devices, err) : status;
+    return status == FEDGE_OK ? take_memory(model, accumulator, config, err) : status;
 }
 
 void fedge_global_model_fini(fedge_global_model *model)
 {
-    for (uint32_t i = 0; i < model->num_devices; i++) {
-        fedge_device_close(&model->devices[i]);
-    }
+    fedge_accumulator_close(&model->accumulator);
     if (model->strategy) {
         model->strategy->free(model->strategy_state);
     }
     free(model->values);
     free(model->trained);
-    free(model->sums);
     *model = (fedge_global_model){0};
 }
 
@@ -174,35 +177,26 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
 fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                      const int8_t *bounds_log2, fedge_error *err)
 {
-    fedge_device_totals totals = {0};
-    fedge_status status = fedge_devices_sum(model->devices, model->num_devices, model->sums,
-                                            model->plan->sent.schema.num_elements, &totals, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    fedge_strategy_sum sum = {.round = round,
-                              .num_updates = totals.num_updates,
-                              .total_weight = totals.total_weight,
-                              .sum = model->sums,
-                              .bounds_log2 = bounds_log2};
-    const fedge_section *control = fedge_sections_find(&model->plan->sent, FEDGE_SECTION_CONTROL);
+    const fedge_sent *sent = &model->plan->sent;
+    const fedge_accumulator_totals totals = fedge_accumulator_get_totals(&model->accumulator);
+    fedge_strategy_sum sum = {
+        .round = round,
+        .num_updates = totals.num_updates,
+        .total_weight = totals.total_weight,
+        .accumulator = &model->accumulator,
+        .delta = {.schema = &sent->sections[0].schema, .bounds_log2 = bounds_log2}};
+    const fedge_section *control = fedge_sections_find(sent, FEDGE_SECTION_CONTROL);
     if (control) {
-        sum.control = model->sums + control->schema.tensors[0].offset;
-        sum.control_bounds_log2 = bounds_log2 + control->first;
+        sum.control = (fedge_strategy_section){.schema = &control->schema,
+                                               .bounds_log2 = bounds_log2 + control->first};
     }
-    status = step_trained(model, &sum, err);
-    if (status == FEDGE_OK) {
-        fedge_statistics_step(model->plan, model->sums, bounds_log2, totals.total_weight,
-                              model->values);
-    }
-    return status;
+    fedge_status status = step_trained(model, &sum, err);
+    return status == FEDGE_OK ? fedge_statistics_step(model->plan, &model->accumulator, bounds_log2,
+                                                      model->values, err)
+                              : status;
 }
 
 fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < model->num_devices && status == FEDGE_OK; i++) {
-        status = fedge_device_reset(&model->devices[i], err);
-    }
-    return status;
+    return fedge_accumulator_reset(&model->accumulator, err);
 }

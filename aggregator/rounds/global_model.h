@@ -1,10 +1,10 @@
-/* The global model: its values, the places that sum its updates, and the strategy that moves it.
+/* The global model: its values, the accumulator of its updates, and the strategy that moves it.
  *
- *     fedge_global_model_init → _begin (or _load) → { updates to devices → _step → _reset } … →
+ *     fedge_global_model_init → _begin (or _load) → { updates added → _step → _reset } … →
  * _fini
  *
  * No files, no clock: the server keeps journals and checkpoints around it, the simulator does not,
- * and both take the same step. Used by one thread at a time, but for what the devices allow.
+ * and both take the same step. Used by one thread at a time, but for what accumulators allow.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_GLOBAL_MODEL_H
 #define FEDGE_AGGREGATOR_ROUNDS_GLOBAL_MODEL_H
@@ -12,30 +12,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/reduce/device.h"
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
-
-#define FEDGE_GLOBAL_MAX_DEVICES 256
 
 /* Plain data; all of it is the model's own but the job. */
 typedef struct fedge_global_model {
     const fedge_job *job;
     const fedge_plan *plan; /* &job->plan */
-    fedge_device devices[FEDGE_GLOBAL_MAX_DEVICES];
-    uint32_t num_devices;
+    fedge_accumulator accumulator;
     const fedge_strategy_ops *strategy;
     void *strategy_state;
     float *values;  /* parameters, then statistics: plan->schema.num_elements */
     float *trained; /* the strategy's part of them; NULL: it is all of them */
-    int64_t *sums;  /* where devices' sums are joined: plan->sent.schema.num_elements */
 } fedge_global_model;
 
-/* Takes the memory for [job], which outlives the model, with [num_devices] (1 to
- * FEDGE_GLOBAL_MAX_DEVICES) devices that are empty. The values are not set. */
+/* How updates of [plan] lie when they are not deflated. Points into the plan. */
+fedge_layout fedge_plan_layout(const fedge_plan *plan);
+
+/* Takes the memory for [job], which outlives the model. [accumulator] is the kind's name, [config]
+ * what it is opened with, but for the layout, which is the job's. The values are not set. */
 FEDGE_MUST_USE fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
-                                                    uint32_t num_devices, fedge_error *err);
+                                                    const char *accumulator,
+                                                    const fedge_accumulator_config *config,
+                                                    fedge_error *err);
 void fedge_global_model_fini(fedge_global_model *model); /* also after a failed init */
 
 /* The values before any training. */
@@ -45,12 +46,12 @@ FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, c
                                                     size_t size, const uint8_t *state,
                                                     size_t state_size, fedge_error *err);
 
-/* Moves the values by the sums of the devices, which keep them: the strategy's step on what is
+/* Moves the values by the sums of the accumulator, which keeps them: the strategy's step on what is
  * trained, the weighted mean for statistics. [bounds_log2]: of the tensors that were sent in this
- * round (fedge_sections_bounds). */
+ * round (fedge_sections_bounds). After a failure the values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                                     const int8_t *bounds_log2, fedge_error *err);
-/* Empties the devices. */
+/* Empties the accumulator. */
 FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
 
 /* The model file (safetensors) of the present values, and behind it the strategy's control file of

@@ -3,8 +3,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "edge/core/fixed.h"
-
 static bool is_variance(const fedge_tensor_spec *tensor)
 {
     static const char END[] = ".running_var";
@@ -12,16 +10,22 @@ static bool is_variance(const fedge_tensor_spec *tensor)
     return length >= end && strcmp(tensor->name + length - end, END) == 0;
 }
 
-void fedge_statistics_step(const fedge_plan *plan, const int64_t *sum, const int8_t *bounds_log2,
-                           uint64_t total_weight, float *model)
+fedge_status fedge_statistics_step(const fedge_plan *plan, fedge_accumulator *accumulator,
+                                   const int8_t *bounds_log2, float *model, fedge_error *err)
 {
     const fedge_section *section = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
-    for (uint32_t i = 0; section != NULL && i < section->schema.num_tensors; i++) {
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; section && i < section->schema.num_tensors && status == FEDGE_OK; i++) {
         const fedge_tensor_spec *tensor = &section->schema.tensors[i];
         float *values = model + plan->sent.places[section->first + i];
-        fedge_fixed_step(values, sum + tensor->offset, tensor->count, total_weight,
-                         bounds_log2[section->first + i], 1.0);
+        const fedge_step_part part = {.first = tensor->offset,
+                                      .count = tensor->count,
+                                      .bound_log2 = bounds_log2[section->first + i],
+                                      .rate = 1.0,
+                                      .values = values};
+        status = fedge_accumulator_step(accumulator, &part, 1, err);
         for (size_t k = 0; is_variance(tensor) && k < tensor->count; k++)
             values[k] = values[k] > 0.0f ? values[k] : 0.0f;
     }
+    return status;
 }

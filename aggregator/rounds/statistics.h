@@ -8,12 +8,16 @@
 
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
+#include "edge/core/status.h"
 #include "edge/io/plan.h"
 
 /* Moves the statistics among [model] (plan->schema.num_elements); nothing without such a section.
- * [sum], [bounds_log2]: of all that is sent; total_weight ≥ 1. Rounding leaves no variance below 0.
- */
-void fedge_statistics_step(const fedge_plan *plan, const int64_t *sum, const int8_t *bounds_log2,
-                           uint64_t total_weight, float *model);
+ * [accumulator] (at least one update), [bounds_log2]: of all that is sent. Rounding leaves no
+ * variance below 0. After a failure the values are undefined. */
+FEDGE_MUST_USE fedge_status fedge_statistics_step(const fedge_plan *plan,
+                                                  fedge_accumulator *accumulator,
+                                                  const int8_t *bounds_log2, float *model,
+                                                  fedge_error *err);
 
 #endif

@@ -7,6 +7,7 @@ static const fedge_strategy_ops *const strategies[] = {
     &fedge_strategy_fedavg,
     &fedge_strategy_scaffold,
 };
+#define PARTS 64 /* tensors that are moved in one call */
 #define NUM_STRATEGIES (sizeof strategies / sizeof strategies[0])
 
 static unsigned min_of(unsigned a, unsigned b)
@@ -44,6 +45,30 @@ static unsigned distance(const char *a, const char *b)
         }
     }
     return row[length_b];
+}
+
+fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
+                                 const fedge_strategy_section *section, double rate, float *values,
+                                 fedge_error *err)
+{
+    const fedge_schema *schema = section->schema;
+    fedge_step_part parts[PARTS];
+    fedge_status status = FEDGE_OK;
+    uint32_t num_parts = 0;
+    for (uint32_t i = 0; i < schema->num_tensors && status == FEDGE_OK; i++) {
+        const fedge_tensor_spec *tensor = &schema->tensors[i];
+        parts[num_parts++] =
+            (fedge_step_part){.first = tensor->offset,
+                              .count = tensor->count,
+                              .bound_log2 = section->bounds_log2[i],
+                              .rate = rate,
+                              .values = values + (tensor->offset - schema->tensors[0].offset)};
+        if (num_parts == PARTS || i + 1 == schema->num_tensors) {
+            status = fedge_accumulator_step(sum->accumulator, parts, num_parts, err);
+            num_parts = 0;
+        }
+    }
+    return status;
 }
 
 fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops, fedge_error *err)

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
@@ -25,16 +26,28 @@ typedef struct fedge_strategy_config {
     uint32_t num_clients;        /* SCAFFOLD: N, of the whole federation; else 0 */
 } fedge_strategy_config;
 
+/* One section of a round's updates, summed: S in units of 2^−F per tensor. */
+typedef struct fedge_strategy_section {
+    const fedge_schema *schema; /* its tensors' offsets are those in the accumulator; NULL: there is
+                                   no such section */
+    const int8_t *bounds_log2;  /* b of each tensor, F = 30 − b; schema->num_tensors */
+} fedge_strategy_section;
+
 /* One round's updates, summed. Points into the caller's memory. */
 typedef struct fedge_strategy_sum {
-    uint32_t round;            /* from 1 */
-    uint32_t num_updates;      /* ≥ 1 */
-    uint64_t total_weight;     /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
-    const int64_t *sum;        /* S, schema->num_elements, in units of 2^−F per tensor */
-    const int8_t *bounds_log2; /* b of each tensor, F = 30 − b; schema->num_tensors */
-    const int64_t *control;    /* the same of the section "control"; NULL without it */
-    const int8_t *control_bounds_log2;
+    uint32_t round;        /* from 1 */
+    uint32_t num_updates;  /* ≥ 1 */
+    uint64_t total_weight; /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
+    fedge_accumulator *accumulator;
+    fedge_strategy_section delta;
+    fedge_strategy_section control; /* SCAFFOLD's */
 } fedge_strategy_sum;
+
+/* values[i] += (float)(rate · (S[i] / W · 2^−F)) for all of a section: values has
+ * schema->num_elements. After a failure the values are undefined. */
+FEDGE_MUST_USE fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
+                                                const fedge_strategy_section *section, double rate,
+                                                float *values, fedge_error *err);
 
 typedef struct fedge_strategy_ops {
     size_t struct_size; /* sizeof(fedge_strategy_ops) when compiled; may grow at its end */
@@ -42,7 +55,8 @@ typedef struct fedge_strategy_ops {
 
     /* Makes the state; FEDGE_INVALID_ARGUMENT for a setting out of range. */
     fedge_status (*init)(const fedge_strategy_config *config, void **state, fedge_error *err);
-    /* Moves [model] (schema->num_elements floats) in place. On failure the model is unchanged. */
+    /* Moves [model] (schema->num_elements floats) in place. FEDGE_INVALID_ARGUMENT leaves it as it
+     * is; after any other failure it is undefined. */
     fedge_status (*step)(void *state, const fedge_strategy_sum *sum, float *model,
                          fedge_error *err);
     /* Appends what the next step depends on (momenta, …) for the checkpoint; nothing when there is

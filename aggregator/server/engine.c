@@ -104,8 +104,8 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
         fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err);
     if (status == FEDGE_OK) {
         status = fedge_ingest_new(&engine->ingest, engine->global.plan,
-                                  engine->global.center.devices, engine->global.center.num_devices,
-                                  engine->mailbox, engine->config.num_workers, err);
+                                  &engine->global.center.accumulator, engine->mailbox,
+                                  engine->config.num_workers, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_closer_new(&engine->closer, &engine->global, engine->ingest, engine->mailbox,
@@ -126,9 +126,10 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->loss = NAN;
     fresh->accuracy = NAN;
     fedge_recovery recovery = {0};
-    fedge_status status = fedge_global_open(
-        &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
-        config->state_dir, config->new_run, config->restored, config->log, &recovery, err);
+    fedge_status status =
+        fedge_global_open(&fresh->global, config->job, config->job_text, config->job_size,
+                          config->evaluator, config->state_dir, config->new_run, config->restored,
+                          config->accumulator, &config->sums, config->log, &recovery, err);
     if (status == FEDGE_OK) {
         status = make_blobs(fresh, err);
     }

@@ -359,9 +359,8 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     (void)user;
-    return fedge_ingest_replay(global->plan,
-                               &global->center.devices[slot % global->center.num_devices], journal,
-                               slot, upload, fedge_journal_get_phase(journal)->bounds_log2,
+    return fedge_ingest_replay(global->plan, &global->center.accumulator, journal, slot, upload,
+                               fedge_journal_get_phase(journal)->bounds_log2,
                                fedge_update_weight(global->job, upload->num_examples), err);
 }
 
@@ -435,9 +434,11 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
 }
 
 static fedge_status set_up(fedge_global *global, const char *job_text, size_t job_size,
-                           const char *state_dir, bool new_run, fedge_error *err)
+                           const char *state_dir, bool new_run, const char *accumulator,
+                           const fedge_accumulator_config *sums, fedge_error *err)
 {
-    fedge_status status = fedge_global_model_init(&global->center, global->job, 1, err);
+    fedge_status status =
+        fedge_global_model_init(&global->center, global->job, accumulator, sums, err);
     if (status == FEDGE_OK) {
         status = fedge_state_open(state_dir, &global->state, err);
     }
@@ -449,7 +450,8 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 
 fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
                                size_t job_size, fedge_evaluator *evaluator, const char *state_dir,
-                               bool new_run, bool restored, const fedge_log *log,
+                               bool new_run, bool restored, const char *accumulator,
+                               const fedge_accumulator_config *sums, const fedge_log *log,
                                fedge_recovery *recovery, fedge_error *err)
 {
     *global = (fedge_global){.job = job,
@@ -460,7 +462,8 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
                              .state.lock = -1,
                              .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
-    fedge_status status = set_up(global, job_text, job_size, state_dir, new_run, err);
+    fedge_status status =
+        set_up(global, job_text, job_size, state_dir, new_run, accumulator, sums, err);
     if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished) {
         status = fedge_run_raise_incarnation(&global->run, err);
     }

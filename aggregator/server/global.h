@@ -42,15 +42,17 @@ typedef struct fedge_global {
 } fedge_global;
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
- * closed again; the accepted updates of an open phase are on the devices. *recovery has what the
+ * closed again; the accepted updates of an open phase are in the sums. *recovery has what the
  * round machine needs (and the open journal); its owner calls fedge_recovery_fini. [restored]: the
  * run is of a backup; its incarnation is raised first. [evaluator] outlives [global]; NULL: the
- * job has no test set. */
+ * job has no test set. [accumulator], [sums]: as for fedge_global_model_init. */
 FEDGE_MUST_USE fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
                                               const char *job_text, size_t job_size,
                                               fedge_evaluator *evaluator, const char *state_dir,
-                                              bool new_run, bool restored, const fedge_log *log,
-                                              fedge_recovery *recovery, fedge_error *err);
+                                              bool new_run, bool restored, const char *accumulator,
+                                              const fedge_accumulator_config *sums,
+                                              const fedge_log *log, fedge_recovery *recovery,
+                                              fedge_error *err);
 /* Also after a failed open. */
 void fedge_global_close(fedge_global *global);
 
@@ -58,8 +60,8 @@ void fedge_global_close(fedge_global *global);
  * fetch. Ownership passes to the caller (malloc'ed). */
 uint8_t *fedge_global_take_model(fedge_global *global, size_t *size);
 
-/* Closer's thread: ends the training phase of [journal], whose accepted updates are all on the
- * devices, with a step, an evaluation, a line in rounds.jsonl and a checkpoint. The caller has set
+/* Closer's thread: ends the training phase of [journal], whose accepted updates are all in the
+ * sums, with a step, an evaluation, a line in rounds.jsonl and a checkpoint. The caller has set
  * round, attempt, bytes, seconds and the workers' times in [summary]; the rest is filled. */
 FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
                                               fedge_round_summary *summary, fedge_error *err);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/server/upload_source.h"
 #include "edge/core/os.h"
-#include "edge/io/update.h"
 
 typedef enum job_type { JOB_WRITE, JOB_REWIND, JOB_ASSIGN, JOB_FINISH, JOB_FLUSH } job_type;
 
@@ -29,21 +29,14 @@ typedef struct job {
     fedge_journal_task assigned;   /* ASSIGN */
     fedge_ingest_upload *incoming; /* FINISH */
     const int8_t *bounds_log2;
+    fedge_upload_source source;
+    bool added; /* to the sums */
     fedge_mail *mail;
     latch *latch; /* FLUSH */
 } job;
 
-/* Where one update is unpacked. */
-typedef struct space {
-    int32_t *v;       /* as many as the plan sends */
-    uint8_t *bytes;   /* as uploaded */
-    uint8_t *scratch; /* inflated */
-    size_t size;      /* of bytes and of scratch */
-} space;
-
 typedef struct worker {
     fedge_ingest *ingest;
-    fedge_device *device;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t filled;
@@ -53,17 +46,17 @@ typedef struct worker {
     fedge_mail *relief; /* posted when the queue has room again */
     fedge_mail *fatal;  /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
-    space space;
+    fedge_upload_room room;   /* for deflated updates */
     job flush;                /* the marker of a flush; there is one flush at a time */
     job *group, **group_tail; /* validated and appended, not yet synced */
+    uint64_t ticket;          /* of what was added last */
     uint32_t group_size;
     uint64_t group_started_ns;
 } worker;
 
 struct fedge_ingest {
     const fedge_plan *plan;
-    fedge_device *devices;
-    uint32_t num_devices;
+    fedge_accumulator *accumulator;
     fedge_mailbox *mailbox;
     uint32_t num_workers;
     _Atomic uint64_t validate_ns, journal_ns, sum_ns;
@@ -78,56 +71,26 @@ static void job_free(job *work)
     free(work);
 }
 
-static fedge_status space_init(space *room, const fedge_plan *plan, fedge_error *err)
-{
-    room->size = fedge_update_max_size(plan);
-    room->v = malloc(plan->sent.schema.num_elements * sizeof(*room->v));
-    room->bytes = malloc(room->size);
-    room->scratch = malloc(room->size);
-    if (!room->v || !room->bytes || !room->scratch) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to unpack updates of %zu elements",
-                          plan->sent.schema.num_elements);
-    }
-    return FEDGE_OK;
-}
-
-static void space_fini(space *room)
-{
-    free(room->v);
-    free(room->bytes);
-    free(room->scratch);
-}
-
-static fedge_status unpack(const fedge_plan *plan, space *room, fedge_journal *journal,
-                           uint32_t slot, const fedge_upload *upload, const int8_t *bounds_log2,
-                           fedge_error *err)
-{
-    if (upload->size > room->size) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "upload of %llu bytes; the plan allows %zu",
-                          (unsigned long long)upload->size, room->size);
-    }
-    fedge_status status =
-        fedge_journal_read(journal, slot, 0, room->bytes, (size_t)upload->size, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    return fedge_update_decode(plan, bounds_log2, upload, room->bytes, room->scratch, room->size,
-                               room->v, err);
-}
-
-fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_device *device,
+fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accumulator,
                                  fedge_journal *journal, uint32_t slot, const fedge_upload *upload,
                                  const int8_t *bounds_log2, uint32_t weight, fedge_error *err)
 {
-    space room = {0};
-    fedge_status status = space_init(&room, plan, err);
+    fedge_upload_room room = {0};
+    fedge_upload_source source;
+    uint64_t ticket = 0;
+    fedge_status status = fedge_upload_source_open(&source, plan, journal, slot, upload,
+                                                   bounds_log2, weight, &room, err);
     if (status == FEDGE_OK) {
-        status = unpack(plan, &room, journal, slot, upload, bounds_log2, err);
+        status = fedge_upload_source_validate(&source, accumulator, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_device_accumulate(device, room.v, weight, err);
+        status = fedge_accumulator_add(accumulator, &(fedge_encoded *){&source.encoded}, 1, &ticket,
+                                       err);
     }
-    space_fini(&room);
+    if (status == FEDGE_OK) {
+        status = fedge_accumulator_wait(accumulator, ticket, err);
+    }
+    fedge_upload_room_fini(&room);
     return status;
 }
 
@@ -157,6 +120,28 @@ static void post_fatal(worker *self, const fedge_error *err)
     }
 }
 
+/* Adds the updates of a group that are not in the sums yet, some at a time. */
+static fedge_status add_group(worker *self, fedge_error *err)
+{
+    fedge_ingest *ingest = self->ingest;
+    fedge_encoded *batch[FEDGE_ACCUMULATOR_MAX_BATCH];
+    uint64_t start = fedge_os_monotonic_ns();
+    uint32_t count = 0;
+    fedge_status status = FEDGE_OK;
+    for (job *work = self->group; work && status == FEDGE_OK; work = work->next) {
+        if (!work->added) {
+            batch[count++] = &work->source.encoded;
+            work->added = true;
+        }
+        if (count > 0 && (count == FEDGE_ACCUMULATOR_MAX_BATCH || !work->next)) {
+            status = fedge_accumulator_add(ingest->accumulator, batch, count, &self->ticket, err);
+            count = 0;
+        }
+    }
+    atomic_fetch_add(&ingest->sum_ns, fedge_os_monotonic_ns() - start);
+    return status;
+}
+
 static void sync_group(worker *self)
 {
     if (!self->group) {
@@ -166,6 +151,9 @@ static void sync_group(worker *self)
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status = fedge_journal_sync(self->group->journal, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
+    if (status == FEDGE_OK) {
+        status = add_group(self, &err);
+    }
     job *work = self->group;
     self->group = NULL;
     self->group_tail = &self->group;
@@ -178,38 +166,63 @@ static void sync_group(worker *self)
         if (status == FEDGE_OK) {
             post_result(self, work, FEDGE_OK, NULL);
         } else {
-            job_free(work); /* no answer: it is not durable */
+            job_free(work); /* no answer: it is not durable, or not in the sums */
         }
     }
 }
 
-/* Decodes, appends and sums one update. *fatal: the failure is the disk's or ours, not the peer's.
- */
+/* The sums have all that was added: what a flush promises. */
+static void settle_sums(worker *self)
+{
+    fedge_error err;
+    if (fedge_accumulator_wait(self->ingest->accumulator, self->ticket, &err) != FEDGE_OK) {
+        post_fatal(self, &err);
+    }
+}
+
+/* Not the peer's fault. */
+static bool is_ours(fedge_status status)
+{
+    return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
+           status == FEDGE_GPU_LOST;
+}
+
+/* Checks and appends one update. An inflated one is added at once, for its room is wanted by the
+ * next; the others are with the group. *fatal: the failure is the disk's or ours. */
 static fedge_status take_update(worker *self, job *work, bool *fatal, fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
     const fedge_ingest_upload *incoming = work->incoming;
     const fedge_upload *upload = &incoming->upload;
+    fedge_encoded *encoded = &work->source.encoded;
     uint64_t start = fedge_os_monotonic_ns();
-    fedge_status status = unpack(ingest->plan, &self->space, work->journal, work->slot, upload,
-                                 work->bounds_log2, err);
-    uint64_t unpacked = fedge_os_monotonic_ns();
-    atomic_fetch_add(&ingest->validate_ns, unpacked - start);
-    *fatal = status == FEDGE_IO;
+    fedge_status status =
+        fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot, upload,
+                                 work->bounds_log2, incoming->weight, &self->room, err);
+    if (status == FEDGE_OK) {
+        status = fedge_upload_source_validate(&work->source, ingest->accumulator, err);
+    }
+    uint64_t validated = fedge_os_monotonic_ns();
+    atomic_fetch_add(&ingest->validate_ns, validated - start);
+    *fatal = is_ours(status);
     if (status != FEDGE_OK) {
         return status;
     }
     status = fedge_journal_accept(work->journal, work->slot, upload->task_id, upload->size,
                                   upload->crc32, incoming->meta, incoming->meta_size, err);
     uint64_t appended = fedge_os_monotonic_ns();
-    atomic_fetch_add(&ingest->journal_ns, appended - unpacked);
-    *fatal = status == FEDGE_IO || status == FEDGE_NO_SPACE;
+    atomic_fetch_add(&ingest->journal_ns, appended - validated);
+    *fatal = is_ours(status);
     if (status != FEDGE_OK) {
+        fedge_accumulator_drop(ingest->accumulator, encoded);
         return status;
     }
-    status = fedge_device_accumulate(self->device, self->space.v, incoming->weight, err);
-    atomic_fetch_add(&ingest->sum_ns, fedge_os_monotonic_ns() - appended);
-    *fatal = status != FEDGE_OK; /* it is in the journal but not in the sum */
+    if (encoded->bytes && !ingest->accumulator->ops->copies) {
+        status = fedge_accumulator_add(ingest->accumulator, &encoded, 1, &self->ticket, err);
+        work->added = true;
+        *fatal = status != FEDGE_OK; /* it is in the journal but not in the sums */
+        atomic_fetch_add(&ingest->sum_ns, fedge_os_monotonic_ns() - appended);
+    }
     return status;
 }
 
@@ -341,6 +354,7 @@ static void *work_loop(void *arg)
             update_slot(self, work);
         } else {
             sync_group(self);
+            settle_sums(self);
             pass(work->latch);
         }
     }
@@ -373,10 +387,6 @@ static fedge_status worker_start(worker *self, fedge_ingest *ingest, fedge_error
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an ingest worker");
     }
     self->fatal->type = FEDGE_MAIL_FATAL;
-    fedge_status status = space_init(&self->space, ingest->plan, err);
-    if (status != FEDGE_OK) {
-        return status;
-    }
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->filled, NULL);
     int failed = pthread_create(&self->thread, NULL, work_loop, self);
@@ -388,14 +398,14 @@ static fedge_status worker_start(worker *self, fedge_ingest *ingest, fedge_error
 
 static void worker_release(worker *self)
 {
-    space_fini(&self->space);
+    fedge_upload_room_fini(&self->room);
     free(self->relief);
     free(self->fatal);
 }
 
-fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan, fedge_device *devices,
-                              uint32_t num_devices, fedge_mailbox *mailbox, uint32_t num_workers,
-                              fedge_error *err)
+fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
+                              fedge_accumulator *accumulator, fedge_mailbox *mailbox,
+                              uint32_t num_workers, fedge_error *err)
 {
     *ingest = NULL;
     if (num_workers == 0 || num_workers > FEDGE_INGEST_MAX_WORKERS) {
@@ -407,11 +417,9 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan, fed
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u ingest workers", num_workers);
     }
     fresh->plan = plan;
-    fresh->devices = devices;
-    fresh->num_devices = num_devices;
+    fresh->accumulator = accumulator;
     fresh->mailbox = mailbox;
     for (uint32_t i = 0; i < num_workers; i++) {
-        fresh->workers[i].device = &devices[i % num_devices];
         fedge_status status = worker_start(&fresh->workers[i], fresh, err);
         if (status != FEDGE_OK) {
             worker_release(&fresh->workers[i]);

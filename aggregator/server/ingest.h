@@ -1,13 +1,13 @@
 /* Ingest workers: from the bytes of an upload to a validated, durable, summed update.
  *
  *   write  bytes go to the task's slot in the journal as they arrive
- *   finish read back, inflated, decoded and checked against every bound, appended to the journal's
- *          log, added to the sum; acknowledged after the next sync, which covers all updates that
- *          were waiting (group commit)
+ *   finish read back, inflated, checked against every bound, appended to the journal's log; added
+ * to the sums and acknowledged after the next sync, which covers all updates that were waiting
+ *          (group commit)
  *
- * All jobs of one slot run on one worker, in order. A worker holds one update at a time: memory is
- * workers × model, whatever the number of clients. Each queue has a limit in bytes; who exceeds it
- * is told, and stops reading from the peer.
+ * All jobs of one slot run on one worker, in order. A worker holds at most one inflated update at a
+ * time, whatever the number of clients. Each queue has a limit in bytes; who exceeds it is told,
+ * and stops reading from the peer.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_INGEST_H
 #define FEDGE_AGGREGATOR_SERVER_INGEST_H
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/reduce/device.h"
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/server/mailbox.h"
 #include "aggregator/store/journal.h"
 #include "edge/core/status.h"
@@ -30,12 +30,10 @@
 
 typedef struct fedge_ingest fedge_ingest;
 
-/* [plan], [devices] and [mailbox] outlive the workers. Worker i sums on device i mod num_devices.
- */
+/* [plan], [accumulator] and [mailbox] outlive the workers. */
 FEDGE_MUST_USE fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
-                                             fedge_device *devices, uint32_t num_devices,
-                                             fedge_mailbox *mailbox, uint32_t num_workers,
-                                             fedge_error *err);
+                                             fedge_accumulator *accumulator, fedge_mailbox *mailbox,
+                                             uint32_t num_workers, fedge_error *err);
 /* Waits for the queues to empty, then ends the threads. NULL is fine. */
 void fedge_ingest_free(fedge_ingest *ingest);
 
@@ -72,15 +70,15 @@ FEDGE_MUST_USE fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_jour
 FEDGE_MUST_USE fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal,
                                                 uint32_t slot, uint64_t task_id, fedge_error *err);
 
-/* Waits until everything queued before has been carried out, synced and mailed. Not on a worker. */
+/* Waits until everything queued before has been carried out, synced, summed and mailed. Not on a
+ * worker. */
 void fedge_ingest_flush(fedge_ingest *ingest);
 
-/* Reads an accepted update of [journal] back and adds it to [device]: recovery's half of finish. */
-FEDGE_MUST_USE fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_device *device,
-                                                fedge_journal *journal, uint32_t slot,
-                                                const fedge_upload *upload,
-                                                const int8_t *bounds_log2, uint32_t weight,
-                                                fedge_error *err);
+/* Reads an accepted update of [journal] back and adds it to [accumulator]: recovery's half of
+ * finish. */
+FEDGE_MUST_USE fedge_status fedge_ingest_replay(
+    const fedge_plan *plan, fedge_accumulator *accumulator, fedge_journal *journal, uint32_t slot,
+    const fedge_upload *upload, const int8_t *bounds_log2, uint32_t weight, fedge_error *err);
 
 typedef struct fedge_ingest_stats {
     uint64_t queued_bytes;

@@ -210,6 +210,8 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .new_run = self->options.new_run,
                                   .restored = self->options.restored,
                                   .num_workers = workers,
+                                  .accumulator = "auto",
+                                  .sums = {.num_lanes = 1},
                                   .num_clients = fedge_peers_num_devices(self->peers),
                                   .log = &self->log,
                                   .wake = fedge_service_wake,

@@ -24,7 +24,7 @@
 /* What one thread works with. */
 typedef struct worker {
     fedge_crew *crew;
-    fedge_device *device;
+    uint32_t lane; /* of the global model's accumulator */
     pthread_t thread;
     fedge_patience patience;
     fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
@@ -115,7 +115,7 @@ static fedge_status add_update(worker *self, fedge_crew_task *task, double rate,
     fedge_folded folded;
     fedge_status status = self->values ? make_changes(self, task, rate, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
-        status = fedge_fold_update(&update, self->device,
+        status = fedge_fold_update(&update, &crew->config.global->accumulator, self->lane,
                                    fedge_update_weight(crew->config.job, task->result.num_examples),
                                    &folded, err);
     }
@@ -381,7 +381,7 @@ static size_t num_apart(const fedge_plan *plan)
     return model > sent ? model : sent;
 }
 
-/* The sums of its device, and with SCAFFOLD its control. */
+/* The sums of its lane, and with SCAFFOLD its control. */
 static uint64_t size_of_others(const fedge_plan *plan)
 {
     const uint64_t sums = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
@@ -490,7 +490,7 @@ static fedge_status start(fedge_crew *crew, fedge_error *err)
     for (uint32_t i = 0; i < crew->config.num_threads && status == FEDGE_OK; i++) {
         crew->workers[i].crew = crew;
         fedge_patience_init(&crew->workers[i].patience, crowded ? 0 : PATIENCE_NS);
-        crew->workers[i].device = &crew->config.global->devices[i];
+        crew->workers[i].lane = i;
         status = make_worker(&crew->workers[i], err);
         status = status == FEDGE_OK && i == 0 ? check_clients(&crew->workers[0], err) : status;
     }
@@ -510,9 +510,9 @@ static fedge_status start(fedge_crew *crew, fedge_error *err)
 fedge_status fedge_crew_new(const fedge_crew_config *config, fedge_crew **crew, fedge_error *err)
 {
     *crew = NULL;
-    if (config->num_threads == 0 || config->num_threads > config->global->num_devices) {
+    if (config->num_threads == 0 || config->num_threads > FEDGE_ACCUMULATOR_MAX_LANES) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
-                          config->global->num_devices);
+                          FEDGE_ACCUMULATOR_MAX_LANES);
     }
     fedge_crew *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
     if (!fresh) {

@@ -1,6 +1,6 @@
 /* The crew: threads that do virtual clients' work, one client per thread at a time.
  *
- * Each thread has a model, a device for sums and buffers of its own, taken once; a task takes no
+ * Each thread has a model, a lane of sums and buffers of its own, taken once; a task takes no
  * memory (but SCAFFOLD's first of a client, for its variate). The global model and the data are
  * shared and only read. Whichever thread takes a task, its result is the same, and sums are of
  * integers, so nothing depends on the number of threads. A thread that waits for work, or for the
@@ -19,7 +19,7 @@
 #include "edge/io/dataset.h"
 #include "edge/train/trainer.h"
 
-#define FEDGE_CREW_MAX_THREADS FEDGE_GLOBAL_MAX_DEVICES
+#define FEDGE_CREW_MAX_THREADS FEDGE_ACCUMULATOR_MAX_LANES
 
 typedef struct fedge_crew fedge_crew;
 
@@ -47,7 +47,7 @@ typedef struct fedge_crew_task {
 typedef struct fedge_crew_config {
     const fedge_job *job;
     const fedge_population *population;
-    fedge_global_model *global; /* has at least num_threads devices */
+    fedge_global_model *global; /* its accumulator has at least num_threads lanes */
     uint32_t most_tested;       /* examples of a TEST; 0: there are none */
     fedge_variates *variates;   /* for SCAFFOLD */
     uint32_t num_threads;       /* 1 to FEDGE_CREW_MAX_THREADS; the caller's is one of them */

@@ -62,56 +62,69 @@ static size_t code(const fedge_fold *update, fedge_codec codec, uint32_t t, size
     return size;
 }
 
-/* Folds a tensor; returns its bytes, which are left at [out] unless that is NULL. */
-static size_t fold_tensor(const fedge_fold *update, fedge_codec codec, uint32_t t,
-                          fedge_device *device, uint32_t weight, uint8_t *out,
-                          fedge_codec_stats *stats)
+/* Where a folded update goes, and what is learnt on the way. */
+typedef struct destination {
+    fedge_accumulator *accumulator;
+    uint32_t lane, weight;
+    fedge_codec_stats stats;
+} destination;
+
+/* Folds a tensor; *size are its bytes, which are left at [out] unless that is NULL. */
+static fedge_status fold_tensor(const fedge_fold *update, fedge_codec codec, uint32_t t,
+                                destination *to, uint8_t *out, size_t *size, fedge_error *err)
 {
     const fedge_tensor_spec *tensor = &update->plan->sent.schema.tensors[t];
+    fedge_status status = FEDGE_OK;
     int32_t own[PIECE];
-    size_t size = 0;
-    for (size_t at = 0; at < tensor->count; at += PIECE) {
+    *size = 0;
+    for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += PIECE) {
         const size_t n = tensor->count - at < PIECE ? tensor->count - at : PIECE;
         int32_t *v = update->v ? update->v + tensor->offset + at : own;
-        size += code(update, codec, t, at, n, v, out ? out + size : NULL, stats);
-        fedge_device_add(device, v, tensor->offset + at, n, weight);
+        *size += code(update, codec, t, at, n, v, out ? out + *size : NULL, &to->stats);
+        status = fedge_accumulator_add_values(to->accumulator, to->lane, v, tensor->offset + at, n,
+                                              to->weight, err);
     }
-    return size;
+    return status;
 }
 
-/* Folds a section; returns its bytes as they would travel: deflated when that helps. */
-static uint64_t fold_section(const fedge_fold *update, const fedge_section *section,
-                             fedge_device *device, uint32_t weight, fedge_codec_stats *stats)
+/* Folds a section; adds its bytes as they would travel, deflated when that helps, to *size. */
+static fedge_status fold_section(const fedge_fold *update, const fedge_section *section,
+                                 destination *to, uint64_t *size, fedge_error *err)
 {
     uint8_t *out = update->deflater ? update->bytes : NULL;
-    size_t raw = 0, size = 0;
-    for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
-        raw += fold_tensor(update, section->codec, section->first + i, device, weight,
-                           out ? out + raw : NULL, stats);
+    fedge_status status = FEDGE_OK;
+    size_t raw = 0, packed = 0;
+    for (uint32_t i = 0; i < section->schema.num_tensors && status == FEDGE_OK; i++) {
+        size_t bytes = 0;
+        status = fold_tensor(update, section->codec, section->first + i, to, out ? out + raw : NULL,
+                             &bytes, err);
+        raw += bytes;
     }
     const bool shorter =
-        out && raw > 1 &&
-        fedge_deflater_run(update->deflater, out, raw, update->packed, raw - 1, &size);
-    return shorter ? size : raw;
+        status == FEDGE_OK && out && raw > 1 &&
+        fedge_deflater_run(update->deflater, out, raw, update->packed, raw - 1, &packed);
+    *size += shorter ? packed : raw;
+    return status;
 }
 
-fedge_status fedge_fold_update(const fedge_fold *update, fedge_device *device, uint32_t weight,
-                               fedge_folded *folded, fedge_error *err)
+fedge_status fedge_fold_update(const fedge_fold *update, fedge_accumulator *accumulator,
+                               uint32_t lane, uint32_t weight, fedge_folded *folded,
+                               fedge_error *err)
 {
     const fedge_sent *sent = &update->plan->sent;
-    fedge_codec_stats stats = {0};
+    destination to = {.accumulator = accumulator, .lane = lane, .weight = weight};
     fedge_status status = check_changes(update, err);
     if (status == FEDGE_OK) {
-        status = fedge_device_begin(device, weight, err);
+        status = fedge_accumulator_begin(accumulator, weight, err);
+    }
+    *folded = (fedge_folded){0};
+    for (uint32_t i = 0; i < sent->num_sections && status == FEDGE_OK; i++) {
+        status = fold_section(update, &sent->sections[i], &to, &folded->size, err);
     }
     if (status != FEDGE_OK) {
         return status;
     }
-    *folded = (fedge_folded){0};
-    for (uint32_t i = 0; i < sent->num_sections; i++) {
-        folded->size += fold_section(update, &sent->sections[i], device, weight, &stats);
-    }
-    assert(stats.not_finite == 0); /* else there are sums that cannot be taken back */
-    folded->clamped = stats.clamped;
+    assert(to.stats.not_finite == 0); /* else there are sums that cannot be taken back */
+    folded->clamped = to.stats.clamped;
     return FEDGE_OK;
 }

@@ -1,4 +1,4 @@
-/* Folding: what training made of a client's model is added to the sums of a device.
+/* Folding: what training made of a client's model is added to the sums of an accumulator.
  *
  *     trained − start → codec and back → weight · v into the sums
  *
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/reduce/device.h"
+#include "aggregator/reduce/accumulator.h"
 #include "edge/core/status.h"
 #include "edge/io/deflate.h"
 #include "edge/io/plan.h"
@@ -39,9 +39,11 @@ typedef struct fedge_folded {
     uint64_t clamped; /* values cut to their bound */
 } fedge_folded;
 
-/* Nothing is added when it fails: FEDGE_NOT_FINITE for a change that is no number, with its tensor,
- * and what fedge_device_begin returns. Takes no memory. */
-FEDGE_MUST_USE fedge_status fedge_fold_update(const fedge_fold *update, fedge_device *device,
+/* Adds to a lane of [accumulator]. Nothing is added when it fails with FEDGE_NOT_FINITE, for a
+ * change that is no number, with its tensor, or as fedge_accumulator_begin does. Takes no memory.
+ */
+FEDGE_MUST_USE fedge_status fedge_fold_update(const fedge_fold *update,
+                                              fedge_accumulator *accumulator, uint32_t lane,
                                               uint32_t weight, fedge_folded *folded,
                                               fedge_error *err);
 

@@ -24,7 +24,7 @@ uint64_t fedge_memory_left(void)
     return usable == 0 ? UINT64_MAX : usable > present ? usable - present : 1;
 }
 
-/* The values of the global model, where updates are joined, what the strategy keeps, and its file:
+/* The values of the global model, what the strategy keeps, and its file:
  * of every round's model, whose hash is taken, or else of the last. A checkpoint has the strategy's
  * state and a client's variate once more. */
 static fedge_status count_model(fedge_memory *memory, const fedge_simulation_config *config,
@@ -38,8 +38,7 @@ static fedge_status count_model(fedge_memory *memory, const fedge_simulation_con
     if (status == FEDGE_OK && plan->scaffold) {
         status = fedge_safetensors_size(&delta->schema, &control, err);
     }
-    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) +
-                    (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) + file + control;
+    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + control;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
     memory->model += plan->scaffold ? (config->no_hashes ? 1 : 3) * trained : 0;
     return status;

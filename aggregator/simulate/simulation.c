@@ -549,7 +549,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = list_test_set(self, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_global_model_init(&self->global, config->job, config->num_threads, err);
+        const fedge_accumulator_config sums = {.num_lanes = config->num_threads};
+        status = fedge_global_model_init(&self->global, config->job, "cpu", &sums, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_global_model_begin(&self->global, err);

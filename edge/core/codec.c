@@ -34,12 +34,12 @@ fedge_status fedge_codec_from_name(const char *name, fedge_codec *codec, fedge_e
                       "codec \"%.40s\" is not known; use \"none\" or \"int8\"", name);
 }
 
-static size_t tensor_size(fedge_codec codec, const fedge_tensor_spec *spec)
+size_t fedge_codec_run_size(fedge_codec codec, size_t count)
 {
     if (codec == FEDGE_CODEC_NONE)
-        return spec->count * sizeof(float);
-    size_t blocks = (spec->count + FEDGE_CODEC_BLOCK - 1) / FEDGE_CODEC_BLOCK;
-    return spec->count + blocks * SCALE_BYTES;
+        return count * sizeof(float);
+    size_t blocks = (count + FEDGE_CODEC_BLOCK - 1) / FEDGE_CODEC_BLOCK;
+    return count + blocks * SCALE_BYTES;
 }
 
 size_t fedge_codec_size(fedge_codec codec, const fedge_schema *schema)
@@ -47,7 +47,7 @@ size_t fedge_codec_size(fedge_codec codec, const fedge_schema *schema)
     assert((unsigned)codec < FEDGE_CODEC_COUNT);
     size_t size = 0;
     for (uint32_t i = 0; i < schema->num_tensors; i++)
-        size += tensor_size(codec, &schema->tensors[i]);
+        size += fedge_codec_run_size(codec, schema->tensors[i].count);
     return size;
 }
 
@@ -74,7 +74,7 @@ static fedge_status fail_nan(const fedge_tensor_spec *spec, const float *x, size
                       "value %zu of tensor \"%s\" is NaN; training has diverged", i, spec->name);
 }
 
-/* x: (spec->count) floats; out: tensor_size bytes. */
+/* x: (spec->count) floats; out: fedge_codec_run_size bytes. */
 static fedge_status encode_none(const fedge_tensor_spec *spec, int bound_log2, const float *x,
                                 uint8_t *out, fedge_codec_stats *stats, fedge_error *err)
 {
@@ -130,53 +130,65 @@ fedge_status fedge_codec_encode(fedge_codec codec, const fedge_schema *schema,
         const float *x = values + spec->offset;
         status = codec == FEDGE_CODEC_NONE ? encode_none(spec, bounds_log2[i], x, out, stats, err)
                                            : encode_int8(spec, bounds_log2[i], x, out, stats, err);
-        out += tensor_size(codec, spec);
+        out += fedge_codec_run_size(codec, spec->count);
     }
     return status;
 }
 
-/* Names the first bad value at or after [from]; there is one. */
-static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, const uint8_t *in,
-                               size_t from, fedge_status status, fedge_error *err)
+/* Names the first bad value of in[] at or after [from]; there is one. in[0] is value [first] of the
+ * tensor. */
+static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                               const uint8_t *in, size_t from, fedge_status status,
+                               fedge_error *err)
 {
     const float bound = ldexpf(1.0f, bound_log2);
     size_t i = from;
     while (fabsf(fedge_get_f32(in + i * sizeof(float))) <= bound)
         i++;
-    return fedge_fail(err, status, "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded", i,
-                      spec->name, (double)fedge_get_f32(in + i * sizeof(float)), (double)bound);
+    return fedge_fail(err, status, "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded",
+                      first + i, spec->name, (double)fedge_get_f32(in + i * sizeof(float)),
+                      (double)bound);
 }
 
-static fedge_status decode_none(const fedge_tensor_spec *spec, int bound_log2, const uint8_t *in,
-                                int32_t *v, fedge_error *err)
+static fedge_status decode_none(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                size_t count, const uint8_t *in, int32_t *v, fedge_error *err)
 {
     float chunk[CHUNK];
-    for (size_t done = 0; done < spec->count; done += CHUNK) {
-        size_t n = spec->count - done < CHUNK ? spec->count - done : CHUNK;
+    for (size_t done = 0; done < count; done += CHUNK) {
+        size_t n = count - done < CHUNK ? count - done : CHUNK;
         fedge_get_f32s(in + done * sizeof(float), chunk, n);
         fedge_status status = fedge_fixed_quantise_strict(chunk, n, bound_log2, v + done, NULL);
         if (status != FEDGE_OK)
-            return fail_value(spec, bound_log2, in, done, status, err);
+            return fail_value(spec, bound_log2, first, in, done, status, err);
     }
     return FEDGE_OK;
 }
 
-static fedge_status decode_int8(const fedge_tensor_spec *spec, const uint8_t *in, int32_t *v,
-                                fedge_error *err)
+static fedge_status decode_int8(const fedge_tensor_spec *spec, size_t first, size_t count,
+                                const uint8_t *in, int32_t *v, fedge_error *err)
 {
-    for (size_t done = 0; done < spec->count; done += FEDGE_CODEC_BLOCK) {
-        size_t n = spec->count - done;
+    for (size_t done = 0; done < count; done += FEDGE_CODEC_BLOCK) {
+        size_t n = count - done;
         n = n < FEDGE_CODEC_BLOCK ? n : FEDGE_CODEC_BLOCK;
         const int8_t *q = (const int8_t *)in + SCALE_BYTES;
         if (!fedge_int8_decode(q, n, fedge_get_u16(in), v + done)) {
             const int8_t *bad = memchr(q, 0x80, n);
             return fedge_fail(err, FEDGE_CORRUPT,
                               "value %zu of tensor \"%s\" is -128; int8 uses -127 to 127",
-                              done + (size_t)(bad - q), spec->name);
+                              first + done + (size_t)(bad - q), spec->name);
         }
         in += SCALE_BYTES + n;
     }
     return FEDGE_OK;
+}
+
+fedge_status fedge_codec_decode_run(fedge_codec codec, const fedge_tensor_spec *spec,
+                                    int bound_log2, size_t first, size_t count, const uint8_t *in,
+                                    int32_t *v, fedge_error *err)
+{
+    assert(first % FEDGE_CODEC_BLOCK == 0 && first <= spec->count && count <= spec->count - first);
+    return codec == FEDGE_CODEC_NONE ? decode_none(spec, bound_log2, first, count, in, v, err)
+                                     : decode_int8(spec, first, count, in, v, err);
 }
 
 fedge_status fedge_codec_decode(fedge_codec codec, const fedge_schema *schema,
@@ -191,10 +203,9 @@ fedge_status fedge_codec_decode(fedge_codec codec, const fedge_schema *schema,
     fedge_status status = check_bounds(schema, bounds_log2, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        status = codec == FEDGE_CODEC_NONE
-                     ? decode_none(spec, bounds_log2[i], in, v + spec->offset, err)
-                     : decode_int8(spec, in, v + spec->offset, err);
-        in += tensor_size(codec, spec);
+        status = fedge_codec_decode_run(codec, spec, bounds_log2[i], 0, spec->count, in,
+                                        v + spec->offset, err);
+        in += fedge_codec_run_size(codec, spec->count);
     }
     return status;
 }

@@ -57,4 +57,13 @@ FEDGE_MUST_USE fedge_status fedge_codec_decode(fedge_codec codec, const fedge_sc
                                                const int8_t *bounds_log2, const uint8_t *in,
                                                size_t in_size, int32_t *v, fedge_error *err);
 
+/* Bytes of [count] values of one tensor that begin at a multiple of FEDGE_CODEC_BLOCK. */
+size_t fedge_codec_run_size(fedge_codec codec, size_t count);
+
+/* As fedge_codec_decode for the values [first, first + count) of one tensor; [first] is a multiple
+ * of FEDGE_CODEC_BLOCK. in: their bytes, fedge_codec_run_size of them. v: (count). */
+FEDGE_MUST_USE fedge_status fedge_codec_decode_run(fedge_codec codec, const fedge_tensor_spec *spec,
+                                                   int bound_log2, size_t first, size_t count,
+                                                   const uint8_t *in, int32_t *v, fedge_error *err);
+
 #endif

@@ -37,7 +37,8 @@
     X(CANCELLED, "cancelled")                                                                      \
     X(TIMEOUT, "timed out")                                                                        \
     X(CLOSED, "closed")                                                                            \
-    X(INTERNAL, "internal error")
+    X(INTERNAL, "internal error")                                                                  \
+    X(GPU_LOST, "a GPU failed")
 
 typedef enum fedge_status {
 #define FEDGE_STATUS_ENUM(code, text) FEDGE_##code,

@@ -171,35 +171,51 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
     return FEDGE_OK;
 }
 
-fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_log2,
-                                 const fedge_upload *upload, const uint8_t *bytes, uint8_t *scratch,
-                                 size_t scratch_size, int32_t *v, fedge_error *err)
+fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,
+                                     fedge_error *err)
 {
-    assert(scratch_size >= fedge_update_max_size(plan));
-    (void)scratch_size;
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "upload of %" PRIu64 " bytes has CRC-32 %08x, announced was %08x", size, crc,
+                      announced);
+}
+
+fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upload,
+                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
+                                 fedge_error *err)
+{
+    assert(raw_size >= fedge_update_max_size(plan));
+    (void)raw_size;
     fedge_status st = fedge_update_check(plan, upload, err);
     if (st != FEDGE_OK)
         return st;
     /* What has passed the check is at most fedge_update_max_size: it fits in a size_t. */
     uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
     if (crc != upload->crc32)
-        return fedge_fail(err, FEDGE_CORRUPT,
-                          "upload of %" PRIu64 " bytes has CRC-32 %08x, announced was %08x",
-                          upload->size, crc, upload->crc32);
+        return fedge_update_fail_crc32(upload->size, crc, upload->crc32, err);
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        const fedge_section_info *info = &upload->sections[i];
+        const size_t size = raw_size_of(&plan->sent.sections[i]);
+        if (!info->deflate)
+            memcpy(raw, bytes, size);
+        else if ((st = fedge_inflate(bytes, (size_t)info->size, raw, size, err)) != FEDGE_OK)
+            return fedge_error_prefix(err, st, "section \"%s\"", info->name);
+        bytes += info->size;
+        raw += size;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_log2,
+                                 const fedge_upload *upload, const uint8_t *bytes, uint8_t *scratch,
+                                 size_t scratch_size, int32_t *v, fedge_error *err)
+{
+    fedge_status st = fedge_update_unpack(plan, upload, bytes, scratch, scratch_size, err);
     for (uint32_t i = 0; i < plan->sent.num_sections && st == FEDGE_OK; i++) {
         const fedge_section *section = &plan->sent.sections[i];
-        const fedge_section_info *info = &upload->sections[i];
-        const size_t raw_size = raw_size_of(section);
-        const uint8_t *raw = bytes;
-        if (info->deflate) {
-            st = fedge_inflate(bytes, (size_t)info->size, scratch, raw_size, err);
-            if (st != FEDGE_OK)
-                return fedge_error_prefix(err, st, "section \"%s\"", info->name);
-            raw = scratch;
-        }
-        st = fedge_codec_decode(section->codec, &section->schema, bounds_log2 + section->first, raw,
-                                raw_size, v, err);
-        bytes += info->size;
+        const size_t size = raw_size_of(section);
+        st = fedge_codec_decode(section->codec, &section->schema, bounds_log2 + section->first,
+                                scratch, size, v, err);
+        scratch += size;
     }
     return st;
 }

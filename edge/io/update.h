@@ -38,10 +38,22 @@ FEDGE_MUST_USE fedge_status fedge_update_encode_into(const fedge_plan *plan,
 FEDGE_MUST_USE fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
                                                fedge_error *err);
 
-/* Decodes and validates all of it. v: plan->sent.schema.num_elements; [scratch]:
- * fedge_update_max_size. FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate stops at
- * the expected size + 1), FEDGE_TRUNCATED, FEDGE_NOT_FINITE, FEDGE_OUT_OF_RANGE; [v] is garbage
- * then. */
+/* Checks the upload against the plan and its checksum and inflates it: raw (raw_size ≥
+ * fedge_update_max_size) gets the sections one after another as fedge_codec_encode made them.
+ * FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate stops at the expected size + 1),
+ * FEDGE_TRUNCATED, FEDGE_MISMATCH. */
+FEDGE_MUST_USE fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upload,
+                                                const uint8_t *bytes, uint8_t *raw, size_t raw_size,
+                                                fedge_error *err);
+
+/* FEDGE_CORRUPT, and says that an upload of [size] bytes has another checksum than announced. */
+FEDGE_MUST_USE fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,
+                                                    fedge_error *err);
+
+/* Unpacks, decodes and validates all of it. v: plan->sent.schema.num_elements; [scratch]:
+ * fedge_update_max_size. Fails as fedge_update_unpack and fedge_codec_decode do; [v] is garbage
+ * then.
+ */
 FEDGE_MUST_USE fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_log2,
                                                 const fedge_upload *upload, const uint8_t *bytes,
                                                 uint8_t *scratch, size_t scratch_size, int32_t *v,

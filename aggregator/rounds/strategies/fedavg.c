@@ -2,10 +2,8 @@
 #include <stdlib.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "edge/core/fixed.h"
 
 typedef struct fedavg {
-    const fedge_schema *schema;
     double server_learning_rate;
 } fedavg;
 
@@ -21,7 +19,7 @@ static fedge_status fedavg_init(const fedge_strategy_config *config, void **stat
     fedavg *made = malloc(sizeof *made);
     if (made == NULL)
         return fedge_fail(err, FEDGE_NO_MEMORY, "FedAvg: no memory");
-    *made = (fedavg){.schema = config->schema, .server_learning_rate = rate};
+    *made = (fedavg){.server_learning_rate = rate};
     *state = made;
     return FEDGE_OK;
 }
@@ -34,12 +32,7 @@ static fedge_status fedavg_step(void *state, const fedge_strategy_sum *sum, floa
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "FedAvg: round %u has a total weight of 0: no update to average",
                           (unsigned)sum->round);
-    for (uint32_t i = 0; i < self->schema->num_tensors; i++) {
-        const fedge_tensor_spec *tensor = &self->schema->tensors[i];
-        fedge_fixed_step(model + tensor->offset, sum->sum + tensor->offset, tensor->count,
-                         sum->total_weight, sum->bounds_log2[i], self->server_learning_rate);
-    }
-    return FEDGE_OK;
+    return fedge_strategy_move(sum, &sum->delta, self->server_learning_rate, model, err);
 }
 
 /* The next step depends on nothing but the model. */

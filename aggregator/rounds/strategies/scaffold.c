@@ -4,7 +4,6 @@
 
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/bytes.h"
-#include "edge/core/fixed.h"
 
 typedef struct scaffold {
     const fedge_schema *schema;
@@ -39,21 +38,17 @@ static fedge_status scaffold_step(void *state, const fedge_strategy_sum *sum, fl
                                   fedge_error *err)
 {
     scaffold *self = state;
-    if (sum->total_weight == 0 || sum->control == NULL)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "SCAFFOLD: round %u has %s",
-                          (unsigned)sum->round,
-                          sum->control == NULL ? "no control section" : "no update to average");
+    if (sum->total_weight == 0 || sum->control.schema == NULL)
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT, "SCAFFOLD: round %u has %s", (unsigned)sum->round,
+            sum->control.schema == NULL ? "no control section" : "no update to average");
     /* |S| / N, at most 1 when more took part than there are said to be. */
     double share = (double)sum->num_updates / (double)self->num_clients;
     share = share < 1.0 ? share : 1.0;
-    for (uint32_t i = 0; i < self->schema->num_tensors; i++) {
-        const fedge_tensor_spec *tensor = &self->schema->tensors[i];
-        fedge_fixed_step(model + tensor->offset, sum->sum + tensor->offset, tensor->count,
-                         sum->total_weight, sum->bounds_log2[i], self->server_learning_rate);
-        fedge_fixed_step(self->control + tensor->offset, sum->control + tensor->offset,
-                         tensor->count, sum->total_weight, sum->control_bounds_log2[i], share);
-    }
-    return FEDGE_OK;
+    fedge_status status =
+        fedge_strategy_move(sum, &sum->delta, self->server_learning_rate, model, err);
+    return status == FEDGE_OK ? fedge_strategy_move(sum, &sum->control, share, self->control, err)
+                              : status;
 }
 
 static fedge_status scaffold_save(const void *state, fedge_buffer *out, fedge_error *err)

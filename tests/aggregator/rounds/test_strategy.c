@@ -33,6 +33,26 @@ static void *fedavg(double rate)
     return made;
 }
 
+/* For updates of [num_sections] sections that are like [schema]. */
+static fedge_accumulator open_accumulator(uint32_t num_sections)
+{
+    fedge_layout layout = {.num_sections = num_sections,
+                           .num_elements = num_sections * schema.num_elements};
+    for (uint32_t i = 0; i < num_sections; i++)
+        layout.sections[i] = (fedge_layout_section){.codec = FEDGE_CODEC_NONE, .schema = &schema};
+    const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
+    fedge_accumulator accumulator;
+    assert_int_equal(fedge_accumulator_open("cpu", &config, &accumulator, NULL), FEDGE_OK);
+    return accumulator;
+}
+
+static void add(fedge_accumulator *accumulator, const int32_t *v, size_t count, uint32_t weight)
+{
+    assert_int_equal(fedge_accumulator_begin(accumulator, weight, NULL), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_add_values(accumulator, 0, v, 0, count, weight, NULL),
+                     FEDGE_OK);
+}
+
 /* Two clients, weights 1 and 3, deltas that are exact in fixed point: the mean is exact. */
 static void fedavg_adds_the_weighted_mean(void **state)
 {
@@ -40,17 +60,20 @@ static void fedavg_adds_the_weighted_mean(void **state)
     const float first[5] = {1.0f, -1.0f, 0.5f, 0.0f, 8.0f};
     const float second[5] = {0.0f, 1.0f, 0.5f, -2.0f, 4.0f};
     const int8_t bounds_log2[2] = {2, 4};
-    int64_t sum[5] = {0};
     int32_t v[5];
+    fedge_accumulator accumulator = open_accumulator(1);
     const float *deltas[2] = {first, second};
     const uint32_t weights[2] = {1, 3};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(fedge_fixed_quantise_strict(deltas[i], 4, 2, v, NULL), FEDGE_OK);
         assert_int_equal(fedge_fixed_quantise_strict(deltas[i] + 4, 1, 4, v + 4, NULL), FEDGE_OK);
-        fedge_fixed_accumulate(sum, v, 5, weights[i]);
+        add(&accumulator, v, 5, weights[i]);
     }
-    fedge_strategy_sum round = {
-        .round = 1, .num_updates = 2, .total_weight = 4, .sum = sum, .bounds_log2 = bounds_log2};
+    fedge_strategy_sum round = {.round = 1,
+                                .num_updates = 2,
+                                .total_weight = 4,
+                                .accumulator = &accumulator,
+                                .delta = {.schema = &schema, .bounds_log2 = bounds_log2}};
     float model[5] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
     void *plain = fedavg(1.0);
     assert_int_equal(fedge_strategy_fedavg.step(plain, &round, model, NULL), FEDGE_OK);
@@ -68,6 +91,7 @@ static void fedavg_adds_the_weighted_mean(void **state)
     fedge_strategy_fedavg.free(plain);
     fedge_strategy_fedavg.free(half);
     fedge_strategy_fedavg.free(NULL);
+    fedge_accumulator_close(&accumulator);
 }
 
 static void fedavg_refuses_a_bad_rate(void **state)
@@ -110,18 +134,25 @@ static void scaffold_moves_the_control_variate_too(void **state)
                                           .server_learning_rate = 0.5,
                                           .num_clients = 4};
     const int8_t bounds[2] = {2, 4}, control_bounds[2] = {0, 0};
-    int64_t sum[5], control[5];
+    int32_t v[10];
     for (int i = 0; i < 5; i++) {
-        sum[i] = (int64_t)(i + 1) << (i < 4 ? 28 : 26);
-        control[i] = -((int64_t)(i + 1) << 28);
+        v[i] = (i + 1) << (i < 4 ? 27 : 25);
+        v[5 + i] = -((i + 1) << 27);
     }
+    fedge_accumulator accumulator = open_accumulator(2);
+    add(&accumulator, v, 10, 1);
+    add(&accumulator, v, 10, 1);
+    fedge_tensor_spec behind[2] = {schema.tensors[0], schema.tensors[1]};
+    fedge_schema control = schema;
+    control.tensors = behind;
+    behind[0].offset += schema.num_elements;
+    behind[1].offset += schema.num_elements;
     fedge_strategy_sum round = {.round = 1,
                                 .num_updates = 2,
                                 .total_weight = 2,
-                                .sum = sum,
-                                .bounds_log2 = bounds,
-                                .control = control,
-                                .control_bounds_log2 = control_bounds};
+                                .accumulator = &accumulator,
+                                .delta = {.schema = &schema, .bounds_log2 = bounds},
+                                .control = {.schema = &control, .bounds_log2 = control_bounds}};
     const fedge_strategy_ops *ops = &fedge_strategy_scaffold;
     float model[5] = {0};
     void *one = NULL, *two = NULL;
@@ -150,11 +181,12 @@ static void scaffold_moves_the_control_variate_too(void **state)
     ops->forget(two);
     for (int i = 0; i < 5; i++)
         assert_true(ops->control(two)[i] == 0.0f);
-    round.control = NULL;
+    round.control.schema = NULL;
     assert_int_equal(ops->step(two, &round, model, &err), FEDGE_INVALID_ARGUMENT);
     fedge_buffer_fini(&out);
     ops->free(one);
     ops->free(two);
+    fedge_accumulator_close(&accumulator);
 }
 
 static void names_are_found_or_suggested(void **state)

@@ -98,6 +98,8 @@ void fed_open(federation *fed)
                                   .state_dir = fed->state_dir,
                                   .restored = fed->restored,
                                   .num_workers = fed->num_workers,
+                                  .accumulator = "cpu",
+                                  .sums = {.num_lanes = 1},
                                   .num_clients = FED_DEVICES,
                                   .log = &fed->log,
                                   .wake = wake,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/device.h"
+#include "aggregator/rounds/global_model.h"
 #include "aggregator/simulate/fold.h"
 #include "edge/core/rng.h"
 #include "edge/io/update.h"
@@ -56,7 +56,7 @@ typedef struct fixture {
     int32_t *v, *left;
     uint8_t *bytes, *packed, *own, *own_packed;
     fedge_deflater *deflater;
-    fedge_device devices[2]; /* what is folded, what is encoded */
+    fedge_accumulator accumulators[2]; /* what is folded, what is encoded */
 } fixture;
 
 static void *room(size_t size)
@@ -86,7 +86,9 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
     fedge_sections_bounds(plan, self->start, self->bounds);
     assert_int_equal(fedge_deflater_new(&self->deflater, &err), FEDGE_OK);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(fedge_device_open(&fedge_device_cpu, 0, sent, &self->devices[i], &err),
+        const fedge_layout layout = fedge_plan_layout(plan);
+        const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
+        assert_int_equal(fedge_accumulator_open("cpu", &config, &self->accumulators[i], &err),
                          FEDGE_OK);
     }
 }
@@ -99,8 +101,8 @@ static void tear_down(fixture *self)
         free(rooms[i]);
     }
     fedge_deflater_free(self->deflater);
-    fedge_device_close(&self->devices[0]);
-    fedge_device_close(&self->devices[1]);
+    fedge_accumulator_close(&self->accumulators[0]);
+    fedge_accumulator_close(&self->accumulators[1]);
 }
 
 /* One client both ways. [apart]: its changes are computed before they are folded. */
@@ -126,7 +128,10 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
     assert_int_equal(fedge_update_decode(plan, self->bounds, &upload, self->bytes, self->packed,
                                          size, self->v, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_device_accumulate(&self->devices[1], self->v, weight, &err), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_begin(&self->accumulators[1], weight, &err), FEDGE_OK);
+    assert_int_equal(
+        fedge_accumulator_add_values(&self->accumulators[1], 0, self->v, 0, sent, weight, &err),
+        FEDGE_OK);
     const fedge_fold update = {.plan = plan,
                                .bounds_log2 = self->bounds,
                                .changes = apart ? self->changes : NULL,
@@ -137,7 +142,7 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
                                .deflater = plan->update.deflate ? self->deflater : NULL,
                                .bytes = self->own,
                                .packed = self->own_packed};
-    assert_int_equal(fedge_fold_update(&update, &self->devices[0], weight, &folded, &err),
+    assert_int_equal(fedge_fold_update(&update, &self->accumulators[0], 0, weight, &folded, &err),
                      FEDGE_OK);
     assert_int_equal(folded.size, upload.size);
     assert_int_equal(upload.num_metrics, 1);
@@ -158,11 +163,12 @@ static void expect_equal_sums(fixture *self)
 {
     const size_t sent = self->plan->sent.schema.num_elements;
     int64_t *sums[2];
-    fedge_device_totals totals[2];
+    fedge_accumulator_totals totals[2];
     fedge_error err;
     for (uint32_t i = 0; i < 2; i++) {
         sums[i] = room(sent * sizeof(int64_t));
-        assert_int_equal(fedge_devices_sum(&self->devices[i], 1, sums[i], sent, &totals[i], &err),
+        totals[i] = fedge_accumulator_get_totals(&self->accumulators[i]);
+        assert_int_equal(fedge_accumulator_read(&self->accumulators[i], 0, sent, sums[i], &err),
                          FEDGE_OK);
     }
     assert_memory_equal(sums[0], sums[1], sent * sizeof(int64_t));
@@ -219,10 +225,10 @@ static void test_a_refused_update_adds_nothing(void **state)
                          .packed = self.own_packed};
     fedge_folded folded;
     fedge_error err;
-    assert_int_equal(fedge_fold_update(&update, &self.devices[0], 0, &folded, &err),
+    assert_int_equal(fedge_fold_update(&update, &self.accumulators[0], 0, 0, &folded, &err),
                      FEDGE_OUT_OF_RANGE);
     self.changes[last] = NAN;
-    assert_int_equal(fedge_fold_update(&update, &self.devices[0], WEIGHT, &folded, &err),
+    assert_int_equal(fedge_fold_update(&update, &self.accumulators[0], 0, WEIGHT, &folded, &err),
                      FEDGE_NOT_FINITE);
     assert_non_null(strstr(err.message, "is NaN"));
     expect_equal_sums(&self);

@@ -1,0 +1,171 @@
+#include "aggregator/reduce/accumulator.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The fastest first: "auto" takes the first that opens. */
+static const fedge_accumulator_ops *const kinds[] = {
+    &fedge_accumulator_cpu,
+};
+#define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static const fedge_accumulator_ops *find(const char *name)
+{
+    for (size_t i = 0; i < NUM_KINDS; i++) {
+        if (strcmp(kinds[i]->name, name) == 0) {
+            return kinds[i];
+        }
+    }
+    return NULL;
+}
+
+fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err)
+{
+    char known[128] = "auto";
+    if (strcmp(name, "auto") == 0 || find(name)) {
+        return FEDGE_OK;
+    }
+    for (size_t i = 0; i < NUM_KINDS; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, ", %s", kinds[i]->name);
+    }
+    return fedge_fail(err, FEDGE_NOT_FOUND, "there is no accumulator \"%.40s\"; this build has: %s",
+                      name, known);
+}
+
+static fedge_status check_layout(const fedge_layout *layout, fedge_error *err)
+{
+    if (layout->num_elements == 0 || layout->num_elements > FEDGE_MAX_ELEMENTS) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "an accumulator sums updates of 1 to %zu values, not %zu",
+                          FEDGE_MAX_ELEMENTS, layout->num_elements);
+    }
+    if (layout->num_sections == 0 || layout->num_sections > FEDGE_ACCUMULATOR_MAX_SECTIONS) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "an accumulator sums updates of 1 to %d sections, not %u",
+                          FEDGE_ACCUMULATOR_MAX_SECTIONS, (unsigned)layout->num_sections);
+    }
+    return FEDGE_OK;
+}
+
+/* Can another kind do what this one cannot here? */
+static bool is_passed_over(fedge_status status)
+{
+    return status == FEDGE_NOT_FOUND || status == FEDGE_NO_MEMORY || status == FEDGE_UNSUPPORTED;
+}
+
+/* Opens the first kind that this machine can. The last one's failure is that of all. */
+static fedge_status open_first(const fedge_accumulator_config *config,
+                               const fedge_accumulator_ops **ops, void **state, fedge_error *err)
+{
+    fedge_error why;
+    fedge_status status = FEDGE_NOT_FOUND;
+    for (size_t i = 0; i < NUM_KINDS; i++) {
+        *ops = kinds[i];
+        status = kinds[i]->open(config, state, &why);
+        if (status == FEDGE_OK) {
+            return FEDGE_OK;
+        }
+        if (i + 1 == NUM_KINDS || !is_passed_over(status)) {
+            break;
+        }
+        if (config->log) {
+            FEDGE_LOG(config->log, FEDGE_LOG_INFO, "accumulator-passed-over",
+                      fedge_log_str("accumulator", kinds[i]->name),
+                      fedge_log_str("why", why.message));
+        }
+    }
+    return fedge_fail(err, status, "%s", why.message);
+}
+
+fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_config *config,
+                                    fedge_accumulator *accumulator, fedge_error *err)
+{
+    *accumulator = (fedge_accumulator){0};
+    if (config->num_lanes == 0 || config->num_lanes > FEDGE_ACCUMULATOR_MAX_LANES) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u blocks of sums: 1 to %d",
+                          (unsigned)config->num_lanes, FEDGE_ACCUMULATOR_MAX_LANES);
+    }
+    fedge_status status = fedge_accumulator_check_name(name, err);
+    if (status == FEDGE_OK) {
+        status = check_layout(config->layout, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    void *state = NULL;
+    const fedge_accumulator_ops *ops = find(name);
+    status = ops ? ops->open(config, &state, err) : open_first(config, &ops, &state, err);
+    if (status == FEDGE_OK) {
+        *accumulator = (fedge_accumulator){.ops = ops, .state = state};
+    }
+    return status;
+}
+
+void fedge_accumulator_close(fedge_accumulator *accumulator)
+{
+    if (accumulator->ops) {
+        accumulator->ops->close(accumulator->state);
+    }
+    *accumulator = (fedge_accumulator){0};
+}
+
+fedge_status fedge_accumulator_validate(fedge_accumulator *accumulator, fedge_encoded *update,
+                                        fedge_error *err)
+{
+    return accumulator->ops->validate(accumulator->state, update, err);
+}
+
+fedge_status fedge_accumulator_add(fedge_accumulator *accumulator, fedge_encoded *const *updates,
+                                   uint32_t count, uint64_t *ticket, fedge_error *err)
+{
+    return accumulator->ops->add(accumulator->state, updates, count, ticket, err);
+}
+
+fedge_status fedge_accumulator_wait(fedge_accumulator *accumulator, uint64_t ticket,
+                                    fedge_error *err)
+{
+    return accumulator->ops->wait(accumulator->state, ticket, err);
+}
+
+void fedge_accumulator_drop(fedge_accumulator *accumulator, fedge_encoded *update)
+{
+    accumulator->ops->drop(accumulator->state, update);
+}
+
+fedge_status fedge_accumulator_begin(fedge_accumulator *accumulator, uint32_t weight,
+                                     fedge_error *err)
+{
+    return accumulator->ops->begin(accumulator->state, weight, err);
+}
+
+fedge_status fedge_accumulator_add_values(fedge_accumulator *accumulator, uint32_t lane,
+                                          const int32_t *v, size_t first, size_t count,
+                                          uint32_t weight, fedge_error *err)
+{
+    return accumulator->ops->add_values(accumulator->state, lane, v, first, count, weight, err);
+}
+
+fedge_accumulator_totals fedge_accumulator_get_totals(const fedge_accumulator *accumulator)
+{
+    fedge_accumulator_totals totals;
+    accumulator->ops->totals(accumulator->state, &totals);
+    return totals;
+}
+
+fedge_status fedge_accumulator_read(fedge_accumulator *accumulator, size_t first, size_t count,
+                                    int64_t *sums, fedge_error *err)
+{
+    return accumulator->ops->read(accumulator->state, first, count, sums, err);
+}
+
+fedge_status fedge_accumulator_step(fedge_accumulator *accumulator, const fedge_step_part *parts,
+                                    uint32_t num_parts, fedge_error *err)
+{
+    return accumulator->ops->step(accumulator->state, parts, num_parts, err);
+}
+
+fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator, fedge_error *err)
+{
+    return accumulator->ops->reset(accumulator->state, err);
+}

@@ -1,0 +1,176 @@
+/* Accumulators: places that sum a round's updates and take the step (a CPU, a machine's GPUs).
+ *
+ * An accumulator holds int64 sums, whatever the number of clients. Encoded updates go in as they
+ * travelled (inflated, else untouched) and are decoded where they are summed:
+ *
+ *     validate  reads the update once and checks every value
+ *     add       sum[i] += weight · v[i] for a batch of validated updates, in one pass
+ *     step      values[i] += (float)(rate · (sum[i] / W · 2^−F))
+ *
+ * Sums are integers (edge/core/fixed.h), so the result does not depend on order, threads, batches,
+ * nor on which kind of accumulator or GPU got which update. A kind is one entry of a table; nothing
+ * else in the tree knows its name.
+ *
+ * Threads: validate, add, wait, drop, begin and add_values may be called from any number of threads
+ * at once; everything else needs every ticket waited for and no other call running.
+ *
+ * Any call may return FEDGE_GPU_LOST (the message has the GPU's number). That is final: the process
+ * has to start again, with the GPUs that there are then.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_ACCUMULATOR_H
+#define FEDGE_AGGREGATOR_REDUCE_ACCUMULATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/codec.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+
+#define FEDGE_ACCUMULATOR_MAX_SECTIONS 16
+#define FEDGE_ACCUMULATOR_MAX_BATCH 16 /* updates of one add */
+#define FEDGE_ACCUMULATOR_MAX_GPUS 64
+#define FEDGE_ACCUMULATOR_MAX_LANES 256
+
+/* A run of tensors in one codec. */
+typedef struct fedge_layout_section {
+    fedge_codec codec;
+    const fedge_schema *schema; /* its tensors' offsets are those in the block of all sections */
+} fedge_layout_section;
+
+/* How an encoded update lies: its sections one after another, as fedge_codec_encode made them. */
+typedef struct fedge_layout {
+    uint32_t num_sections; /* 1 to FEDGE_ACCUMULATOR_MAX_SECTIONS */
+    fedge_layout_section sections[FEDGE_ACCUMULATOR_MAX_SECTIONS];
+    size_t num_elements; /* of all sections: the length of the sums */
+    size_t size;         /* bytes of an encoded update */
+} fedge_layout;
+
+/* One encoded update. It stays valid and unchanged from validate until add returns or drop is
+ * called; with an accumulator that copies (below), until validate returns. */
+typedef struct fedge_encoded {
+    const uint8_t *bytes; /* layout.size of them; NULL: they are pulled by [read] */
+    /* Reads the bytes [offset, offset + size). A pass over the update asks for ascending offsets;
+     * the next pass begins at 0 again. */
+    fedge_status (*read)(void *user, uint64_t offset, uint8_t *bytes, size_t size,
+                         fedge_error *err);
+    void *user;
+    const int8_t *bounds_log2; /* b of each tensor, over all sections */
+    uint32_t weight;           /* ≥ 1 */
+    void *held; /* the accumulator's, from validate until add or drop; NULL at first */
+} fedge_encoded;
+
+/* One tensor's values and the sums that move them. */
+typedef struct fedge_step_part {
+    size_t first; /* of its sums */
+    size_t count;
+    int bound_log2; /* F = 30 − b */
+    double rate;    /* η_s, or SCAFFOLD's |S| / N */
+    float *values;  /* (count), on the host; moved in place */
+} fedge_step_part;
+
+/* How several GPUs share the work: each sums some clients' updates, or some coordinates of all. */
+typedef enum fedge_shard {
+    FEDGE_SHARD_AUTO,
+    FEDGE_SHARD_CLIENTS,
+    FEDGE_SHARD_COORDINATES
+} fedge_shard;
+
+typedef struct fedge_accumulator_config {
+    const fedge_layout *layout; /* copied; its schemas outlive the accumulator */
+    uint32_t num_lanes; /* CPU: blocks of sums, 1 to FEDGE_ACCUMULATOR_MAX_LANES. The more there
+                           are, the less threads wait for each other; they are joined in the step */
+    uint32_t num_gpus;  /* of gpus[]; 0: all that there are */
+    uint32_t gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the driver's numbers */
+    fedge_shard shard;
+    const fedge_log *log; /* is told what was found and chosen, and why; may be NULL */
+} fedge_accumulator_config;
+
+typedef struct fedge_accumulator_totals {
+    uint64_t total_weight; /* Σ w of what was added */
+    uint32_t num_updates;
+} fedge_accumulator_totals;
+
+typedef struct fedge_accumulator_ops {
+    const char *name; /* "cpu", "cuda" */
+    bool copies;      /* validate keeps a copy: the update's bytes are not read again */
+
+    /* All sums 0. FEDGE_NOT_FOUND: the machine lacks the hardware, driver or library that the
+     * message names; FEDGE_NO_MEMORY: it does not fit. *state is NULL on failure. */
+    fedge_status (*open)(const fedge_accumulator_config *config, void **state, fedge_error *err);
+    void (*close)(void *state); /* NULL is fine */
+
+    /* FEDGE_NOT_FINITE, FEDGE_OUT_OF_RANGE and FEDGE_CORRUPT name the first bad value as
+     * fedge_codec_decode does; what [read] returns is passed on. */
+    fedge_status (*validate)(void *state, fedge_encoded *update, fedge_error *err);
+    /* Adds [count] ≤ FEDGE_ACCUMULATOR_MAX_BATCH validated updates. FEDGE_OUT_OF_RANGE, with
+     * nothing added, when the total weight would exceed FEDGE_FIXED_MAX_TOTAL_WEIGHT or a weight is
+     * 0. After any other failure the sums are undefined. */
+    fedge_status (*add)(void *state, fedge_encoded *const *updates, uint32_t count,
+                        uint64_t *ticket, fedge_error *err);
+    fedge_status (*wait)(void *state, uint64_t ticket, fedge_error *err); /* until it is summed */
+    void (*drop)(void *state, fedge_encoded *update); /* validated, but not to be added */
+
+    /* As add for an update in fixed point (|v| ≤ 2^30) that is made piece by piece: begin counts it
+     * and its weight; then each of its values is added once, v (count) being those from [first] on.
+     * lane < num_lanes. */
+    fedge_status (*begin)(void *state, uint32_t weight, fedge_error *err);
+    fedge_status (*add_values)(void *state, uint32_t lane, const int32_t *v, size_t first,
+                               size_t count, uint32_t weight, fedge_error *err);
+
+    void (*totals)(const void *state, fedge_accumulator_totals *totals);
+    /* sums (count): those from [first] on. */
+    fedge_status (*read)(void *state, size_t first, size_t count, int64_t *sums, fedge_error *err);
+    /* fedge_fixed_step of each part by the total weight, which must not be 0, bit for bit. After a
+     * failure the values are undefined. */
+    fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
+                         fedge_error *err);
+    fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */
+} fedge_accumulator_ops;
+
+extern const fedge_accumulator_ops fedge_accumulator_cpu;
+
+/* An open accumulator; all zero: a closed one. */
+typedef struct fedge_accumulator {
+    const fedge_accumulator_ops *ops;
+    void *state;
+} fedge_accumulator;
+
+/* Opens the kind named [name]; "auto": the first of the table that this machine can, and the log
+ * says why not the ones before it. FEDGE_NOT_FOUND lists the kinds that this build has, or is the
+ * kind's own. *accumulator is closed on failure. */
+FEDGE_MUST_USE fedge_status fedge_accumulator_open(const char *name,
+                                                   const fedge_accumulator_config *config,
+                                                   fedge_accumulator *accumulator,
+                                                   fedge_error *err);
+/* Is there a kind of this name, or is it "auto"? FEDGE_NOT_FOUND lists them. */
+FEDGE_MUST_USE fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err);
+void fedge_accumulator_close(fedge_accumulator *accumulator); /* one that is closed is fine */
+
+/* The functions of the table, for one accumulator. */
+FEDGE_MUST_USE fedge_status fedge_accumulator_validate(fedge_accumulator *accumulator,
+                                                       fedge_encoded *update, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_add(fedge_accumulator *accumulator,
+                                                  fedge_encoded *const *updates, uint32_t count,
+                                                  uint64_t *ticket, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_wait(fedge_accumulator *accumulator, uint64_t ticket,
+                                                   fedge_error *err);
+void fedge_accumulator_drop(fedge_accumulator *accumulator, fedge_encoded *update);
+FEDGE_MUST_USE fedge_status fedge_accumulator_begin(fedge_accumulator *accumulator, uint32_t weight,
+                                                    fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_add_values(fedge_accumulator *accumulator,
+                                                         uint32_t lane, const int32_t *v,
+                                                         size_t first, size_t count,
+                                                         uint32_t weight, fedge_error *err);
+fedge_accumulator_totals fedge_accumulator_get_totals(const fedge_accumulator *accumulator);
+FEDGE_MUST_USE fedge_status fedge_accumulator_read(fedge_accumulator *accumulator, size_t first,
+                                                   size_t count, int64_t *sums, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_step(fedge_accumulator *accumulator,
+                                                   const fedge_step_part *parts, uint32_t num_parts,
+                                                   fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator,
+                                                    fedge_error *err);
+
+#endif

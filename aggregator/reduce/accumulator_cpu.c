@@ -1,0 +1,341 @@
+/* The CPU as an accumulator: one or more lanes of sums, each in stripes with a lock of their own,
+ * so that threads which add at the same time work on different stripes. An update is decoded and
+ * added tile by tile: decoded values never leave the first-level cache, and no buffer grows with
+ * the model. */
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/accumulator.h"
+#include "edge/core/fixed.h"
+#include "edge/core/os.h"
+
+/* 64 KiB of sums: stays in a core's cache while it is worked on, and taking a lock or reading the
+ * bytes of so many values is small beside adding them. A multiple of the codecs' blocks. */
+#define STRIPE_ELEMENTS ((size_t)8192)
+/* Decoded values of a tile: 4 KiB. */
+#define TILE_ELEMENTS ((size_t)1024)
+#define MAX_BYTES_PER_ELEMENT 4 /* of any codec, rounded up */
+
+static_assert(STRIPE_ELEMENTS % TILE_ELEMENTS == 0 && TILE_ELEMENTS % FEDGE_CODEC_BLOCK == 0,
+              "tiles begin where blocks do");
+
+typedef struct lane {
+    int64_t *sums;          /* num_elements */
+    pthread_mutex_t *locks; /* one for each stripe, of which num_locks are made */
+    size_t num_locks;
+} lane;
+
+typedef struct cpu_accumulator {
+    fedge_layout layout;
+    size_t num_stripes;                /* of a lane */
+    atomic_uint_fast64_t total_weight; /* claimed before values are added */
+    atomic_uint_fast32_t num_updates;
+    atomic_uint_fast32_t next_lane; /* for the next batch */
+    uint32_t num_lanes;
+    lane lanes[];
+} cpu_accumulator;
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void cpu_close(void *state)
+{
+    cpu_accumulator *self = state;
+    for (uint32_t i = 0; self && i < self->num_lanes; i++) {
+        for (size_t k = 0; k < self->lanes[i].num_locks; k++) {
+            pthread_mutex_destroy(&self->lanes[i].locks[k]);
+        }
+        free(self->lanes[i].locks);
+        free(self->lanes[i].sums);
+    }
+    free(self);
+}
+
+static fedge_status make_lane(cpu_accumulator *self, lane *fresh, fedge_error *err)
+{
+    const size_t size = self->layout.num_elements * sizeof(*fresh->sums);
+    fresh->sums = calloc(1, size);
+    fresh->locks = calloc(self->num_stripes, sizeof(*fresh->locks));
+    if (!fresh->sums || !fresh->locks) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the sums of %zu values (%zu MiB)",
+                          self->layout.num_elements, size >> 20);
+    }
+    fedge_os_large_pages(fresh->sums, size);
+    for (; fresh->num_locks < self->num_stripes; fresh->num_locks++) {
+        int error = pthread_mutex_init(&fresh->locks[fresh->num_locks], NULL);
+        if (error) {
+            return fedge_fail_errno(err, error, "cannot make a lock for the sums");
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status cpu_open(const fedge_accumulator_config *config, void **state, fedge_error *err)
+{
+    *state = NULL;
+    cpu_accumulator *self = calloc(1, sizeof(*self) + config->num_lanes * sizeof(lane));
+    if (!self) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
+    }
+    self->layout = *config->layout;
+    self->num_lanes = config->num_lanes;
+    self->num_stripes = (self->layout.num_elements + STRIPE_ELEMENTS - 1) / STRIPE_ELEMENTS;
+    atomic_init(&self->total_weight, 0);
+    atomic_init(&self->num_updates, 0);
+    atomic_init(&self->next_lane, 0);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->num_lanes && status == FEDGE_OK; i++) {
+        status = make_lane(self, &self->lanes[i], err);
+    }
+    if (status != FEDGE_OK) {
+        cpu_close(self);
+        return status;
+    }
+    *state = self;
+    return FEDGE_OK;
+}
+
+/* ---- adding ---------------------------------------------------------------------------------- */
+
+/* The weight is claimed first: when the total is over the limit, nothing has been added. */
+static fedge_status claim_weight(cpu_accumulator *self, uint64_t weight, uint32_t num_updates,
+                                 fedge_error *err)
+{
+    const uint64_t most = FEDGE_FIXED_MAX_TOTAL_WEIGHT;
+    uint_fast64_t total = atomic_load(&self->total_weight);
+    do {
+        if (weight > most || total > most - weight) {
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "weight %" PRIu64 " on top of %" PRIuFAST64 " is over the %" PRIu64
+                              " that the sums are safe for; lower the largest weight or cohort",
+                              weight, total, most);
+        }
+    } while (!atomic_compare_exchange_weak(&self->total_weight, &total, total + weight));
+    atomic_fetch_add(&self->num_updates, num_updates);
+    return FEDGE_OK;
+}
+
+static fedge_status fail_weight(fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
+}
+
+/* Adds [count] values of a lane from [first] on, in one stripe after another. */
+static void add_to_lane(const cpu_accumulator *self, lane *to, size_t first, const int32_t *v,
+                        size_t count, uint32_t weight)
+{
+    (void)self;
+    assert(first <= self->layout.num_elements && count <= self->layout.num_elements - first);
+    while (count > 0) {
+        const size_t left = STRIPE_ELEMENTS - first % STRIPE_ELEMENTS;
+        const size_t part = left < count ? left : count;
+        pthread_mutex_t *lock = &to->locks[first / STRIPE_ELEMENTS];
+        pthread_mutex_lock(lock);
+        fedge_fixed_accumulate(to->sums + first, v, part, weight);
+        pthread_mutex_unlock(lock);
+        v += part;
+        first += part;
+        count -= part;
+    }
+}
+
+/* A run of one tensor's values in an encoded update. */
+typedef struct run {
+    fedge_codec codec;
+    const fedge_tensor_spec *tensor;
+    uint32_t index;      /* of the tensor, over all sections */
+    size_t first, count; /* of its values; [first] is a multiple of FEDGE_CODEC_BLOCK */
+    size_t offset;       /* of its bytes in the update */
+} run;
+
+/* Decodes a run of one update and adds it to [to]; NULL: only checks it. */
+static fedge_status take_run(cpu_accumulator *self, const run *part, const fedge_encoded *update,
+                             lane *to, fedge_error *err)
+{
+    uint8_t room[STRIPE_ELEMENTS * MAX_BYTES_PER_ELEMENT];
+    int32_t v[TILE_ELEMENTS];
+    const uint8_t *bytes = update->bytes ? update->bytes + part->offset : room;
+    fedge_status status = FEDGE_OK;
+    if (!update->bytes) {
+        const size_t size = fedge_codec_run_size(part->codec, part->count);
+        assert(size <= sizeof(room));
+        status = update->read(update->user, part->offset, room, size, err);
+    }
+    for (size_t at = 0; at < part->count && status == FEDGE_OK; at += TILE_ELEMENTS) {
+        const size_t left = part->count - at;
+        const size_t n = left < TILE_ELEMENTS ? left : TILE_ELEMENTS;
+        status = fedge_codec_decode_run(part->codec, part->tensor, update->bounds_log2[part->index],
+                                        part->first + at, n,
+                                        bytes + fedge_codec_run_size(part->codec, at), v, err);
+        if (status == FEDGE_OK && to) {
+            add_to_lane(self, to, part->tensor->offset + part->first + at, v, n, update->weight);
+        }
+    }
+    return status;
+}
+
+/* Takes the updates side by side, run by run, so that a run's sums are fetched once for all. */
+static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
+                             lane *to, fedge_error *err)
+{
+    run part = {0};
+    fedge_status status = FEDGE_OK;
+    for (uint32_t s = 0; s < self->layout.num_sections; s++) {
+        const fedge_layout_section *section = &self->layout.sections[s];
+        part.codec = section->codec;
+        for (uint32_t t = 0; t < section->schema->num_tensors; t++, part.index++) {
+            part.tensor = &section->schema->tensors[t];
+            for (part.first = 0; part.first < part.tensor->count; part.first += part.count) {
+                const size_t left = part.tensor->count - part.first;
+                part.count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
+                for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+                    status = take_run(self, &part, updates[i], to, err);
+                }
+                if (status != FEDGE_OK) {
+                    return status;
+                }
+                part.offset += fedge_codec_run_size(part.codec, part.count);
+            }
+        }
+    }
+    assert(part.offset == self->layout.size);
+    return FEDGE_OK;
+}
+
+static fedge_status cpu_validate(void *state, fedge_encoded *update, fedge_error *err)
+{
+    return take_all(state, &update, 1, NULL, err);
+}
+
+static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t count,
+                            uint64_t *ticket, fedge_error *err)
+{
+    cpu_accumulator *self = state;
+    assert(count >= 1 && count <= FEDGE_ACCUMULATOR_MAX_BATCH);
+    uint64_t weight = 0;
+    *ticket = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (updates[i]->weight == 0) {
+            return fail_weight(err);
+        }
+        weight += updates[i]->weight;
+    }
+    fedge_status status = claim_weight(self, weight, count, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const uint32_t turn = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
+    return take_all(self, updates, count, &self->lanes[turn % self->num_lanes], err);
+}
+
+/* Adding is done when add returns. */
+static fedge_status cpu_wait(void *state, uint64_t ticket, fedge_error *err)
+{
+    (void)state;
+    (void)ticket;
+    (void)err;
+    return FEDGE_OK;
+}
+
+/* The table's type: others give their copy back. */
+/* NOLINTNEXTLINE(readability-non-const-parameter) */
+static void cpu_drop(void *state, fedge_encoded *update)
+{
+    (void)state;
+    (void)update;
+}
+
+static fedge_status cpu_begin(void *state, uint32_t weight, fedge_error *err)
+{
+    return weight == 0 ? fail_weight(err) : claim_weight(state, weight, 1, err);
+}
+
+static fedge_status cpu_add_values(void *state, uint32_t index, const int32_t *v, size_t first,
+                                   size_t count, uint32_t weight, fedge_error *err)
+{
+    (void)err;
+    cpu_accumulator *self = state;
+    assert(index < self->num_lanes);
+    add_to_lane(self, &self->lanes[index], first, v, count, weight);
+    return FEDGE_OK;
+}
+
+/* ---- the end of a round ---------------------------------------------------------------------- */
+
+static void cpu_totals(const void *state, fedge_accumulator_totals *totals)
+{
+    const cpu_accumulator *self = state;
+    *totals = (fedge_accumulator_totals){.total_weight = atomic_load(&self->total_weight),
+                                         .num_updates = (uint32_t)atomic_load(&self->num_updates)};
+}
+
+/* Moves the sums [first, first + count) of all lanes to the first one. */
+static void join_lanes(cpu_accumulator *self, size_t first, size_t count)
+{
+    for (uint32_t i = 1; i < self->num_lanes; i++) {
+        int64_t *from = self->lanes[i].sums + first;
+        fedge_fixed_merge(self->lanes[0].sums + first, from, count);
+        memset(from, 0, count * sizeof(*from));
+    }
+}
+
+static fedge_status cpu_read(void *state, size_t first, size_t count, int64_t *sums,
+                             fedge_error *err)
+{
+    (void)err;
+    cpu_accumulator *self = state;
+    assert(first <= self->layout.num_elements && count <= self->layout.num_elements - first);
+    join_lanes(self, first, count);
+    memcpy(sums, self->lanes[0].sums + first, count * sizeof(*sums));
+    return FEDGE_OK;
+}
+
+static fedge_status cpu_step(void *state, const fedge_step_part *parts, uint32_t num_parts,
+                             fedge_error *err)
+{
+    (void)err;
+    cpu_accumulator *self = state;
+    const uint64_t total_weight = atomic_load(&self->total_weight);
+    for (uint32_t i = 0; i < num_parts; i++) {
+        const fedge_step_part *part = &parts[i];
+        for (size_t at = 0; at < part->count; at += STRIPE_ELEMENTS) {
+            const size_t left = part->count - at;
+            const size_t n = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
+            join_lanes(self, part->first + at, n);
+            fedge_fixed_step(part->values + at, self->lanes[0].sums + part->first + at, n,
+                             total_weight, part->bound_log2, part->rate);
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status cpu_reset(void *state, fedge_error *err)
+{
+    (void)err;
+    cpu_accumulator *self = state;
+    for (uint32_t i = 0; i < self->num_lanes; i++) {
+        memset(self->lanes[i].sums, 0, self->layout.num_elements * sizeof(int64_t));
+    }
+    atomic_store(&self->total_weight, 0);
+    atomic_store(&self->num_updates, 0);
+    return FEDGE_OK;
+}
+
+const fedge_accumulator_ops fedge_accumulator_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .validate = cpu_validate,
+    .add = cpu_add,
+    .wait = cpu_wait,
+    .drop = cpu_drop,
+    .begin = cpu_begin,
+    .add_values = cpu_add_values,
+    .totals = cpu_totals,
+    .read = cpu_read,
+    .step = cpu_step,
+    .reset = cpu_reset,
+};

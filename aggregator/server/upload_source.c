@@ -1,0 +1,117 @@
+#include "aggregator/server/upload_source.h"
+
+#include <stdlib.h>
+
+#include "edge/core/message.h"
+#include "edge/io/update.h"
+
+#define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
+
+void fedge_upload_room_fini(fedge_upload_room *room)
+{
+    free(room->bytes);
+    free(room->inflated);
+    *room = (fedge_upload_room){0};
+}
+
+static fedge_status room_grow(fedge_upload_room *room, size_t size, fedge_error *err)
+{
+    if (room->size >= size) {
+        return FEDGE_OK;
+    }
+    fedge_upload_room_fini(room);
+    room->bytes = malloc(size);
+    room->inflated = malloc(size);
+    if (!room->bytes || !room->inflated) {
+        fedge_upload_room_fini(room);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate updates of %zu bytes", size);
+    }
+    room->size = size;
+    return FEDGE_OK;
+}
+
+/* The first pass, which is the validation's, takes the checksum as it goes. */
+static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    fedge_upload_source *source = user;
+    fedge_status status =
+        fedge_journal_read(source->journal, source->slot, offset, bytes, size, err);
+    if (status == FEDGE_OK && offset == source->checked) {
+        source->crc = fedge_crc32(source->crc, bytes, size);
+        source->checked += size;
+    }
+    return status;
+}
+
+static bool has_deflated(const fedge_upload *upload)
+{
+    for (uint32_t i = 0; i < upload->num_sections; i++) {
+        if (upload->sections[i].deflate) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_plan *plan,
+                                      fedge_journal *journal, uint32_t slot,
+                                      const fedge_upload *upload, const int8_t *bounds_log2,
+                                      uint32_t weight, fedge_upload_room *room, fedge_error *err)
+{
+    *source = (fedge_upload_source){
+        .encoded = {.read = pull, .user = source, .bounds_log2 = bounds_log2, .weight = weight},
+        .journal = journal,
+        .slot = slot,
+        .size = upload->size,
+        .crc32 = upload->crc32};
+    fedge_status status = fedge_update_check(plan, upload, err);
+    if (status != FEDGE_OK || !has_deflated(upload)) {
+        return status;
+    }
+    const size_t most = fedge_update_max_size(plan);
+    status = room_grow(room, most, err);
+    if (status == FEDGE_OK) {
+        status = fedge_journal_read(journal, slot, 0, room->bytes, (size_t)upload->size, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_update_unpack(plan, upload, room->bytes, room->inflated, room->size, err);
+    }
+    source->encoded.bytes = room->inflated;
+    source->checked = upload->size; /* by unpacking */
+    source->crc = upload->crc32;
+    return status;
+}
+
+/* Takes the checksum of what no pass has reached. */
+static fedge_status check_rest(fedge_upload_source *source, fedge_error *err)
+{
+    uint8_t bytes[PIECE_BYTES];
+    fedge_status status = FEDGE_OK;
+    while (source->checked < source->size && status == FEDGE_OK) {
+        const uint64_t left = source->size - source->checked;
+        status = pull(source, source->checked, bytes,
+                      left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, err);
+    }
+    if (status == FEDGE_OK && source->crc != source->crc32) {
+        status = fedge_update_fail_crc32(source->size, source->crc, source->crc32, err);
+    }
+    return status;
+}
+
+fedge_status fedge_upload_source_validate(fedge_upload_source *source,
+                                          fedge_accumulator *accumulator, fedge_error *err)
+{
+    fedge_error damage;
+    fedge_status status = fedge_accumulator_validate(accumulator, &source->encoded, err);
+    if (status == FEDGE_GPU_LOST || status == FEDGE_IO) {
+        return status;
+    }
+    const fedge_status intact = check_rest(source, &damage);
+    if (intact == FEDGE_OK) {
+        return status;
+    }
+    if (status == FEDGE_OK) {
+        fedge_accumulator_drop(accumulator, &source->encoded);
+    }
+    return fedge_fail(err, intact, "%s", damage.message);
+}
