@@ -19,8 +19,9 @@
  *
  * The first place that is not a whole, valid record ends the log. If a valid record further on was
  * written when that place had already been durable, the disk has damaged what it had stored: then
- * the file is FEDGE_CORRUPT. Otherwise it is the torn end of a crash and nothing in it was
- * acknowledged.
+ * the file is FEDGE_CORRUPT. Otherwise it is cut, and the note says so: it is the torn end of a
+ * crash, of which nothing was acknowledged, or damage to the last records, of which something may
+ * have been; these two cannot be told apart.
  *
  * An error of a write or a sync is final: that call and every later one returns FEDGE_IO, and the
  * caller stops the program. Thread-safe except where stated.

@@ -193,20 +193,24 @@ static fedge_status replay_log(fedge_journal *journal, fedge_error *err)
 /* --- the end of the log ----------------------------------------------------------------------- */
 
 /* FEDGE_CORRUPT when a valid record at [offset] says that the end of the log was on the disk once.
- */
+ * Counts in *num_later one that does not say so. */
 static fedge_status check_later_record(const fedge_journal *journal, uint64_t offset,
-                                       const uint8_t *header, fedge_error *err)
+                                       const uint8_t *header, uint32_t *num_later, fedge_error *err)
 {
     journal_record record = {0};
     uint64_t limit = journal->layout.slots_offset;
     if (!fedge_journal_peek_record(header, limit - offset, &record) ||
-        record.number <= journal->next_number || record.durable <= journal->log_end)
+        record.number <= journal->next_number)
         return FEDGE_OK;
     uint8_t *bytes;
     fedge_status status = read_record(&journal->file, offset, limit, &record, &bytes, err);
     if (status != FEDGE_OK || bytes == NULL)
         return status;
     free(bytes);
+    if (record.durable <= journal->log_end) {
+        ++*num_later;
+        return FEDGE_OK;
+    }
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s at byte %" PRIu64 ": record %" PRIu32
                       " was stored and is damaged now (record %" PRIu32
@@ -214,9 +218,10 @@ static fedge_status check_later_record(const fedge_journal *journal, uint64_t of
                       journal->file.path, journal->log_end, journal->next_number, record.number);
 }
 
-/* Looks at all behind the end of the log; *dirty_end is where its last byte that is not zero ends.
- */
-static fedge_status scan_tail(const fedge_journal *journal, uint64_t *dirty_end, fedge_error *err)
+/* Looks at all behind the end of the log; *dirty_end is where its last byte that is not zero ends,
+ * *num_later how many whole records are in it. */
+static fedge_status scan_tail(const fedge_journal *journal, uint64_t *dirty_end,
+                              uint32_t *num_later, fedge_error *err)
 {
     uint64_t limit = journal->layout.slots_offset;
     uint8_t *chunk = malloc(CHUNK + JOURNAL_RECORD_HEADER);
@@ -235,11 +240,47 @@ static fedge_status scan_tail(const fedge_journal *journal, uint64_t *dirty_end,
                 continue;
             *dirty_end = at + i + 8;
             if (size - i >= JOURNAL_RECORD_HEADER)
-                status = check_later_record(journal, at + i, chunk + i, err);
+                status = check_later_record(journal, at + i, chunk + i, num_later, err);
         }
     }
     free(chunk);
     return status;
+}
+
+/* What the record at the end of the log was to be, as far as its header can be read. */
+static fedge_status name_torn(const fedge_journal *journal, const char **name, fedge_error *err)
+{
+    static const char *const names[] = {[JOURNAL_ASSIGN] = "an assignment",
+                                        [JOURNAL_ACCEPT] = "an accepted update",
+                                        [JOURNAL_CLOSE] = "the end of the round",
+                                        [JOURNAL_FAIL] = "the end of the attempt"};
+    uint8_t header[JOURNAL_RECORD_HEADER];
+    journal_record record;
+    const uint64_t room = journal->layout.slots_offset - journal->log_end;
+    *name = "not readable";
+    if (room < sizeof header)
+        return FEDGE_OK;
+    fedge_status status =
+        fedge_os_read_at(&journal->file, journal->log_end, header, sizeof header, err);
+    if (status == FEDGE_OK && fedge_journal_peek_record(header, room, &record) &&
+        record.number == journal->next_number && record.type >= JOURNAL_ASSIGN &&
+        record.type <= JOURNAL_FAIL)
+        *name = names[record.type];
+    return status;
+}
+
+/* Whether it was acknowledged cannot be known: only a later record could say that it was stored. */
+static void note_cut(fedge_journal *journal, uint64_t size, const char *name, uint32_t num_later)
+{
+    char later[64] = "";
+    if (num_later > 0)
+        snprintf(later, sizeof later, ", with %" PRIu32 " whole behind it", num_later);
+    snprintf(journal->note, sizeof journal->note,
+             "%s: cut %" PRIu64 " bytes at byte %" PRIu64 ": record %" PRIu32 " (%s) is torn or "
+             "damaged%s. If a crash broke off its writing, it was not acknowledged yet; if the "
+             "disk has damaged it since, it may have been. All before it is whole; what is missing "
+             "is asked for again. ",
+             journal->file.path, size, journal->log_end, journal->next_number, name, later);
 }
 
 /* Overwrites the torn end with zeros: what is left of it must not look like a record once the log
@@ -248,19 +289,19 @@ static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
 {
     static const uint8_t zeros[4096];
     uint64_t dirty_end = 0;
-    fedge_status status = scan_tail(journal, &dirty_end, err);
+    uint32_t num_later = 0;
+    const char *name = "";
+    fedge_status status = scan_tail(journal, &dirty_end, &num_later, err);
     if (status != FEDGE_OK || dirty_end == journal->log_end)
         return status;
+    status = name_torn(journal, &name, err);
     for (uint64_t at = journal->log_end; at < dirty_end && status == FEDGE_OK;) {
         uint64_t left = dirty_end - at;
         size_t size = left < sizeof zeros ? (size_t)left : sizeof zeros;
         status = fedge_os_write_at(&journal->file, at, zeros, size, err);
         at += size;
     }
-    snprintf(journal->note, sizeof journal->note,
-             "%s: cut %" PRIu64 " bytes of a torn end at byte %" PRIu64
-             "; nothing in them was acknowledged. ",
-             journal->file.path, dirty_end - journal->log_end, journal->log_end);
+    note_cut(journal, dirty_end - journal->log_end, name, num_later);
     return status;
 }
 

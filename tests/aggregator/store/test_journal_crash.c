@@ -104,8 +104,33 @@ static void a_garbled_end_is_cut(void **state)
         uint32_t num_accepted = fedge_journal_num_accepted(journal);
         assert_true(num_accepted == 2 || num_accepted == 4);
         assert_true(num_accepted == 4 || strstr(fedge_journal_note(journal), "torn") != NULL);
+        assert_true(num_accepted == 4 ||
+                    strstr(fedge_journal_note(journal), "with 1 whole behind it") != NULL);
         assert_prefix(journal, num_accepted);
         assert_goes_on(&made, journal);
+    }
+    free(made.bytes);
+}
+
+/* The last record was synced, and its update acknowledged: nothing says so, and nothing claims the
+ * opposite. */
+static void what_is_known_of_the_last_record_is_told(void **state)
+{
+    crash_file made = make_crash(*state, true);
+    for (uint64_t at = made.ends[4]; at < made.ends[5]; at++) {
+        fedge_journal *journal;
+        uint8_t flipped = made.bytes[at] ^ 0x40;
+        OK(recover_with(&made, at, &flipped, 1, &journal, NULL));
+        assert_prefix(journal, 4);
+        if (fedge_journal_get_state(journal) == FEDGE_JOURNAL_OPEN) { /* else it is padding */
+            const char *note = fedge_journal_note(journal);
+            assert_non_null(strstr(note, "it may have been"));
+            assert_non_null(strstr(note, "All before it is whole"));
+            assert_null(strstr(note, "nothing in"));
+            if (at >= made.ends[4] + JOURNAL_RECORD_HEADER)
+                assert_non_null(strstr(note, "record 5 (the end of the round)"));
+        }
+        fedge_journal_free(journal);
     }
     free(made.bytes);
 }
@@ -332,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_log_cut_at_any_byte_is_a_prefix),
         TEST(a_garbled_end_is_cut),
+        TEST(what_is_known_of_the_last_record_is_told),
         TEST(damage_to_stored_records_is_told),
         TEST(damage_to_the_head_is_told),
         TEST(a_cut_file_is_told),
