@@ -124,7 +124,12 @@ static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char 
         }
     }
     if (status == FEDGE_OK) {
-        status = fedge_plot_runs(logs, dirs, num_dirs, svg_path, "simulations", err);
+        fedge_plot_curve *curves = calloc(num_dirs, sizeof(*curves));
+        for (uint32_t i = 0; curves && i < num_dirs; i++) {
+            curves[i] = (fedge_plot_curve){dirs[i], &logs[i], 1};
+        }
+        status = fedge_plot_curves(curves, num_dirs, svg_path, "simulations", err);
+        free(curves);
         status = is_writing(status) ? fedge_error_prefix(err, FEDGE_IO, "--out") : status;
     }
     free(paths);
@@ -193,9 +198,9 @@ static void print_table(const char *const *dirs, uint32_t num_dirs, cJSON *const
 fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json,
                            const char *svg_path, FILE *out, fedge_error *err)
 {
-    if (svg_path && num_dirs > FEDGE_PLOT_MAX_RUNS) {
+    if (svg_path && num_dirs > FEDGE_PLOT_MAX_CURVES) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u runs, and a picture has 1 to %d",
-                          num_dirs, FEDGE_PLOT_MAX_RUNS);
+                          num_dirs, FEDGE_PLOT_MAX_CURVES);
     }
     cJSON **summaries = calloc(num_dirs, sizeof(*summaries));
     fedge_status status =

@@ -32,8 +32,10 @@
 #define MAX_CLIENT_TICKS 20u
 #define MAX_TEXT 160
 
-static const char *const colours[] = {"#2f6db3", "#e07b39", "#4f9a55", "#c4433f", "#8462ad",
-                                      "#8a5f4d", "#d982b8", "#7d8288", "#b9b53c", "#3fb0c1"};
+/* Petroff 2021 (Accessible Color Sequences for Data Visualization): ten that differ for every kind
+ * of colour vision. */
+static const char *const colours[] = {"#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
+                                      "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"};
 #define NUM_COLOURS (sizeof(colours) / sizeof(colours[0]))
 
 typedef struct column {

@@ -6,16 +6,21 @@
 
 #include "aggregator/store/svg.h"
 
-#define MAX_DOTTED 60u   /* points of a line that have dots */
-#define CUT_MEDIANS 20.0 /* values over so many medians are cut off */
-#define MAX_TICKS 64     /* at an axis; steps leave far fewer */
+#define MAX_DOTTED 60u /* points of a line that have dots */
+#define MAX_TICKS 64   /* at an axis; steps leave far fewer */
 #define MAX_LABEL 96
+#define MAX_TICK_LABEL 32
+#define FINE_DECADES 3.0 /* so many powers of ten have ticks between them */
+#define MAX_DECADE_TICKS 8
+#define SHORT_DECADES 3 /* 0.001 and 1000 are written in full, others with an exponent */
 
 /* Values from [low] to [high], written divided by [scale]. */
 typedef struct axis {
-    double low, high, scale, step; /* step: of ticks, in written units */
-    const char *unit;              /* "": none */
-    bool cut;                      /* there are values above */
+    double low, high, scale;
+    double step;      /* of ticks, in written units; of a logarithmic axis in powers of ten */
+    const char *unit; /* "": none */
+    bool logarithmic; /* then low > 0 */
+    bool cut;         /* there are values below */
 } axis;
 
 /* ---- axes ------------------------------------------------------------------------------------ */
@@ -61,74 +66,90 @@ static axis fit_x(const fedge_chart *chart)
     return x;
 }
 
-static int by_value(const void *a, const void *b)
+/* What the values of all lines are, with their bands. */
+typedef struct extent {
+    double low, high;
+    double positive; /* the least over 0 */
+    double whole;    /* the least of lines that are whole; without any that is positive */
+} extent;
+
+static void extend(extent *to, double value, bool whole)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    to->low = fmin(to->low, value);
+    to->high = fmax(to->high, value);
+    to->positive = value > 0.0 ? fmin(to->positive, value) : to->positive;
+    to->whole = whole ? fmin(to->whole, value) : to->whole;
 }
 
-/* The finite values of a line in their order, in [room]; returns how many. */
-static size_t sort_values(const fedge_chart_line *line, double *room)
+/* From 0 to 1 without any value. */
+static extent find_extent(const fedge_chart *chart)
 {
-    size_t count = 0;
-    for (uint32_t k = 0; k < line->count; k++) {
-        if (isfinite(line->points[k].y)) {
-            room[count++] = line->points[k].y;
+    extent of = {INFINITY, -INFINITY, INFINITY, INFINITY};
+    for (uint32_t i = 0; i < chart->num_lines; i++) {
+        const fedge_chart_line *line = &chart->lines[i];
+        for (uint32_t k = 0; k < line->count; k++) {
+            if (isfinite(line->points[k].y)) {
+                extend(&of, line->points[k].y, line->whole);
+                extend(&of, line->band ? line->band[k].low : line->points[k].y, line->whole);
+                extend(&of, line->band ? line->band[k].high : line->points[k].y, line->whole);
+            }
         }
     }
-    qsort(room, count, sizeof(*room), by_value);
-    return count;
+    of.whole = isfinite(of.whole) ? of.whole : of.positive;
+    return of.low <= of.high ? of : (extent){0.0, 1.0, 1.0, 0.0};
 }
 
-/* The range of all values, and the least of the lines' medians over 0; false without any. */
-static bool find_range(const fedge_chart *chart, double *room, double *low, double *high,
-                       double *median)
+/* The largest of 1, 2 and 5 times powers of ten that is at most [value]; [up]: the smallest that is
+ * at least that. */
+static double round_value(double value, bool up)
 {
-    *low = *median = INFINITY;
-    *high = -INFINITY;
-    for (uint32_t i = 0; i < chart->num_lines; i++) {
-        const size_t count = sort_values(&chart->lines[i], room);
-        if (count > 0) {
-            const double middle = room[count / 2];
-            *low = fmin(*low, room[0]);
-            *high = fmax(*high, room[count - 1]);
-            *median = middle > 0.0 ? fmin(*median, middle) : *median;
+    static const double STEPS[] = {1.0, 2.0, 5.0, 10.0};
+    const double power = pow(10.0, floor(log10(value)));
+    double found = power;
+    for (int i = 0; i < 4; i++) {
+        const double step = power * STEPS[i];
+        if (up ? step >= value * (1.0 - 1e-9) : step <= value * (1.0 + 1e-9)) {
+            found = step;
+            if (up) {
+                break;
+            }
         }
     }
-    return *low <= *high;
+    return found;
 }
 
-static fedge_status fit_y(const fedge_chart *chart, axis *y, fedge_error *err)
+static axis fit_logarithmic(const extent *of)
 {
-    uint32_t longest = 1;
-    double low, high, median;
-    for (uint32_t i = 0; i < chart->num_lines; i++) {
-        longest = chart->lines[i].count > longest ? chart->lines[i].count : longest;
+    const double least = of->high * pow(10.0, -FEDGE_CHART_MAX_DECADES);
+    const double low = fmin(fmax(of->positive, least), of->whole);
+    axis y = {.low = round_value(low, false),
+              .high = round_value(of->high, true),
+              .logarithmic = true,
+              .cut = of->low < low};
+    const double decades = log10(y.high / y.low);
+    y.step = decades <= FINE_DECADES ? 0.0 : ceil(decades / MAX_DECADE_TICKS);
+    return y;
+}
+
+static axis fit_y(const fedge_chart *chart)
+{
+    const extent of = find_extent(chart);
+    axis y = {.low = chart->from_zero ? 0.0 : of.low, .high = of.high};
+    if (chart->y_unit == FEDGE_CHART_NUMBER && !chart->from_zero && of.low >= 0.0 &&
+        of.whole > 0.0 && of.high > FEDGE_CHART_LOG_RATIO * of.whole) {
+        y = fit_logarithmic(&of);
+        choose_unit(&y, chart->y_unit);
+        return y;
     }
-    double *room = malloc(longest * sizeof(*room));
-    if (!room) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw curves");
+    choose_unit(&y, chart->y_unit);
+    const double low = y.low / y.scale, high = y.high / y.scale;
+    y.step = fedge_svg_tick_step(fmax(high - low, 1e-6 + 1e-3 * fabs(high)));
+    y.low = floor(low / y.step) * y.step * y.scale;
+    y.high = ceil(high / y.step) * y.step * y.scale;
+    if (!(y.high > y.low)) {
+        y.high = y.low + y.step * y.scale;
     }
-    if (!find_range(chart, room, &low, &high, &median)) {
-        low = 0.0;
-        high = 1.0;
-    }
-    free(room);
-    *y = (axis){.low = chart->from_zero ? 0.0 : low, .high = high};
-    if (chart->y_unit == FEDGE_CHART_NUMBER && y->high > CUT_MEDIANS * median) {
-        y->high = CUT_MEDIANS * median;
-        y->cut = true;
-    }
-    choose_unit(y, chart->y_unit);
-    low = y->low / y->scale;
-    high = y->high / y->scale;
-    y->step = fedge_svg_tick_step(fmax(high - low, 1e-6 + 1e-3 * fabs(high)));
-    y->low = floor(low / y->step) * y->step * y->scale;
-    y->high = ceil(high / y->step) * y->step * y->scale;
-    if (!(y->high > y->low)) {
-        y->high = y->low + y->step * y->scale;
-    }
-    return FEDGE_OK;
+    return y;
 }
 
 static double pixel_x(const fedge_chart *in, const axis *x, double value)
@@ -138,16 +159,76 @@ static double pixel_x(const fedge_chart *in, const axis *x, double value)
 
 static double pixel_y(const fedge_chart *in, const axis *y, double value)
 {
-    return in->top + in->height * (1.0 - (value - y->low) / (y->high - y->low));
+    const double share = y->logarithmic ? log(value / y->low) / log(y->high / y->low)
+                                        : (value - y->low) / (y->high - y->low);
+    return in->top + in->height * (1.0 - fmax(share, 0.0));
 }
 
 static fedge_status draw_label(fedge_buffer *out, double x, double y, const char *anchor,
                                const char *label, const axis *of, fedge_error *err)
 {
     char text[MAX_LABEL];
-    (void)snprintf(text, sizeof(text), "%s%s%s%s%s", label, of->unit[0] ? " (" : "", of->unit,
-                   of->unit[0] ? ")" : "", of->cut ? ", cut off above" : "");
+    (void)snprintf(text, sizeof(text), "%s%s%s%s%s%s", label, of->unit[0] ? " (" : "", of->unit,
+                   of->unit[0] ? ")" : "", of->logarithmic ? ", logarithmic" : "",
+                   of->cut ? ", cut off below" : "");
     return fedge_svg_text(out, x, y, "label", anchor, text, err);
+}
+
+static fedge_status draw_y_tick(fedge_buffer *out, const fedge_chart *in, double at,
+                                const char *text, fedge_error *err)
+{
+    return fedge_buffer_printf(
+        out, err,
+        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>"
+        "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\" text-anchor=\"end\">%s</text>\n",
+        in->left, at, in->left + in->width, at, in->left - 8.0, at + 4.0, text);
+}
+
+/* At powers of ten, or where there are few at 2 and 5 times them too. */
+static fedge_status draw_decades(fedge_buffer *out, const fedge_chart *in, const axis *y,
+                                 fedge_error *err)
+{
+    static const int FACTORS[] = {1, 2, 5};
+    const int step = y->step > 0.0 ? (int)y->step : 1;
+    const int first = (int)floor(log10(y->low) + 1e-9);
+    fedge_status status = FEDGE_OK;
+    for (int i = 0; i < MAX_TICKS && status == FEDGE_OK; i++) {
+        const int power = first + i / 3, factor = FACTORS[i % 3];
+        const double tick = factor * pow(10.0, power);
+        char text[MAX_TICK_LABEL];
+        if (tick > y->high * (1.0 + 1e-9)) {
+            break;
+        }
+        if (tick < y->low * (1.0 - 1e-9) || (step > 1 && (factor > 1 || power % step != 0))) {
+            continue;
+        }
+        if (y->step > 0.0 && factor > 1) {
+            text[0] = '\0'; /* a line between the powers of ten */
+        } else if (abs(power) > SHORT_DECADES) {
+            (void)snprintf(text, sizeof(text), "%de%d", factor, power);
+        } else {
+            (void)snprintf(text, sizeof(text), "%g", tick);
+        }
+        status = draw_y_tick(out, in, pixel_y(in, y, tick), text, err);
+    }
+    return status;
+}
+
+static fedge_status draw_y_ticks(fedge_buffer *out, const fedge_chart *in, const axis *y,
+                                 fedge_error *err)
+{
+    const double first = round(y->low / y->scale / y->step);
+    fedge_status status = FEDGE_OK;
+    for (int i = 0; i < MAX_TICKS && status == FEDGE_OK; i++) {
+        const double tick = (first + i) * y->step, at = pixel_y(in, y, tick * y->scale);
+        char text[MAX_TICK_LABEL];
+        if (at < in->top - 0.5) {
+            break;
+        }
+        (void)snprintf(text, sizeof(text), "%.*f", fedge_svg_tick_decimals(y->step), tick);
+        status = draw_y_tick(out, in, at, text, err);
+    }
+    return status;
 }
 
 static fedge_status draw_axes(fedge_buffer *out, const fedge_chart *in, const axis *x,
@@ -160,18 +241,8 @@ static fedge_status draw_axes(fedge_buffer *out, const fedge_chart *in, const ax
         status = draw_label(out, in->left + in->width / 2.0, bottom + 34.0, "middle", in->x_label,
                             x, err);
     }
-    const double first = round(y->low / y->scale / y->step);
-    for (int i = 0; i < MAX_TICKS && status == FEDGE_OK; i++) {
-        const double tick = (first + i) * y->step, at = pixel_y(in, y, tick * y->scale);
-        if (at < in->top - 0.5) {
-            break;
-        }
-        status = fedge_buffer_printf(
-            out, err,
-            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>"
-            "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\" text-anchor=\"end\">%.*f</text>\n",
-            in->left, at, in->left + in->width, at, in->left - 8.0, at + 4.0,
-            fedge_svg_tick_decimals(y->step), tick);
+    if (status == FEDGE_OK) {
+        status = y->logarithmic ? draw_decades(out, in, y, err) : draw_y_ticks(out, in, y, err);
     }
     for (int i = 0; i < MAX_TICKS && status == FEDGE_OK; i++) {
         const double tick = i * x->step, at = pixel_x(in, x, tick * x->scale);
@@ -203,10 +274,9 @@ static fedge_status draw_to(pen *at, const fedge_chart_point *point, fedge_error
     const bool there = isfinite(point->y);
     fedge_status status = FEDGE_OK;
     if (there) {
-        const double y = pixel_y(at->in, at->y, point->y);
-        status = fedge_buffer_printf(at->out, err, "%c%.1f %.1f ", at->down ? 'L' : 'M',
-                                     pixel_x(at->in, at->x, point->x),
-                                     fmax(y, at->in->top - 4.0 * at->in->height));
+        status =
+            fedge_buffer_printf(at->out, err, "%c%.1f %.1f ", at->down ? 'L' : 'M',
+                                pixel_x(at->in, at->x, point->x), pixel_y(at->in, at->y, point->y));
     }
     at->down = there;
     return status;
@@ -239,13 +309,13 @@ static fedge_status draw_column(pen *at, const fedge_chart_point *points, uint32
 
 static fedge_status draw_dots(pen *at, const fedge_chart_line *line, fedge_error *err)
 {
-    const double radius = line->thickness * (line->dashed ? 0.75 : 1.25);
+    const double radius = line->thickness * (line->dash ? 0.75 : 1.25);
     fedge_status status = FEDGE_OK;
     for (uint32_t k = 0; k < line->count && status == FEDGE_OK; k++) {
         const fedge_chart_point *point = &line->points[k];
         const bool alone =
             (k == 0 || !isfinite(point[-1].y)) && (k + 1 == line->count || !isfinite(point[1].y));
-        if (isfinite(point->y) && point->y <= at->y->high && (alone || line->count <= MAX_DOTTED)) {
+        if (isfinite(point->y) && (alone || line->count <= MAX_DOTTED)) {
             status = fedge_buffer_printf(
                 at->out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\"/>\n",
                 pixel_x(at->in, at->x, point->x), pixel_y(at->in, at->y, point->y), radius,
@@ -255,23 +325,96 @@ static fedge_status draw_dots(pen *at, const fedge_chart_line *line, fedge_error
     return status;
 }
 
-static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error *err)
+static double column_of(const pen *at, const fedge_chart_point *point)
 {
-    const bool thin = line->count > 4.0 * at->in->width;
+    return floor(pixel_x(at->in, at->x, point->x));
+}
+
+static bool is_thin(const pen *at, const fedge_chart_line *line)
+{
+    return line->count > 4.0 * at->in->width;
+}
+
+/* Where the points end that share a column of pixels with the one at [from]; of a line that is not
+ * thinned each has its own. */
+static uint32_t column_end(const pen *at, const fedge_chart_line *line, uint32_t from)
+{
+    const double column = column_of(at, &line->points[from]);
+    uint32_t to = from + 1;
+    while (is_thin(at, line) && to < line->count && column_of(at, &line->points[to]) <= column) {
+        to++;
+    }
+    return to;
+}
+
+/* Where those begin that share one with the point before [to]. */
+static uint32_t column_begin(const pen *at, const fedge_chart_line *line, uint32_t to)
+{
+    const double column = column_of(at, &line->points[to - 1]);
+    uint32_t from = to - 1;
+    while (is_thin(at, line) && from > 0 && column_of(at, &line->points[from - 1]) >= column) {
+        from--;
+    }
+    return from;
+}
+
+/* A corner of the band: the highest value of the points [from, to), or the lowest. */
+static fedge_status draw_corner(const pen *at, const fedge_chart_line *line, uint32_t from,
+                                uint32_t to, bool highest, char letter, fedge_error *err)
+{
+    double value = highest ? line->band[from].high : line->band[from].low;
+    for (uint32_t k = from + 1; k < to; k++) {
+        value = highest ? fmax(value, line->band[k].high) : fmin(value, line->band[k].low);
+    }
+    return fedge_buffer_printf(at->out, err, "%c%.1f %.1f ", letter,
+                               pixel_x(at->in, at->x, line->points[from].x),
+                               pixel_y(at->in, at->y, value));
+}
+
+/* Around the points [from, to), all finite: along the top, and back along the bottom. */
+static fedge_status draw_piece(const pen *at, const fedge_chart_line *line, uint32_t from,
+                               uint32_t to, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t k = from, end; k < to && status == FEDGE_OK; k = end) {
+        end = column_end(at, line, k);
+        end = end < to ? end : to;
+        status = draw_corner(at, line, k, end, true, k == from ? 'M' : 'L', err);
+    }
+    for (uint32_t k = to, begin; k > from && status == FEDGE_OK; k = begin) {
+        begin = column_begin(at, line, k);
+        begin = begin > from ? begin : from;
+        status = draw_corner(at, line, begin, k, false, 'L', err);
+    }
+    return status == FEDGE_OK ? fedge_buffer_printf(at->out, err, "Z ") : status;
+}
+
+static fedge_status draw_band(const pen *at, const fedge_chart_line *line, fedge_error *err)
+{
     fedge_status status = fedge_buffer_printf(
-        at->out, err,
-        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\"%s%s stroke-linejoin=\"round\" "
-        "d=\"",
-        line->colour, line->thickness, line->faint ? " stroke-opacity=\"0.5\"" : "",
-        line->dashed ? " stroke-dasharray=\"9 7\"" : "");
-    at->down = false;
+        at->out, err, "<path fill=\"%s\" fill-opacity=\"0.18\" d=\"", line->colour);
     for (uint32_t from = 0, to; from < line->count && status == FEDGE_OK; from = to) {
-        const double column = floor(pixel_x(at->in, at->x, line->points[from].x));
-        to = from + 1;
-        while (thin && to < line->count &&
-               floor(pixel_x(at->in, at->x, line->points[to].x)) <= column) {
+        for (to = from; to < line->count && isfinite(line->points[to].y);) {
             to++;
         }
+        status = to > from ? draw_piece(at, line, from, to, err) : FEDGE_OK;
+        to += to == from;
+    }
+    return status == FEDGE_OK ? fedge_buffer_printf(at->out, err, "\"/>\n") : status;
+}
+
+static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error *err)
+{
+    const char *dash = line->dash ? line->dash : "";
+    fedge_status status = fedge_buffer_printf(
+        at->out, err,
+        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\"%s%s%s%s "
+        "stroke-linejoin=\"round\" d=\"",
+        line->colour, line->thickness, line->faint ? " stroke-opacity=\"0.5\"" : "",
+        dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : "");
+    at->down = false;
+    for (uint32_t from = 0, to; from < line->count && status == FEDGE_OK; from = to) {
+        to = column_end(at, line, from);
         status = draw_column(at, line->points, from, to, err);
     }
     if (status == FEDGE_OK) {
@@ -282,23 +425,14 @@ static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error
 
 fedge_status fedge_chart_draw(fedge_buffer *out, const fedge_chart *chart, fedge_error *err)
 {
-    axis y = {.low = 0.0};
-    const axis x = fit_x(chart);
+    const axis x = fit_x(chart), y = fit_y(chart);
     pen at = {.out = out, .in = chart, .x = &x, .y = &y};
-    fedge_status status = fit_y(chart, &y, err);
-    if (status == FEDGE_OK) {
-        status = draw_axes(out, chart, &x, &y, err);
-    }
-    if (status == FEDGE_OK) { /* what is cut off stays inside */
-        status = fedge_buffer_printf(
-            out, err,
-            "<svg x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" viewBox=\"%.1f %.1f %.1f "
-            "%.1f\">\n",
-            chart->left - 5.0, chart->top - 5.0, chart->width + 10.0, chart->height + 10.0,
-            chart->left - 5.0, chart->top - 5.0, chart->width + 10.0, chart->height + 10.0);
+    fedge_status status = draw_axes(out, chart, &x, &y, err);
+    for (uint32_t i = chart->num_lines; i-- > 0 && status == FEDGE_OK;) {
+        status = chart->lines[i].band ? draw_band(&at, &chart->lines[i], err) : FEDGE_OK;
     }
     for (uint32_t i = chart->num_lines; i-- > 0 && status == FEDGE_OK;) {
         status = draw_line(&at, &chart->lines[i], err);
     }
-    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
+    return status;
 }

@@ -1,12 +1,12 @@
 #include "aggregator/store/plot.h"
 
-#include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/store/chart.h"
-#include "aggregator/store/round_lines.h"
+#include "aggregator/store/curve.h"
 #include "aggregator/store/svg.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
@@ -15,95 +15,50 @@
 #define MARGIN 24.0
 #define TITLE 26.0
 #define LEGEND_LINE 20.0
-#define LEGEND_MARK 30.0
+#define LEGEND_MARK 50.0 /* a sample of the line, and the space behind its name */
+#define LEGEND_SAMPLE 26.0
 #define LETTER 6.4 /* of the legend, about */
 #define PANEL_HEIGHT 170.0
 #define PANEL_GAP 18.0
 #define TWO_WIDTH 400.0   /* of a panel, of two side by side */
 #define THREE_WIDTH 310.0 /* of three */
-#define MAX_LINES FEDGE_PLOT_MAX_RUNS
+#define MAX_LINES FEDGE_PLOT_MAX_CURVES
+#define MAX_NAME 512 /* of a curve */
 
-/* What accuracy and loss are measured on, in the order of preference. */
-enum { TEST, VALIDATION, CLIENTS, TRAINING, NUM_SETS };
+#define MEANS                                                                                      \
+    "lines: means of runs that differ in their seeds; bands: from the lowest to the highest"
+
+/* Okabe and Ito 2008 (Color Universal Design): for every kind of colour vision another. Their
+ * yellow is too light for lines on white. */
+#define BLACK "#000000"
+#define ORANGE "#e69f00"
+#define SKY_BLUE "#56b4e9"
+#define GREEN "#009e73"
+#define BLUE "#0072b2"
+#define VERMILLION "#d55e00"
+#define PURPLE "#cc79a7"
 
 static const struct {
     const char *name, *colour;
     double thickness;
     bool faint;
-} SETS[NUM_SETS] = {{"test set", "#1f5fa8", 2.0, false},
-                    {"validation", "#2b8a3e", 2.0, false},
-                    {"clients' own data", "#c2571a", 1.4, true}, /* a few clients': they jump */
-                    {"while training", "#868e96", 1.4, false}};
+} SETS[FEDGE_CURVE_SETS] = {
+    [FEDGE_CURVE_TEST] = {"test set", BLUE, 2.0, false},
+    [FEDGE_CURVE_VALIDATION] = {"validation", GREEN, 2.0, false},
+    [FEDGE_CURVE_CLIENTS] = {"clients' own data", PURPLE, 1.4, true}, /* a few's: they jump */
+    [FEDGE_CURVE_TRAINING] = {"while training", VERMILLION, 1.4, false}};
 
+/* They may be as many: the one above has gaps. */
 static const struct {
-    const char *name, *colour;
-} DIRECTIONS[2] = {{"bytes up", "#862e9c"}, {"bytes down", "#0b7285"}};
+    const char *name, *colour, *dash;
+} DIRECTIONS[2] = {{"bytes up", BLACK, "9 7"}, {"bytes down", SKY_BLUE, NULL}};
 
-static const char *const RUN_COLOURS[FEDGE_PLOT_MAX_RUNS] = {
-    "#1f5fa8", "#c2571a", "#2b8a3e", "#862e9c", "#c92a2a",
-    "#0b7285", "#e67700", "#5c5f66", "#d6336c", "#66a80f"};
-
-/* A phase; NaN: not known. */
-typedef struct row {
-    double round, time, up, down; /* bytes: all so far */
-    double loss[NUM_SETS], accuracy[NUM_SETS];
-} row;
-
-typedef struct run {
-    row *rows;
-    uint32_t count, capacity;
-    bool has[NUM_SETS]; /* evaluations on it */
-    bool has_time, has_accuracy, has_loss;
-} run;
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
-static void set_values(run *self, row *to, int set, double loss, double accuracy)
-{
-    to->loss[set] = loss;
-    to->accuracy[set] = accuracy;
-    self->has[set] = self->has[set] || isfinite(accuracy) || isfinite(loss);
-    self->has_accuracy = self->has_accuracy || isfinite(accuracy);
-    self->has_loss = self->has_loss || isfinite(loss);
-}
-
-static fedge_status add_row(void *user, const fedge_round_summary *summary, fedge_error *err)
-{
-    run *self = user;
-    if (self->count == FEDGE_PLOT_MAX_ROUNDS) {
-        return FEDGE_OK;
-    }
-    if (self->count == self->capacity) {
-        const uint32_t more = self->capacity * 2 + 64;
-        row *rows = realloc(self->rows, more * sizeof(*rows));
-        if (!rows) {
-            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", more);
-        }
-        self->rows = rows;
-        self->capacity = more;
-    }
-    assert(self->rows);
-    const row *before = self->count > 0 ? &self->rows[self->count - 1] : NULL;
-    row *to = &self->rows[self->count++];
-    *to = (row){.round = summary->round,
-                .time = summary->virtual_phase.time,
-                .up = (before ? before->up : 0.0) + (double)summary->bytes_up,
-                .down = (before ? before->down : 0.0) + (double)summary->bytes_down};
-    self->has_time = summary->virtual_phase.present;
-    for (int set = 0; set < NUM_SETS; set++) {
-        to->loss[set] = to->accuracy[set] = NAN;
-    }
-    if (summary->kind == FEDGE_TASK_EVALUATE) {
-        set_values(self, to, CLIENTS, summary->loss, summary->accuracy);
-        return FEDGE_OK;
-    }
-    set_values(self, to, TEST, summary->loss, summary->accuracy);
-    set_values(self, to, TRAINING, summary->train_loss, summary->train_accuracy);
-    if (summary->validation.present) {
-        set_values(self, to, VALIDATION, summary->validation.loss, summary->validation.accuracy);
-    }
-    return FEDGE_OK;
-}
+/* The first are those that differ most. */
+static const char *const COLOURS[] = {BLUE, VERMILLION, GREEN, BLACK, PURPLE, SKY_BLUE, ORANGE};
+#define NUM_COLOURS (sizeof(COLOURS) / sizeof(COLOURS[0]))
+static const char *const DASHES[] = {NULL, "7 4"};
+_Static_assert(FEDGE_PLOT_MAX_CURVES <= NUM_COLOURS * sizeof(DASHES) / sizeof(DASHES[0]),
+               "each curve has its colour and dash");
 
 /* ---- what stands in a panel ------------------------------------------------------------------ */
 
@@ -122,36 +77,58 @@ static const struct {
 
 /* A line of a panel: values of a set, or bytes in a direction. */
 typedef struct source {
-    const run *of;
+    const fedge_curve *of;
     int which; /* set or direction */
-    const char *name, *colour;
+    const char *name, *colour, *dash;
     double thickness;
-    bool faint, dashed;
+    bool faint;
+    bool whole; /* of its loss all is shown */
 } source;
 
-static double x_of(const row *at, x_kind x)
+static double x_of(const fedge_curve_row *at, x_kind x)
 {
     return x == BY_ROUND ? at->round : x == BY_TIME ? at->time : at->up + at->down;
 }
 
-/* Rows without an evaluation are left out, so that the line goes on. *points is malloc'ed. */
-static fedge_status list_points(const source *from, x_kind x, y_kind y, fedge_chart_point **points,
-                                uint32_t *count, fedge_error *err)
+/* The points of a line, and its band if it has one; malloc'ed. */
+typedef struct point_list {
+    fedge_chart_point *points;
+    fedge_chart_range *band;
+    uint32_t count;
+} point_list;
+
+static void free_points(point_list *list)
 {
-    *points = malloc(((size_t)from->of->count + 1) * sizeof(**points));
-    *count = 0;
-    if (!*points) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", from->of->count);
+    free(list->points);
+    free(list->band);
+}
+
+/* Rows without an evaluation are left out, so that the line goes on. */
+static fedge_status list_points(const source *from, x_kind x, y_kind y, point_list *to,
+                                fedge_error *err)
+{
+    const fedge_curve *of = from->of;
+    const bool banded = of->num_runs > 1 && y != BYTES;
+    const size_t room = (size_t)of->count + 1;
+    to->points = malloc(room * sizeof(*to->points));
+    to->band = banded ? malloc(room * sizeof(*to->band)) : NULL;
+    if (!to->points || (banded && !to->band)) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", of->count);
     }
-    for (uint32_t k = 0; k < from->of->count; k++) {
-        const row *at = &from->of->rows[k];
-        const double loss = at->loss[from->which], accuracy = at->accuracy[from->which];
+    for (uint32_t k = 0; k < of->count; k++) {
+        const fedge_curve_row *at = &of->rows[k];
         if (y == BYTES) {
-            (*points)[(*count)++] =
+            to->points[to->count++] =
                 (fedge_chart_point){x_of(at, x), from->which == 0 ? at->up : at->down};
-        } else if (isfinite(loss) || isfinite(accuracy)) {
-            (*points)[(*count)++] =
-                (fedge_chart_point){x_of(at, x), y == ACCURACY ? accuracy : loss};
+            continue;
+        }
+        const fedge_curve_value loss = at->loss[from->which], accuracy = at->accuracy[from->which];
+        const fedge_curve_value value = y == ACCURACY ? accuracy : loss;
+        if (isfinite(loss.mean) || isfinite(accuracy.mean)) {
+            if (to->band) {
+                to->band[to->count] = (fedge_chart_range){value.low, value.high};
+            }
+            to->points[to->count++] = (fedge_chart_point){x_of(at, x), value.mean};
         }
     }
     return FEDGE_OK;
@@ -163,15 +140,18 @@ static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, cons
 {
     fedge_chart chart = *place;
     fedge_chart_line lines[MAX_LINES];
-    fedge_chart_point *points[MAX_LINES] = {NULL};
+    point_list lists[MAX_LINES] = {{NULL}};
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_sources && status == FEDGE_OK; i++) {
-        lines[i] = (fedge_chart_line){.colour = sources[i].colour,
+        status = list_points(&sources[i], x, y, &lists[i], err);
+        lines[i] = (fedge_chart_line){.points = lists[i].points,
+                                      .band = lists[i].band,
+                                      .count = lists[i].count,
+                                      .colour = sources[i].colour,
+                                      .dash = sources[i].dash,
                                       .thickness = sources[i].thickness,
                                       .faint = sources[i].faint,
-                                      .dashed = sources[i].dashed};
-        status = list_points(&sources[i], x, y, &points[i], &lines[i].count, err);
-        lines[i].points = points[i];
+                                      .whole = sources[i].whole};
     }
     chart.x_label = X_AXES[x].label;
     chart.x_unit = X_AXES[x].unit;
@@ -184,7 +164,7 @@ static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, cons
         status = fedge_chart_draw(out, &chart, err);
     }
     for (uint32_t i = 0; i < num_sources; i++) {
-        free(points[i]);
+        free_points(&lists[i]);
     }
     return status;
 }
@@ -196,6 +176,7 @@ typedef struct page {
     const source *sources; /* of accuracy and loss */
     uint32_t num_sources;
     const source *directions; /* of bytes; NULL: no row of them */
+    bool has_means;           /* which the legend explains */
     y_kind rows[3];
     uint32_t num_rows;
     x_kind columns[3];
@@ -203,26 +184,42 @@ typedef struct page {
     double panel_width, width;
 } page;
 
-/* Where the name behind the one at *x, *y begins. */
-static void next_name(const page *of, const char *name, double *x, double *y)
+/* As it stands in the legend. */
+static const char *name_of(const source *of, char text[MAX_NAME])
 {
-    const double width = LEGEND_MARK + LETTER * (double)strlen(name);
-    if (*x > MARGIN && *x + width > of->width - MARGIN) {
-        *x = MARGIN;
-        *y += LEGEND_LINE;
-    }
+    (void)snprintf(text, MAX_NAME, of->of->num_runs > 1 ? "%s (mean of %u)" : "%s", of->name,
+                   of->of->num_runs);
+    return text;
 }
 
-static fedge_status draw_name(fedge_buffer *out, const source *of, double x, double y,
-                              fedge_error *err)
+static double width_of(const char *name)
 {
-    fedge_status status = fedge_buffer_printf(out, err,
-                                              "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
-                                              "y2=\"%.1f\" stroke=\"%s\" stroke-width=\"4\"%s/>",
-                                              x, y - 4.0, x + 14.0, y - 4.0, of->colour,
-                                              of->dashed ? " stroke-dasharray=\"5 4\"" : "");
-    return status == FEDGE_OK ? fedge_svg_text(out, x + 19.0, y, "tick", "start", of->name, err)
-                              : status;
+    return LEGEND_MARK + LETTER * (double)strlen(name);
+}
+
+static uint32_t num_names(const page *of)
+{
+    return of->num_sources + (of->directions ? 2 : 0);
+}
+
+static const source *named(const page *of, uint32_t i)
+{
+    return i < of->num_sources ? &of->sources[i] : &of->directions[i - of->num_sources];
+}
+
+static fedge_status draw_name(fedge_buffer *out, const source *of, const char *name, double x,
+                              double y, fedge_error *err)
+{
+    const char *dash = of->dash ? of->dash : "";
+    const fedge_status status =
+        fedge_buffer_printf(out, err,
+                            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+                            "stroke-width=\"3\"%s%s%s/>",
+                            x, y - 4.0, x + LEGEND_SAMPLE, y - 4.0, of->colour,
+                            dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : "");
+    return status == FEDGE_OK
+               ? fedge_svg_text(out, x + LEGEND_SAMPLE + 6.0, y, "tick", "start", name, err)
+               : status;
 }
 
 /* Names from left to right, in as many lines as they need; [out] NULL: nothing is drawn. *bottom:
@@ -231,16 +228,35 @@ static fedge_status draw_legend(fedge_buffer *out, const page *of, double *botto
 {
     double x = MARGIN, y = MARGIN + TITLE + 12.0;
     fedge_status status = FEDGE_OK;
-    const uint32_t count = of->num_sources + (of->directions ? 2 : 0);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-        const source *at =
-            i < of->num_sources ? &of->sources[i] : &of->directions[i - of->num_sources];
-        next_name(of, at->name, &x, &y);
-        status = out ? draw_name(out, at, x, y, err) : FEDGE_OK;
-        x += LEGEND_MARK + LETTER * (double)strlen(at->name);
+    for (uint32_t i = 0; i < num_names(of) && status == FEDGE_OK; i++) {
+        char text[MAX_NAME];
+        const char *name = name_of(named(of, i), text);
+        if (x > MARGIN && x + width_of(name) > of->width - MARGIN) {
+            x = MARGIN;
+            y += LEGEND_LINE;
+        }
+        status = out ? draw_name(out, named(of, i), name, x, y, err) : FEDGE_OK;
+        x += width_of(name);
+    }
+    if (of->has_means) {
+        y += LEGEND_LINE;
+        status = out && status == FEDGE_OK
+                     ? fedge_svg_text(out, MARGIN, y, "tick", "start", MEANS, err)
+                     : status;
     }
     *bottom = y;
     return status;
+}
+
+/* The panels' width, or that of a name which is longer. */
+static double page_width(const page *of, double pitch)
+{
+    double width = MARGIN + pitch * of->num_columns + MARGIN - PANEL_GAP;
+    for (uint32_t i = 0; i < num_names(of); i++) {
+        char text[MAX_NAME];
+        width = fmax(width, MARGIN + width_of(name_of(named(of, i), text)) + MARGIN);
+    }
+    return width;
 }
 
 static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
@@ -248,7 +264,7 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
     const double pitch_x = FEDGE_CHART_LEFT + of->panel_width + PANEL_GAP;
     const double pitch_y = FEDGE_CHART_ABOVE + PANEL_HEIGHT + FEDGE_CHART_BELOW + PANEL_GAP;
     double legend = 0.0;
-    of->width = MARGIN + pitch_x * of->num_columns + MARGIN - PANEL_GAP;
+    of->width = page_width(of, pitch_x);
     fedge_status status = draw_legend(NULL, of, &legend, err);
     const double top = legend + 18.0;
     if (status == FEDGE_OK) {
@@ -311,83 +327,78 @@ static fedge_status write_page(page *of, const char *svg_path, fedge_error *err)
 fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, const char *title,
                                fedge_error *err)
 {
-    run self = {0};
-    source sets[NUM_SETS], directions[2];
+    fedge_curve curve = {.rows = NULL};
+    source sets[FEDGE_CURVE_SETS], directions[2];
     page of = {.title = title,
                .sources = sets,
                .directions = directions,
                .num_columns = 2,
                .panel_width = TWO_WIDTH};
-    fedge_status status = fedge_round_lines_read(jsonl_path, add_row, &self, err);
-    for (int set = 0; set < NUM_SETS; set++) {
-        if (self.has[set]) {
-            sets[of.num_sources++] = (source){.of = &self,
-                                              .which = set,
-                                              .name = SETS[set].name,
-                                              .colour = SETS[set].colour,
-                                              .thickness = SETS[set].thickness,
-                                              .faint = SETS[set].faint};
+    fedge_status status = fedge_curve_read(&jsonl_path, 1, &curve, err);
+    for (int set = 0; set < FEDGE_CURVE_SETS; set++) {
+        if (curve.has[set]) {
+            sets[of.num_sources++] =
+                (source){.of = &curve,
+                         .which = set,
+                         .name = SETS[set].name,
+                         .colour = SETS[set].colour,
+                         .thickness = SETS[set].thickness,
+                         .faint = SETS[set].faint,
+                         .whole = set == FEDGE_CURVE_TEST || set == FEDGE_CURVE_VALIDATION};
         }
     }
     for (int d = 0; d < 2; d++) {
-        directions[d] = (source){.of = &self,
+        directions[d] = (source){.of = &curve,
                                  .which = d,
                                  .name = DIRECTIONS[d].name,
                                  .colour = DIRECTIONS[d].colour,
-                                 .thickness = 2.0,
-                                 .dashed = d == 0}; /* they may be as many */
+                                 .dash = DIRECTIONS[d].dash,
+                                 .thickness = 2.0};
     }
     of.columns[0] = BY_ROUND;
-    of.columns[1] = self.has_time ? BY_TIME : BY_BYTES;
+    of.columns[1] = curve.has_time ? BY_TIME : BY_BYTES;
     if (status == FEDGE_OK) {
         status = write_page(&of, svg_path, err);
     }
-    free(self.rows);
+    fedge_curve_fini(&curve);
     return status;
 }
 
-static int best_set(const run *of)
+fedge_status fedge_plot_curves(const fedge_plot_curve *curves, uint32_t num_curves,
+                               const char *svg_path, const char *title, fedge_error *err)
 {
-    int set = TEST;
-    while (set + 1 < NUM_SETS && !of->has[set]) {
-        set++;
-    }
-    return set;
-}
-
-fedge_status fedge_plot_runs(const char *const *jsonl_paths, const char *const *names,
-                             uint32_t num_runs, const char *svg_path, const char *title,
-                             fedge_error *err)
-{
-    run runs[FEDGE_PLOT_MAX_RUNS] = {{0}};
-    source sources[FEDGE_PLOT_MAX_RUNS];
+    fedge_curve read[FEDGE_PLOT_MAX_CURVES] = {{NULL}};
+    source sources[FEDGE_PLOT_MAX_CURVES];
     page of = {.title = title,
                .sources = sources,
-               .num_sources = num_runs,
+               .num_sources = num_curves,
                .columns = {BY_ROUND, BY_BYTES, BY_TIME}};
     bool timed = true;
-    if (num_runs == 0 || num_runs > FEDGE_PLOT_MAX_RUNS) {
+    if (num_curves == 0 || num_curves > FEDGE_PLOT_MAX_CURVES) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "%u runs in a picture: 1 to %d; draw fewer at a time", num_runs,
-                          FEDGE_PLOT_MAX_RUNS);
+                          "%u curves in a picture: 1 to %d; draw fewer at a time", num_curves,
+                          FEDGE_PLOT_MAX_CURVES);
     }
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < num_runs && status == FEDGE_OK; i++) {
-        status = fedge_round_lines_read(jsonl_paths[i], add_row, &runs[i], err);
-        sources[i] = (source){.of = &runs[i],
-                              .which = best_set(&runs[i]),
-                              .name = names[i],
-                              .colour = RUN_COLOURS[i],
-                              .thickness = 2.0};
-        timed = timed && runs[i].has_time;
+    for (uint32_t i = 0; i < num_curves && status == FEDGE_OK; i++) {
+        status = fedge_curve_read(curves[i].jsonl_paths, curves[i].num_runs, &read[i], err);
+        sources[i] = (source){.of = &read[i],
+                              .which = (int)fedge_curve_best_set(&read[i]),
+                              .name = curves[i].name,
+                              .colour = COLOURS[i % NUM_COLOURS],
+                              .dash = DASHES[i / NUM_COLOURS],
+                              .thickness = 2.0,
+                              .whole = true};
+        timed = timed && read[i].has_time;
+        of.has_means = of.has_means || read[i].num_runs > 1;
     }
     of.num_columns = timed ? 3 : 2;
     of.panel_width = timed ? THREE_WIDTH : TWO_WIDTH;
     if (status == FEDGE_OK) {
         status = write_page(&of, svg_path, err);
     }
-    for (uint32_t i = 0; i < num_runs; i++) {
-        free(runs[i].rows);
+    for (uint32_t i = 0; i < num_curves; i++) {
+        fedge_curve_fini(&read[i]);
     }
     return status;
 }

@@ -6,8 +6,7 @@
 
 #include "edge/core/status.h"
 
-#define FEDGE_PLOT_MAX_ROUNDS 100000u /* later rounds are not drawn */
-#define FEDGE_PLOT_MAX_RUNS 10        /* in one picture */
+#define FEDGE_PLOT_MAX_CURVES 14 /* in one picture: as many can be told apart */
 
 /* Draws accuracy, loss and bytes, one below the other, over rounds, and beside them over simulated
  * time where the run has it, else accuracy and loss over the bytes sent. Accuracy and loss: on the
@@ -17,13 +16,19 @@
 FEDGE_MUST_USE fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path,
                                               const char *title, fedge_error *err);
 
-/* Several runs side by side: accuracy and loss, one curve for each run with its name, over rounds,
- * over the bytes sent, and over simulated time where all have it. On the test set, or what comes
- * first of validation, clients and training in a run without. FEDGE_OUT_OF_RANGE for more than
- * FEDGE_PLOT_MAX_RUNS. */
-FEDGE_MUST_USE fedge_status fedge_plot_runs(const char *const *jsonl_paths,
-                                            const char *const *names, uint32_t num_runs,
-                                            const char *svg_path, const char *title,
-                                            fedge_error *err);
+/* A curve of a picture with several: a run, or the mean of several as fedge_curve_read (curve.h)
+ * has it, with a band from the lowest to the highest of them. */
+typedef struct fedge_plot_curve {
+    const char *name; /* in the legend, which says of how many it is the mean */
+    const char *const *jsonl_paths;
+    uint32_t num_runs; /* ≥ 1 */
+} fedge_plot_curve;
+
+/* Curves side by side: accuracy and loss over rounds, over the bytes sent, and over simulated time
+ * where all have it. On the test set, or what comes first of validation, clients and training in a
+ * curve without. FEDGE_OUT_OF_RANGE for more than FEDGE_PLOT_MAX_CURVES. */
+FEDGE_MUST_USE fedge_status fedge_plot_curves(const fedge_plot_curve *curves, uint32_t num_curves,
+                                              const char *svg_path, const char *title,
+                                              fedge_error *err);
 
 #endif

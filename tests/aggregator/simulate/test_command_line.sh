@@ -588,7 +588,7 @@ grep -qE "^codecs/codec=int8,seed=1 .* $(up int8 1) B " said || fail "no bytes u
 grep -qE '^codecs/codec=none,seed=1 .* [0-9.]+ kB ' said || fail "not kB in compare: $(cat said)"
 
 # side by side
-ends 3 "1 to 10" "$simulate" compare out grid/* --out many.svg
+ends 3 "1 to 14" "$simulate" compare out grid/* --out many.svg
 if grep -q "accuracy %" said; then fail "a table before what is wrong: $(cat said)"; fi
 ends 0 "grid/" "$simulate" compare out grid/*
 cp out/summary.json kept.json

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/store/chart.h"
+#include "aggregator/store/curve.h"
 #include "aggregator/store/plot.h"
 #include "aggregator/store/round_lines.h"
 #include "aggregator/store/round_log.h"
@@ -92,6 +93,33 @@ static fedge_round_summary wild(uint32_t round)
 {
     fedge_round_summary summary = plain(round);
     summary.loss = round == 5 ? 1e9 : 1.0;
+    return summary;
+}
+
+/* The clients learn their data by heart, and the test loss rises. */
+static fedge_round_summary overfitted(uint32_t round)
+{
+    fedge_round_summary summary = plain(round);
+    summary.loss = 1.9 + 0.05 * round;
+    summary.train_loss = 2.0 * pow(10.0, -0.5 * round);
+    return summary;
+}
+
+/* All of it is right. */
+static fedge_round_summary learnt(uint32_t round)
+{
+    fedge_round_summary summary = plain(round);
+    summary.loss = pow(10.0, -0.3 * round);
+    summary.train_loss = round == 10 ? 0.0 : pow(10.0, -1.0 * round);
+    return summary;
+}
+
+static fedge_round_summary higher(uint32_t round)
+{
+    fedge_round_summary summary = plain(round);
+    summary.accuracy += 0.1;
+    summary.loss = round == 4 ? NAN : summary.loss * 3.0;
+    summary.bytes_up *= 3;
     return summary;
 }
 
@@ -214,13 +242,13 @@ static void bytes_of_both_directions_are_seen(void **state)
     (void)state;
     write_log(LOG, 20, rich);
     char *text = drawn("title");
-    static const char up[] = "stroke=\"#862e9c\" stroke-width=\"2.0\" stroke-dasharray=";
-    static const char down[] = "stroke=\"#0b7285\" stroke-width=\"2.0\" stroke-linejoin=";
+    static const char up[] = "stroke=\"#000000\" stroke-width=\"2.0\" stroke-dasharray=";
+    static const char down[] = "stroke=\"#56b4e9\" stroke-width=\"2.0\" stroke-linejoin=";
     assert_int_equal(count_of(text, up), 2);
     assert_int_equal(count_of(text, down), 2);
     assert_int_equal(count_of(text, "stroke-dasharray"), 2 + 1); /* and in the legend */
-    assert_int_equal(count_of(text, "r=\"1.5\" fill=\"#862e9c\""), 2 * 20);
-    assert_int_equal(count_of(text, "r=\"2.5\" fill=\"#0b7285\""), 2 * 20);
+    assert_int_equal(count_of(text, "r=\"1.5\" fill=\"#000000\""), 2 * 20);
+    assert_int_equal(count_of(text, "r=\"2.5\" fill=\"#56b4e9\""), 2 * 20);
     assert_true(strstr(text, down) < strstr(text, up)); /* what comes later is above */
     free(text);
 }
@@ -275,46 +303,280 @@ static void long_runs_are_thinned(void **state)
     free(text);
 }
 
-static void wild_values_are_cut_off(void **state)
+/* Where the dots of [colour] stand on the page. */
+static uint32_t heights_of(const char *text, const char *colour, double *heights, uint32_t room)
+{
+    char fill[32];
+    uint32_t count = 0;
+    (void)snprintf(fill, sizeof(fill), " fill=\"%s\"", colour);
+    for (const char *at = text; (at = strstr(at, "<circle ")) != NULL; at++) {
+        const char *end = strchr(at, '>'), *here = strstr(at, fill);
+        if (here && here < end && count < room) {
+            heights[count++] = strtod(strstr(at, "cy=\"") + 4, NULL);
+        }
+    }
+    return count;
+}
+
+/* However far values are apart, each is in its panel, the first of which begins below y = 60. */
+static void all_is_within_the_axes(const char *text, uint32_t points)
+{
+    double least = INFINITY, most = 0.0;
+    uint32_t count = 0;
+    for (const char *at = text; (at = strstr(at, "<circle ")) != NULL; at++, count++) {
+        const double y = strtod(strstr(at, "cy=\"") + 4, NULL);
+        least = fmin(least, y);
+        most = fmax(most, y);
+    }
+    assert_int_equal(count, points);
+    assert_true(least > 60.0 && most < 900.0);
+}
+
+static void a_rising_test_loss_is_seen_above_a_small_training_loss(void **state)
+{
+    (void)state;
+    double test[4 * 20], training[4 * 20];
+    write_log(LOG, 20, overfitted);
+    char *text = drawn("title");
+    assert_int_equal(count_of(text, ">loss<"), 2);
+    all_is_within_the_axes(text, 20 * (2 * 2 + 2 + 2)); /* of training no accuracy */
+    assert_int_equal(heights_of(text, "#0072b2", test, 80), 80);
+    assert_int_equal(heights_of(text, "#d55e00", training, 80), 40);
+    /* Of the 170 pixels the rise takes a good part: panels are drawn one after another. */
+    assert_true(test[2 * 20] - test[2 * 20 + 19] > 40.0);
+    assert_true(training[19] - test[2 * 20 + 19] > 150.0);
+    free(text);
+}
+
+static void wild_values_have_a_logarithmic_axis(void **state)
 {
     (void)state;
     write_log(LOG, 10, wild);
     char *text = drawn("title");
-    assert_int_equal(count_of(text, ">loss, cut off above<"), 2);
-    assert_int_equal(count_of(text, "<circle"), 10 * (PANELS + 1) - 2);
+    assert_int_equal(count_of(text, ">loss, logarithmic<"), 2);
+    assert_int_equal(count_of(text, ">1e8<"), 2);
+    all_is_within_the_axes(text, 10 * (PANELS + 1));
     free(text);
+    write_log(LOG, 10, learnt);
+    text = drawn("title");
+    assert_int_equal(count_of(text, ">loss, logarithmic, cut off below<"), 2);
+    all_is_within_the_axes(text, 10 * (PANELS + 1 + 2));
+    free(text);
+}
+
+static void draw_values(const double *values, uint32_t count, bool whole, fedge_buffer *out)
+{
+    fedge_chart_point points[8];
+    for (uint32_t i = 0; i < count; i++) {
+        points[i] = (fedge_chart_point){i, values[i]};
+    }
+    const fedge_chart_line line = {
+        .points = points, .count = count, .colour = "#000", .thickness = 1.0, .whole = whole};
+    const fedge_chart chart = {.width = 400,
+                               .height = 100,
+                               .x_label = "t",
+                               .y_label = "y",
+                               .lines = &line,
+                               .num_lines = 1};
+    fedge_buffer_init(out, 65536);
+    assert_int_equal(fedge_chart_draw(out, &chart, &err), FEDGE_OK);
+}
+
+/* A logarithm wants what is over 0, and a range. */
+static void axes_are_logarithmic_where_they_can_be(void **state)
+{
+    (void)state;
+    static const struct {
+        double values[3];
+        bool whole;
+        const char *label;
+    } CASES[] = {{{1.0, 29.0, 2.0}, true, ">y<"},
+                 {{1.0, 31.0, 2.0}, true, ">y, logarithmic<"},
+                 {{1.0, 31.0, 2.0}, false, ">y, logarithmic<"},
+                 {{0.0, 31.0, 2.0}, true, ">y<"},
+                 {{0.0, 310.0, 2.0}, false, ">y, logarithmic, cut off below<"},
+                 {{-1.0, 310.0, 2.0}, false, ">y<"},
+                 {{1e-9, 1.0, 0.5}, true, ">y, logarithmic<"},
+                 {{1e-9, 1.0, 0.5}, false, ">y, logarithmic<"},
+                 {{NAN, NAN, NAN}, true, ">y<"}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        fedge_buffer out;
+        draw_values(CASES[i].values, 3, CASES[i].whole, &out);
+        if (!strstr((char *)out.data, CASES[i].label)) {
+            fail_msg("case %zu: no %s", i, CASES[i].label);
+        }
+        fedge_buffer_fini(&out);
+    }
+}
+
+static char *drawn_curves(const fedge_plot_curve *curves, uint32_t count)
+{
+    uint8_t *text = NULL;
+    size_t size = 0;
+    if (fedge_plot_curves(curves, count, PICTURE, "both", &err) != FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+    assert_int_equal(fedge_os_read_file(PICTURE, (size_t)4 << 20, &text, &size, &err), FEDGE_OK);
+    return (char *)text;
 }
 
 static void runs_stand_side_by_side(void **state)
 {
     (void)state;
-    static const char *const logs[] = {LOG, OTHER, LOG, LOG, LOG, LOG, LOG, LOG, LOG, LOG, LOG};
-    static const char *const names[] = {"one",   "two",   "three", "four", "five",  "six",
-                                        "seven", "eight", "nine",  "ten",  "eleven"};
-    uint8_t *text = NULL;
-    size_t size = 0;
+    static const char *const logs[] = {LOG, OTHER};
+    fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES + 1] = {{"one", &logs[0], 1},
+                                                          {"two", &logs[1], 1}};
     write_log(LOG, 20, rich);
     for (int timed = 0; timed < 2; timed++) {
         write_log(OTHER, 10, timed ? rich : plain);
-        assert_int_equal(fedge_plot_runs(logs, names, 2, PICTURE, "both", &err), FEDGE_OK);
-        assert_int_equal(fedge_os_read_file(PICTURE, (size_t)4 << 20, &text, &size, &err),
-                         FEDGE_OK);
-        assert_int_equal(count_of((char *)text, "<path"), timed ? 12 : 8);
-        assert_int_equal(count_of((char *)text, ">simulated time (min)<"), timed ? 2 : 0);
-        assert_int_equal(count_of((char *)text, ">two<"), 1);
+        char *text = drawn_curves(curves, 2);
+        assert_int_equal(count_of(text, "<path"), timed ? 12 : 8);
+        assert_int_equal(count_of(text, ">simulated time (min)<"), timed ? 2 : 0);
+        assert_int_equal(count_of(text, ">two<"), 1);
+        assert_int_equal(count_of(text, "bands"), 0);
         free(text);
     }
-    assert_int_equal(fedge_plot_runs(logs, names, 11, PICTURE, "all", &err), FEDGE_OUT_OF_RANGE);
-    assert_non_null(strstr(err.message, "1 to 10"));
+    for (uint32_t i = 2; i <= FEDGE_PLOT_MAX_CURVES; i++) {
+        curves[i] = curves[0];
+    }
+    assert_int_equal(fedge_plot_curves(curves, FEDGE_PLOT_MAX_CURVES + 1, PICTURE, "all", &err),
+                     FEDGE_OUT_OF_RANGE);
+    assert_non_null(strstr(err.message, "1 to 14"));
+}
+
+static void runs_are_averaged(void **state)
+{
+    (void)state;
+    static const char *const logs[] = {LOG, OTHER};
+    const fedge_plot_curve curve = {"lr=0.1", logs, 2};
+    fedge_curve read;
+    write_log(LOG, 20, plain);
+    write_log(OTHER, 10, higher);
+    assert_int_equal(fedge_curve_read(logs, 2, &read, &err), FEDGE_OK);
+    assert_int_equal(read.count, 10); /* as far as both go */
+    assert_true(fabs(read.rows[1].accuracy[FEDGE_CURVE_TEST].mean - 0.80) < 1e-12);
+    assert_true(fabs(read.rows[1].accuracy[FEDGE_CURVE_TEST].low - 0.75) < 1e-12);
+    assert_true(fabs(read.rows[1].accuracy[FEDGE_CURVE_TEST].high - 0.85) < 1e-12);
+    assert_true(fabs(read.rows[1].loss[FEDGE_CURVE_TEST].mean - 1.0) < 1e-12);
+    assert_true(read.rows[1].up == 400000.0 && read.rows[1].down == 600000.0);
+    assert_true(isnan(read.rows[3].loss[FEDGE_CURVE_TEST].mean));
+    assert_true(isfinite(read.rows[3].accuracy[FEDGE_CURVE_TEST].mean));
+    assert_true(read.has[FEDGE_CURVE_TEST] && !read.has[FEDGE_CURVE_TRAINING]);
+    fedge_curve_fini(&read);
+    char *text = drawn_curves(&curve, 1);
+    assert_int_equal(count_of(text, "<path"), 8); /* a band and a line in each panel */
+    assert_int_equal(count_of(text, "fill-opacity"), 4);
+    assert_int_equal(count_of(text, "Z "), 2 + 2 * 2); /* the loss has a gap */
+    assert_int_equal(count_of(text, ">lr=0.1 (mean of 2)<"), 1);
+    assert_int_equal(count_of(text, "bands: from the lowest to the highest<"), 1);
+    free(text);
+    assert_int_equal(fedge_os_write_file(OTHER, "{}\n[]\n", 6, 0600, &err), FEDGE_OK);
+    assert_int_equal(fedge_curve_read(logs, 2, &read, &err), FEDGE_CORRUPT);
+    assert_null(read.rows);
+}
+
+/* A phase that one of them lacks is no point of the mean. */
+static void averages_are_of_the_same_rounds(void **state)
+{
+    (void)state;
+    static const char *const logs[] = {LOG, OTHER, LOG};
+    fedge_curve read;
+    write_log(LOG, 9, plain);
+    write_log(OTHER, 9, plain);
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(fedge_os_read_file(OTHER, 1 << 20, (uint8_t **)&text, &size, &err), FEDGE_OK);
+    char *third = strchr(strchr(text, '\n') + 1, '\n') + 1, *behind = strchr(third, '\n') + 1;
+    memmove(third, behind, size - (size_t)(behind - text));
+    assert_int_equal(fedge_os_write_file(OTHER, text, size - (size_t)(behind - third), 0600, &err),
+                     FEDGE_OK);
+    free(text);
+    assert_int_equal(fedge_curve_read(logs, 3, &read, &err), FEDGE_OK);
+    assert_int_equal(read.count, 8);
+    assert_true(read.rows[1].round == 2.0 && read.rows[2].round == 4.0);
+    assert_true(fabs(read.rows[2].loss[FEDGE_CURVE_TEST].mean - 0.25) < 1e-12);
+    fedge_curve_fini(&read);
+}
+
+/* A band of a long run is thinned as its line is. */
+static void bands_are_thinned(void **state)
+{
+    (void)state;
+    static const char *const logs[] = {LOG, LOG, LOG};
+    const fedge_plot_curve curve = {"long", logs, 3};
+    write_log(LOG, 20000, plain);
+    char *text = drawn_curves(&curve, 1);
+    assert_true(strlen(text) < (size_t)4 * 410 * (4 + 2) * 14);
+    free(text);
+}
+
+/* Light as an eye without the green receptors sees it (Viénot, Brettel and Mollon 1999), or, with
+ * [normal], as others do. */
+static void seen(const char *colour, bool normal, double to[3])
+{
+    double rgb[3];
+    const unsigned long value = strtoul(colour + 1, NULL, 16);
+    for (int i = 0; i < 3; i++) {
+        rgb[i] = pow((double)(value >> (16 - 8 * i) & 0xff) / 255.0, 2.2);
+    }
+    const double yellow = 0.29275 * rgb[0] + 0.70725 * rgb[1];
+    to[0] = pow(normal ? rgb[0] : yellow, 1 / 2.2);
+    to[1] = pow(normal ? rgb[1] : yellow, 1 / 2.2);
+    to[2] =
+        pow(normal ? rgb[2] : fmax(0.0, -0.02234 * rgb[0] + 0.02234 * rgb[1] + rgb[2]), 1 / 2.2);
+}
+
+static double colour_distance(const char *a, const char *b, bool normal)
+{
+    double x[3], y[3], sum = 0.0;
+    seen(a, normal, x);
+    seen(b, normal, y);
+    for (int i = 0; i < 3; i++) {
+        sum += (x[i] - y[i]) * (x[i] - y[i]);
+    }
+    return sqrt(sum);
+}
+
+/* Lines of one dash differ in colour for everybody, others in their dash. */
+static void curves_can_be_told_apart(void **state)
+{
+    (void)state;
+    static const char *const log = LOG;
+    fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES];
+    char colours[FEDGE_PLOT_MAX_CURVES][8], dashes[FEDGE_PLOT_MAX_CURVES][32];
+    write_log(LOG, 2, plain);
+    for (uint32_t i = 0; i < FEDGE_PLOT_MAX_CURVES; i++) {
+        curves[i] = (fedge_plot_curve){"same", &log, 1};
+    }
+    char *text = drawn_curves(curves, FEDGE_PLOT_MAX_CURVES);
+    const char *at = text; /* the legend has a sample of each */
+    for (uint32_t i = 0; i < FEDGE_PLOT_MAX_CURVES; i++) {
+        at = strstr(at, " stroke=\"#");
+        assert_non_null(at);
+        (void)snprintf(colours[i], sizeof(colours[i]), "%s", at + 9);
+        at = strstr(at, "stroke-width=\"3\"");
+        (void)snprintf(dashes[i], sizeof(dashes[i]), "%.31s", at + 16);
+        *strchr(dashes[i], '>') = '\0';
+    }
+    for (uint32_t i = 0; i < FEDGE_PLOT_MAX_CURVES; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            const bool same = strcmp(dashes[i], dashes[k]) == 0;
+            const double least = fmin(colour_distance(colours[i], colours[k], true),
+                                      colour_distance(colours[i], colours[k], false));
+            if (same && least < 0.2) {
+                fail_msg("%s and %s are as good as one: %.2f", colours[i], colours[k], least);
+            }
+        }
+    }
+    free(text);
 }
 
 /* No panel for an accuracy that no run has; one that has it keeps the row for all. */
 static void losses_of_real_numbers_stand_alone(void **state)
 {
     (void)state;
-    static const char *const logs[] = {LOG, OTHER}, *const names[] = {"one", "two"};
-    uint8_t *text = NULL;
-    size_t size = 0;
+    static const char *const logs[] = {LOG, OTHER};
+    const fedge_plot_curve curves[] = {{"one", &logs[0], 1}, {"two", &logs[1], 1}};
     write_log(LOG, 5, regression);
     char *page = drawn("title");
     assert_int_equal(count_of(page, ">accuracy (%)<"), 0);
@@ -324,12 +586,10 @@ static void losses_of_real_numbers_stand_alone(void **state)
     free(page);
     for (int mixed = 0; mixed < 2; mixed++) {
         write_log(OTHER, 5, mixed ? plain : regression);
-        assert_int_equal(fedge_plot_runs(logs, names, 2, PICTURE, "both", &err), FEDGE_OK);
-        assert_int_equal(fedge_os_read_file(PICTURE, (size_t)4 << 20, &text, &size, &err),
-                         FEDGE_OK);
-        assert_int_equal(count_of((char *)text, ">accuracy (%)<"), mixed ? 2 : 0);
-        assert_int_equal(count_of((char *)text, ">loss<"), 2);
-        free(text);
+        page = drawn_curves(curves, 2);
+        assert_int_equal(count_of(page, ">accuracy (%)<"), mixed ? 2 : 0);
+        assert_int_equal(count_of(page, ">loss<"), 2);
+        free(page);
     }
 }
 
@@ -347,7 +607,8 @@ static void axes_have_units(void **state)
                  {FEDGE_CHART_BYTES, 3e9, ">t (GB)<"},    {FEDGE_CHART_COUNT, 1e9, ">t<"}};
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const fedge_chart_point points[] = {{0.0, 1.0}, {CASES[i].x, 2.0}};
-        const fedge_chart_line line = {points, 2, "#000", 1.0, false, false};
+        const fedge_chart_line line = {
+            .points = points, .count = 2, .colour = "#000", .thickness = 1.0};
         const fedge_chart chart = {.width = 400,
                                    .height = 100,
                                    .x_label = "t",
@@ -402,8 +663,14 @@ int main(void)
         cmocka_unit_test(only_divergence_leaves_a_gap),
         cmocka_unit_test(one_round_or_none_can_be_drawn),
         cmocka_unit_test(long_runs_are_thinned),
-        cmocka_unit_test(wild_values_are_cut_off),
+        cmocka_unit_test(a_rising_test_loss_is_seen_above_a_small_training_loss),
+        cmocka_unit_test(wild_values_have_a_logarithmic_axis),
+        cmocka_unit_test(axes_are_logarithmic_where_they_can_be),
         cmocka_unit_test(runs_stand_side_by_side),
+        cmocka_unit_test(runs_are_averaged),
+        cmocka_unit_test(averages_are_of_the_same_rounds),
+        cmocka_unit_test(bands_are_thinned),
+        cmocka_unit_test(curves_can_be_told_apart),
         cmocka_unit_test(losses_of_real_numbers_stand_alone),
         cmocka_unit_test(axes_have_units),
         cmocka_unit_test(texts_are_xml),
