@@ -1,21 +1,20 @@
 #include "aggregator/simulate/compare.h"
 
-#include <assert.h>
-#include <cjson/cJSON.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/progress.h"
+#include "aggregator/simulate/compare_internal.h"
 #include "aggregator/simulate/json_text.h"
 #include "aggregator/simulate/results.h"
+#include "aggregator/simulate/sweep.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/plot.h"
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
-#define BYTES (-1)                    /* in place of decimals: with a unit of bytes */
+#define PICTURE_SUFFIX ".svg"
+#define TABLE_SUFFIX ".csv"
 
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
 {
@@ -30,63 +29,6 @@ static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err
                                     "%.200s has no simulation that has ended (of a sweep name the "
                                     "folders in it)",
                                     dir);
-}
-
-static const char *text_of(const cJSON *json, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsString(item) ? item->valuestring : "-";
-}
-
-static void print_number(FILE *out, int width, int decimals, double value)
-{
-    char text[FEDGE_BYTES_TEXT];
-    if (isfinite(value) && decimals == BYTES) {
-        fprintf(out, " %*s", width, fedge_bytes_text((uint64_t)llround(value), text));
-    } else if (isfinite(value)) {
-        fprintf(out, " %*.*f", width, decimals, value);
-    } else {
-        fprintf(out, " %*s", width, "-");
-    }
-}
-
-/* What is told of a run, in this order; a column that no run has a number for is left out. */
-static const struct {
-    const char *title, *within, *key; /* within an object of the summary, or NULL */
-    double scale;
-    int width, decimals; /* or BYTES */
-} COLUMNS[] = {{"clients", NULL, "clients", 1.0, 8, 0},
-               {"seed", NULL, "seed", 1.0, 5, 0},
-               {"rounds", NULL, "rounds", 1.0, 6, 0},
-               {"accuracy %", NULL, "accuracy", 100.0, 10, 2},
-               {"last 10", NULL, "accuracy_last_10", 100.0, 8, 2},
-               {"best", NULL, "accuracy_best", 100.0, 8, 2},
-               {"macro F1", NULL, "macro_f1", 1.0, 8, 4},
-               {"validation", "validation", "accuracy_best", 100.0, 10, 2},
-               {"there", "validation", "test_accuracy_at_best", 100.0, 8, 2},
-               {"on clients", NULL, "client_accuracy", 100.0, 10, 2},
-               {"loss", NULL, "loss", 1.0, 9, 4},
-               {"bytes up", NULL, "bytes_up", 1.0, 9, BYTES},
-               {"seconds", NULL, "seconds", 1.0, 8, 1},
-               {"virtual s", NULL, "virtual_seconds", 1.0, 10, 1}};
-
-#define NUM_COLUMNS (sizeof(COLUMNS) / sizeof(COLUMNS[0]))
-
-static double value_of(const cJSON *json, size_t column)
-{
-    const char *within = COLUMNS[column].within;
-    const cJSON *from = within ? cJSON_GetObjectItemCaseSensitive(json, within) : json;
-    return COLUMNS[column].scale * fedge_json_number(from, COLUMNS[column].key);
-}
-
-static bool is_known(cJSON *const *summaries, uint32_t count, size_t column)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (isfinite(value_of(summaries[i], column))) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_error *err)
@@ -107,29 +49,55 @@ static bool is_writing(fedge_status status)
            status != FEDGE_NO_SPACE;
 }
 
-static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char *svg_path,
-                         fedge_error *err)
+/* The curve of a group, over the logs of its runs that count, [paths] on. */
+static fedge_status list_logs(const comparison *of, uint32_t group, char (*paths)[FEDGE_MAX_PATH],
+                              const char **logs, fedge_plot_curve *curve, fedge_error *err)
 {
-    assert(num_dirs > 0);
-    char(*paths)[FEDGE_MAX_PATH] = calloc(num_dirs, sizeof(*paths));
-    const char **logs = calloc(num_dirs, sizeof(*logs));
-    fedge_status status =
-        paths && logs ? FEDGE_OK
-                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u paths", num_dirs);
-    for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
-        status = fedge_results_path(dirs[i], "rounds.jsonl", paths[i], err);
-        logs[i] = paths[i];
-        if (status == FEDGE_OK && !fedge_os_exists(paths[i])) {
-            status = fedge_fail(err, FEDGE_NOT_FOUND, "there is no %s to draw", paths[i]);
+    fedge_status status = FEDGE_OK;
+    *curve = (fedge_plot_curve){.name = of->groups[group].name, .jsonl_paths = logs};
+    for (uint32_t i = 0; i < of->num_runs && status == FEDGE_OK; i++) {
+        if (of->runs[i].group != group || !of->runs[i].counts) {
+            continue;
+        }
+        status = fedge_results_path(of->runs[i].dir, "rounds.jsonl", paths[curve->num_runs], err);
+        logs[curve->num_runs] = paths[curve->num_runs];
+        if (status == FEDGE_OK && !fedge_os_exists(paths[curve->num_runs])) {
+            status =
+                fedge_fail(err, FEDGE_NOT_FOUND, "there is no %s to draw", paths[curve->num_runs]);
+        }
+        curve->num_runs++;
+    }
+    return status;
+}
+
+/* That of all the runs, if they are of one. */
+static const char *job_of(const comparison *of)
+{
+    const cJSON *job = cJSON_GetObjectItemCaseSensitive(of->runs[0].summary, "job");
+    for (uint32_t i = 1; i < of->num_runs; i++) {
+        if (!cJSON_Compare(job, cJSON_GetObjectItemCaseSensitive(of->runs[i].summary, "job"),
+                           true)) {
+            return "simulations";
         }
     }
+    return cJSON_IsString(job) ? job->valuestring : "simulations";
+}
+
+static fedge_status draw(const comparison *of, const char *svg_path, fedge_error *err)
+{
+    char(*paths)[FEDGE_MAX_PATH] = calloc(of->num_runs, sizeof(*paths));
+    const char **logs = calloc(of->num_runs, sizeof(*logs));
+    fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES];
+    fedge_status status =
+        paths && logs ? FEDGE_OK
+                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u paths", of->num_runs);
+    uint32_t at = 0;
+    for (uint32_t g = 0; g < of->num_groups && status == FEDGE_OK; g++) {
+        status = list_logs(of, g, &paths[at], &logs[at], &curves[g], err);
+        at += curves[g].num_runs;
+    }
     if (status == FEDGE_OK) {
-        fedge_plot_curve *curves = calloc(num_dirs, sizeof(*curves));
-        for (uint32_t i = 0; curves && i < num_dirs; i++) {
-            curves[i] = (fedge_plot_curve){dirs[i], &logs[i], 1};
-        }
-        status = fedge_plot_curves(curves, num_dirs, svg_path, "simulations", err);
-        free(curves);
+        status = fedge_plot_curves(curves, of->num_groups, svg_path, job_of(of), err);
         status = is_writing(status) ? fedge_error_prefix(err, FEDGE_IO, "--out") : status;
     }
     free(paths);
@@ -137,11 +105,30 @@ static fedge_status draw(const char *const *dirs, uint32_t num_dirs, const char 
     return status;
 }
 
+/* The picture, and the table beside it. */
+static fedge_status write_files(const comparison *of, const char *svg_path, fedge_error *err)
+{
+    const int stem = (int)(strlen(svg_path) - strlen(PICTURE_SUFFIX));
+    char csv_path[FEDGE_MAX_PATH];
+    const int size = snprintf(csv_path, sizeof(csv_path), "%.*s" TABLE_SUFFIX, stem, svg_path);
+    fedge_status status = draw(of, svg_path, err);
+    if (status == FEDGE_OK) {
+        status = size < FEDGE_MAX_PATH
+                     ? fedge_compare_write_csv(of, csv_path, err)
+                     : fedge_fail(err, FEDGE_TOO_BIG, "a path over %d bytes", FEDGE_MAX_PATH - 1);
+        status = status == FEDGE_OK || status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE
+                     ? status
+                     : fedge_error_prefix(err, FEDGE_IO, "--out");
+    }
+    return status;
+}
+
 const char *fedge_compare_help(void)
 {
-    return "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--json]\n"
-           "Lays simulations side by side: a line for each folder that --out has left,\n"
-           "with the columns that any of them has.\n"
+    return "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--each] [--json]\n"
+           "Lays simulations side by side, from the folders that --out has left: a line\n"
+           "for each, or for those together that differ in their seeds only, with mean\n"
+           "± sample standard deviation, and the columns that any of them has.\n"
            "Those of a sweep are in the folders in its --out: compare grid/*\n"
            "\n"
            "  last 10, best        mean of the last ten accuracies, and the highest\n"
@@ -150,73 +137,92 @@ const char *fedge_compare_help(void)
            "  on clients           last accuracy on what clients hold out\n"
            "  virtual s            simulated time; behind it why a run ended, if not complete\n"
            "\n"
-           "  --out FILE.svg       draw up to 10 runs' accuracy and loss into one picture\n"
+           "  --out FILE.svg       draw accuracy and loss of up to 14 lines into one picture,\n"
+           "                       means with a band from the lowest seed to the highest;\n"
+           "                       and leave the table beside it, in FILE.csv\n"
+           "  --each               a line for each folder, seeds too\n"
            "  --json               their summaries, a line of JSON each\n"
            "  --help\n"
            "\n"
            "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when\n"
            "its name does not end in .svg; 3 a folder has no simulation that has ended,\n"
-           "or more than 10 are to be drawn\n";
+           "or more than 14 lines are to be drawn\n";
 }
 
-static int longest(int width, const char *text)
+/* What a sweep leaves beside its runs, and grid/\* names too. */
+static bool is_sweeps(const char *path)
 {
-    const int length = (int)strlen(text);
-    return length > width ? length : width;
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    return (strcmp(name, FEDGE_SWEEP_TABLE) == 0 || strcmp(name, FEDGE_SWEEP_PICTURE) == 0) &&
+           !fedge_os_is_dir(path);
 }
 
-static void print_table(const char *const *dirs, uint32_t num_dirs, cJSON *const *summaries,
-                        FILE *out)
+static fedge_status read_run(const char *dir, compared_run *to, fedge_error *err)
 {
-    int run = 4, partition = 9;
-    for (uint32_t i = 0; i < num_dirs; i++) {
-        run = longest(run, dirs[i]);
-        partition = longest(partition, text_of(summaries[i], "partition"));
+    size_t size = strlen(dir);
+    while (size > 1 && dir[size - 1] == '/') {
+        size--;
     }
-    bool known[NUM_COLUMNS];
-    fprintf(out, "%-*s %-*s", run, "run", partition, "partition");
-    for (size_t c = 0; c < NUM_COLUMNS; c++) {
-        known[c] = is_known(summaries, num_dirs, c);
-        if (known[c]) {
-            fprintf(out, " %*s", COLUMNS[c].width, COLUMNS[c].title);
-        }
+    to->dir = malloc(size + 1);
+    if (!to->dir) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a name");
     }
-    fputc('\n', out);
-    for (uint32_t i = 0; i < num_dirs; i++) {
-        const char *ending = text_of(summaries[i], "ending");
-        const bool whole = strcmp(ending, "complete") == 0;
-        fprintf(out, "%-*s %-*s", run, dirs[i], partition, text_of(summaries[i], "partition"));
-        for (size_t c = 0; c < NUM_COLUMNS; c++) {
-            if (known[c]) {
-                print_number(out, COLUMNS[c].width, COLUMNS[c].decimals, value_of(summaries[i], c));
-            }
-        }
-        fprintf(out, "%s%s\n", whole ? "" : "  ", whole ? "" : ending);
-    }
+    memcpy(to->dir, dir, size);
+    to->dir[size] = '\0';
+    const fedge_status status = read_summary(to->dir, &to->summary, err);
+    return status == FEDGE_OK ? fedge_compare_settings(to->dir, &to->settings, err) : status;
 }
 
-fedge_status fedge_compare(const char *const *dirs, uint32_t num_dirs, bool json,
-                           const char *svg_path, FILE *out, fedge_error *err)
+static fedge_status read_runs(const char *const *dirs, uint32_t num_dirs, comparison *to,
+                              fedge_error *err)
 {
-    if (svg_path && num_dirs > FEDGE_PLOT_MAX_CURVES) {
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u runs, and a picture has 1 to %d",
-                          num_dirs, FEDGE_PLOT_MAX_CURVES);
+    to->runs = calloc(num_dirs, sizeof(*to->runs));
+    if (!to->runs) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", num_dirs);
     }
-    cJSON **summaries = calloc(num_dirs, sizeof(*summaries));
-    fedge_status status =
-        summaries ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", num_dirs);
+    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
-        status = read_summary(dirs[i], &summaries[i], err);
+        if (num_dirs == 1 || !is_sweeps(dirs[i])) {
+            status = read_run(dirs[i], &to->runs[to->num_runs++], err);
+        }
     }
-    for (uint32_t i = 0; i < num_dirs && json && status == FEDGE_OK; i++) {
-        status = print_json(out, dirs[i], summaries[i], err);
+    return status == FEDGE_OK && to->num_runs == 0
+               ? fedge_fail(err, FEDGE_NOT_FOUND, "%.200s has no simulation", dirs[0])
+               : status;
+}
+
+static void free_comparison(comparison *of)
+{
+    for (uint32_t i = 0; i < of->num_runs; i++) {
+        free(of->runs[i].dir);
+        free(of->runs[i].settings);
+        cJSON_Delete(of->runs[i].summary);
     }
-    if (status == FEDGE_OK && !json) {
-        print_table(dirs, num_dirs, summaries, out);
+    free(of->runs);
+    free(of->groups);
+}
+
+fedge_status fedge_compare(const fedge_compare_request *what, FILE *out, fedge_error *err)
+{
+    comparison of = {.runs = NULL};
+    fedge_status status = read_runs(what->dirs, what->num_dirs, &of, err);
+    if (status == FEDGE_OK) {
+        status = fedge_compare_group(&of, what->each, err);
     }
-    for (uint32_t i = 0; summaries && i < num_dirs; i++) {
-        cJSON_Delete(summaries[i]);
+    if (status == FEDGE_OK && what->svg_path && of.num_groups > FEDGE_PLOT_MAX_CURVES) {
+        status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u lines, and a picture has 1 to %d",
+                            of.num_groups, FEDGE_PLOT_MAX_CURVES);
     }
-    free(summaries);
-    return status == FEDGE_OK && svg_path ? draw(dirs, num_dirs, svg_path, err) : status;
+    for (uint32_t i = 0; i < of.num_runs && what->json && status == FEDGE_OK; i++) {
+        status = print_json(out, of.runs[i].dir, of.runs[i].summary, err);
+    }
+    if (status == FEDGE_OK && !what->json) {
+        fedge_compare_print(&of, out);
+    }
+    if (status == FEDGE_OK && what->svg_path) {
+        status = write_files(&of, what->svg_path, err);
+    }
+    free_comparison(&of);
+    return status;
 }

@@ -194,6 +194,9 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
         fedge_sweep_print(sweep, stdout);
         (void)fflush(stdout); /* messages come behind it */
     }
+    fedge_error unwritten;
+    const fedge_status left =
+        fedge_sweep_num_done(sweep) > 0 ? fedge_sweep_leave(sweep, &unwritten) : FEDGE_OK;
     int code = EXIT_DONE;
     if (status == FEDGE_CANCELLED && options->out) {
         fprintf(stderr, "fedge-simulate: %s; --resume goes on\n", err.message);
@@ -204,6 +207,10 @@ static int run_sweep(const fedge_simulate_options *options, const char *job_text
         fprintf(stderr, "fedge-simulate: %" PRIu32 " of %" PRIu32 " runs could not begin\n",
                 fedge_sweep_num_unable(sweep), fedge_sweep_num_done(sweep));
         code = EXIT_SETTINGS;
+    }
+    if (left != FEDGE_OK) {
+        const int failed = fail(&unwritten, EXIT_FAILED);
+        code = code == EXIT_DONE ? failed : code;
     }
     fedge_sweep_free(sweep);
     return code;
@@ -318,8 +325,12 @@ static int act(int argc, char **argv)
     } else if (options.action == FEDGE_SIMULATE_COMPARE_HELP) {
         fputs(fedge_compare_help(), stdout);
     } else if (options.action == FEDGE_SIMULATE_COMPARE) {
-        fedge_status status = fedge_compare((const char *const *)options.dirs, options.num_dirs,
-                                            options.json, options.out, stdout, &err);
+        const fedge_compare_request what = {.dirs = (const char *const *)options.dirs,
+                                            .num_dirs = options.num_dirs,
+                                            .each = options.each,
+                                            .json = options.json,
+                                            .svg_path = options.out};
+        const fedge_status status = fedge_compare(&what, stdout, &err);
         return status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, status == FEDGE_IO));
     } else {
         return run(&options);

@@ -71,6 +71,7 @@ enum {
     OPT_RESUME,
     OPT_QUIET,
     OPT_JSON,
+    OPT_EACH,
     OPT_HELP,
     OPT_VERSION
 };
@@ -100,6 +101,7 @@ static const struct option LONG_OPTIONS[] = {
     {"resume", no_argument, NULL, OPT_RESUME},
     {"quiet", no_argument, NULL, OPT_QUIET},
     {"json", no_argument, NULL, OPT_JSON},
+    {"each", no_argument, NULL, OPT_EACH}, /* of compare alone */
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0}};
@@ -255,6 +257,9 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
     case OPT_JSON:
         out->json = true;
         return FEDGE_OK;
+    case OPT_EACH:
+        out->each = true;
+        return FEDGE_OK;
     case OPT_HELP:
         out->action = FEDGE_SIMULATE_HELP;
         return FEDGE_OK;
@@ -270,6 +275,9 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
 {
     if (!options->job) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--job is missing (see --help)");
+    }
+    if (options->each) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--each goes with compare");
     }
     if (options->resume && !options->out) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR");
@@ -316,9 +324,10 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
         if (option == -1) {
             break;
         }
-        if (option != OPT_OUT && option != OPT_JSON && option != OPT_HELP) {
+        if (option != OPT_OUT && option != OPT_EACH && option != OPT_JSON && option != OPT_HELP) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "compare takes --out FILE.svg and --json only (see compare --help)");
+                              "compare takes --out FILE.svg, --each and --json only (see compare "
+                              "--help)");
         }
         if (option == OPT_HELP) {
             options->action = FEDGE_SIMULATE_COMPARE_HELP;

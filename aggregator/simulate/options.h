@@ -14,7 +14,7 @@
 
 typedef enum fedge_simulate_action {
     FEDGE_SIMULATE_RUN,
-    FEDGE_SIMULATE_COMPARE, /* dirs, out, json */
+    FEDGE_SIMULATE_COMPARE, /* dirs, out, each, json */
     FEDGE_SIMULATE_COMPARE_HELP,
     FEDGE_SIMULATE_HELP,
     FEDGE_SIMULATE_VERSION
@@ -39,6 +39,7 @@ typedef struct fedge_simulate_options {
     uint32_t num_axes;                         /* 0: no sweep */
     fedge_fleet_settings fleet;
     bool resume, quiet, json;
+    bool each;   /* of compare */
     char **dirs; /* to compare */
     uint32_t num_dirs;
 } fedge_simulate_options;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,6 +259,26 @@ size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
     }
     *to = '\0';
     return size;
+}
+
+char *fedge_sweep_folder_name(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                              char name[FEDGE_SWEEP_MAX_FOLDER])
+{
+    char folder[FEDGE_SWEEP_MAX_NAME];
+    (void)fedge_sweep_folder_of(sweep, combination, folder);
+    (void)snprintf(name, FEDGE_SWEEP_MAX_FOLDER, "%s%s" SEED "=%" PRIu32, folder,
+                   folder[0] ? "," : "", seed + 1);
+    return name;
+}
+
+char *fedge_sweep_curve_name(const fedge_sweep *sweep, uint32_t combination,
+                             char name[FEDGE_SWEEP_MAX_FOLDER])
+{
+    char folder[FEDGE_SWEEP_MAX_NAME];
+    (void)fedge_sweep_folder_of(sweep, combination, folder);
+    (void)snprintf(name, FEDGE_SWEEP_MAX_FOLDER, "%s%s" SEED "=%s", folder, folder[0] ? "," : "",
+                   sweep->num_seeds > 1 ? "*" : "1");
+    return name;
 }
 
 /* ---- one combination ------------------------------------------------------------------------- */

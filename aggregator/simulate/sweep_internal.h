@@ -10,6 +10,10 @@
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
 #define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
 
+#define FEDGE_SWEEP_MAX_FOLDER (FEDGE_SWEEP_MAX_NAME + 32u) /* of a run: with its seed */
+
+#define FEDGE_SWEEP_COLUMN "run" /* the first of the table as csv */
+
 /* What to do for a table with more than times in it. */
 #define FEDGE_SWEEP_MEASURE                                                                        \
     "give the job a \"test-set\" or fraction-evaluate, or use --validation-split"
@@ -81,10 +85,32 @@ size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
 size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
                              char folder[FEDGE_SWEEP_MAX_NAME]);
 
+/* sweep.c: the folder of a run within options->out, "lr=0.1,partition=iid,seed=2". Returns [name].
+ */
+char *fedge_sweep_folder_name(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                              char name[FEDGE_SWEEP_MAX_FOLDER]);
+
+/* sweep.c: the folders of a combination's seeds, "lr=0.1,partition=iid,seed=*". Returns [name]. */
+char *fedge_sweep_curve_name(const fedge_sweep *sweep, uint32_t combination,
+                             char name[FEDGE_SWEEP_MAX_FOLDER]);
+
 /* sweep.c: the options and the job's text of a combination; *text is malloc'ed. */
 FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
                                              fedge_simulate_options *options, char **text,
                                              fedge_error *err);
+
+/* sweep_run.c: the path of a run's folder. */
+FEDGE_MUST_USE fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination,
+                                                   uint32_t seed, char path[FEDGE_MAX_PATH],
+                                                   fedge_error *err);
+
+/* sweep_table.c: the table as csv, with every measure that any run has. */
+FEDGE_MUST_USE fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path,
+                                                  fedge_error *err);
+
+/* sweep_table.c: what the best combinations have most of: accuracy, or where none is known the
+ * negative loss; NaN: unknown. */
+double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination);
 
 /* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume; what writing
  * there gives. Makes options->out. */

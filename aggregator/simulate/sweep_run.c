@@ -5,18 +5,19 @@
 #include <string.h>
 
 #include "aggregator/simulate/experiment.h"
+#include "aggregator/simulate/results.h"
 #include "aggregator/simulate/sweep_internal.h"
+#include "aggregator/simulate/table_csv.h"
 #include "edge/core/os.h"
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-static fedge_status run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
-                               char path[FEDGE_MAX_PATH], fedge_error *err)
+fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                                    char path[FEDGE_MAX_PATH], fedge_error *err)
 {
-    char name[FEDGE_SWEEP_MAX_NAME];
-    (void)fedge_sweep_folder_of(sweep, combination, name);
-    int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s%sseed=%" PRIu32, sweep->options->out, name,
-                        name[0] ? "," : "", seed + 1);
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    int size = snprintf(path, FEDGE_MAX_PATH, "%s/%s", sweep->options->out,
+                        fedge_sweep_folder_name(sweep, combination, seed, name));
     return size > 0 && size < FEDGE_MAX_PATH
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_TOO_BIG,
@@ -41,7 +42,8 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
     *count = 0;
     for (uint32_t i = 0; i < runs && sweep->options->out && status == FEDGE_OK; i++) {
         char folder[FEDGE_MAX_PATH];
-        status = run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err);
+        status =
+            fedge_sweep_run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err);
         if (status == FEDGE_OK && is_begun(folder) && (*count)++ == 0) {
             memcpy(path, folder, FEDGE_MAX_PATH);
         }
@@ -64,6 +66,23 @@ static fedge_status check_writable(const char *out, fedge_error *err)
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
 }
 
+/* What is called as a sweep's table is, and is none, is somebody's; so is a picture without it. */
+static fedge_status check_names(const char *out, fedge_error *err)
+{
+    char table[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
+    fedge_status status = fedge_results_path(out, FEDGE_SWEEP_TABLE, table, err);
+    if (status == FEDGE_OK) {
+        status = fedge_table_csv_check(table, FEDGE_SWEEP_COLUMN, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_results_path(out, FEDGE_SWEEP_PICTURE, picture, err);
+    }
+    return status == FEDGE_OK && fedge_os_exists(picture) && !fedge_os_exists(table)
+               ? fedge_fail(err, FEDGE_EXISTS,
+                            "%s is there already, and no sweep's: choose another --out", picture)
+               : status;
+}
+
 /* Before the first run, not hours later at the one whose folder is there. */
 fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err)
 {
@@ -79,6 +98,9 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
     if (status == FEDGE_OK && begun == 0 && sweep->options->resume) {
         fprintf(stderr, "fedge-simulate: %s has none of these runs: nothing to resume, all begin\n",
                 sweep->options->out);
+    }
+    if (status == FEDGE_OK && sweep->options->out) {
+        status = check_names(sweep->options->out, err);
     }
     return status == FEDGE_OK && sweep->options->out ? check_writable(sweep->options->out, err)
                                                      : status;
@@ -119,7 +141,7 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     options.seed_offset = run->seed;
     options.num_threads = run->num_threads;
     if (status == FEDGE_OK && config.out) {
-        status = run_folder(sweep, run->combination, run->seed, out, err);
+        status = fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err);
         config.resume = sweep->options->resume;
     }
     if (status == FEDGE_OK) {
@@ -163,11 +185,11 @@ static void print_result(const fedge_totals *totals, FILE *out)
 /* The line is whole, whatever other runs write. */
 void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of)
 {
-    char name[FEDGE_SWEEP_MAX_NAME];
-    (void)fedge_sweep_name_of(sweep, run->combination, name);
+    char name[FEDGE_SWEEP_MAX_FOLDER];
     flockfile(stderr);
-    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s%sseed %" PRIu32 ": ", run->number,
-            sweep->num_combinations * sweep->num_seeds, name, name[0] ? " " : "", run->seed + 1);
+    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s: ", run->number,
+            sweep->num_combinations * sweep->num_seeds,
+            fedge_sweep_folder_name(sweep, run->combination, run->seed, name));
     if (!of->begun) {
         fprintf(stderr, "failed: %s\n", of->why);
     } else {

@@ -7,13 +7,9 @@
 #include "aggregator/rounds/progress.h"
 #include "aggregator/simulate/json_text.h"
 #include "aggregator/simulate/sweep_internal.h"
+#include "aggregator/simulate/table_csv.h"
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
-
-typedef struct spread {
-    double mean, deviation; /* NaN: nothing to say; one value has no deviation */
-    uint32_t count;
-} spread;
 
 /* A number of a run. From ROUNDS_TO on: rounds to the target of that place. */
 typedef enum measure {
@@ -76,25 +72,19 @@ static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t 
 }
 
 /* Over the seeds of a combination; values that are not finite do not count. */
-static spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
+static fedge_spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
 {
-    double sum = 0.0, squares = 0.0;
-    spread of = {NAN, NAN, 0};
+    fedge_spread of = {0};
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        const double x = value_at(sweep, combination, i, what);
-        sum += isnan(x) ? 0.0 : x;
-        of.count += isnan(x) ? 0 : 1;
+        fedge_spread_add(&of, value_at(sweep, combination, i, what));
     }
-    if (of.count == 0) {
-        return of;
-    }
-    of.mean = sum / of.count;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
-        const double x = value_at(sweep, combination, i, what);
-        squares += isnan(x) ? 0.0 : (x - of.mean) * (x - of.mean);
-    }
-    of.deviation = of.count > 1 ? sqrt(squares / (of.count - 1)) : NAN;
     return of;
+}
+
+static double mean_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
+{
+    const fedge_spread of = spread_of(sweep, combination, what);
+    return fedge_spread_mean(&of);
 }
 
 /* The measures that the table has, in its order: those that any run has a number for. */
@@ -133,7 +123,7 @@ static uint32_t choose(const fedge_sweep *sweep)
     double best = -INFINITY;
     uint32_t chosen = NOTHING;
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        const spread of = spread_of(sweep, c, BEST_VALIDATION);
+        const fedge_spread of = spread_of(sweep, c, BEST_VALIDATION);
         if (of.count > 0 && of.mean > best) {
             best = of.mean;
             chosen = c;
@@ -207,11 +197,12 @@ static uint64_t count_clamped(const fedge_sweep *sweep, uint32_t combination)
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-static void print_spread(FILE *out, spread of, double scale, int decimals)
+static void print_spread(FILE *out, fedge_spread of, double scale, int decimals)
 {
     char text[64] = "-", deviation[24] = "-";
     if (of.count > 1) {
-        (void)snprintf(deviation, sizeof(deviation), "%.*f", decimals, scale * of.deviation);
+        (void)snprintf(deviation, sizeof(deviation), "%.*f", decimals,
+                       scale * fedge_spread_deviation(&of));
     }
     if (of.count > 0) {
         (void)snprintf(text, sizeof(text), "%.*f ± %*s", decimals, scale * of.mean, decimals + 2,
@@ -222,7 +213,7 @@ static void print_spread(FILE *out, spread of, double scale, int decimals)
 }
 
 /* Over the whole run; they hardly differ between seeds. */
-static void print_bytes(FILE *out, spread of)
+static void print_bytes(FILE *out, fedge_spread of)
 {
     char text[FEDGE_BYTES_TEXT];
     fprintf(out, " %9s", of.count > 0 ? fedge_bytes_text((uint64_t)llround(of.mean), text) : "-");
@@ -261,7 +252,7 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
     print_bytes(out, spread_of(sweep, combination, BYTES_UP));
     const uint32_t failed = count_failed(sweep, combination), done = count_done(sweep, combination);
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
+        const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
         print_spread(out, rounds, 1.0, 1);
         fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, done);
     }
@@ -297,17 +288,16 @@ static uint32_t next_failed(const fedge_sweep *sweep, uint32_t combination, uint
 /* Below the table: a line for each reason. */
 static void print_failures(const fedge_sweep *sweep, uint32_t combination, FILE *out)
 {
-    char name[FEDGE_SWEEP_MAX_NAME];
-    (void)fedge_sweep_name_of(sweep, combination, name);
+    char name[FEDGE_SWEEP_MAX_FOLDER];
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
         const sweep_outcome *of = outcome_of(sweep, combination, i);
         if (!of->failed || next_failed(sweep, combination, 0, of->why) < i) {
             continue;
         }
-        fprintf(out, "failed: %s%sseed %" PRIu32, name, name[0] ? " " : "", i + 1);
-        for (uint32_t k = i;
-             (k = next_failed(sweep, combination, k + 1, of->why)) < sweep->num_seeds;) {
-            fprintf(out, ", %" PRIu32, k + 1);
+        fputs("failed:", out);
+        for (uint32_t k = i; k < sweep->num_seeds;
+             k = next_failed(sweep, combination, k + 1, of->why)) {
+            fprintf(out, " %s", fedge_sweep_folder_name(sweep, combination, k, name));
         }
         fprintf(out, ": %s\n", of->why);
     }
@@ -320,6 +310,12 @@ static void add_number(cJSON *json, const char *key, const char *suffix, double 
     char text[64];
     (void)snprintf(text, sizeof(text), "%s%s", key, suffix);
     (void)cJSON_AddNumberToObject(json, text, value);
+}
+
+static void add_spread(cJSON *json, const char *key, const fedge_spread *of)
+{
+    add_number(json, key, "", fedge_spread_mean(of));
+    add_number(json, key, "_deviation", fedge_spread_deviation(of));
 }
 
 static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combination)
@@ -350,23 +346,21 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     add_number(json, "clamped", "", (double)count_clamped(sweep, combination));
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m] || MEASURES[m].in_json) {
-            const spread values = spread_of(sweep, combination, MEASURES[m].what);
-            add_number(json, MEASURES[m].key, "", values.mean);
-            add_number(json, MEASURES[m].key, "_deviation", values.deviation);
+            const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
+            add_spread(json, MEASURES[m].key, &values);
         }
     }
     if (of->chosen != NOTHING) {
         (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
     }
-    add_number(json, "bytes_up", "", spread_of(sweep, combination, BYTES_UP).mean);
-    add_number(json, "seconds", "", spread_of(sweep, combination, SECONDS).mean);
+    add_number(json, "bytes_up", "", mean_of(sweep, combination, BYTES_UP));
+    add_number(json, "seconds", "", mean_of(sweep, combination, SECONDS));
     cJSON *targets = cJSON_AddArrayToObject(json, "targets");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
-        const spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
+        const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
         cJSON *target = cJSON_CreateObject();
         add_number(target, "accuracy", "", sweep->options->targets[t]);
-        add_number(target, "rounds", "", rounds.mean);
-        add_number(target, "rounds", "_deviation", rounds.deviation);
+        add_spread(target, "rounds", &rounds);
         add_number(target, "reached", "", rounds.count);
         (void)cJSON_AddItemToArray(targets, target);
     }
@@ -419,4 +413,99 @@ void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
         print_json_row(sweep, c, &of, out);
     }
+}
+
+/* ---- as csv ---------------------------------------------------------------------------------- */
+
+static void add_heads(const fedge_sweep *sweep, const layout *of, fedge_table_csv *table)
+{
+    fedge_table_csv_text(table, FEDGE_SWEEP_COLUMN);
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fedge_table_csv_text(table, sweep->axes[i].key);
+    }
+    fedge_table_csv_text(table, "seeds");
+    fedge_table_csv_text(table, "done");
+    fedge_table_csv_text(table, "failed");
+    fedge_table_csv_text(table, "clamped");
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (any(sweep, MEASURES[m].what)) {
+            fedge_table_csv_spread_head(table, MEASURES[m].key);
+        }
+    }
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        char text[64];
+        (void)snprintf(text, sizeof(text), "rounds_to_%g", sweep->options->targets[t]);
+        fedge_table_csv_spread_head(table, text);
+        (void)snprintf(text, sizeof(text), "reached_%g", sweep->options->targets[t]);
+        fedge_table_csv_text(table, text);
+    }
+    fedge_table_csv_text(table, "bytes_up");
+    fedge_table_csv_spread_head(table, "seconds");
+    if (of->chosen != NOTHING) {
+        fedge_table_csv_text(table, "chosen");
+    }
+    fedge_table_csv_end_row(table);
+}
+
+static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout *of,
+                    fedge_table_csv *table)
+{
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    fedge_table_csv_text(table, fedge_sweep_curve_name(sweep, combination, name));
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fedge_table_csv_text(table, fedge_sweep_value_of(sweep, combination, i));
+    }
+    fedge_table_csv_number(table, sweep->num_seeds);
+    fedge_table_csv_number(table, count_done(sweep, combination));
+    fedge_table_csv_number(table, count_failed(sweep, combination));
+    fedge_table_csv_number(table, (double)count_clamped(sweep, combination));
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (any(sweep, MEASURES[m].what)) {
+            const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
+            fedge_table_csv_spread(table, &values);
+        }
+    }
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
+        fedge_table_csv_spread(table, &rounds);
+        fedge_table_csv_number(table, rounds.count);
+    }
+    const fedge_spread seconds = spread_of(sweep, combination, SECONDS);
+    fedge_table_csv_number(table, mean_of(sweep, combination, BYTES_UP));
+    fedge_table_csv_spread(table, &seconds);
+    if (of->chosen != NOTHING) {
+        fedge_table_csv_text(table, combination == of->chosen ? "true" : "false");
+    }
+    fedge_table_csv_end_row(table);
+}
+
+fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path, fedge_error *err)
+{
+    const layout of = lay_out(sweep);
+    fedge_table_csv table;
+    fedge_table_csv_init(&table);
+    add_heads(sweep, &of, &table);
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        add_row(sweep, c, &of, &table);
+    }
+    const fedge_status status = fedge_table_csv_write(&table, path, err);
+    fedge_table_csv_fini(&table);
+    return status;
+}
+
+double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination)
+{
+    static const measure ACCURACIES[] = {LAST_ACCURACY, BEST_VALIDATION, CLIENT_ACCURACY};
+    static const measure LOSSES[] = {LAST_LOSS, VALIDATION_LOSS, CLIENT_LOSS};
+    for (int i = 0; i < 3; i++) {
+        if (any(sweep, ACCURACIES[i])) {
+            return mean_of(sweep, combination, ACCURACIES[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if (any(sweep, LOSSES[i])) {
+            return -mean_of(sweep, combination, LOSSES[i]);
+        }
+    }
+    return NAN;
 }

@@ -241,13 +241,13 @@ ends 1 "kept in later: $rounds rounds, checkpoint" "${diverging[@]}" --out later
 ends 1 '"ending":"failed"' "${diverging[@]}" --json
 grep -qF '"model_sha256":null' said || fail "a hash of no model: $(cat said)"
 ends 0 "later" "$simulate" compare later diverged
-ends 0 "failed: seed 1: " "${diverging[@]}" --sweep seeds=1
+ends 0 "failed: seed=1: " "${diverging[@]}" --sweep seeds=1
 grep -qF "lower the learning rate" said || fail "the sweep does not say why: $(cat said)"
 
 # a sweep: what each run gives, the table, and what is refused before anything runs
 ends 0 "mean of last 10" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
 [ "$(grep -c '±' said)" = 4 ] || fail "not a row for each combination: $(cat said)"
-[ "$(ls grid | wc -l)" = 8 ] || fail "not a folder for each run: $(ls grid)"
+[ "$(ls -d grid/*/ | wc -l)" = 8 ] || fail "not a folder for each run: $(ls grid)"
 # keys in whichever spelling the job has them, and lists
 sed 's/"learning-rate": 0.1/"lr": 0.1/; s/"local-epochs"/"local_epochs"/; s/"num-server-rounds"/"num_rounds"/' job.json >spelled.json
 ends 0 "0.2" "$simulate" --job spelled.json --clients 10 --partition iid --sweep lr=0.1,0.2 epochs=1,2 rounds.num-server-rounds=2
@@ -261,9 +261,23 @@ ends 0 "[0.8,0.9] " "${run[@]}" --sweep training.optimizer.type=Adam "training.o
 "${run[@]}" --json --seed 2 --partition-seed 2 >second.json
 [ "$(hash 'grid/lr=0.1,partition=iid,seed=2/summary.json')" = "$(hash second.json)" ] ||
     fail "a run of the sweep is not the run by itself"
+# with the table and the curves beside the runs
+python3 - <<'PY' || fail "grid/sweep.csv is not the table: $(cat grid/sweep.csv)"
+import csv, json
+rows = list(csv.DictReader(open("grid/sweep.csv")))
+assert [row["run"] for row in rows][1] == "lr=0.01,partition=shards:1,seed=*" and rows[1]["partition"] == "shards:1"
+each = [json.load(open("grid/lr=0.1,partition=iid,seed=%d/summary.json" % seed)) for seed in (1, 2)]
+for key in "accuracy", "loss":
+    a, b = (run[key] for run in each)
+    assert abs(float(rows[2][key]) - (a + b) / 2) < 1e-9
+    assert abs(float(rows[2][key + "_deviation"]) - abs(a - b) / 2 ** 0.5) < 1e-9
+PY
+[ "$(grep -o 'fill-opacity' grid/sweep.svg | wc -l)" = 16 ] || fail "grid/sweep.svg has not four means in four panels"
+mkdir taken && echo mine >taken/sweep.csv
+ends 3 "taken/sweep.csv is there already" "${run[@]}" --sweep lr=0.1 --out taken
 ends 3 "--resume goes on with it" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
 ends 0 "±" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=3 --out grid --resume
-[ "$(ls grid | wc -l)" = 12 ] || fail "--resume does not add what is missing: $(ls grid)"
+[ "$(ls -d grid/*/ | wc -l)" = 12 ] || fail "--resume does not add what is missing: $(ls grid)"
 sed 's/\.5,/.5e37,/; s/\.25,/.25e37,/' points.csv >wild.csv
 echo '{"data": {"points": {"values": "wild.csv"}}}' >wild.json
 ends 0 "  2 failed" "${run[@]}" --data wild.json --sweep lr=0.1 seeds=2 --quiet
@@ -377,7 +391,7 @@ mkdir -p o
 sed 's/,$/,0/' out/partition.csv | tee o/w.csv >o_w.csv
 cp o/w.csv 'o%2Fw.csv'
 ends 0 "±" "$simulate" --job job.json --sweep partition=file:o/w.csv,file:o_w.csv,file:o%2Fw.csv --out paths
-[ "$(ls paths | wc -l)" = 3 ] || fail "runs share a folder: $(ls paths)"
+[ "$(ls -d paths/*/ | wc -l)" = 3 ] || fail "runs share a folder: $(ls paths)"
 ends 0 "±" "$simulate" --job job.json --sweep partition=file:o/w.csv,file:o_w.csv,file:o%2Fw.csv --out paths --resume
 ends 3 "'seed' is an option too" "${run[@]}" --seed 3 --sweep seed=1,2
 ends 3 "training.learning-rate: must be a number" "${run[@]}" --sweep "lr=0.03;0.1"
@@ -387,7 +401,7 @@ ends 3 "with partition=dirichlett:1" "${run[@]}" --sweep partition=iid,dirichlet
 ends 3 "a name over 255 bytes" "${run[@]}" --out mistyped --sweep "partition=file:$(printf 'p%.0s' $(seq 250))"
 
 # a division that cannot be does not end the others; the table says which it was and why
-ends 3 "failed: clients=500 seed 1, 2: " "${run[@]}" --sweep clients=500,5 seeds=2 --out unable
+ends 3 "failed: clients=500,seed=1 clients=500,seed=2: " "${run[@]}" --sweep clients=500,5 seeds=2 --out unable
 grep -qF "use at most 200 clients" said || fail "the reason is not told: $(cat said)"
 grep -q "^5 .*±" said || fail "a run was not done for another's sake: $(cat said)"
 grep -q "^500 .*2 failed" said || fail "the row does not say that it failed: $(cat said)"
@@ -400,8 +414,8 @@ ends 0 "±" "${run[@]}" --sweep lr=0.1 --out some
 ends 3 "some/lr=0.1,seed=1 has a simulation already" "${run[@]}" --sweep lr=0.5,0.1 --out some
 [ ! -e some/lr=0.5,seed=1 ] || fail "a run began before one whose folder is there"
 ends 0 "±" "${run[@]}" --threads 2 --sweep lr=0.5,0.1 seeds=2
-grep -o '^[0-9] of 4: lr=[0-9.]* seed [0-9]' said >order
-printf '%s\n' '1 of 4: lr=0.5 seed 1' '2 of 4: lr=0.1 seed 1' '3 of 4: lr=0.5 seed 2' '4 of 4: lr=0.1 seed 2' | cmp -s - order ||
+grep -o '^[0-9] of 4: lr=[0-9.]*,seed=[0-9]' said >order
+printf '%s\n' '1 of 4: lr=0.5,seed=1' '2 of 4: lr=0.1,seed=1' '3 of 4: lr=0.5,seed=2' '4 of 4: lr=0.1,seed=2' | cmp -s - order ||
     fail "not one of every setting first: $(cat said)"
 ends 0 "none of these runs" "${run[@]}" --sweep lr=0.5 --out anew --resume
 
@@ -411,7 +425,7 @@ grep -qF "round 1: 0 of 10 clients" said || fail "no bar before the first client
 if grep -q "nan\|inf" said; then fail "numbers that are none: $(cat said)"; fi
 "${terminal[@]}" "${run[@]}" --threads 2 --sweep lr=0.1,0.2 >said || fail "exit $? on a terminal"
 grep -qF "run 2 of 2, round" said || fail "no bar of a sweep: $(cat said)"
-grep -qF "2 of 2: lr=0.2 seed 1: " said || fail "no line of a run: $(cat said)"
+grep -qF "2 of 2: lr=0.2,seed=1: " said || fail "no line of a run: $(cat said)"
 if grep -qF " 10/10 " said; then fail "a line for each round in a sweep"; fi
 
 # Ctrl-C in a sweep: the table of what was done, whole, and then why it ended
@@ -429,10 +443,10 @@ grep -qF "not yet run: 2 of 3 combinations" said || fail "it does not say what i
 
 # runs side by side, where 10 clients a round are too few for all threads: whole lines, no bar, one end for all
 "${terminal[@]}" "${run[@]}" --threads 40 --sweep lr=0.1,0.2,0.3 seeds=4 >said || fail "exit $? on a terminal"
-[ "$(grep -cE '^[0-9]+ of 12: lr=0.[123] seed [1-4]: [0-9.]+% in [0-9.]+ s.?$' said)" = 12 ] || fail "not a whole line for each: $(cat said)"
+[ "$(grep -cE '^[0-9]+ of 12: lr=0.[123],seed=[1-4]: [0-9.]+% in [0-9.]+ s.?$' said)" = 12 ] || fail "not a whole line for each: $(cat said)"
 if grep -qF "round 1: " said; then fail "a bar of one of many: $(cat said)"; fi
 ends 1 "rounds.jsonl" limited "${run[@]}" --threads 20 --sweep lr=0.1,0.2 rounds=200 seeds=3 --out fullest
-[ "$(ls fullest | wc -l)" -le 2 ] || fail "runs began after the disk was full: $(ls fullest)"
+[ "$(ls -d fullest/*/ | wc -l)" -le 2 ] || fail "runs began after the disk was full: $(ls fullest)"
 grep -qF "kept in fullest/lr=0." said || fail "a sweep does not say what was kept: $(cat said)"
 ends 0 "±" "${run[@]}" --threads 20 --sweep lr=0.1,0.2 rounds=200 seeds=3 --out fullest --resume
 "${run[@]}" --threads 20 --sweep rounds=999999,1000000 --out longest >said 2>&1 &
@@ -588,13 +602,35 @@ grep -qE "^codecs/codec=int8,seed=1 .* $(up int8 1) B " said || fail "no bytes u
 grep -qE '^codecs/codec=none,seed=1 .* [0-9.]+ kB ' said || fail "not kB in compare: $(cat said)"
 
 # side by side
-ends 3 "1 to 14" "$simulate" compare out grid/* --out many.svg
+many=(out{,,,,,,,,,,,,,,})
+ends 3 "15 lines, and a picture has 1 to 14" "$simulate" compare "${many[@]}" --each --out many.svg
 if grep -q "accuracy %" said; then fail "a table before what is wrong: $(cat said)"; fi
-ends 0 "grid/" "$simulate" compare out grid/*
+ends 0 "grid/" "$simulate" compare out grid/*/ --each
+grep -q '^grid/lr=0.1,partition=iid,seed=2 ' said || fail "a folder is called otherwise: $(cat said)"
+[ "$(wc -l <said)" = 14 ] || fail "not a line for each folder: $(cat said)"
+# runs that differ in their seeds only are one line, with their mean, and so is the table beside it;
+# what the sweep left in its folder is passed over
+ends 0 "±" "$simulate" compare out grid/* --out seeds.svg
+[ "$(wc -l <said)" = 6 ] || fail "not a line for each of the sweep's settings: $(cat said)"
+mean=$(cat grid/lr=0.1,partition=iid,seed=?/summary.json | grep -o '"accuracy":[0-9.]*' | awk -F: '{ sum += $2 } END { printf "%.2f", 100 * sum / NR }')
+grep -qE "^grid/lr=0.1,partition=iid,seed=\* +iid +3 .* $mean ± [0-9.]+ " said || fail "no mean $mean of three seeds: $(cat said)"
+grep -qF '>grid/lr=0.1,partition=iid,seed=* (mean of 3)<' seeds.svg || fail "seeds.svg does not name its runs"
+[ "$(grep -o 'fill-opacity' seeds.svg | wc -l)" = 16 ] || fail "seeds.svg has not a band for each mean in each panel"
+python3 - "$mean" <<'PY' || fail "seeds.csv is not the table: $(cat seeds.csv)"
+import csv, sys
+rows = {row["run"]: row for row in csv.DictReader(open("seeds.csv"))}
+row = rows["grid/lr=0.1,partition=iid,seed=*"]
+assert len(rows) == 5 and row["seeds"] == "3" and row["seed"] == "" and rows["out"]["accuracy_deviation"] == ""
+assert "%.2f" % (100 * float(row["accuracy"])) == sys.argv[1] and float(row["loss_deviation"]) > 0
+PY
+echo 'x,y' >mine.csv
+ends 1 "mine.csv is there already" "$simulate" compare out --out mine.svg
+[ "$(cat mine.csv)" = x,y ] || fail "somebody's table was replaced"
 cp out/summary.json kept.json
 ends 2 "--out must be a name that ends in .svg, not 'out/summary.json'" "$simulate" compare out --out out/summary.json
 cmp -s kept.json out/summary.json || fail "a run's summary was replaced"
-ends 0 "accuracy %" "$simulate" compare out "grid/lr=0.1,partition=iid,seed=2" --out both.svg
+ends 2 "--each goes with compare" "${run[@]}" --each
+ends 0 "accuracy %" "$simulate" compare --each out "grid/lr=0.1,partition=iid,seed=2" --out both.svg
 [ "$(wc -l <said)" = 3 ] || fail "not a line for each: $(cat said)"
 [ "$(grep -o '<path' both.svg | wc -l)" = 8 ] || fail "both.svg has not two curves in four panels"
 grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name its runs"

@@ -117,7 +117,9 @@ static void folders_are_compared(void **state)
     assert_string_equal(options.dirs[0], "a");
     assert_string_equal(options.dirs[1], "b");
     assert_string_equal(options.out, "p.svg");
-    assert_true(options.json);
+    assert_true(options.json && !options.each);
+    assert_int_equal(parse("compare a --each", &options, &err), FEDGE_OK);
+    assert_true(options.each);
     assert_int_equal(parse("compare", &options, &err), FEDGE_INVALID_ARGUMENT);
     /* What is no picture may be something else of somebody's. */
     static const char *const others[] = {"a/summary.json", "svg", ".svg", "p.svg/", "p.svg.png"};
@@ -129,7 +131,7 @@ static void folders_are_compared(void **state)
         assert_non_null(strstr(err.message, others[i]));
     }
     assert_int_equal(parse("compare a --job j", &options, &err), FEDGE_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "--out FILE.svg and --json only"));
+    assert_non_null(strstr(err.message, "--out FILE.svg, --each and --json only"));
     assert_int_equal(parse("compare --help", &options, &err), FEDGE_OK);
     assert_int_equal(options.action, FEDGE_SIMULATE_COMPARE_HELP);
 }
