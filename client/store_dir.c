@@ -112,12 +112,7 @@ static fedge_status dir_replace(void *user, const char *name, fedge_span first, 
         status = make_parent(path, err);
     if (!status)
         status = write_new(fresh, first, second, err);
-    if (!status)
-        status = fedge_os_rename(fresh, path, err);
-    if (status)
-        return status;
-    *strrchr(fresh, '/') = '\0';
-    return fedge_os_sync_dir(fresh, err);
+    return status ? status : fedge_os_publish(fresh, path, err);
 }
 
 static fedge_status dir_remove(void *user, const char *name, fedge_error *err)

@@ -149,7 +149,7 @@ fedge_status fedge_variates_save(const fedge_variates *variates, const char *pat
         fedge_os_close(&file);
     }
     free(row);
-    return status == FEDGE_OK ? fedge_os_rename(built, path, err) : status;
+    return status == FEDGE_OK ? fedge_os_publish(built, path, err) : status;
 }
 
 static fedge_status read_row(fedge_variates *variates, const uint8_t *row, const char *path,

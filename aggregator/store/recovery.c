@@ -188,6 +188,17 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
     return status;
 }
 
+/* What a process that was killed had renamed, and not synced, is seen now and could be gone after a
+ * power failure: it counts from here on. */
+static fedge_status sync_dirs(const fedge_run *run, const char *checkpoints, const char *journals,
+                              fedge_error *err)
+{
+    fedge_status status = fedge_os_sync_dir(run->dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_sync_dir(checkpoints, err);
+    return status == FEDGE_OK ? fedge_os_sync_dir(journals, err) : status;
+}
+
 fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
@@ -199,6 +210,8 @@ fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge
         status = fedge_os_list_dir(checkpoints, remove_leftover, checkpoints, err);
     if (status == FEDGE_OK)
         status = fedge_os_list_dir(journals, remove_leftover, journals, err);
+    if (status == FEDGE_OK)
+        status = sync_dirs(run, checkpoints, journals, err);
     if (status == FEDGE_OK)
         status = recover(run, checkpoints, journals, recovery, err);
     if (status != FEDGE_OK)

@@ -81,6 +81,9 @@ static fedge_status prepare_state(fedge_state *state, fedge_error *err)
         status = fedge_os_sync_dir(state->dir, err);
     if (status == FEDGE_OK)
         status = fedge_os_list_dir(runs, remove_incomplete, runs, err);
+    /* A run that is found may have its name in memory only: it counts from here on. */
+    if (status == FEDGE_OK)
+        status = fedge_os_sync_dir(runs, err);
     return status;
 }
 

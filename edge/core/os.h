@@ -57,7 +57,7 @@ typedef struct fedge_os_part {
 FEDGE_MUST_USE fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts,
                                                  size_t num_parts, unsigned mode, fedge_error *err);
 
-/* Creates the directory and its parents; one that exists is fine. */
+/* Creates the directory and its parents, durably; one that exists is fine. */
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
 bool fedge_os_exists(const char *path);
@@ -69,6 +69,10 @@ FEDGE_MUST_USE fedge_status fedge_os_remove(const char *path, fedge_error *err);
 /* Removes a directory with all that is in it; what does not exist is fine. */
 FEDGE_MUST_USE fedge_status fedge_os_remove_tree(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_rename(const char *from, const char *to, fedge_error *err);
+/* Gives the synced file [temporary] the name [path] beside it, durably: rename, fsync of the
+ * directory. */
+FEDGE_MUST_USE fedge_status fedge_os_publish(const char *temporary, const char *path,
+                                             fedge_error *err);
 
 /* Names of the entries of a directory, without "." and "..", sorted by bytes. The visitor returns
  * FEDGE_OK to go on. */

@@ -169,6 +169,14 @@ static fedge_status fill_and_rename(int fd, const char *temporary, const char *p
     return status;
 }
 
+/* The entry of [path] in its directory reaches the disk. */
+static fedge_status sync_parent(const char *path, fedge_error *err)
+{
+    char parent[FEDGE_OS_MAX_PATH];
+    fedge_status status = parent_of(parent, path, err);
+    return status == FEDGE_OK ? fedge_os_sync_dir(parent, err) : status;
+}
+
 fedge_status fedge_os_write_file(const char *path, const void *data, size_t size, unsigned mode,
                                  fedge_error *err)
 {
@@ -178,14 +186,13 @@ fedge_status fedge_os_write_file(const char *path, const void *data, size_t size
 fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, size_t num_parts,
                                   unsigned mode, fedge_error *err)
 {
-    char parent[FEDGE_OS_MAX_PATH];
-    fedge_status status = parent_of(parent, path, err);
+    char temporary[FEDGE_OS_MAX_PATH + 16];
+    fedge_status status = copy_path(temporary, path, err);
     if (status != FEDGE_OK)
         return status;
     struct stat info; /* a rename would put a file in the place of a device such as /dev/null */
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
         return fedge_fail(err, FEDGE_IO, "%s is not a regular file: name another", path);
-    char temporary[FEDGE_OS_MAX_PATH + 16];
     snprintf(temporary, sizeof temporary, "%s.XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX, path);
     int fd = mkostemps(temporary, sizeof FEDGE_OS_TEMPORARY_SUFFIX - 1, O_CLOEXEC);
     if (fd < 0)
@@ -195,7 +202,7 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
         unlink(temporary);
         return status;
     }
-    return fedge_os_sync_dir(parent, err);
+    return sync_parent(path, err);
 }
 
 fedge_status fedge_os_make_dirs(const char *path, fedge_error *err)
@@ -209,9 +216,13 @@ fedge_status fedge_os_make_dirs(const char *path, fedge_error *err)
             continue;
         char end = *at;
         *at = '\0';
-        if (mkdir(part, DIR_MODE) != 0 && errno != EEXIST)
-            return fedge_fail_errno(err, errno, "cannot create directory %s", part);
+        if (mkdir(part, DIR_MODE) == 0)
+            status = sync_parent(part, err);
+        else if (errno != EEXIST)
+            status = fedge_fail_errno(err, errno, "cannot create directory %s", part);
         *at = end;
+        if (status != FEDGE_OK)
+            return status;
         if (end == '\0')
             break;
     }
@@ -300,6 +311,12 @@ fedge_status fedge_os_rename(const char *from, const char *to, fedge_error *err)
     if (rename(from, to) != 0)
         return fedge_fail_errno(err, errno, "cannot rename %s to %s", from, to);
     return FEDGE_OK;
+}
+
+fedge_status fedge_os_publish(const char *temporary, const char *path, fedge_error *err)
+{
+    fedge_status status = fedge_os_rename(temporary, path, err);
+    return status == FEDGE_OK ? sync_parent(path, err) : status;
 }
 
 /* A list of names, owned. */

@@ -182,7 +182,7 @@ fedge_status fedge_partition_write_csv(const char *path, const uint32_t *owner,
     status = write_rows(&file, owner, num_examples, err);
     fedge_os_close(&file);
     if (!status)
-        status = fedge_os_rename(temporary, path, err);
+        status = fedge_os_publish(temporary, path, err);
     if (status && fedge_os_remove(temporary, NULL))
         return status; /* what failed first is what matters */
     return status;

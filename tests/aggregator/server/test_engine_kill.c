@@ -1,5 +1,5 @@
-/* The engine under kill -9: a child process runs the federation and is killed at one of its events,
- * another one goes on from what is on the disk and in the devices. */
+/* The engine under kill -9 and power failures: a child process runs the federation and ends at one
+ * of its events, another one goes on from what is on the disk and in the devices. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, fork */
 
 #include "tests/edge/core/cmocka_all.h"
@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "aggregator/store/round_lines.h"
+#include "edge/core/os.h"
 #include "tests/aggregator/server/federation.h"
+#include "tests/edge/core/lossy_disk.h"
 
 #define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
 #define ROUNDS_WITH_EVALUATION ROUNDS ",\"min-evaluate-nodes\":4,\"fraction-evaluate\":1.0"
@@ -26,15 +28,41 @@ typedef struct arena {
     char hash[FEDGE_HASH_TEXT]; /* of the model, once the run is complete */
     char run_dir[FEDGE_MAX_PATH];
     uint32_t rounds_closed;
+    bool on_lossy_disk; /* where a process ends, the power fails, too */
+    uint64_t draw;      /* what of the unsynced survives that */
 } arena;
 
 static arena *shared;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_kill(pid_t pid, int signal);
+int __wrap_kill(pid_t pid, int signal);
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+int __wrap_kill(pid_t pid, int signal)
+{
+    if (shared->on_lossy_disk) {
+        lossy_disk_power_off(shared->draw);
+    }
+    return __real_kill(pid, signal);
+}
+
+static void must(bool holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
 
 /* The child: from the state directory to the end of the run, or to its death. */
 static void live(void)
 {
     federation *fed = &shared->fed;
     fedge_error failure;
+    if (shared->on_lossy_disk) {
+        must(fedge_os_make_dirs(fed->state_dir, NULL) == FEDGE_OK);
+        lossy_disk_begin(fed->state_dir);
+    }
     fed_revive(fed);
     fed_open(fed);
     fed_join_all(fed, NUM_DEVICES);
@@ -196,6 +224,30 @@ static void many_kills_change_nothing(void **state)
     }
 }
 
+/* What was acknowledged, and no more than that, must have been synced. */
+static void a_power_failure_at_any_event_changes_nothing(void **state)
+{
+    (void)state;
+    char hash[FEDGE_HASH_TEXT];
+    begin(ROUNDS);
+    assert_true(run_once(0, 2));
+    uint64_t num_events = shared->fed.events;
+    memcpy(hash, shared->hash, sizeof(hash));
+    end();
+    shared->on_lossy_disk = true;
+    for (uint64_t die_at = 1; die_at <= num_events; die_at++) {
+        begin(ROUNDS);
+        shared->fed.turn = (uint32_t)die_at;
+        shared->draw = die_at % 2 == 0 ? 0 : die_at; /* every other time all is lost that can be */
+        if (!run_once(die_at, 1 + (uint32_t)die_at % 3)) {
+            assert_true(run_once(0, 1 + (uint32_t)die_at % 4));
+        }
+        assert_same_run(hash, die_at);
+        end();
+    }
+    shared->on_lossy_disk = false;
+}
+
 int main(void)
 {
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -206,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_kill_at_any_event_changes_nothing),
         cmocka_unit_test(a_kill_during_evaluation_changes_nothing),
         cmocka_unit_test(many_kills_change_nothing),
+        cmocka_unit_test(a_power_failure_at_any_event_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

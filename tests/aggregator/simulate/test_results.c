@@ -3,14 +3,18 @@
 #include <stdlib.h>
 
 #define POINTS_FILE "results-points.csv"
+#include "aggregator/store/checkpoint.h"
 #include "aggregator/store/model_file.h"
 #include "aggregator/store/round_lines.h"
+#include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "tests/aggregator/simulate/fixture.h"
+#include "tests/edge/core/lossy_disk.h"
 
 #define OUT "simulate-results"
 #define CLIENTS 7u
 #define MAX_LINES 32
+#define LAST_ROUND 3u /* of what the power fails in */
 
 /* What a run is of. */
 typedef struct trial {
@@ -372,6 +376,57 @@ static void a_checkpoint_comes_back_to_its_place(void **state)
     assert_false(fedge_os_exists(OUT "/checkpoints/round-000003.new"));
 }
 
+/* OUT, as the power failure has left it: the newest checkpoint's lines and variates are there. */
+static void assert_goes_on_from(const char *image)
+{
+    char checkpoints[100], lines_path[100], variates[160], note[256];
+    fedge_checkpoint_data data;
+    fedge_round_log log;
+    fedge_error err;
+    snprintf(checkpoints, sizeof(checkpoints), "%s/checkpoints", image);
+    snprintf(lines_path, sizeof(lines_path), "%s/rounds.jsonl", image);
+    const fedge_status status =
+        fedge_os_exists(checkpoints)
+            ? fedge_checkpoint_load_newest(checkpoints, &data, note, sizeof(note), &err)
+            : FEDGE_NOT_FOUND;
+    if (status == FEDGE_NOT_FOUND) {
+        return;
+    }
+    must(status, &err);
+    assert_string_equal(note, "");
+    const uint32_t round = data.checkpoint.round;
+    snprintf(variates, sizeof(variates), "%s/variates-%06u.bin", checkpoints, (unsigned)round);
+    assert_true(round == 0 || round == LAST_ROUND || fedge_os_exists(variates));
+    must(fedge_round_log_open(&log, lines_path, round, &err), &err);
+    assert_int_equal(log.last_round, round);
+    fedge_round_log_close(&log);
+    fedge_checkpoint_data_fini(&data);
+}
+
+static void the_power_fails_at_any_moment(void **state)
+{
+    (void)state;
+    static const trial of = {.rounds = "\"num-server-rounds\":3", /* LAST_ROUND */
+                             .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}",
+                             .save_often = true};
+    char image[LOSSY_DISK_PLACE];
+    fedge_error err;
+    run self;
+    lossy_disk_place("results-power", image);
+    clear();
+    must(fedge_os_make_dirs(OUT, &err), &err);
+    lossy_disk_begin(OUT);
+    assert_int_equal(play(&of, false, NEVER, 0, &self), FEDGE_OK);
+    for (uint32_t at = 0; at <= lossy_disk_now(); at++) {
+        for (uint64_t draw = 0; draw < 3; draw++) {
+            lossy_disk_image(at, at + draw, image);
+            assert_goes_on_from(image);
+        }
+    }
+    lossy_disk_end();
+    must(fedge_os_remove_tree(image, &err), &err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +436,7 @@ int main(void)
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(older_checkpoints_go),
         cmocka_unit_test(a_checkpoint_comes_back_to_its_place),
+        cmocka_unit_test(the_power_fails_at_any_moment),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
