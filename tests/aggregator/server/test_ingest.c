@@ -1,0 +1,693 @@
+/* The ingest workers by themselves, with the journal's writes held back where a test wants the
+ * queue to be long, and with a clock of its own. */
+#include "tests/aggregator/store/store_fixture.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "aggregator/reduce/collective.h"
+#include "aggregator/server/ingest.h"
+#include "aggregator/store/journal_file.h"
+#include "edge/core/fixed.h"
+#include "edge/io/update.h"
+
+enum { ELEMENTS = 16, UPDATE_SIZE = 4 * ELEMENTS, MAX_MAIL = 256 };
+
+static const char JOB[] =
+    "{\"fedge-job\":1,\"name\":\"tiny\",\"model\":{\"input-shape\":[3],\"layers\":["
+    "{\"type\":\"Linear\",\"in_features\":3,\"out_features\":4}]},\"data\":{\"name\":\"points\","
+    "\"shape\":[3],\"dtype\":\"f32\",\"labels\":4},\"training\":{\"learning-rate\":0.1},"
+    "\"rounds\":{\"num-server-rounds\":1},\"update\":{\"codec\":\"none\",\"deflate\":false}}";
+
+/* What the test and the workers share. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool held;        /* writes wait for a permit */
+    uint32_t slot;    /* those of this slot alone; UINT32_MAX: all */
+    unsigned permits; /* writes that may pass */
+    unsigned reached; /* writes that have come */
+    uint64_t now_ns;
+    fedge_status failure; /* of the next journal call */
+} gate = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* ---- what is put between the workers and the rest ---------------------------------------------
+ */
+
+fedge_status __real_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                        uint64_t offset, const void *bytes, size_t size,
+                                        fedge_error *err);
+fedge_status __wrap_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                        uint64_t offset, const void *bytes, size_t size,
+                                        fedge_error *err);
+uint64_t __wrap_fedge_os_monotonic_ns(void);
+void __real_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail);
+void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail);
+
+static fedge_journal *the_journal;
+static unsigned num_early; /* updates whose answer was posted before they were on the disk */
+
+fedge_status __wrap_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                        uint64_t offset, const void *bytes, size_t size,
+                                        fedge_error *err)
+{
+    pthread_mutex_lock(&gate.mutex);
+    if (gate.slot == UINT32_MAX || gate.slot == slot) {
+        gate.reached++;
+        pthread_cond_broadcast(&gate.changed);
+        while (gate.held && gate.permits == 0)
+            pthread_cond_wait(&gate.changed, &gate.mutex);
+        gate.permits -= gate.held;
+    }
+    fedge_status failure = gate.failure;
+    gate.failure = FEDGE_OK;
+    pthread_mutex_unlock(&gate.mutex);
+    if (failure != FEDGE_OK)
+        return fedge_fail(err, failure, "the disk is made of paper");
+    return __real_fedge_journal_write(journal, slot, task_id, offset, bytes, size, err);
+}
+
+uint64_t __wrap_fedge_os_monotonic_ns(void)
+{
+    pthread_mutex_lock(&gate.mutex);
+    uint64_t now_ns = gate.now_ns;
+    pthread_mutex_unlock(&gate.mutex);
+    return now_ns;
+}
+
+/* Is the acceptance of [task_id] on the disk? */
+static bool is_durable(uint64_t task_id)
+{
+    uint32_t slot = 0;
+    bool durable = false;
+    if (fedge_journal_find(the_journal, task_id, &slot, NULL) == FEDGE_OK) {
+        pthread_mutex_lock(&the_journal->lock);
+        const journal_slot *own = &the_journal->slots[slot];
+        durable = own->facts.accepted &&
+                  own->metadata_offset + own->facts.metadata_size <= the_journal->durable;
+        pthread_mutex_unlock(&the_journal->lock);
+    }
+    return durable;
+}
+
+void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail)
+{
+    if (mail->type == FEDGE_MAIL_VALIDATED && mail->status == FEDGE_OK)
+        num_early += !is_durable(mail->task_id);
+    __real_fedge_mailbox_post(mailbox, mail);
+}
+
+static void hold(bool held)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.held = held;
+    gate.slot = UINT32_MAX;
+    gate.permits = 0;
+    gate.reached = 0;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void hold_slot(uint32_t slot)
+{
+    hold(true);
+    pthread_mutex_lock(&gate.mutex);
+    gate.slot = slot;
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+/* Lets [count] writes pass, and waits until [reached] have come in all. */
+static void let_pass(unsigned count, unsigned reached)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.permits += count;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.reached < reached)
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void set_clock(uint64_t now_ns)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.now_ns = now_ns;
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void fail_next(fedge_status failure)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.failure = failure;
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+/* ---- one phase --------------------------------------------------------------------------------
+ */
+
+typedef struct fixture {
+    fedge_job *job;
+    fedge_device devices[2];
+    fedge_mailbox *mailbox;
+    fedge_ingest *ingest;
+    fedge_journal *journal;
+    int8_t bounds[FEDGE_MAX_TENSORS];
+    fedge_mail mail[MAX_MAIL]; /* taken so far */
+    uint32_t num_mail;
+} fixture;
+
+static fixture f;
+
+static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uint64_t slot_size)
+{
+    fedge_error err;
+    memset(&f, 0, sizeof f);
+    num_early = 0;
+    hold(false);
+    set_clock(1000);
+    if (fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &f.job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    for (uint32_t i = 0; i < 2; i++)
+        OK(fedge_device_open(&fedge_device_cpu, i, ELEMENTS, &f.devices[i], &err));
+    OK(fedge_mailbox_new(&f.mailbox, NULL, NULL, &err));
+    OK(fedge_ingest_new(&f.ingest, &f.job->plan, f.devices, 2, f.mailbox, num_workers, &err));
+    fedge_journal_phase phase = test_phase(1, 0);
+    phase.slot_size = slot_size;
+    phase.num_tasks = num_tasks;
+    fedge_journal_task *tasks = calloc(num_tasks, sizeof *tasks);
+    for (uint32_t i = 0; i < num_tasks; i++)
+        tasks[i] = test_task(i + 1);
+    OK(fedge_journal_create(dir, &phase, tasks, 0, &f.journal, &err));
+    the_journal = f.journal;
+    free(tasks);
+    memset(f.bounds, 2, sizeof f.bounds);
+}
+
+static void end(void)
+{
+    hold(false);
+    fedge_ingest_free(f.ingest);
+    assert_int_equal(num_early, 0);
+    fedge_mailbox_free(f.mailbox);
+    fedge_journal_free(f.journal);
+    for (uint32_t i = 0; i < 2; i++)
+        fedge_device_close(&f.devices[i]);
+    fedge_job_free(f.job);
+}
+
+/* Adds what is in the mailbox to f.mail. */
+static uint32_t take_mail(void)
+{
+    for (fedge_mail *mail = fedge_mailbox_take(f.mailbox), *next; mail != NULL; mail = next) {
+        next = mail->next;
+        assert_true(f.num_mail < MAX_MAIL);
+        f.mail[f.num_mail++] = *mail;
+        free(mail);
+    }
+    return f.num_mail;
+}
+
+static void assert_mail(uint32_t index, fedge_mail_type type, uint64_t task_id, fedge_status status)
+{
+    assert_true(index < f.num_mail);
+    assert_int_equal(f.mail[index].type, type);
+    assert_int_equal(f.mail[index].task_id, task_id);
+    assert_int_equal(f.mail[index].status, status);
+    if (status != FEDGE_OK)
+        assert_true(strlen(f.mail[index].message) > 10);
+}
+
+/* Value [i] of the update of a task, in 64ths. */
+static int32_t value_of(uint64_t task_id, uint32_t i)
+{
+    return (int32_t)((task_id * 7 + i * 3) % 128) - 64;
+}
+
+static uint32_t weight_of(uint64_t task_id)
+{
+    return 1 + (uint32_t)task_id % 5;
+}
+
+static fedge_ingest_upload *make_upload(uint64_t task_id, uint8_t *bytes)
+{
+    fedge_error err;
+    float values[ELEMENTS];
+    fedge_ingest_upload *made = calloc(1, sizeof *made);
+    uint8_t *encoded = NULL;
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        values[i] = (float)value_of(task_id, i) / 64.0f;
+    OK(fedge_update_encode(&f.job->plan, f.bounds, values, &made->upload, &encoded, &err));
+    assert_int_equal(made->upload.size, UPDATE_SIZE);
+    memcpy(bytes, encoded, UPDATE_SIZE);
+    free(encoded);
+    made->upload.task_id = task_id;
+    made->weight = weight_of(task_id);
+    made->meta_size =
+        (uint32_t)snprintf(made->meta, sizeof made->meta, "{\"task\":%u}", (unsigned)task_id);
+    return made;
+}
+
+static void write_bytes(uint32_t slot, uint64_t task_id, uint64_t offset, const uint8_t *bytes,
+                        uint32_t size)
+{
+    bool full = true;
+    OK(fedge_ingest_write(f.ingest, f.journal, slot, task_id, offset, bytes, size, &full, NULL));
+    assert_false(full);
+}
+
+/* Queues the update of a task in two parts, and its end. */
+static void send_update(uint32_t slot, uint64_t task_id)
+{
+    uint8_t bytes[UPDATE_SIZE];
+    fedge_ingest_upload *upload = make_upload(task_id, bytes);
+    write_bytes(slot, task_id, 0, bytes, 40);
+    write_bytes(slot, task_id, 40, bytes + 40, UPDATE_SIZE - 40);
+    OK(fedge_ingest_finish(f.ingest, f.journal, slot, upload, f.bounds, NULL));
+}
+
+/* The sums are those of the updates of these tasks, and of no other. */
+static void assert_sum(const uint64_t *task_ids, uint32_t count)
+{
+    int64_t sums[ELEMENTS], expected[ELEMENTS] = {0};
+    fedge_device_totals totals = {0};
+    uint64_t weight = 0;
+    for (uint32_t t = 0; t < count; t++) {
+        weight += weight_of(task_ids[t]);
+        for (uint32_t i = 0; i < ELEMENTS; i++) /* 2^28 is one, with a bound of 2² */
+            expected[i] += (int64_t)weight_of(task_ids[t]) * value_of(task_ids[t], i) * (1 << 22);
+    }
+    OK(fedge_devices_sum(f.devices, 2, sums, ELEMENTS, &totals, NULL));
+    assert_int_equal(totals.num_updates, count);
+    assert_int_equal(totals.total_weight, weight);
+    assert_memory_equal(sums, expected, sizeof sums);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------
+ */
+
+static void updates_are_stored_summed_and_answered(void **state)
+{
+    const uint32_t workers[] = {1, 2, 3, FEDGE_INGEST_MAX_WORKERS};
+    for (uint32_t w = 0; w < 4; w++) {
+        begin(*state, workers[w], 10, UPDATE_SIZE);
+        uint64_t tasks[10];
+        for (uint32_t slot = 0; slot < 10; slot++) {
+            tasks[slot] = slot + 1;
+            send_update(slot, slot + 1);
+        }
+        fedge_ingest_flush(f.ingest);
+        assert_int_equal(take_mail(), 10);
+        bool seen[11] = {false};
+        for (uint32_t i = 0; i < 10; i++) {
+            assert_mail(i, FEDGE_MAIL_VALIDATED, f.mail[i].task_id, FEDGE_OK);
+            assert_in_range(f.mail[i].task_id, 1, 10);
+            assert_false(seen[f.mail[i].task_id]);
+            seen[f.mail[i].task_id] = true;
+        }
+        assert_sum(tasks, 10);
+        char meta[64];
+        for (uint32_t slot = 0; slot < 10; slot++) {
+            OK(fedge_journal_metadata(f.journal, slot, meta, sizeof meta, NULL));
+            assert_int_equal(strtol(meta + 8, NULL, 10), slot + 1);
+        }
+        fedge_ingest_flush(f.ingest); /* nothing is left: returns at once */
+        assert_int_equal(take_mail(), 10);
+
+        /* Recovery reads them back, to the same sums. */
+        for (uint32_t i = 0; i < 2; i++)
+            OK(fedge_device_reset(&f.devices[i], NULL));
+        for (uint32_t slot = 0; slot < 10; slot++) {
+            uint8_t bytes[UPDATE_SIZE];
+            fedge_ingest_upload *upload = make_upload(slot + 1, bytes);
+            OK(fedge_ingest_replay(&f.job->plan, &f.devices[slot % 2], f.journal, slot,
+                                   &upload->upload, f.bounds, upload->weight, NULL));
+            free(upload);
+        }
+        assert_sum(tasks, 10);
+        end();
+        OK(fedge_os_remove_tree(*state, NULL));
+        OK(fedge_os_make_dirs(*state, NULL));
+    }
+}
+
+static uint64_t queued(void)
+{
+    fedge_ingest_stats stats;
+    fedge_ingest_get_stats(f.ingest, &stats);
+    return stats.queued_bytes;
+}
+
+/* A queue that is over its limit says so at each part; once it is down to half, once, that it has
+ * room again. Other workers' queues have room all the time. */
+static void a_full_queue_holds_its_senders_back(void **state)
+{
+    enum { PART = 1 << 16, LIMIT = FEDGE_INGEST_QUEUE_BYTES / PART, SENT = LIMIT + 3 };
+    uint8_t *part = calloc(1, PART);
+    begin(*state, 2, 4, (SENT + 1) * PART);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        hold_slot(2);
+        for (uint32_t i = 1; i <= SENT; i++) {
+            bool full = i <= LIMIT;
+            const uint64_t offset = turn == 0 ? (uint64_t)(i - 1) * PART : 0;
+            OK(fedge_ingest_write(f.ingest, f.journal, 2, 3, offset, part, PART, &full, NULL));
+            assert_int_equal(full, i > LIMIT);
+            assert_int_equal(queued(), (uint64_t)i * PART);
+        }
+        write_bytes(1, 2, 0, part, PART);
+        let_pass(0, 1);
+        for (uint32_t written = 0; written < SENT - 1; written++) {
+            assert_int_equal(take_mail(), turn + (SENT - written <= LIMIT / 2));
+            let_pass(1, written + 2); /* the next one has come: this one is done */
+        }
+        hold(false);
+        fedge_ingest_flush(f.ingest);
+        assert_int_equal(queued(), 0);
+        assert_int_equal(take_mail(), turn + 1);
+        assert_mail(turn, FEDGE_MAIL_RELIEVED, 0, FEDGE_OK);
+    }
+    end();
+    free(part);
+}
+
+/* What was on its way when a slot changed hands is of no harm to anybody. */
+static void late_parts_of_a_slot_that_was_given_away(void **state)
+{
+    begin(*state, 2, 4, UPDATE_SIZE);
+    uint8_t bytes[UPDATE_SIZE];
+    fedge_ingest_upload *late = make_upload(1, bytes);
+    fedge_journal_task next = test_task(50);
+    write_bytes(0, 1, 0, bytes, 24);
+    OK(fedge_ingest_assign(f.ingest, f.journal, 0, &next, NULL));
+    write_bytes(0, 1, 24, bytes + 24, UPDATE_SIZE - 24); /* a late part */
+    OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
+    write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL)); /* a late end */
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 1);
+    assert_int_equal(f.mail[0].type, FEDGE_MAIL_VALIDATED);
+    assert_int_equal(f.mail[0].task_id, 1);
+    assert_int_not_equal(f.mail[0].status, FEDGE_OK);
+    assert_int_equal(fedge_journal_get_slot(f.journal, 0).written, 0);
+    assert_sum(NULL, 0);
+
+    send_update(0, 50);
+    uint8_t other[UPDATE_SIZE];
+    late = make_upload(1, bytes);
+    free(make_upload(50, other));
+    write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL));
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 3);
+    const uint32_t good = f.mail[1].status == FEDGE_OK ? 1 : 2;
+    assert_mail(good, FEDGE_MAIL_VALIDATED, 50, FEDGE_OK);
+    assert_int_equal(f.mail[3 - good].type, FEDGE_MAIL_VALIDATED);
+    assert_int_equal(f.mail[3 - good].task_id, 1);
+    assert_sum((uint64_t[]){50}, 1);
+    OK(fedge_journal_read(f.journal, 0, 0, bytes, sizeof bytes, NULL));
+    assert_memory_equal(bytes, other, sizeof bytes);
+    end();
+}
+
+/* A whole update of a slot's old task, with nothing of the new one behind it: by its own bytes it
+ * would do, so only whose slot it is speaks against it. */
+static void a_late_end_is_stale(void **state)
+{
+    begin(*state, 1, 4, UPDATE_SIZE);
+    uint8_t bytes[UPDATE_SIZE];
+    fedge_ingest_upload *late = make_upload(2, bytes);
+    fedge_journal_task next = test_task(50);
+    write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 1, late, f.bounds, NULL));
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 1);
+    assert_mail(0, FEDGE_MAIL_VALIDATED, 2, FEDGE_STALE);
+    assert_sum(NULL, 0);
+    send_update(1, 50);
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 2);
+    assert_mail(1, FEDGE_MAIL_VALIDATED, 50, FEDGE_OK);
+    assert_sum((uint64_t[]){50}, 1);
+    end();
+}
+
+/* After an acceptance, and after the phase: nothing more counts, and nothing is wrong. */
+static void what_comes_too_late_is_told(void **state)
+{
+    begin(*state, 2, 4, UPDATE_SIZE);
+    send_update(3, 4);
+    send_update(3, 4);
+    fedge_journal_task next = test_task(50);
+    OK(fedge_ingest_assign(f.ingest, f.journal, 3, &next, NULL));
+    OK(fedge_ingest_rewind(f.ingest, f.journal, 3, 4, NULL));
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 2);
+    const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
+    assert_mail(good, FEDGE_MAIL_VALIDATED, 4, FEDGE_OK);
+    assert_mail(1 - good, FEDGE_MAIL_VALIDATED, 4, FEDGE_DUPLICATE);
+    assert_sum((uint64_t[]){4}, 1);
+    OK(fedge_journal_close(f.journal, NULL));
+    send_update(3, 4);
+    send_update(0, 1);
+    OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
+    OK(fedge_ingest_rewind(f.ingest, f.journal, 1, 2, NULL));
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 4);
+    for (uint32_t i = 2; i < 4; i++) {
+        assert_int_equal(f.mail[i].type, FEDGE_MAIL_VALIDATED);
+        assert_int_not_equal(f.mail[i].status, FEDGE_OK);
+    }
+    assert_sum((uint64_t[]){4}, 1);
+    end();
+}
+
+/* The new task for which the log has no room is lost, and everything else goes on. */
+static void a_full_log_loses_the_new_task_alone(void **state)
+{
+    begin(*state, 1, 4, UPDATE_SIZE);
+    uint64_t task_id = 10;
+    while (take_mail() == 0) {
+        fedge_journal_task next = test_task(++task_id);
+        OK(fedge_ingest_assign(f.ingest, f.journal, 2, &next, NULL));
+        fedge_ingest_flush(f.ingest);
+        assert_true(task_id < 1000);
+    }
+    assert_mail(0, FEDGE_MAIL_VALIDATED, task_id, FEDGE_STALE);
+    assert_int_equal(fedge_journal_get_slot(f.journal, 2).task.task_id, task_id - 1);
+    send_update(2, task_id - 1);
+    send_update(0, 1);
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 3);
+    assert_mail(1, FEDGE_MAIL_VALIDATED, task_id - 1, FEDGE_OK);
+    assert_mail(2, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
+    assert_sum((uint64_t[]){1, task_id - 1}, 2);
+    end();
+}
+
+static void bad_updates_are_refused_and_can_come_again(void **state)
+{
+    begin(*state, 1, 4, UPDATE_SIZE);
+    uint8_t bytes[UPDATE_SIZE];
+    fedge_ingest_upload *upload = make_upload(1, bytes);
+    bytes[3] ^= 1;
+    write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
+    upload = make_upload(2, bytes);
+    const float wild = NAN;
+    memcpy(bytes, &wild, sizeof wild);
+    upload->upload.crc32 = fedge_crc32(0, bytes, UPDATE_SIZE);
+    write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 1, upload, f.bounds, NULL));
+    upload = make_upload(3, bytes);
+    upload->upload.size = UPDATE_SIZE + 1;
+    write_bytes(2, 3, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 2, upload, f.bounds, NULL));
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 3);
+    assert_mail(0, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
+    assert_mail(1, FEDGE_MAIL_VALIDATED, 2, FEDGE_NOT_FINITE);
+    assert_mail(2, FEDGE_MAIL_VALIDATED, 3, FEDGE_TOO_BIG);
+    assert_sum(NULL, 0);
+    assert_int_equal(fedge_journal_num_accepted(f.journal), 0);
+    OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
+    send_update(0, 1);
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 4);
+    assert_mail(3, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
+    assert_sum((uint64_t[]){1}, 1);
+    end();
+}
+
+/* A disk that fails is told once, and nothing is acknowledged from then on. */
+static void a_failing_disk_is_fatal(void **state)
+{
+    begin(*state, 1, 4, UPDATE_SIZE);
+    fail_next(FEDGE_IO);
+    send_update(0, 1); /* its first part is lost: the second leaves a gap */
+    fedge_ingest_flush(f.ingest);
+    assert_true(take_mail() >= 1);
+    assert_mail(0, FEDGE_MAIL_FATAL, 0, FEDGE_IO);
+    assert_non_null(strstr(f.mail[0].message, "paper"));
+    fail_next(FEDGE_NO_SPACE);
+    uint8_t bytes[UPDATE_SIZE];
+    free(make_upload(2, bytes));
+    write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
+    fedge_ingest_flush(f.ingest);
+    take_mail();
+    for (uint32_t i = 1; i < f.num_mail; i++) {
+        assert_int_equal(f.mail[i].type, FEDGE_MAIL_VALIDATED);
+        assert_int_not_equal(f.mail[i].status, FEDGE_OK);
+    }
+    end();
+}
+
+static void break_disk(void)
+{
+    pthread_mutex_lock(&the_journal->lock);
+    the_journal->broken = true;
+    snprintf(the_journal->broken_message, sizeof the_journal->broken_message, "the disk is gone");
+    pthread_mutex_unlock(&the_journal->lock);
+}
+
+/* It fails when the update is read back, when it is accepted, or when it is synced: no answer. */
+static void nothing_is_acknowledged_without_a_disk(void **state)
+{
+    for (uint32_t when = 0; when < 3; when++) {
+        begin(*state, 1, 4, UPDATE_SIZE);
+        send_update(3, 4);
+        fedge_ingest_flush(f.ingest);
+        assert_int_equal(take_mail(), 1);
+        uint8_t bytes[UPDATE_SIZE];
+        hold(true);
+        fedge_ingest_upload *upload = make_upload(1, bytes);
+        write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
+        write_bytes(1, 2, 0, bytes, 8);
+        OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
+        write_bytes(1, 2, 8, bytes + 8, 8);
+        let_pass(1, 2); /* the first is written, the second at the gate */
+        const int file = f.journal->file.fd;
+        if (when == 0) {
+            f.journal->file.fd = -1;
+        } else if (when == 1) {
+            break_disk();
+        } else {
+            let_pass(1, 3);
+            assert_int_equal(fedge_journal_num_accepted(f.journal), 2);
+            break_disk();
+        }
+        const uint32_t before = take_mail();
+        hold(false);
+        fedge_ingest_flush(f.ingest);
+        f.journal->file.fd = file;
+        assert_int_equal(take_mail(), before + 1);
+        assert_mail(before, FEDGE_MAIL_FATAL, 0, FEDGE_IO);
+        end();
+        OK(fedge_os_remove_tree(*state, NULL));
+        OK(fedge_os_make_dirs(*state, NULL));
+    }
+}
+
+/* Updates that wait share a sync: as long as there is other work, but not for long. */
+static void updates_wait_for_one_another_for_a_while(void **state)
+{
+    begin(*state, 1, 4, UPDATE_SIZE);
+    uint8_t bytes[UPDATE_SIZE], other[UPDATE_SIZE];
+    hold(true);
+    fedge_ingest_upload *one = make_upload(1, bytes), *two = make_upload(2, other);
+    write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, one, f.bounds, NULL));
+    write_bytes(1, 2, 0, other, UPDATE_SIZE);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 1, two, f.bounds, NULL));
+    free(make_upload(3, bytes));
+    write_bytes(2, 3, 0, bytes, 8);
+    write_bytes(2, 3, 8, bytes + 8, 8);
+    write_bytes(2, 3, 16, bytes + 16, 8);
+    const uint64_t num_syncs = fedge_journal_num_syncs(f.journal);
+    let_pass(1, 2);
+    set_clock(1000 + FEDGE_INGEST_GROUP_NS - 1);
+    let_pass(1, 3); /* both are accepted; the third slot's first part is at the gate */
+    assert_int_equal(fedge_journal_num_accepted(f.journal), 2);
+    let_pass(1, 4);
+    assert_int_equal(take_mail(), 0);
+    assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs);
+    set_clock(1000 + FEDGE_INGEST_GROUP_NS);
+    let_pass(1, 5); /* the wait of the first is over before the last part's turn */
+    assert_int_equal(take_mail(), 2);
+    assert_mail(0, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
+    assert_mail(1, FEDGE_MAIL_VALIDATED, 2, FEDGE_OK);
+    assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 1);
+    end();
+}
+
+/* However long the queue: no more than FEDGE_INGEST_MAX_GROUP share a sync. */
+static void groups_are_bounded(void **state)
+{
+    enum { MANY = FEDGE_INGEST_MAX_GROUP * 2 + 2 };
+    begin(*state, 1, MANY, UPDATE_SIZE);
+    hold(true);
+    for (uint32_t slot = 0; slot < MANY; slot++)
+        send_update(slot, slot + 1);
+    const uint64_t num_syncs = fedge_journal_num_syncs(f.journal);
+    let_pass(2 * FEDGE_INGEST_MAX_GROUP - 1, 2 * FEDGE_INGEST_MAX_GROUP);
+    assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs);
+    assert_int_equal(take_mail(), 0);
+    let_pass(2, 2 * FEDGE_INGEST_MAX_GROUP + 2);
+    assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 1);
+    assert_int_equal(take_mail(), FEDGE_INGEST_MAX_GROUP);
+    hold(false);
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 3);
+    assert_int_equal(take_mail(), MANY);
+    for (uint32_t i = 0; i < MANY; i++) /* in the order of their ends */
+        assert_mail(i, FEDGE_MAIL_VALIDATED, i + 1, FEDGE_OK);
+    end();
+}
+
+/* The end waits for what is queued. */
+static void nothing_queued_is_lost_at_the_end(void **state)
+{
+    begin(*state, 3, 9, UPDATE_SIZE);
+    hold(true);
+    for (uint32_t slot = 0; slot < 9; slot++)
+        send_update(slot, slot + 1);
+    hold(false);
+    fedge_ingest_free(f.ingest);
+    f.ingest = NULL;
+    assert_int_equal(take_mail(), 9);
+    assert_int_equal(fedge_journal_num_accepted(f.journal), 9);
+    end();
+}
+
+static void bad_numbers_of_workers_are_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_ingest *ingest = NULL;
+    assert_int_equal(fedge_ingest_new(&ingest, NULL, NULL, 1, NULL, 0, &err), FEDGE_OUT_OF_RANGE);
+    assert_int_equal(
+        fedge_ingest_new(&ingest, NULL, NULL, 1, NULL, FEDGE_INGEST_MAX_WORKERS + 1, &err),
+        FEDGE_OUT_OF_RANGE);
+    assert_null(ingest);
+    fedge_ingest_free(NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(updates_are_stored_summed_and_answered),
+        TEST(a_full_queue_holds_its_senders_back),
+        TEST(late_parts_of_a_slot_that_was_given_away),
+        TEST(a_late_end_is_stale),
+        TEST(what_comes_too_late_is_told),
+        TEST(a_full_log_loses_the_new_task_alone),
+        TEST(bad_updates_are_refused_and_can_come_again),
+        TEST(a_failing_disk_is_fatal),
+        TEST(nothing_is_acknowledged_without_a_disk),
+        TEST(updates_wait_for_one_another_for_a_while),
+        TEST(groups_are_bounded),
+        TEST(nothing_queued_is_lost_at_the_end),
+        TEST(bad_numbers_of_workers_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
