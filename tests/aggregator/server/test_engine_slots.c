@@ -1,0 +1,342 @@
+/* Slots of a round that change hands, senders that are held back, and what a run leaves on the
+ * disk: promises that a run which goes well does not need. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/engine_internal.h"
+#include "edge/core/os.h"
+#include "tests/aggregator/server/federation.h"
+
+/* Of five connected devices four are asked: one is free to take a slot over. */
+#define FOUR_OF_FIVE                                                                               \
+    "\"num-server-rounds\":1,\"fraction-train\":0.8,\"min-train-nodes\":2,"                        \
+    "\"min-available-nodes\":5"
+
+enum { DEVICES = 5 };
+
+static federation fed;
+
+/* ---- a queue that is full when the test says so -----------------------------------------------
+ */
+
+static bool say_full;
+
+fedge_status __real_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
+                                       uint64_t task_id, uint64_t offset, const uint8_t *data,
+                                       uint32_t size, bool *full, fedge_error *err);
+fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
+                                       uint64_t task_id, uint64_t offset, const uint8_t *data,
+                                       uint32_t size, bool *full, fedge_error *err);
+
+fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
+                                       uint64_t task_id, uint64_t offset, const uint8_t *data,
+                                       uint32_t size, bool *full, fedge_error *err)
+{
+    fedge_status status =
+        __real_fedge_ingest_write(ingest, journal, slot, task_id, offset, data, size, full, err);
+    *full = *full || say_full;
+    return status;
+}
+
+/* ---- one round --------------------------------------------------------------------------------
+ */
+
+static int tear_down(void **state)
+{
+    (void)state;
+    say_full = false;
+    fed_fini(&fed);
+    return 0;
+}
+
+/* The first of the devices that has, or has not, been asked. */
+static fed_device *device_that(bool asked)
+{
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        if ((fed.devices[i].task.task_id != 0) == asked) {
+            return &fed.devices[i];
+        }
+    }
+    fail_msg("there is no such device");
+    return NULL;
+}
+
+/* Devices do nothing but take their tasks. */
+static void begin_idle(const char *rounds)
+{
+    fed_init(&fed, "slots-test", rounds);
+    fed_open(&fed);
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        fed.devices[i].idle = true;
+    }
+    fed_join_all(&fed, DEVICES);
+    fed_settle(&fed);
+}
+
+static void begin_upload(fed_device *device)
+{
+    if (!device->has_result) {
+        fed_make_result(device);
+    }
+    fed_announce(device);
+    fed_settle(&fed);
+}
+
+static void wake_up(fed_device *device)
+{
+    device->idle = false;
+    if (!device->has_result && device->task.task_id != 0) {
+        fed_make_result(device);
+    }
+}
+
+static void finish(void)
+{
+    fedge_error failure;
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    fed_finish(&fed, &failure);
+    assert_string_equal(failure.status == FEDGE_OK ? "" : failure.message, "");
+}
+
+/* The slot of [old], which gives its task back, goes to the device that was not asked. */
+static fed_device *hand_over(fed_device *old)
+{
+    fed_device *next = device_that(false);
+    fed_decline(old, true);
+    fed_settle(&fed);
+    assert_int_equal(next->num_tasks, 1);
+    assert_int_not_equal(next->task.task_id, old->task.task_id);
+    return next;
+}
+
+/* ---- slots that change hands ------------------------------------------------------------------
+ */
+
+/* Though its result has the same size and checksum, it begins at the first byte. */
+static void a_slots_next_device_begins_anew(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE);
+    fed_device *old = device_that(true);
+    begin_upload(old);
+    fed_send_part(old);
+    fed_send_part(old);
+    fed_settle(&fed);
+    fed_device *next = hand_over(old);
+    fed_make_result(next);
+    memcpy(next->bytes, old->bytes, sizeof(next->bytes));
+    next->result.crc32 = old->result.crc32;
+    next->resumed_at = 77;
+    begin_upload(next);
+    assert_int_equal(next->num_resumes, 1);
+    assert_int_equal(next->resumed_at, 0);
+    finish();
+    assert_int_equal(next->num_acks, 1);
+    assert_int_equal(old->num_acks, 0);
+    assert_int_equal(fed.summaries[0].reported, 4);
+}
+
+/* The tries that one device has used up are not the next one's. */
+static void a_slots_next_device_has_all_its_tries(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE);
+    fed_device *old = device_that(true);
+    wake_up(old);
+    old->bytes[5] ^= 1;
+    while (old->num_refusals < FEDGE_ENGINE_MAX_BAD_UPLOADS - 1) {
+        fed_step(&fed);
+    }
+    old->idle = true;
+    fed_settle(&fed);
+    fed_device *next = hand_over(old);
+    wake_up(next);
+    next->bytes[5] ^= 1;
+    while (next->num_refusals < FEDGE_ENGINE_MAX_BAD_UPLOADS - 1) {
+        fed_step(&fed);
+    }
+    next->bytes[5] ^= 1;
+    fed_settle(&fed);
+    assert_int_equal(next->num_acks, 1);
+    assert_int_equal(next->num_cancels, 0);
+}
+
+/* What the device before still sends is of no harm to the next one's result. */
+static void the_device_before_does_no_harm(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE);
+    fed_device *old = device_that(true);
+    begin_upload(old);
+    fed_send_part(old);
+    fed_settle(&fed);
+    fed_device *next = hand_over(old);
+    begin_upload(next);
+    fed_send_part(next);
+    const uint64_t own = old->result.task_id;
+    fed_send_part(old);                         /* of its old task */
+    old->result.task_id = next->result.task_id; /* and of the other's */
+    fed_send_part(old);
+    old->awaiting = false; /* nobody answers to that */
+    fed_settle(&fed);
+    assert_non_null(old->conn);
+    assert_int_equal(old->num_refusals, 0);
+    fed_announce(old);
+    fed_settle(&fed);
+    assert_int_equal(old->refusal, FEDGE_REASON_STALE_TASK);
+    old->result.task_id = own;
+    fed_announce(old);
+    fed_settle(&fed);
+    assert_int_equal(old->num_refusals, 2);
+    assert_int_equal(old->refused_task, own);
+    old->has_result = false;
+    fed_send_part(next);
+    fed_send_part(next);
+    fed_settle(&fed);
+    assert_int_equal(next->num_acks, 1);
+    assert_int_equal(next->num_resumes, 1);
+    assert_int_equal(fed_status(&fed).updates_accepted, 1);
+}
+
+/* After a restart, the slot is still the next one's; so is the result. */
+static void a_new_task_survives_a_restart(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE);
+    fed_device *old = device_that(true);
+    fed_device *next = hand_over(old);
+    const uint64_t task_id = next->task.task_id;
+    fed_close(&fed);
+    fed_open(&fed);
+    fed_join_all(&fed, DEVICES);
+    fed_settle(&fed);
+    assert_int_equal(next->task.task_id, task_id);
+    assert_int_equal(next->num_tasks, 2);
+    assert_int_equal(old->num_tasks, 1);
+    wake_up(next);
+    fed_settle(&fed);
+    assert_int_equal(next->num_acks, 1);
+    finish();
+    assert_int_equal(fed.summaries[0].reported, 4);
+}
+
+/* ---- senders that are held back ---------------------------------------------------------------
+ */
+
+static void post_relief(void)
+{
+    fedge_mail *mail = calloc(1, sizeof(*mail));
+    assert_non_null(mail);
+    mail->type = FEDGE_MAIL_RELIEVED;
+    fedge_mailbox_post(fed.engine->mailbox, mail);
+    fedge_engine_handle_mail(fed.engine, fed.now_ms);
+}
+
+/* Who fills a queue is not read from until there is room, and nobody else. */
+static void a_sender_waits_for_room(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE);
+    fed_device *one = device_that(true), *other = NULL;
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        if (fed.devices[i].task.task_id != 0 && &fed.devices[i] != one) {
+            other = &fed.devices[i];
+        }
+    }
+    begin_upload(one);
+    begin_upload(other);
+    fed_send_part(other);
+    assert_false(other->paused);
+    say_full = true;
+    fed_send_part(one);
+    say_full = false;
+    assert_true(one->paused);
+    assert_false(other->paused);
+    fed_send_part(other);
+    fed_send_part(other);
+    fed_settle(&fed);
+    assert_int_equal(other->num_acks, 1);
+    assert_true(one->paused);
+    post_relief();
+    assert_false(one->paused);
+    fed_send_part(one);
+    fed_send_part(one);
+    fed_settle(&fed);
+    assert_int_equal(one->num_acks, 1);
+}
+
+/* ---- what a run leaves on the disk ------------------------------------------------------------
+ */
+
+typedef struct found {
+    uint32_t lowest, highest, count;
+} found;
+
+static fedge_status note_name(void *user, const char *name, fedge_error *err)
+{
+    (void)err;
+    found *to = user;
+    unsigned round = 0;
+    assert_int_equal(sscanf(name, "round-%6u", &round), 1);
+    to->lowest = to->count == 0 || round < to->lowest ? round : to->lowest;
+    to->highest = round > to->highest ? round : to->highest;
+    to->count++;
+    return FEDGE_OK;
+}
+
+static found list(const char *folder)
+{
+    char path[FEDGE_MAX_PATH];
+    found all = {0};
+    fedge_error err;
+    snprintf(path, sizeof(path), "%.900s/%s", fed_status(&fed).run_dir, folder);
+    assert_int_equal(fedge_os_list_dir(path, note_name, &all, &err), FEDGE_OK);
+    return all;
+}
+
+/* Each round's end removes what is older than keep-checkpoints says, model and journal. */
+static void old_rounds_are_removed(void **state)
+{
+    (void)state;
+    for (uint32_t keep = 1; keep <= 3; keep++) {
+        fed_init(&fed, "slots-test",
+                 "\"num-server-rounds\":5,\"min-train-nodes\":5,\"min-available-nodes\":5");
+        fed.job->keep_checkpoints = keep;
+        fed_open(&fed);
+        fed_join_all(&fed, DEVICES);
+        for (uint32_t round = 1; round < 5; round++) {
+            while (fed_status(&fed).rounds_closed < round) {
+                fed_step(&fed);
+            }
+        }
+        finish();
+        const found checkpoints = list("checkpoints"), journals = list("journal");
+        assert_int_equal(checkpoints.highest, 5);
+        assert_int_equal(checkpoints.count, keep);
+        assert_int_equal(checkpoints.lowest, 5 - keep + 1);
+        assert_int_equal(journals.highest, 5);
+        assert_int_equal(journals.count, keep);
+        assert_int_equal(journals.lowest, 5 - keep + 1);
+        if (keep < 3) {
+            fed_fini(&fed);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_slots_next_device_begins_anew, tear_down),
+        cmocka_unit_test_teardown(a_slots_next_device_has_all_its_tries, tear_down),
+        cmocka_unit_test_teardown(the_device_before_does_no_harm, tear_down),
+        cmocka_unit_test_teardown(a_new_task_survives_a_restart, tear_down),
+        cmocka_unit_test_teardown(a_sender_waits_for_room, tear_down),
+        cmocka_unit_test_teardown(old_rounds_are_removed, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
