@@ -335,6 +335,60 @@ static void test_rollover(void **state)
     assert_false(accepts(DIR "/device", "localhost"));
 }
 
+/* The same for what libwebsockets sets during a handshake, when the client names a host: it would
+ * trust its own root, present its own chain and ask for a certificate without demanding one. */
+static int on_name(void *user, mbedtls_ssl_context *ssl, const unsigned char *name, size_t size)
+{
+    (void)name, (void)size;
+    side *server = user;
+    mbedtls_ssl_set_hs_authmode(ssl, MBEDTLS_SSL_VERIFY_OPTIONAL);
+    mbedtls_ssl_set_hs_ca_chain(ssl, &server->root, NULL);
+    return mbedtls_ssl_set_hs_own_cert(ssl, &server->chain, &server->key);
+}
+
+static bool accepts_by_name(const char *identity, char subject[256])
+{
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, identity, DIR "/ca");
+    mbedtls_ssl_conf_sni(&server.conf, on_name, &server);
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    bool accepted = handshake(&server, &client);
+    subject[0] = '\0';
+    if (accepted)
+        fedge_x509_subject(&mbedtls_ssl_get_peer_cert(&client.ssl)->subject, subject, 256);
+    side_fini(&server);
+    side_fini(&client);
+    return accepted;
+}
+
+static void test_settings_by_name(void **state)
+{
+    (void)state;
+    char subject[256];
+    fedge_identity *identity = NULL;
+    assert_true(accepts_by_name(DIR "/device", subject));
+    assert_string_equal(subject, "CN=hub");
+    assert_false(accepts_by_name(NULL, subject));
+    assert_string_equal(told.reason[0], "no certificate");
+    assert_false(accepts_by_name(DIR "/foreign", subject));
+    assert_string_equal(told.reason[0], "not signed by a trusted root");
+    set_roots(DIR "/next", DIR "/ca");
+    assert_true(accepts_by_name(DIR "/foreign", subject));
+    assert_false(accepts_by_name(NULL, subject));
+    assert_string_equal(told.reason[0], "no certificate");
+    assert_int_equal(fedge_identity_load(DIR "/next-server", FEDGE_ROLE_SERVER, 0, &identity, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
+    fedge_identity_free(identity);
+    set_roots(DIR "/next", NULL);
+    assert_true(accepts_by_name(DIR "/foreign", subject));
+    assert_string_equal(subject, "CN=hub2");
+    assert_false(accepts_by_name(DIR "/device", subject));
+    assert_string_equal(told.reason[0], "not signed by a trusted root");
+}
+
 /* A server's identity is replaced for new connections, and its whole chain is presented though the
  * configuration knows the first certificate only. */
 static void test_server_identity(void **state)
@@ -383,6 +437,7 @@ int main(void)
         cmocka_unit_test_setup(test_refused_servers, set_up),
         cmocka_unit_test_setup(test_old_protocol, set_up),
         cmocka_unit_test_setup(test_rollover, set_up),
+        cmocka_unit_test_setup(test_settings_by_name, set_up),
         cmocka_unit_test_setup(test_server_identity, set_up),
         cmocka_unit_test_setup(test_time, set_up),
     };
