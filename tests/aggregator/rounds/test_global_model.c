@@ -36,15 +36,21 @@ static fedge_job *parse(const char *first, const char *second, const char *more)
     return job;
 }
 
-static void begin(fedge_global_model *model, const fedge_job *job, uint32_t num_devices)
+static fedge_status init(fedge_global_model *model, const fedge_job *job, uint32_t num_lanes)
 {
-    assert_int_equal(fedge_global_model_init(model, job, num_devices, &err), FEDGE_OK);
+    const fedge_accumulator_config config = {.num_lanes = num_lanes};
+    return fedge_global_model_init(model, job, "cpu", &config, &err);
+}
+
+static void begin(fedge_global_model *model, const fedge_job *job, uint32_t num_lanes)
+{
+    assert_int_equal(init(model, job, num_lanes), FEDGE_OK);
     assert_int_equal(fedge_global_model_begin(model, &err), FEDGE_OK);
     assert_true(job->plan.schema.num_elements <= MAX_VALUES);
 }
 
 /* An update whose value [i] of all that travels is (first + i · step) / 64. */
-static void add(fedge_global_model *model, uint32_t device, const int8_t *bounds, float first,
+static void add(fedge_global_model *model, uint32_t lane, const int8_t *bounds, float first,
                 float step, uint32_t weight)
 {
     const fedge_schema *sent = &model->plan->sent.schema;
@@ -58,7 +64,10 @@ static void add(fedge_global_model *model, uint32_t device, const int8_t *bounds
                 FEDGE_OK);
         }
     }
-    assert_int_equal(fedge_device_accumulate(&model->devices[device], v, weight, &err), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_begin(&model->accumulator, weight, &err), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_add_values(&model->accumulator, lane, v, 0,
+                                                  sent->num_elements, weight, &err),
+                     FEDGE_OK);
 }
 
 static void copy_values(const fedge_global_model *model, float *values)
@@ -86,7 +95,7 @@ static void assert_moved(const fedge_global_model *model, const float *before, f
                      (double)expected[i], (double)before[i]);
 }
 
-/* Two rounds on two devices; weights 1 and 3. */
+/* Two rounds in two lanes; weights 1 and 3. */
 static void play(const fedge_job *job)
 {
     fedge_global_model model;
@@ -226,7 +235,7 @@ static void a_written_model_is_read_again(void **state)
     assert_true(control_size > 0);
     assert_int_equal(one.strategy->save(one.strategy_state, &saved, &err), FEDGE_OK);
 
-    assert_int_equal(fedge_global_model_init(&two, job, 1, &err), FEDGE_OK);
+    assert_int_equal(init(&two, job, 1), FEDGE_OK);
     assert_int_equal(fedge_global_model_load(&two, file, size, saved.data, saved.size - 1, &err),
                      FEDGE_CORRUPT);
     assert_int_equal(fedge_global_model_load(&two, file, size - 1, saved.data, saved.size, &err),
@@ -272,23 +281,21 @@ static void weights_are_bounded(void **state)
     fedge_job_free(job);
 }
 
-static void devices_are_counted(void **state)
+static void lanes_are_joined(void **state)
 {
     (void)state;
     fedge_job *job = parse("", "", "");
     fedge_global_model model;
-    assert_int_equal(fedge_global_model_init(&model, job, 0, &err), FEDGE_OUT_OF_RANGE);
-    fedge_global_model_fini(&model);
-    assert_int_equal(fedge_global_model_init(&model, job, FEDGE_GLOBAL_MAX_DEVICES + 1, &err),
-                     FEDGE_OUT_OF_RANGE);
-    fedge_global_model_fini(&model);
-    begin(&model, job, FEDGE_GLOBAL_MAX_DEVICES);
-    assert_int_equal(model.num_devices, FEDGE_GLOBAL_MAX_DEVICES);
     int8_t bounds[FEDGE_MAX_TENSORS];
     float before[MAX_VALUES] = {0};
+    assert_int_equal(fedge_global_model_init(&model, job, "abacus",
+                                             &(fedge_accumulator_config){.num_lanes = 1}, &err),
+                     FEDGE_NOT_FOUND);
+    fedge_global_model_fini(&model);
+    begin(&model, job, FEDGE_ACCUMULATOR_MAX_LANES);
     copy_values(&model, before);
     fedge_sections_bounds(&job->plan, model.values, bounds);
-    for (uint32_t i = 0; i < FEDGE_GLOBAL_MAX_DEVICES; i++)
+    for (uint32_t i = 0; i < FEDGE_ACCUMULATOR_MAX_LANES; i++)
         add(&model, i, bounds, 4.0f, 1.0f, 1);
     assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
@@ -307,7 +314,7 @@ int main(void)
         cmocka_unit_test(scaffolds_variate_is_of_what_is_trained),
         cmocka_unit_test(a_written_model_is_read_again),
         cmocka_unit_test(weights_are_bounded),
-        cmocka_unit_test(devices_are_counted),
+        cmocka_unit_test(lanes_are_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

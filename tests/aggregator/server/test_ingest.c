@@ -5,7 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "aggregator/reduce/collective.h"
+#include "aggregator/rounds/global_model.h"
 #include "aggregator/server/ingest.h"
 #include "aggregator/store/journal_file.h"
 #include "edge/core/fixed.h"
@@ -17,7 +17,7 @@ static const char JOB[] =
     "{\"fedge-job\":1,\"name\":\"tiny\",\"model\":{\"input-shape\":[3],\"layers\":["
     "{\"type\":\"Linear\",\"in_features\":3,\"out_features\":4}]},\"data\":{\"name\":\"points\","
     "\"shape\":[3],\"dtype\":\"f32\",\"labels\":4},\"training\":{\"learning-rate\":0.1},"
-    "\"rounds\":{\"num-server-rounds\":1},\"update\":{\"codec\":\"none\",\"deflate\":false}}";
+    "\"rounds\":{\"num-server-rounds\":1},\"update\":{\"codec\":\"none\",\"deflate\":%s}}";
 
 /* What the test and the workers share. */
 static struct {
@@ -146,7 +146,7 @@ static void fail_next(fedge_status failure)
 
 typedef struct fixture {
     fedge_job *job;
-    fedge_device devices[2];
+    fedge_accumulator accumulator;
     fedge_mailbox *mailbox;
     fedge_ingest *ingest;
     fedge_journal *journal;
@@ -156,20 +156,24 @@ typedef struct fixture {
 } fixture;
 
 static fixture f;
+static bool flat; /* updates have the same value everywhere, and are deflated */
 
 static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uint64_t slot_size)
 {
+    char text[sizeof JOB + 8];
     fedge_error err;
+    snprintf(text, sizeof text, JOB, flat ? "true" : "false");
     memset(&f, 0, sizeof f);
     num_early = 0;
     hold(false);
     set_clock(1000);
-    if (fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &f.job, &err) != FEDGE_OK)
+    if (fedge_job_parse(text, strlen(text), "job.json", &f.job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    for (uint32_t i = 0; i < 2; i++)
-        OK(fedge_device_open(&fedge_device_cpu, i, ELEMENTS, &f.devices[i], &err));
+    const fedge_layout layout = fedge_plan_layout(&f.job->plan);
+    const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 2};
+    OK(fedge_accumulator_open("cpu", &config, &f.accumulator, &err));
     OK(fedge_mailbox_new(&f.mailbox, NULL, NULL, &err));
-    OK(fedge_ingest_new(&f.ingest, &f.job->plan, f.devices, 2, f.mailbox, num_workers, &err));
+    OK(fedge_ingest_new(&f.ingest, &f.job->plan, &f.accumulator, f.mailbox, num_workers, &err));
     fedge_journal_phase phase = test_phase(1, 0);
     phase.slot_size = slot_size;
     phase.num_tasks = num_tasks;
@@ -189,8 +193,7 @@ static void end(void)
     assert_int_equal(num_early, 0);
     fedge_mailbox_free(f.mailbox);
     fedge_journal_free(f.journal);
-    for (uint32_t i = 0; i < 2; i++)
-        fedge_device_close(&f.devices[i]);
+    fedge_accumulator_close(&f.accumulator);
     fedge_job_free(f.job);
 }
 
@@ -219,7 +222,7 @@ static void assert_mail(uint32_t index, fedge_mail_type type, uint64_t task_id, 
 /* Value [i] of the update of a task, in 64ths. */
 static int32_t value_of(uint64_t task_id, uint32_t i)
 {
-    return (int32_t)((task_id * 7 + i * 3) % 128) - 64;
+    return (int32_t)((task_id * 7 + (flat ? 0 : i * 3)) % 128) - 64;
 }
 
 static uint32_t weight_of(uint64_t task_id)
@@ -236,8 +239,9 @@ static fedge_ingest_upload *make_upload(uint64_t task_id, uint8_t *bytes)
     for (uint32_t i = 0; i < ELEMENTS; i++)
         values[i] = (float)value_of(task_id, i) / 64.0f;
     OK(fedge_update_encode(&f.job->plan, f.bounds, values, &made->upload, &encoded, &err));
-    assert_int_equal(made->upload.size, UPDATE_SIZE);
-    memcpy(bytes, encoded, UPDATE_SIZE);
+    assert_in_range(made->upload.size, flat ? 1 : UPDATE_SIZE,
+                    flat ? UPDATE_SIZE - 1 : UPDATE_SIZE);
+    memcpy(bytes, encoded, (size_t)made->upload.size);
     free(encoded);
     made->upload.task_id = task_id;
     made->weight = weight_of(task_id);
@@ -259,8 +263,9 @@ static void send_update(uint32_t slot, uint64_t task_id)
 {
     uint8_t bytes[UPDATE_SIZE];
     fedge_ingest_upload *upload = make_upload(task_id, bytes);
-    write_bytes(slot, task_id, 0, bytes, 40);
-    write_bytes(slot, task_id, 40, bytes + 40, UPDATE_SIZE - 40);
+    const uint32_t part = (uint32_t)upload->upload.size / 2;
+    write_bytes(slot, task_id, 0, bytes, part);
+    write_bytes(slot, task_id, part, bytes + part, (uint32_t)upload->upload.size - part);
     OK(fedge_ingest_finish(f.ingest, f.journal, slot, upload, f.bounds, NULL));
 }
 
@@ -268,14 +273,14 @@ static void send_update(uint32_t slot, uint64_t task_id)
 static void assert_sum(const uint64_t *task_ids, uint32_t count)
 {
     int64_t sums[ELEMENTS], expected[ELEMENTS] = {0};
-    fedge_device_totals totals = {0};
     uint64_t weight = 0;
     for (uint32_t t = 0; t < count; t++) {
         weight += weight_of(task_ids[t]);
         for (uint32_t i = 0; i < ELEMENTS; i++) /* 2^28 is one, with a bound of 2² */
             expected[i] += (int64_t)weight_of(task_ids[t]) * value_of(task_ids[t], i) * (1 << 22);
     }
-    OK(fedge_devices_sum(f.devices, 2, sums, ELEMENTS, &totals, NULL));
+    const fedge_accumulator_totals totals = fedge_accumulator_get_totals(&f.accumulator);
+    OK(fedge_accumulator_read(&f.accumulator, 0, ELEMENTS, sums, NULL));
     assert_int_equal(totals.num_updates, count);
     assert_int_equal(totals.total_weight, weight);
     assert_memory_equal(sums, expected, sizeof sums);
@@ -284,11 +289,11 @@ static void assert_sum(const uint64_t *task_ids, uint32_t count)
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
-static void updates_are_stored_summed_and_answered(void **state)
+static void store_sum_and_answer(const char *dir)
 {
     const uint32_t workers[] = {1, 2, 3, FEDGE_INGEST_MAX_WORKERS};
     for (uint32_t w = 0; w < 4; w++) {
-        begin(*state, workers[w], 10, UPDATE_SIZE);
+        begin(dir, workers[w], 10, UPDATE_SIZE);
         uint64_t tasks[10];
         for (uint32_t slot = 0; slot < 10; slot++) {
             tasks[slot] = slot + 1;
@@ -313,20 +318,45 @@ static void updates_are_stored_summed_and_answered(void **state)
         assert_int_equal(take_mail(), 10);
 
         /* Recovery reads them back, to the same sums. */
-        for (uint32_t i = 0; i < 2; i++)
-            OK(fedge_device_reset(&f.devices[i], NULL));
+        OK(fedge_accumulator_reset(&f.accumulator, NULL));
         for (uint32_t slot = 0; slot < 10; slot++) {
             uint8_t bytes[UPDATE_SIZE];
             fedge_ingest_upload *upload = make_upload(slot + 1, bytes);
-            OK(fedge_ingest_replay(&f.job->plan, &f.devices[slot % 2], f.journal, slot,
-                                   &upload->upload, f.bounds, upload->weight, NULL));
+            OK(fedge_ingest_replay(&f.job->plan, &f.accumulator, f.journal, slot, &upload->upload,
+                                   f.bounds, upload->weight, NULL));
             free(upload);
         }
         assert_sum(tasks, 10);
         end();
-        OK(fedge_os_remove_tree(*state, NULL));
-        OK(fedge_os_make_dirs(*state, NULL));
+        OK(fedge_os_remove_tree(dir, NULL));
+        OK(fedge_os_make_dirs(dir, NULL));
     }
+}
+
+static void updates_are_stored_summed_and_answered(void **state)
+{
+    store_sum_and_answer(*state);
+}
+
+static void deflated_updates_are_summed_too(void **state)
+{
+    flat = true;
+    store_sum_and_answer(*state);
+    begin(*state, 1, 4, UPDATE_SIZE);
+    uint8_t bytes[UPDATE_SIZE];
+    fedge_ingest_upload *upload = make_upload(1, bytes);
+    bytes[4] ^= 0x55; /* not what was deflated */
+    write_bytes(0, 1, 0, bytes, (uint32_t)upload->upload.size);
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
+    send_update(1, 2);
+    fedge_ingest_flush(f.ingest);
+    assert_int_equal(take_mail(), 2);
+    const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
+    assert_mail(1 - good, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
+    assert_mail(good, FEDGE_MAIL_VALIDATED, 2, FEDGE_OK);
+    assert_sum((uint64_t[]){2}, 1);
+    end();
+    flat = false;
 }
 
 static uint64_t queued(void)
@@ -505,7 +535,7 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     assert_int_equal(take_mail(), 3);
     assert_mail(0, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
     assert_mail(1, FEDGE_MAIL_VALIDATED, 2, FEDGE_NOT_FINITE);
-    assert_mail(2, FEDGE_MAIL_VALIDATED, 3, FEDGE_TOO_BIG);
+    assert_mail(2, FEDGE_MAIL_VALIDATED, 3, FEDGE_MISMATCH);
     assert_sum(NULL, 0);
     assert_int_equal(fedge_journal_num_accepted(f.journal), 0);
     OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
@@ -662,9 +692,9 @@ static void bad_numbers_of_workers_are_refused(void **state)
     (void)state;
     fedge_error err;
     fedge_ingest *ingest = NULL;
-    assert_int_equal(fedge_ingest_new(&ingest, NULL, NULL, 1, NULL, 0, &err), FEDGE_OUT_OF_RANGE);
+    assert_int_equal(fedge_ingest_new(&ingest, NULL, NULL, NULL, 0, &err), FEDGE_OUT_OF_RANGE);
     assert_int_equal(
-        fedge_ingest_new(&ingest, NULL, NULL, 1, NULL, FEDGE_INGEST_MAX_WORKERS + 1, &err),
+        fedge_ingest_new(&ingest, NULL, NULL, NULL, FEDGE_INGEST_MAX_WORKERS + 1, &err),
         FEDGE_OUT_OF_RANGE);
     assert_null(ingest);
     fedge_ingest_free(NULL);
@@ -676,6 +706,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(updates_are_stored_summed_and_answered),
+        TEST(deflated_updates_are_summed_too),
         TEST(a_full_queue_holds_its_senders_back),
         TEST(late_parts_of_a_slot_that_was_given_away),
         TEST(a_late_end_is_stale),
