@@ -10,7 +10,7 @@
 #include "aggregator/server/ingest.h"
 #include "aggregator/server/mailbox.h"
 
-#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* damaged uploads of one task before it is lost */
+#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
 #define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between tries when the disk has no room */
 
 /* What is known of a slot's task in this phase. */
@@ -79,6 +79,8 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now
 void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms);
 FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
                                                    fedge_error *err);
+/* The task of slot [index] once more, to a client that has lost track of it. */
+void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
 
 /* engine_upload.c */

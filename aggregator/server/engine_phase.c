@@ -200,6 +200,18 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
     fedge_conn_send_task(conn, &task);
 }
 
+void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *task = &fedge_rounds_cohort(engine->rounds, &num_tasks)[index];
+    const fedge_action action = {.kind = fedge_rounds_kind(engine->rounds),
+                                 .round = fedge_rounds_round(engine->rounds),
+                                 .task_id = task->task_id,
+                                 .client_index = task->client_index,
+                                 .slot = index};
+    send_task(engine, &action, now_ms);
+}
+
 static void cancel_task(fedge_engine *engine, const fedge_action *action)
 {
     fedge_conn *conn = conn_of(engine, action->client_index);

@@ -63,11 +63,9 @@ static void take_evaluation(fedge_engine *engine, fedge_conn *conn, fedge_engine
     fedge_error err;
     double loss = fedge_upload_metric(upload, "loss");
     double accuracy = fedge_upload_metric(upload, "accuracy");
-    if (upload->size != 0 || upload->num_sections != 0 || upload->num_examples == 0 ||
-        !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
+    if (upload->num_examples == 0 || !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
         refuse_task(engine, conn, upload->task_id, FEDGE_REASON_SCHEMA_MISMATCH,
-                    "an evaluation has no sections, at least one example, and the metrics loss and "
-                    "accuracy");
+                    "an evaluation has at least one example, and the metrics loss and accuracy");
         lose(engine, upload->task_id, now_ms);
         return;
     }
@@ -140,6 +138,28 @@ static void take_update(fedge_engine *engine, fedge_conn *conn, uint32_t index,
     }
 }
 
+/* A client that took a result of another time for this task's, as one whose server came back from a
+ * crash with ids that were used before: it discards it, and works on what it was asked for. */
+static void refuse_kind(fedge_engine *engine, fedge_conn *conn, uint32_t index, uint64_t task_id,
+                        uint64_t now_ms)
+{
+    refuse_task(engine, conn, task_id, FEDGE_REASON_STALE_TASK,
+                "the result is of another kind of task");
+    if (engine->slots[index].finishing) {
+        return; /* the right one has come already */
+    }
+    if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
+        lose(engine, task_id, now_ms);
+    } else {
+        fedge_engine_send_again(engine, index, now_ms);
+    }
+}
+
+static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
+{
+    return (upload->num_sections == 0 && upload->size == 0) == (kind == FEDGE_TASK_EVALUATE);
+}
+
 void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
                          const char *meta, uint32_t meta_size, uint64_t now_ms)
 {
@@ -164,6 +184,8 @@ void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upl
         acknowledge(engine, conn, upload->task_id, true);
     } else if (task->state == FEDGE_TASK_LOST) {
         refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK, "the task is over");
+    } else if (!is_of_kind(upload, fedge_rounds_kind(engine->rounds))) {
+        refuse_kind(engine, conn, index, upload->task_id, now_ms);
     } else if (fedge_rounds_kind(engine->rounds) == FEDGE_TASK_EVALUATE) {
         take_evaluation(engine, conn, &engine->slots[index], upload, now_ms);
     } else {

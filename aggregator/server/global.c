@@ -473,6 +473,9 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
         *recovery = (fedge_recovery){0};
         status = recover_once(global, recovery, &done, err);
     }
+    if (status == FEDGE_OK && !global->run.finished) {
+        status = fedge_run_begin_task_ids(&global->run, recovery->next_task_id, err);
+    }
     if (status != FEDGE_OK) {
         fedge_recovery_fini(recovery);
         *recovery = (fedge_recovery){0};

@@ -183,6 +183,8 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
     }
     if (status == FEDGE_OK)
         status = check_nothing_lost(checkpoints, recovery, err);
+    if (run->next_task_id > recovery->next_task_id)
+        recovery->next_task_id = run->next_task_id;
     if (run->resumed)
         recovery->next_task_id += FEDGE_RECOVERY_TASK_ID_GAP;
     return status;

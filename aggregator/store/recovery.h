@@ -28,7 +28,8 @@
 #include "edge/core/status.h"
 
 /* Task ids of evaluations are not journalled; a start skips as many as can have been issued since
- * the last checkpoint, so that no id is ever used twice. */
+ * the last checkpoint, the open phase's journal and the start before it (fedge_run_begin_task_ids),
+ * so that no id is ever used twice. */
 #define FEDGE_RECOVERY_TASK_ID_GAP ((uint64_t)1 << 20)
 
 typedef struct fedge_recovery {

@@ -126,8 +126,10 @@ static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
     if (status != FEDGE_OK)
         return status;
     int size = snprintf(text, sizeof text,
-                        "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32 ",\"finished\":%s}",
-                        run->number, run->incarnation, run->finished ? "true" : "false");
+                        "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32
+                        ",\"finished\":%s,\"next_task_id\":%" PRIu64 "}",
+                        run->number, run->incarnation, run->finished ? "true" : "false",
+                        run->next_task_id);
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
@@ -148,6 +150,8 @@ static fedge_status read_run_file(fedge_run *run, fedge_error *err)
         status = fedge_fail(err, FEDGE_CORRUPT, "%s: incarnation %" PRIu64 " is out of range", path,
                             incarnation);
     run->incarnation = (uint32_t)incarnation;
+    if (status == FEDGE_OK && cJSON_HasObjectItem(json, "next_task_id"))
+        status = fedge_json_get_u64(json, "next_task_id", path, &run->next_task_id, err);
     run->finished = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "finished"));
     cJSON_Delete(json);
     return status;
@@ -160,6 +164,16 @@ fedge_status fedge_run_finish(fedge_run *run, fedge_error *err)
     fedge_status status = write_run_file(&finished, err);
     if (status == FEDGE_OK)
         *run = finished;
+    return status;
+}
+
+fedge_status fedge_run_begin_task_ids(fedge_run *run, uint64_t next_task_id, fedge_error *err)
+{
+    fedge_run begun = *run;
+    begun.next_task_id = next_task_id;
+    fedge_status status = write_run_file(&begun, err);
+    if (status == FEDGE_OK)
+        *run = begun;
     return status;
 }
 

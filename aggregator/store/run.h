@@ -3,7 +3,7 @@
  *     STATE/format.json                 {"format": 1}; a newer program reads an older format
  *     STATE/lock                        held by the one aggregator that uses the directory
  *     STATE/runs/RUN_ID/job.json        the job's bytes, as given
- *     STATE/runs/RUN_ID/run.json        number, incarnation, finished
+ *     STATE/runs/RUN_ID/run.json        number, incarnation, finished, next_task_id
  *     STATE/runs/RUN_ID/journal/        journal.h
  *     STATE/runs/RUN_ID/checkpoints/    checkpoint.h
  *     STATE/runs/RUN_ID/rounds.jsonl    round_log.h
@@ -45,10 +45,11 @@ void fedge_state_close(fedge_state *state); /* one that is closed is fine */
 typedef struct fedge_run {
     char dir[FEDGE_MAX_PATH];       /* STATE/runs/RUN_ID */
     char run_id[FEDGE_RUN_ID_TEXT]; /* random, 128 bits */
-    uint64_t number;      /* of the run in its state directory, from 1: the newest is highest */
-    uint32_t incarnation; /* from 1; raised when a backup is restored */
-    bool finished;        /* after fedge_run_open: it was, but its results are missing */
-    bool resumed;         /* existed before fedge_run_open */
+    uint64_t number;       /* of the run in its state directory, from 1: the newest is highest */
+    uint32_t incarnation;  /* from 1; raised when a backup is restored */
+    uint64_t next_task_id; /* that the last start began with; 0: of an older release, or none yet */
+    bool finished;         /* after fedge_run_open: it was, but its results are missing */
+    bool resumed;          /* existed before fedge_run_open */
 } fedge_run;
 
 /* Opens the newest unfinished run whose job.json equals job[0, job_size) byte by byte. Where there
@@ -62,6 +63,11 @@ FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state, const char 
 /* Records (durably) that all rounds are done and the results are there: the next start with this
  * job makes a new run. */
 FEDGE_MUST_USE fedge_status fedge_run_finish(fedge_run *run, fedge_error *err);
+
+/* Records (durably) with which task id this start begins, before one is given out: the next start
+ * begins far behind it (recovery.h), whatever this one leaves. */
+FEDGE_MUST_USE fedge_status fedge_run_begin_task_ids(fedge_run *run, uint64_t next_task_id,
+                                                     fedge_error *err);
 
 /* To be called after a backup was put back: updates and residuals that clients hold of the former
  * incarnation are refused from now on. */

@@ -105,6 +105,7 @@ void fed_open(federation *fed)
                                   .wake = wake,
                                   .on_round = on_round,
                                   .round_user = fed};
+    fed->life++;
     MUST(fedge_engine_new(&config, fed->now_ms, &fed->engine, ERR));
 }
 
@@ -236,8 +237,29 @@ void fed_fetch(fed_device *device, const char *hash, uint64_t offset)
 
 /* ---- what devices are told ------------------------------------------------------------------- */
 
+/* No task id is ever used for two tasks. */
+static void note_issued(const fed_device *device)
+{
+    federation *fed = device->federation;
+    const bool evaluates = device->task.kind == FEDGE_TASK_EVALUATE;
+    const fed_issue issue = {device->task.task_id, device->task.kind, device->task.round,
+                             device->index, evaluates ? fed->life : 0};
+    for (uint32_t i = 0; i < fed->num_issued; i++) {
+        const fed_issue *old = &fed->issued[i];
+        if (old->task_id == issue.task_id) {
+            must(old->kind == issue.kind && old->round == issue.round &&
+                     old->device == issue.device && old->life == issue.life,
+                 "task id", "used twice");
+            return;
+        }
+    }
+    must(fed->num_issued < FED_MAX_ISSUED, "issued tasks", "too many");
+    fed->issued[fed->num_issued++] = issue;
+}
+
 static void take_task(fed_device *device)
 {
+    note_issued(device);
     device->num_tasks++;
     device->num_asked_again +=
         device->task.kind == FEDGE_TASK_TRAIN && device->task.round <= device->acked_round;

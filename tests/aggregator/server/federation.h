@@ -21,7 +21,8 @@ enum {
     FED_ELEMENTS = 16,  /* Linear(3, 4) */
     FED_PART_SIZE = 24, /* an update of 64 bytes goes up in three parts */
     FED_MAX_ACKS = 64,
-    FED_MAX_SUMMARIES = 32
+    FED_MAX_SUMMARIES = 32,
+    FED_MAX_ISSUED = 2048
 };
 
 struct federation;
@@ -60,6 +61,14 @@ typedef struct fed_device {
     fedge_blob_ref chunk; /* the last */
 } fed_device;
 
+/* What a task id was used for. */
+typedef struct fed_issue {
+    uint64_t task_id;
+    fedge_task_kind kind;
+    uint32_t round, device;
+    uint32_t life; /* EVALUATE: no evaluation goes on after a start */
+} fed_issue;
+
 typedef struct federation {
     char state_dir[64];
     char job_text[2048];
@@ -75,6 +84,9 @@ typedef struct federation {
     fed_device devices[FED_DEVICES];
     fedge_round_summary summaries[FED_MAX_SUMMARIES];
     uint32_t num_summaries;
+    fed_issue issued[FED_MAX_ISSUED]; /* in all lives: an id that is used twice aborts */
+    uint32_t num_issued;
+    uint32_t life; /* of the aggregator */
 } federation;
 
 /* [rounds]: the inside of the job's "rounds" object. An empty state directory, no engine yet. */

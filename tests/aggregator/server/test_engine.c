@@ -357,6 +357,49 @@ static void worthless_results_are_refused(void **state)
     begin_idle(FOUR_OF_FIVE, 5);
 }
 
+/* A result from a time when its task's id was used for something else: it is stale, the client does
+ * what it was asked for, and nobody loses a slot. */
+static void a_result_of_another_kind_is_stale(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    for (uint32_t i = 1; i <= 2; i++) {
+        device->task.kind = FEDGE_TASK_EVALUATE;
+        fed_make_result(device);
+        fed_announce(device);
+        fed_settle(&fed);
+        assert_int_equal(device->refusal, FEDGE_REASON_STALE_TASK);
+        assert_int_equal(device->num_refusals, i);
+        assert_int_equal(device->num_tasks, 1 + i); /* the same again */
+        assert_int_equal(device->task.kind, FEDGE_TASK_TRAIN);
+        assert_non_null(device->conn);
+    }
+    set_idle(4, false);
+    for (uint32_t i = 0; i < 4; i++) {
+        wake_up(&fed.devices[i]);
+    }
+    finish();
+    assert_int_equal(fed.summaries[0].reported, 4);
+    assert_int_equal(fed.summaries[0].attempt, 0);
+}
+
+static void who_only_sends_another_kind_loses_its_task(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FIVE, 5);
+    fed_device *device = asked_device(5), *other = free_device(5);
+    while (!is_asked(other->index)) {
+        assert_true(device->num_refusals < 3);
+        device->task.kind = FEDGE_TASK_EVALUATE;
+        fed_make_result(device);
+        fed_announce(device);
+        fed_settle(&fed);
+    }
+    assert_int_equal(device->num_refusals, 3);
+    assert_int_equal(device->num_tasks, 3);
+}
+
 static void a_part_out_of_place_ends_the_connection(void **state)
 {
     (void)state;
@@ -585,6 +628,8 @@ int main(void)
         cmocka_unit_test_teardown(a_damaged_result_is_asked_for_again_then_given_away, tear_down),
         cmocka_unit_test_teardown(a_damaged_result_that_comes_whole_counts, tear_down),
         cmocka_unit_test_teardown(worthless_results_are_refused, tear_down),
+        cmocka_unit_test_teardown(a_result_of_another_kind_is_stale, tear_down),
+        cmocka_unit_test_teardown(who_only_sends_another_kind_loses_its_task, tear_down),
         cmocka_unit_test_teardown(a_part_out_of_place_ends_the_connection, tear_down),
         cmocka_unit_test_teardown(wild_metrics_do_no_harm, tear_down),
         cmocka_unit_test_teardown(an_upload_goes_on_where_it_stopped, tear_down),

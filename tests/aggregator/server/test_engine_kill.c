@@ -14,6 +14,7 @@
 
 #include "aggregator/store/round_lines.h"
 #include "edge/core/os.h"
+#include "edge/core/rng.h"
 #include "tests/aggregator/server/federation.h"
 #include "tests/edge/core/lossy_disk.h"
 
@@ -248,6 +249,31 @@ static void a_power_failure_at_any_event_changes_nothing(void **state)
     shared->on_lossy_disk = false;
 }
 
+/* Lives of random lengths, in training, in evaluations and while recovering: no task id is used
+ * twice (the federation looks), and no result is taken for another task's. */
+static void task_ids_are_never_used_twice(void **state)
+{
+    (void)state;
+    uint32_t num_kills = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        fedge_rng draw = fedge_rng_stream(seed, FEDGE_PURPOSE_SAMPLE, 0, 0, 0);
+        begin(ROUNDS_WITH_EVALUATION);
+        uint32_t lives = 1;
+        while (!run_once(shared->fed.events + 1 + fedge_rng_below(&draw, 70), 1 + lives % 3)) {
+            shared->fed.turn++;
+            assert_true(++lives < MAX_LIVES);
+        }
+        num_kills += lives - 1;
+        assert_all_evaluated(seed);
+        for (uint32_t i = 0; i < NUM_DEVICES; i++) {
+            assert_true(shared->fed.devices[i].num_refusals == 0 ||
+                        shared->fed.devices[i].refusal == FEDGE_REASON_STALE_TASK);
+        }
+        end();
+    }
+    assert_true(num_kills > 50);
+}
+
 int main(void)
 {
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -259,6 +285,7 @@ int main(void)
         cmocka_unit_test(a_kill_during_evaluation_changes_nothing),
         cmocka_unit_test(many_kills_change_nothing),
         cmocka_unit_test(a_power_failure_at_any_event_changes_nothing),
+        cmocka_unit_test(task_ids_are_never_used_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

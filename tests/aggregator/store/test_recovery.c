@@ -141,6 +141,26 @@ static void a_failed_attempt_is_followed_by_the_next(void **state)
     fedge_state_close(&f.state);
 }
 
+/* What a start gave out and nothing recorded, as the ids of an evaluation, is skipped by the next.
+ */
+static void task_ids_begin_behind_the_last_start(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT];
+    uint64_t last = 1;
+    checkpoint(&f, 0, 1, hash);
+    for (int start = 0; start < 3; start++) {
+        reopen(&f);
+        OK(fedge_recover(&f.run, &recovery, NULL));
+        assert_int_equal(recovery.next_task_id, last + FEDGE_RECOVERY_TASK_ID_GAP);
+        last = recovery.next_task_id;
+        OK(fedge_run_begin_task_ids(&f.run, last, NULL));
+        fedge_recovery_fini(&recovery);
+    }
+    fedge_state_close(&f.state);
+}
+
 /* Closed but not checkpointed; then two rounds back and again forward, without losing the updates
  * of the round that was open. */
 static void closed_rounds_are_closed_again(void **state)
@@ -260,6 +280,7 @@ int main(void)
         TEST(a_new_run_has_nothing),
         TEST(an_open_round_goes_on),
         TEST(a_failed_attempt_is_followed_by_the_next),
+        TEST(task_ids_begin_behind_the_last_start),
         TEST(closed_rounds_are_closed_again),
         TEST(what_cannot_be_repaired_is_told),
         TEST(retention_keeps_what_is_needed),
