@@ -2,126 +2,14 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/rounds_internal.h"
 #include "aggregator/rounds/sampler.h"
-#include "edge/core/rng.h"
 
 /* Last number of a sampling stream's name: which phase of the round, or a restored phase. */
 enum { STREAM_TRAIN = 0, STREAM_EVALUATE = 1, STREAM_RESTORED = 2 };
-
-/* A client that has had a task in the present phase, and the slot it was for. */
-typedef struct participant {
-    uint32_t client_index;
-    uint32_t slot;
-    bool connected; /* it is one of the connected clients */
-} participant;
-
-struct fedge_rounds {
-    fedge_rounds_spec spec;
-    uint64_t seed;
-    fedge_rng rng; /* of the present phase */
-
-    fedge_rounds_state state;
-    fedge_task_kind kind;
-    uint32_t round, attempt;
-    bool failing;  /* CLOSING with too few reports */
-    bool draining; /* nothing opens any more */
-    bool complete; /* FINISHED since all is done */
-    uint64_t deadline_ms;
-    uint64_t next_task_id;
-
-    fedge_rounds_task *tasks; /* by slot */
-    uint32_t num_tasks, tasks_capacity;
-    uint32_t wanted, num_open, num_reported;
-    participant *participants; /* ascending by client */
-    uint32_t num_participants, participants_capacity;
-
-    uint32_t *connected; /* client indices, ascending */
-    uint32_t *sampled;   /* scratch of the same capacity */
-    uint32_t num_connected, connected_capacity;
-
-    fedge_action *actions; /* the queue: num_actions from first_action on */
-    size_t first_action, num_actions, actions_capacity;
-};
-
-/* --- memory: fallible events make room for what the others need ------------------------------- */
-
-static fedge_status grow(void **items, size_t item_size, size_t count, fedge_error *err)
-{
-    void *grown = realloc(*items, item_size * count);
-    if (grown == NULL)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu clients or actions", count);
-    *items = grown;
-    return FEDGE_OK;
-}
-
-/* Grows an array to at least [needed] items. */
-static fedge_status grow_u32(void **items, size_t item_size, uint32_t needed, uint32_t *capacity,
-                             fedge_error *err)
-{
-    if (needed <= *capacity)
-        return FEDGE_OK;
-    uint32_t more = needed < UINT32_MAX / 2 ? needed * 2 : needed;
-    fedge_status status = grow(items, item_size, more, err);
-    if (status == FEDGE_OK)
-        *capacity = more;
-    return status;
-}
-
-/* Makes the queue large enough for [extra] actions and those of one more phase. */
-static fedge_status reserve_actions(fedge_rounds *rounds, size_t extra, fedge_error *err)
-{
-    if (rounds->first_action > 0) {
-        memmove(rounds->actions, rounds->actions + rounds->first_action,
-                rounds->num_actions * sizeof rounds->actions[0]);
-        rounds->first_action = 0;
-    }
-    /* OPEN, SEND to each, CANCEL to each, CLOSE; then OPEN or FINISH. */
-    size_t needed = rounds->num_actions + extra + 2 * (size_t)rounds->tasks_capacity + 3;
-    if (needed <= rounds->actions_capacity)
-        return FEDGE_OK;
-    void *items = rounds->actions;
-    fedge_status status = grow(&items, sizeof rounds->actions[0], needed * 2, err);
-    rounds->actions = items;
-    if (status == FEDGE_OK)
-        rounds->actions_capacity = needed * 2;
-    return status;
-}
-
-/* Makes room for [connected] clients, [tasks] slots and one more participant. */
-static fedge_status reserve(fedge_rounds *rounds, uint32_t connected, uint32_t tasks,
-                            fedge_error *err)
-{
-    void *items = rounds->connected;
-    uint32_t capacity = rounds->connected_capacity;
-    fedge_status status = grow_u32(&items, sizeof(uint32_t), connected, &capacity, err);
-    rounds->connected = items;
-    if (status == FEDGE_OK && capacity != rounds->connected_capacity) {
-        items = rounds->sampled;
-        status = grow(&items, sizeof(uint32_t), capacity, err);
-        rounds->sampled = items;
-    }
-    if (status != FEDGE_OK)
-        return status;
-    rounds->connected_capacity = capacity;
-
-    items = rounds->tasks;
-    status = grow_u32(&items, sizeof rounds->tasks[0], tasks, &rounds->tasks_capacity, err);
-    rounds->tasks = items;
-    if (status != FEDGE_OK)
-        return status;
-
-    uint32_t participants = rounds->num_participants + 1;
-    items = rounds->participants;
-    status =
-        grow_u32(&items, sizeof rounds->participants[0],
-                 participants > tasks ? participants : tasks, &rounds->participants_capacity, err);
-    rounds->participants = items;
-    return status == FEDGE_OK ? reserve_actions(rounds, 1, err) : status;
-}
 
 /* The largest cohort that [connected] clients can give. */
 static uint32_t cohort_limit(const fedge_rounds *rounds, uint32_t connected)
@@ -159,86 +47,6 @@ bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action)
     return true;
 }
 
-/* --- clients ---------------------------------------------------------------------------------- */
-
-/* Place of the first connected client that is not below [client_index]. */
-static uint32_t connected_place(const fedge_rounds *rounds, uint32_t client_index)
-{
-    uint32_t low = 0, high = rounds->num_connected;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (rounds->connected[middle] < client_index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static bool is_connected(const fedge_rounds *rounds, uint32_t client_index)
-{
-    uint32_t place = connected_place(rounds, client_index);
-    return place < rounds->num_connected && rounds->connected[place] == client_index;
-}
-
-static uint32_t participant_place(const fedge_rounds *rounds, uint32_t client_index)
-{
-    uint32_t low = 0, high = rounds->num_participants;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (rounds->participants[middle].client_index < client_index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static participant *find_participant(const fedge_rounds *rounds, uint32_t client_index)
-{
-    uint32_t place = participant_place(rounds, client_index);
-    if (place == rounds->num_participants ||
-        rounds->participants[place].client_index != client_index)
-        return NULL;
-    return &rounds->participants[place];
-}
-
-static void add_participant(fedge_rounds *rounds, uint32_t client_index, uint32_t slot)
-{
-    uint32_t place = participant_place(rounds, client_index);
-    participant *at = rounds->participants + place;
-    memmove(at + 1, at, (rounds->num_participants - place) * sizeof *at);
-    *at = (participant){client_index, slot, is_connected(rounds, client_index)};
-    rounds->num_participants++;
-}
-
-static void note_connected(fedge_rounds *rounds, uint32_t client_index, bool connected)
-{
-    participant *has_task = find_participant(rounds, client_index);
-    if (has_task != NULL)
-        has_task->connected = connected;
-}
-
-/* One of the connected clients that has had no task in this phase, each equally likely. In time
- * O(participants), for a simulation's clients may be many more. */
-static bool pick_free_client(fedge_rounds *rounds, uint32_t *client_index)
-{
-    uint32_t num_free = rounds->num_connected;
-    for (uint32_t p = 0; p < rounds->num_participants; p++)
-        num_free -= rounds->participants[p].connected;
-    if (num_free == 0)
-        return false;
-    /* The place of the free client of this rank: the rank, and one more for each below it that is
-     * not free. */
-    uint32_t place = fedge_rng_below(&rounds->rng, num_free);
-    for (uint32_t p = 0; p < rounds->num_participants &&
-                         rounds->participants[p].client_index <= rounds->connected[place];
-         p++)
-        place += rounds->participants[p].connected;
-    *client_index = rounds->connected[place];
-    return true;
-}
-
 /* --- phases ----------------------------------------------------------------------------------- */
 
 static void finish(fedge_rounds *rounds)
@@ -255,31 +63,37 @@ static int compare_u32(const void *a, const void *b)
 }
 
 /* WAITING → OPENING when enough clients are there. */
-static void try_open(fedge_rounds *rounds)
+static void try_open(fedge_rounds *rounds, uint64_t now_ms)
 {
-    if (rounds->state != FEDGE_ROUNDS_WAITING ||
-        rounds->num_connected < fedge_cohort_needed(&rounds->spec, rounds->kind))
+    if (rounds->state != FEDGE_ROUNDS_WAITING || now_ms < rounds->open_at_ms)
         return;
-    fedge_cohort_size size =
-        fedge_cohort_size_of(&rounds->spec, rounds->kind, rounds->num_connected);
+    if (rounds->again_at_ms != 0 && now_ms >= rounds->again_at_ms) {
+        rounds->again_at_ms = 0;
+        fedge_rounds_keep_aside(rounds, false);
+    }
+    if (fedge_rounds_num_available(rounds) < fedge_cohort_needed(&rounds->spec, rounds->kind))
+        return;
+    const uint32_t available = fedge_rounds_list_available(rounds);
+    fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, available);
     uint16_t stream = rounds->kind == FEDGE_TASK_TRAIN ? STREAM_TRAIN : STREAM_EVALUATE;
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    rounds->attempt, stream);
-    memcpy(rounds->sampled, rounds->connected, rounds->num_connected * sizeof(uint32_t));
-    fedge_sample(&rounds->rng, rounds->sampled, rounds->num_connected, size.asked);
+    fedge_sample(&rounds->rng, rounds->sampled, available, size.asked);
     qsort(rounds->sampled, size.asked, sizeof(uint32_t), compare_u32);
 
-    assert(size.asked <= rounds->tasks_capacity && size.asked <= rounds->participants_capacity);
+    assert(size.asked <= rounds->tasks_capacity &&
+           rounds->num_participants + size.asked <= rounds->participants_capacity);
     for (uint32_t slot = 0; slot < size.asked; slot++) {
         rounds->tasks[slot] = (fedge_rounds_task){
             .task_id = rounds->next_task_id++,
             .client_index = rounds->sampled[slot],
             .state = FEDGE_TASK_OPEN,
         };
-        rounds->participants[slot] = (participant){rounds->sampled[slot], slot, true};
+        fedge_rounds_add_participant(rounds, rounds->sampled[slot], slot);
     }
-    rounds->num_tasks = rounds->num_participants = rounds->num_open = size.asked;
+    rounds->num_tasks = rounds->num_open = size.asked;
     rounds->num_reported = 0;
+    rounds->given_up = false;
     rounds->wanted = size.wanted;
     rounds->state = FEDGE_ROUNDS_OPENING;
     push(rounds, FEDGE_ACTION_OPEN, 0, false);
@@ -304,17 +118,41 @@ static void end_phase(fedge_rounds *rounds)
     push(rounds, rounds->failing ? FEDGE_ACTION_FAIL : FEDGE_ACTION_CLOSE, 0, false);
 }
 
-/* Ends the phase when enough have reported, or all have that can. With too few and nobody left to
- * ask it goes on: a device that joins takes the empty slot, and the deadline keeps a cohort that
- * declines everything from being asked again and again without a pause. An evaluation is not
- * repeated, so it has nothing to wait for. */
-static void end_if_complete(fedge_rounds *rounds)
+/* Ends the phase when enough have reported, or all have that can; before the deadline too when
+ * somebody has given up, nobody is at work, and those who are away could not make up for it. Tasks
+ * that are lost without a word (a simulation's) are waited for, as are clients that are away and
+ * would be enough. An evaluation is not repeated, so it has nothing to wait for. */
+static void end_if_over(fedge_rounds *rounds)
 {
+    if (rounds->state != FEDGE_ROUNDS_RUNNING)
+        return;
     const bool evaluates = rounds->kind == FEDGE_TASK_EVALUATE;
-    bool complete = rounds->num_reported >= rounds->wanted ||
-                    (rounds->num_open == 0 && (evaluates || has_min_reports(rounds)));
-    if (rounds->state == FEDGE_ROUNDS_RUNNING && complete)
+    const uint32_t enough = fedge_cohort_min_reports(&rounds->spec, rounds->wanted);
+    const bool stuck = rounds->given_up && rounds->num_reported + rounds->num_open < enough;
+    if (rounds->num_reported >= rounds->wanted ||
+        (rounds->num_open == 0 && (evaluates || has_min_reports(rounds)))) {
         end_phase(rounds);
+    } else if (stuck && fedge_rounds_is_stalled(rounds)) {
+        rounds->hopeless = true;
+        end_phase(rounds);
+    }
+}
+
+/* Draining, and nobody has been at work for a while: whoever is away may be so for long. With too
+ * few reports the phase stays as it is, open for them. */
+static void end_if_deserted(fedge_rounds *rounds, uint64_t now_ms)
+{
+    const bool deserted = rounds->draining && rounds->state == FEDGE_ROUNDS_RUNNING &&
+                          fedge_rounds_is_stalled(rounds);
+    if (!deserted || !rounds->deserted) {
+        rounds->deserted = deserted;
+        rounds->deserted_at_ms = now_ms;
+    } else if (now_ms - rounds->deserted_at_ms >= rounds->grace_ms) {
+        if (has_min_reports(rounds))
+            end_phase(rounds);
+        else
+            finish(rounds);
+    }
 }
 
 static void start_deadline(fedge_rounds *rounds, uint64_t now_ms)
@@ -333,7 +171,7 @@ static void assign(fedge_rounds *rounds, uint32_t slot, uint32_t client_index)
         .state = FEDGE_TASK_OPEN,
     };
     rounds->num_open++;
-    add_participant(rounds, client_index, slot);
+    fedge_rounds_add_participant(rounds, client_index, slot);
     push(rounds, FEDGE_ACTION_SEND, slot, true);
 }
 
@@ -377,7 +215,7 @@ fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedg
     made->kind = FEDGE_TASK_TRAIN;
     made->round = 1;
     made->next_task_id = 1;
-    status = reserve(made, 1, 1, err);
+    status = fedge_rounds_reserve(made, 1, 1, err);
     if (status != FEDGE_OK) {
         fedge_rounds_free(made);
         return status;
@@ -408,12 +246,12 @@ static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task 
             return fedge_fail(err, FEDGE_CORRUPT,
                               "restored task %" PRIu64 " is not below the next task id %" PRIu64,
                               task->task_id, rounds->next_task_id);
-        if (find_participant(rounds, task->client_index) != NULL)
+        if (fedge_rounds_find_participant(rounds, task->client_index) != NULL)
             return fedge_fail(err, FEDGE_CORRUPT,
                               "client %" PRIu32 " has two tasks in the restored phase",
                               task->client_index);
         rounds->tasks[slot] = *task;
-        add_participant(rounds, task->client_index, slot);
+        fedge_rounds_add_participant(rounds, task->client_index, slot);
         rounds->num_open += task->state == FEDGE_TASK_OPEN;
         rounds->num_reported += task->state == FEDGE_TASK_REPORTED;
     }
@@ -448,7 +286,7 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
                           "cannot restore a phase of %" PRIu32 " tasks that wants %" PRIu32
                           " reports",
                           num_tasks, wanted);
-    fedge_status status = reserve(rounds, 1, num_tasks, err);
+    fedge_status status = fedge_rounds_reserve(rounds, 1, num_tasks, err);
     if (status == FEDGE_OK)
         status = restore_tasks(rounds, tasks, num_tasks, err);
     if (status != FEDGE_OK)
@@ -457,8 +295,9 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round, attempt,
                                    STREAM_RESTORED);
     rounds->state = FEDGE_ROUNDS_RUNNING;
+    rounds->grace_ms = FEDGE_ROUNDS_RESTORED_GRACE_MS;
     start_deadline(rounds, now_ms);
-    end_if_complete(rounds);
+    end_if_over(rounds);
     return FEDGE_OK;
 }
 
@@ -477,10 +316,9 @@ void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
 /* The client has an open task: sends it (again). It has had none and a slot is empty: takes it. */
 static void give_work(fedge_rounds *rounds, uint32_t client_index)
 {
-    const participant *found = find_participant(rounds, client_index);
+    const participant *found = fedge_rounds_find_participant(rounds, client_index);
     if (found != NULL) {
-        const fedge_rounds_task *task = &rounds->tasks[found->slot];
-        if (task->client_index == client_index && task->state == FEDGE_TASK_OPEN)
+        if (fedge_rounds_open_task(rounds, found) != NULL)
             push(rounds, FEDGE_ACTION_SEND, found->slot, false);
         return;
     }
@@ -497,14 +335,14 @@ static void give_work(fedge_rounds *rounds, uint32_t client_index)
 fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms,
                                fedge_error *err)
 {
-    (void)now_ms;
-    uint32_t place = connected_place(rounds, client_index);
+    uint32_t place = fedge_rounds_connected_place(rounds, client_index);
     bool known = place < rounds->num_connected && rounds->connected[place] == client_index;
     if (!known && rounds->num_connected >= FEDGE_ROUNDS_MAX_CLIENTS)
         return fedge_fail(err, FEDGE_TOO_BIG, "client %" PRIu32 " is one more than the limit of %u",
                           client_index, FEDGE_ROUNDS_MAX_CLIENTS);
     uint32_t connected = rounds->num_connected + !known;
-    fedge_status status = reserve(rounds, connected, cohort_limit(rounds, connected), err);
+    fedge_status status =
+        fedge_rounds_reserve(rounds, connected, cohort_limit(rounds, connected), err);
     if (status != FEDGE_OK)
         return status;
     if (!known) {
@@ -512,42 +350,47 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
         memmove(at + 1, at, (rounds->num_connected - place) * sizeof *at);
         *at = client_index;
         rounds->num_connected++;
-        note_connected(rounds, client_index, true);
+        fedge_rounds_note_connected(rounds, client_index, true);
     }
+    /* It has given up and comes anew: what was wrong may have been mended. */
+    participant *found = fedge_rounds_find_participant(rounds, client_index);
+    if (found != NULL && found->aside)
+        fedge_rounds_remove_participant(rounds, found);
     if (rounds->state == FEDGE_ROUNDS_RUNNING)
         give_work(rounds, client_index);
     else
-        try_open(rounds);
+        try_open(rounds, now_ms);
     return FEDGE_OK;
 }
 
 fedge_status fedge_rounds_join_all(fedge_rounds *rounds, const uint32_t *client_indices,
                                    uint32_t num_clients, uint64_t now_ms, fedge_error *err)
 {
-    (void)now_ms;
     assert(rounds->state == FEDGE_ROUNDS_WAITING || rounds->state == FEDGE_ROUNDS_FINISHED);
     assert(rounds->num_connected == 0);
     if (num_clients > FEDGE_ROUNDS_MAX_CLIENTS)
         return fedge_fail(err, FEDGE_TOO_BIG, "%" PRIu32 " clients are more than the limit of %u",
                           num_clients, FEDGE_ROUNDS_MAX_CLIENTS);
-    fedge_status status = reserve(rounds, num_clients, cohort_limit(rounds, num_clients), err);
+    fedge_status status =
+        fedge_rounds_reserve(rounds, num_clients, cohort_limit(rounds, num_clients), err);
     if (status != FEDGE_OK)
         return status;
     memcpy(rounds->connected, client_indices, num_clients * sizeof *client_indices);
     rounds->num_connected = num_clients;
-    try_open(rounds);
+    try_open(rounds, now_ms);
     return FEDGE_OK;
 }
 
 void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms)
 {
     (void)now_ms;
-    if (!is_connected(rounds, client_index))
+    if (!fedge_rounds_is_connected(rounds, client_index))
         return;
-    uint32_t *at = rounds->connected + connected_place(rounds, client_index);
+    uint32_t *at = rounds->connected + fedge_rounds_connected_place(rounds, client_index);
     rounds->num_connected--;
     memmove(at, at + 1, (size_t)(rounds->connected + rounds->num_connected - at) * sizeof *at);
-    note_connected(rounds, client_index, false);
+    fedge_rounds_note_connected(rounds, client_index, false);
+    end_if_over(rounds);
 }
 
 static fedge_rounds_task *find_task(const fedge_rounds *rounds, uint64_t task_id)
@@ -563,6 +406,15 @@ static fedge_rounds_task *find_task(const fedge_rounds *rounds, uint64_t task_id
             return &rounds->tasks[slot];
     }
     return NULL;
+}
+
+const fedge_rounds_task *fedge_rounds_find(const fedge_rounds *rounds, uint64_t task_id,
+                                           uint32_t *slot)
+{
+    const fedge_rounds_task *task = find_task(rounds, task_id);
+    if (task != NULL && slot != NULL)
+        *slot = (uint32_t)(task - rounds->tasks);
+    return task;
 }
 
 static fedge_status fail_stale(const fedge_rounds *rounds, uint64_t task_id, fedge_error *err)
@@ -589,7 +441,33 @@ fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, uint64_
     task->state = FEDGE_TASK_REPORTED;
     rounds->num_open--;
     rounds->num_reported++;
-    end_if_complete(rounds);
+    end_if_over(rounds);
+    return FEDGE_OK;
+}
+
+/* The task will bring nothing: its slot goes to another client, if one is free. */
+static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives_up,
+                              fedge_error *err)
+{
+    fedge_rounds_task *task = find_task(rounds, task_id);
+    bool in_phase = rounds->state != FEDGE_ROUNDS_WAITING && rounds->state != FEDGE_ROUNDS_FINISHED;
+    if (task == NULL || task->state != FEDGE_TASK_OPEN || !in_phase)
+        return fail_stale(rounds, task_id, err);
+    uint32_t slot = (uint32_t)(task - rounds->tasks);
+    fedge_status status = fedge_rounds_reserve(rounds, rounds->num_connected,
+                                               cohort_limit(rounds, rounds->num_connected), err);
+    if (status != FEDGE_OK)
+        return status;
+    rounds->tasks[slot].state = FEDGE_TASK_LOST;
+    rounds->num_open--;
+    uint32_t client_index = task->client_index;
+    if (gives_up) {
+        fedge_rounds_find_participant(rounds, client_index)->aside = true;
+        rounds->given_up = true;
+    }
+    if (rounds->state == FEDGE_ROUNDS_RUNNING && fedge_rounds_pick_free(rounds, &client_index))
+        assign(rounds, slot, client_index);
+    end_if_over(rounds);
     return FEDGE_OK;
 }
 
@@ -597,52 +475,64 @@ fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id, uint64_t 
                                fedge_error *err)
 {
     (void)now_ms;
-    fedge_rounds_task *task = find_task(rounds, task_id);
-    bool in_phase = rounds->state != FEDGE_ROUNDS_WAITING && rounds->state != FEDGE_ROUNDS_FINISHED;
-    if (task == NULL || task->state != FEDGE_TASK_OPEN || !in_phase)
-        return fail_stale(rounds, task_id, err);
-    uint32_t slot = (uint32_t)(task - rounds->tasks);
-    fedge_status status =
-        reserve(rounds, rounds->num_connected, cohort_limit(rounds, rounds->num_connected), err);
-    if (status != FEDGE_OK)
-        return status;
-    rounds->tasks[slot].state = FEDGE_TASK_LOST;
-    rounds->num_open--;
-    uint32_t client_index;
-    if (rounds->state == FEDGE_ROUNDS_RUNNING && pick_free_client(rounds, &client_index))
-        assign(rounds, slot, client_index);
-    end_if_complete(rounds);
-    return FEDGE_OK;
+    return drop_task(rounds, task_id, false, err);
+}
+
+fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id, uint64_t now_ms,
+                                  fedge_error *err)
+{
+    (void)now_ms;
+    return drop_task(rounds, task_id, true, err);
 }
 
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms)
 {
-    try_open(rounds);
+    try_open(rounds, now_ms);
     if (rounds->state == FEDGE_ROUNDS_RUNNING && rounds->deadline_ms != 0 &&
         now_ms >= rounds->deadline_ms)
         end_phase(rounds);
+    end_if_deserted(rounds, now_ms);
 }
 
 void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
 {
     assert(rounds->state == FEDGE_ROUNDS_OPENING);
     rounds->state = FEDGE_ROUNDS_RUNNING;
+    rounds->grace_ms = FEDGE_ROUNDS_GRACE_MS;
     start_deadline(rounds, now_ms);
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         uint32_t client_index = rounds->tasks[slot].client_index;
         if (rounds->tasks[slot].state != FEDGE_TASK_LOST) {
-            if (is_connected(rounds, client_index))
+            if (fedge_rounds_is_connected(rounds, client_index))
                 push(rounds, FEDGE_ACTION_SEND, slot, false);
         } else if (rounds->num_participants < rounds->participants_capacity &&
-                   pick_free_client(rounds, &client_index)) {
+                   fedge_rounds_pick_free(rounds, &client_index)) {
             assign(rounds, slot, client_index); /* was lost while the phase was opened */
         }
     }
+    end_if_over(rounds);
+}
+
+/* [base] · 2^n milliseconds, or [most]. */
+static uint64_t backoff(uint64_t base, uint32_t n, uint64_t most)
+{
+    return n < 32 && (base << n) < most ? base << n : most;
+}
+
+/* The next attempt at a round that came to nothing because clients gave up: at once with those that
+ * are left or come anew, the third and later ones after a pause. */
+static void hold_off(fedge_rounds *rounds, uint64_t now_ms)
+{
+    const uint32_t n = rounds->num_hopeless++;
+    fedge_rounds_keep_aside(rounds, true);
+    rounds->open_at_ms =
+        n == 0 ? 0 : now_ms + backoff(FEDGE_ROUNDS_PAUSE_MS, n - 1, FEDGE_ROUNDS_MAX_PAUSE_MS);
+    rounds->again_at_ms =
+        now_ms + backoff(FEDGE_ROUNDS_ASK_AGAIN_MS, n, FEDGE_ROUNDS_MAX_ASK_AGAIN_MS);
 }
 
 void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
 {
-    (void)now_ms;
     assert(rounds->state == FEDGE_ROUNDS_CLOSING);
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         if (rounds->failing || rounds->tasks[slot].state == FEDGE_TASK_OPEN)
@@ -653,7 +543,14 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     bool repeat = train && rounds->failing;
     bool evaluate = train && !rounds->failing && rounds->spec.fraction_evaluate > 0.0;
     bool last = rounds->round == rounds->spec.num_server_rounds && !repeat && !evaluate;
-    rounds->failing = false;
+    if (repeat && rounds->hopeless) {
+        hold_off(rounds, now_ms);
+    } else {
+        rounds->num_hopeless = 0;
+        rounds->open_at_ms = rounds->again_at_ms = 0;
+        fedge_rounds_keep_aside(rounds, false);
+    }
+    rounds->failing = rounds->hopeless = false;
     rounds->complete = last;
     if (rounds->draining || last) {
         finish(rounds);
@@ -664,7 +561,7 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     rounds->kind = evaluate ? FEDGE_TASK_EVALUATE : FEDGE_TASK_TRAIN;
     if (!repeat && !evaluate)
         rounds->round++;
-    try_open(rounds);
+    try_open(rounds, now_ms);
 }
 
 void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms)
@@ -673,95 +570,4 @@ void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms)
     rounds->draining = true;
     if (rounds->state == FEDGE_ROUNDS_WAITING)
         finish(rounds);
-}
-
-/* --- where it stands -------------------------------------------------------------------------- */
-
-fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds)
-{
-    return rounds->state;
-}
-
-bool fedge_rounds_is_complete(const fedge_rounds *rounds)
-{
-    return rounds->state == FEDGE_ROUNDS_FINISHED && rounds->complete;
-}
-
-uint32_t fedge_rounds_round(const fedge_rounds *rounds)
-{
-    return rounds->round;
-}
-
-uint32_t fedge_rounds_attempt(const fedge_rounds *rounds)
-{
-    return rounds->attempt;
-}
-
-fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds)
-{
-    return rounds->kind;
-}
-
-uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds)
-{
-    return rounds->deadline_ms;
-}
-
-uint32_t fedge_rounds_wanted(const fedge_rounds *rounds)
-{
-    return rounds->wanted;
-}
-
-uint32_t fedge_rounds_num_reported(const fedge_rounds *rounds)
-{
-    return rounds->num_reported;
-}
-
-uint32_t fedge_rounds_num_connected(const fedge_rounds *rounds)
-{
-    return rounds->num_connected;
-}
-
-const fedge_rounds_task *fedge_rounds_cohort(const fedge_rounds *rounds, uint32_t *num_tasks)
-{
-    *num_tasks = rounds->num_tasks;
-    return rounds->tasks;
-}
-
-const fedge_rounds_task *fedge_rounds_find(const fedge_rounds *rounds, uint64_t task_id,
-                                           uint32_t *slot)
-{
-    const fedge_rounds_task *task = find_task(rounds, task_id);
-    if (task != NULL && slot != NULL)
-        *slot = (uint32_t)(task - rounds->tasks);
-    return task;
-}
-
-void fedge_rounds_describe(const fedge_rounds *rounds, char *text, size_t size)
-{
-    const char *phase = rounds->kind == FEDGE_TASK_TRAIN ? "training" : "evaluation";
-    switch (rounds->state) {
-    case FEDGE_ROUNDS_WAITING:
-        snprintf(text, size, "waiting for nodes: %" PRIu32 " of %" PRIu32 " connected",
-                 rounds->num_connected, fedge_cohort_needed(&rounds->spec, rounds->kind));
-        return;
-    case FEDGE_ROUNDS_OPENING:
-        snprintf(text, size, "opening round %" PRIu32 ": %s on %" PRIu32 " clients", rounds->round,
-                 phase, rounds->num_tasks);
-        return;
-    case FEDGE_ROUNDS_RUNNING:
-        snprintf(text, size,
-                 "round %" PRIu32 ", %s: %" PRIu32 " of %" PRIu32 " reported, %" PRIu32 " at work",
-                 rounds->round, phase, rounds->num_reported, rounds->wanted, rounds->num_open);
-        return;
-    case FEDGE_ROUNDS_CLOSING:
-        snprintf(text, size, "%s round %" PRIu32 ": %s, %" PRIu32 " reported",
-                 rounds->failing ? "giving up an attempt at" : "closing", rounds->round, phase,
-                 rounds->num_reported);
-        return;
-    case FEDGE_ROUNDS_FINISHED:
-        snprintf(text, size, "%s after round %" PRIu32, rounds->draining ? "drained" : "finished",
-                 rounds->round);
-        return;
-    }
 }

@@ -15,6 +15,13 @@
  * rest is cancelled), or when every task has ended and enough of the wanted have reported, or at
  * the deadline: with enough reports it closes then, with fewer it fails. An empty slot goes to a
  * connected client that has had no task in the phase, or to the next one that joins.
+ *
+ * A client that is away keeps its task until the deadline: it may come back and finish it. One that
+ * gives up is set aside: it is not asked again in this round before it joins anew. When clients
+ * have given up, nobody that is connected is at work, and too few would report even if all who are
+ * away came back, the phase fails at once. The next attempt opens with who is left, from the third
+ * on after a pause; when too few are left, those set aside are asked again in the end. Both waits
+ * double with each attempt. Another round, or an attempt that the deadline ended, asks everybody.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
@@ -28,6 +35,12 @@
 #include "edge/io/protocol.h"
 
 #define FEDGE_ROUNDS_MAX_CLIENTS 16777216u /* connected at once */
+#define FEDGE_ROUNDS_PAUSE_MS 1000u        /* before the third attempt when clients gave up */
+#define FEDGE_ROUNDS_MAX_PAUSE_MS 60000u
+#define FEDGE_ROUNDS_ASK_AGAIN_MS 10000u /* until those who gave up are asked again */
+#define FEDGE_ROUNDS_MAX_ASK_AGAIN_MS 600000u
+#define FEDGE_ROUNDS_GRACE_MS 10000u /* for clients that are away when a phase is drained */
+#define FEDGE_ROUNDS_RESTORED_GRACE_MS 65000u /* of a restored one: they come within 60 s */
 
 typedef struct fedge_rounds fedge_rounds;
 
@@ -96,7 +109,8 @@ void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
 /* Events. [now_ms] is monotonic and never goes back. Unknown or closed task ids return
  * FEDGE_STALE and change nothing. */
 
-/* A device is connected and ready to work. If it has an open task, SEND follows. */
+/* A device is connected and ready to work. If it has an open task, SEND follows. One that had given
+ * up is as if it came for the first time. */
 FEDGE_MUST_USE fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index,
                                               uint64_t now_ms, fedge_error *err);
 /* Devices that are there when the machine starts, [client_indices] ascending: as if they joined one
@@ -106,22 +120,30 @@ FEDGE_MUST_USE fedge_status fedge_rounds_join_all(fedge_rounds *rounds,
                                                   const uint32_t *client_indices,
                                                   uint32_t num_clients, uint64_t now_ms,
                                                   fedge_error *err);
-/* Its connection is gone. Its task stays open: it may come back before the deadline. */
+/* Its connection is gone. Its task stays open: it may come back before the deadline. The phase may
+ * end (see above): take the actions. */
 void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms);
 /* Its result is validated and durable. FEDGE_DUPLICATE when it was reported before. A result that
  * became durable while the phase was CLOSING counts too (FEDGE_OK); once a phase has failed or
  * fedge_rounds_closed was called it is FEDGE_STALE. */
 FEDGE_MUST_USE fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id,
                                                 uint64_t now_ms, fedge_error *err);
-/* The client will not do the task, or its result was refused for good; another connected device
- * may get a fresh task in the same slot (while OPENING: once the phase is open). */
+/* The task is lost without a word from its client; another connected device may get a fresh task in
+ * the same slot (while OPENING: once the phase is open). */
 FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id,
                                               uint64_t now_ms, fedge_error *err);
-/* The deadline is looked at here only: call it at least when fedge_rounds_deadline_ms has come. */
+/* The same when the client will not do the task, or its result was refused for good: it is set
+ * aside. */
+FEDGE_MUST_USE fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id,
+                                                 uint64_t now_ms, fedge_error *err);
+/* The deadline, and what follows pauses, are looked at here only: call it at least when
+ * fedge_rounds_deadline_ms has come, and now and then while WAITING. */
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms);
-/* Finish after the open phase; at once when none is open. */
+/* Finish after the open phase; at once when none is open. A phase on which nobody who is connected
+ * has worked for the grace above closes if enough have reported; otherwise it is left open, to be
+ * restored. */
 void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms);
 
 /* Takes the next action; false when there is none. To be emptied after every event. */
@@ -144,7 +166,10 @@ uint32_t fedge_rounds_num_connected(const fedge_rounds *rounds);
 /* Finds a task of the present phase, and its slot; NULL when there is none. */
 const fedge_rounds_task *fedge_rounds_find(const fedge_rounds *rounds, uint64_t task_id,
                                            uint32_t *slot);
-/* Why nothing happens, for logs and health: "waiting for nodes: 3 of 8 connected", … */
+/* WAITING, or RUNNING and nobody who is connected is at work. */
+bool fedge_rounds_is_stalled(const fedge_rounds *rounds);
+/* Why nothing happens, and for whom it waits, for logs and health: "waiting for nodes: 3 of 8
+ * connected", "round 3, training: 1 of 3 reported, 0 at work; not connected: clients 4, 7", … */
 void fedge_rounds_describe(const fedge_rounds *rounds, char *text, size_t size);
 
 #endif

@@ -238,6 +238,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
     if (!engine->done) {
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
+        fedge_engine_log_wait(engine, now_ms);
     }
 }
 
@@ -342,6 +343,7 @@ void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms)
     uint32_t client_index = fedge_conn_client_index(conn);
     if (client_index < engine->num_conns && engine->conns[client_index] == conn) {
         engine->conns[client_index] = NULL;
+        /* What follows is carried out by the next tick: this may be in the middle of a pump. */
         fedge_rounds_leave(engine->rounds, client_index, now_ms);
     }
 }
@@ -392,11 +394,5 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
     memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));
-    if (engine->failure.status != FEDGE_OK) {
-        snprintf(status->state, sizeof(status->state), "%.150s", engine->failure.message);
-    } else if (engine->waiting_for_space) {
-        snprintf(status->state, sizeof(status->state), "waiting for room on the disk");
-    } else {
-        fedge_rounds_describe(engine->rounds, status->state, sizeof(status->state));
-    }
+    fedge_engine_describe(engine, status->state, sizeof(status->state));
 }

@@ -87,11 +87,13 @@ void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down);
 
 /* Numbers for /metrics, /healthz and the last line of a run. Counters are since the start of the
  * process unless they say run. */
+#define FEDGE_ENGINE_STATE_TEXT 384
 typedef struct fedge_engine_status {
     char run_id[FEDGE_RUN_ID_TEXT];
-    char state[160]; /* "round 3: 5 of 8 reported" */
-    bool healthy;    /* false after a fatal error */
-    bool complete;   /* nothing of the run is left to do */
+    char state[FEDGE_ENGINE_STATE_TEXT]; /* "round 3: 5 of 8 reported"; who is missing, and why,
+                                            when it waits */
+    bool healthy;                        /* false after a fatal error */
+    bool complete;                       /* nothing of the run is left to do */
     uint32_t round, rounds_closed, num_server_rounds, connected, incarnation;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
     uint64_t bytes_up, bytes_down;         /* of this process */

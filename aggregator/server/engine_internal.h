@@ -12,6 +12,8 @@
 
 #define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
 #define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between tries when the disk has no room */
+#define FEDGE_ENGINE_WAIT_MS 5000        /* nobody at work for so long: the log says so */
+#define FEDGE_ENGINE_WAIT_AGAIN_MS 60000 /* and again, when something has changed */
 
 /* What is known of a slot's task in this phase. */
 typedef struct fedge_engine_slot {
@@ -57,6 +59,11 @@ struct fedge_engine {
     uint64_t retry_open_ms; /* ≠ 0: no room on the disk; try to open the phase again then */
     bool waiting_for_space;
 
+    bool stalled; /* nobody is at work, since stalled_ms */
+    uint64_t stalled_ms, wait_logged_ms;
+    char wait_logged[FEDGE_ENGINE_STATE_TEXT];
+    char gave_up[192]; /* the last client that gave up in this round, and why; "" when none */
+
     uint64_t bytes_up, bytes_down;
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
@@ -82,6 +89,10 @@ FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_
 /* The task of slot [index] once more, to a client that has lost track of it. */
 void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
+
+/* engine_status.c: what is waited for, as /healthz and the log say it; and the event of it. */
+void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size);
+void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms);
 
 /* engine_upload.c */
 void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uint64_t now_ms);

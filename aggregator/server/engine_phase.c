@@ -370,6 +370,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
     engine->run_bytes_down += summary->bytes_down;
     if (summary->kind == FEDGE_TASK_TRAIN && !result->failed) {
         engine->rounds_closed = summary->round;
+        engine->gave_up[0] = '\0';
         engine->loss = summary->loss;
         engine->accuracy = summary->accuracy;
         remember_accepted(engine);

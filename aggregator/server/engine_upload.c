@@ -7,10 +7,21 @@
 #include "aggregator/server/engine_internal.h"
 #include "edge/io/update.h"
 
+/* For whoever asks what a round waits for. */
+static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason reason,
+                     const char *text)
+{
+    snprintf(engine->gave_up, sizeof(engine->gave_up), "client %u: %s: %.140s", client_index,
+             fedge_reason_name(reason), text);
+}
+
 static void refuse_task(fedge_engine *engine, fedge_conn *conn, uint64_t task_id,
                         fedge_reason reason, const char *text)
 {
     engine->updates_refused++;
+    if (conn && strcmp(fedge_reason_class(reason), "never") == 0) {
+        note_why(engine, fedge_conn_client_index(conn), reason, text);
+    }
     FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
               fedge_log_int("task", (int64_t)task_id),
               fedge_log_str("device", conn ? fedge_conn_match(conn)->device_id : "gone"),
@@ -33,11 +44,12 @@ static void acknowledge(fedge_engine *engine, fedge_conn *conn, uint64_t task_id
     }
 }
 
-/* A task that will bring nothing more: the slot may go to another client. */
+/* A task that will bring nothing more: the slot may go to another client, and its own is set aside.
+ */
 static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
 {
     fedge_error err;
-    if (fedge_rounds_lose(engine->rounds, task_id, now_ms, &err) != FEDGE_OK) {
+    if (fedge_rounds_give_up(engine->rounds, task_id, now_ms, &err) != FEDGE_OK) {
         FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "task-already-over",
                   fedge_log_int("task", (int64_t)task_id), fedge_log_str("why", err.message));
     }
@@ -332,6 +344,7 @@ void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_no
     }
     if (task && task->client_index == client_index &&
         !(index < engine->num_slots && engine->slots[index].finishing)) {
+        note_why(engine, client_index, notice->reason, notice->text);
         lose(engine, task->task_id, now_ms);
     }
 }

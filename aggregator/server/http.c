@@ -15,7 +15,7 @@
 
 /* What /healthz shows. */
 typedef struct health {
-    char status[8], state[160], run_id[FEDGE_RUN_ID_TEXT], release[16];
+    char status[8], state[FEDGE_ENGINE_STATE_TEXT], run_id[FEDGE_RUN_ID_TEXT], release[16];
     uint32_t round, rounds_closed, num_server_rounds, connected;
 } health;
 

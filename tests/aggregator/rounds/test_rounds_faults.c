@@ -1,7 +1,7 @@
 /* A whole federation with faults: seeded sequences of joins, leaves, reports, losses and clock
  * ticks against the round machine, with the rules checked after every step. A failure names its
  * seed. */
-#include "aggregator/rounds/rounds.h"
+#include "aggregator/rounds/rounds_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,11 +40,15 @@ typedef struct federation {
     bool connected[MAX_CLIENTS];
     known_task tasks[MAX_TASKS];
     uint64_t phase_tasks[MAX_CLIENTS]; /* the client's task in this phase, 0 when none */
+    uint64_t gave_up_ms[MAX_CLIENTS];  /* when, and 1: in this round, and it has not come anew */
+    uint32_t num_again;                /* tasks for clients that gave up before in the phase */
     bool must_open, must_end;          /* an action is waiting to be carried out */
     bool finished, draining;
     uint32_t next_round, next_attempt; /* what the next training phase must be */
     uint64_t first_task;               /* of the present phase */
     uint32_t num_closed;
+    uint32_t num_early; /* attempts that failed before their deadline */
+    uint64_t deadline_ms;
     uint32_t trace; /* CRC-32 of all actions */
 } federation;
 
@@ -95,6 +99,8 @@ static void note_task(federation *f, uint64_t task_id, uint32_t client_index)
     known_task *task = known(f, task_id);
     CHECK(f, client_index < f->num_clients);
     CHECK(f, f->phase_tasks[client_index] == 0);
+    CHECK(f, f->gave_up_ms[client_index] == 0 ||
+                 f->now_ms + 1 >= f->gave_up_ms[client_index] + FEDGE_ROUNDS_ASK_AGAIN_MS);
     CHECK(f, task->client_index == 0 && task->ended == 0 && !task->sent);
     f->phase_tasks[client_index] = task_id;
     task->client_index = client_index;
@@ -102,10 +108,12 @@ static void note_task(federation *f, uint64_t task_id, uint32_t client_index)
 
 static void on_open(federation *f, const fedge_action *action)
 {
-    uint32_t num_tasks, available = 0;
+    uint32_t num_tasks, connected = 0;
     const fedge_rounds_task *tasks = fedge_rounds_cohort(f->rounds, &num_tasks);
+    const uint32_t available = fedge_rounds_num_available(f->rounds);
     for (uint32_t client = 0; client < f->num_clients; client++)
-        available += f->connected[client];
+        connected += f->connected[client];
+    CHECK(f, available <= connected);
     fedge_cohort_size size = fedge_cohort_size_of(&f->spec, action->kind, available);
     CHECK(f, available >= fedge_cohort_needed(&f->spec, action->kind));
     CHECK(f, num_tasks == size.asked && fedge_rounds_wanted(f->rounds) == size.wanted);
@@ -147,11 +155,15 @@ static void on_end(federation *f, const fedge_action *action)
     CHECK(f, reported <= f->spec.max_cohort);
     if (action->kind == FEDGE_TASK_TRAIN && failed) {
         f->next_attempt = action->attempt + 1;
+        f->num_early += f->now_ms < f->deadline_ms;
     } else if (action->kind == FEDGE_TASK_TRAIN) {
         f->next_attempt = 0;
         f->next_round = action->round + 1;
         f->num_closed++;
     }
+    /* Another round, or one that the deadline ended, asks everybody. */
+    if (!failed || f->now_ms >= f->deadline_ms || action->kind == FEDGE_TASK_EVALUATE)
+        memset(f->gave_up_ms, 0, sizeof f->gave_up_ms);
     f->must_end = true;
 }
 
@@ -194,6 +206,10 @@ static void step_client(federation *f, uint32_t client, bool faults)
     uint64_t task_id = f->phase_tasks[client];
     if (!f->connected[client]) {
         f->connected[client] = true;
+        if (f->gave_up_ms[client] != 0) {
+            f->gave_up_ms[client] = f->phase_tasks[client] = 0;
+            f->num_again++;
+        }
         CHECK(f, fedge_rounds_join(f->rounds, client, f->now_ms, NULL) == FEDGE_OK);
     } else if (faults && draw(f, 4) == 0) {
         f->connected[client] = false;
@@ -201,13 +217,19 @@ static void step_client(federation *f, uint32_t client, bool faults)
     } else if (task_id != 0 && known(f, task_id)->sent) {
         known_task *task = known(f, task_id);
         bool lose = faults && draw(f, 4) == 0;
+        bool gives_up = lose && draw(f, 2) == 0;
         uint32_t before = fedge_rounds_num_reported(f->rounds);
-        fedge_status status = lose ? fedge_rounds_lose(f->rounds, task_id, f->now_ms, NULL)
-                                   : fedge_rounds_report(f->rounds, task_id, f->now_ms, NULL);
+        fedge_status (*event)(fedge_rounds *, uint64_t, uint64_t, fedge_error *) =
+            gives_up ? fedge_rounds_give_up
+            : lose   ? fedge_rounds_lose
+                     : fedge_rounds_report;
+        fedge_status status = event(f->rounds, task_id, f->now_ms, NULL);
         if (status == FEDGE_OK) {
             CHECK(f, task->ended == 0);
             task->ended = lose ? 2 : 1;
             CHECK(f, fedge_rounds_num_reported(f->rounds) == before + !lose);
+            if (gives_up && !f->must_end)
+                f->gave_up_ms[client] = f->now_ms + 1;
         } else {
             CHECK(f, status == FEDGE_STALE || (status == FEDGE_DUPLICATE && task->ended == 1));
             CHECK(f, fedge_rounds_num_reported(f->rounds) == before);
@@ -219,11 +241,13 @@ static void step(federation *f, bool faults)
 {
     uint32_t what = draw(f, 16);
     if (what == 0) {
-        f->now_ms += draw(f, faults ? 60 : 20);
+        bool waits = fedge_rounds_get_state(f->rounds) == FEDGE_ROUNDS_WAITING;
+        f->now_ms += draw(f, faults ? 60 : waits ? 20000 : 20);
         fedge_rounds_tick(f->rounds, f->now_ms);
     } else if (what <= 3 && f->must_open) {
         f->must_open = false;
         fedge_rounds_opened(f->rounds, f->now_ms);
+        f->deadline_ms = f->now_ms + f->spec.round_deadline_ms;
     } else if (what <= 3 && f->must_end) {
         f->must_end = false;
         fedge_rounds_closed(f->rounds, f->now_ms);
@@ -263,14 +287,17 @@ static void federations_obey_the_rules(void **state)
     (void)state;
     federation *f = malloc(sizeof *f);
     assert_non_null(f);
-    uint32_t total_closed = 0;
+    uint32_t total_closed = 0, total_early = 0, total_again = 0;
     for (uint64_t seed = 0; seed < NUM_SEEDS; seed++) {
         uint32_t trace = run_federation(f, seed);
         total_closed += f->num_closed;
+        total_early += f->num_early;
+        total_again += f->num_again;
         if (seed % 10 == 0)
             CHECK(f, run_federation(f, seed) == trace);
     }
     assert_true(total_closed > 2 * NUM_SEEDS);
+    assert_true(total_early > NUM_SEEDS / 30 && total_again > NUM_SEEDS / 10);
     free(f);
 }
 

@@ -205,6 +205,90 @@ static void a_drained_run_goes_on_later(void **state)
     assert_int_equal(fed_status(&fed).rounds_closed, 3);
 }
 
+static bool has_failed(const federation *it)
+{
+    return strstr(fed_status(it).state, "attempt 2 of round 1") != NULL;
+}
+
+/* The only device declines the plan, or its task, and goes; mended, it is asked again at once. */
+static void a_device_that_declined_is_asked_when_it_comes_anew(void **state)
+{
+    (void)state;
+    for (uint32_t task = 0; task < 2; task++) {
+        begin("\"num-server-rounds\":2,\"min-train-nodes\":1,\"min-available-nodes\":1", 0);
+        fed.devices[0].idle = true;
+        fed_join(&fed, 0);
+        if (task) {
+            fed_settle(&fed);
+        }
+        fed_decline(&fed.devices[0], task);
+        fed_until(&fed, has_failed, "the end of the attempt");
+        fed_leave(&fed, 0);
+        const fedge_engine_status status = fed_status(&fed);
+        assert_non_null(strstr(status.state, "waiting for nodes: 0 of 1 connected"));
+        assert_non_null(strstr(status.state, "client 0"));
+        assert_non_null(strstr(status.state, "(client 0: policy: not here)"));
+        fed.devices[0].idle = false;
+        fed_join(&fed, 0);
+        finish();
+        assert_true(fed_status(&fed).complete);
+        assert_int_equal(fed.summaries[0].attempt, 1);
+        assert_int_equal(fed.summaries[1].attempt, 0);
+        fed_fini(&fed);
+    }
+    fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+}
+
+/* Its results are worthless: refused for good, it is not asked without a pause. */
+static void whose_results_are_refused_is_set_aside(void **state)
+{
+    (void)state;
+    begin("\"num-server-rounds\":1,\"min-train-nodes\":1,\"min-available-nodes\":1", 0);
+    fed_device *device = &fed.devices[0];
+    device->idle = true;
+    fed_join(&fed, 0);
+    fed_settle(&fed);
+    fed_make_result(device);
+    device->result.num_examples = 0;
+    device->idle = false;
+    fed_until(&fed, has_failed, "the end of the attempt");
+    fed_settle(&fed);
+    assert_int_equal(device->num_tasks, 1);
+    assert_int_equal(device->refusal, FEDGE_REASON_BAD_VALUE);
+    assert_non_null(strstr(fed_status(&fed).state, "(client 0: bad-value: "));
+    fed.now_ms += FEDGE_ROUNDS_ASK_AGAIN_MS;
+    finish();
+    assert_int_equal(device->num_tasks, 2);
+}
+
+/* Who has a task is away: the drain ends, and the round goes on at the next start. */
+static void a_drain_leaves_a_round_open_for_who_is_away(void **state)
+{
+    (void)state;
+    begin(FOUR_OF_FOUR, 0);
+    fed.devices[3].idle = true;
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    fed_leave(&fed, 3);
+    assert_non_null(
+        strstr(fed_status(&fed).state, "3 of 4 reported, 0 at work; not connected: client 3"));
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    fed_settle(&fed);
+    fed.now_ms += FEDGE_ROUNDS_GRACE_MS;
+    finish();
+    assert_false(fed_status(&fed).complete);
+    assert_int_equal(fed.num_summaries, 0);
+    fed_close(&fed);
+    fed_open(&fed);
+    fed.devices[3].idle = false;
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed.summaries[0].attempt, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(fed.devices[i].num_asked_again, 0); /* what they had reported counts */
+    }
+}
+
 static void a_round_waits_for_room_on_the_disk(void **state)
 {
     (void)state;
@@ -254,6 +338,9 @@ int main(void)
         cmocka_unit_test_teardown(a_cut_off_evaluation_is_repeated, tear_down),
         cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
         cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
+        cmocka_unit_test_teardown(a_device_that_declined_is_asked_when_it_comes_anew, tear_down),
+        cmocka_unit_test_teardown(whose_results_are_refused_is_set_aside, tear_down),
+        cmocka_unit_test_teardown(a_drain_leaves_a_round_open_for_who_is_away, tear_down),
         cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),
         cmocka_unit_test_teardown(a_drain_does_not_wait_for_room, tear_down),
     };

@@ -1,0 +1,203 @@
+/* Who is there, who has had a task, and the room for what the machine remembers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/rounds_internal.h"
+
+/* --- memory: fallible events make room for what the others need ------------------------------- */
+
+static fedge_status grow(void **items, size_t item_size, size_t count, fedge_error *err)
+{
+    void *grown = realloc(*items, item_size * count);
+    if (grown == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu clients or actions", count);
+    *items = grown;
+    return FEDGE_OK;
+}
+
+/* Grows an array to at least [needed] items. */
+static fedge_status grow_u32(void **items, size_t item_size, uint32_t needed, uint32_t *capacity,
+                             fedge_error *err)
+{
+    if (needed <= *capacity)
+        return FEDGE_OK;
+    uint32_t more = needed < UINT32_MAX / 2 ? needed * 2 : needed;
+    fedge_status status = grow(items, item_size, more, err);
+    if (status == FEDGE_OK)
+        *capacity = more;
+    return status;
+}
+
+/* Makes the queue large enough for [extra] actions and those of one more phase. */
+static fedge_status reserve_actions(fedge_rounds *rounds, size_t extra, fedge_error *err)
+{
+    if (rounds->first_action > 0) {
+        memmove(rounds->actions, rounds->actions + rounds->first_action,
+                rounds->num_actions * sizeof rounds->actions[0]);
+        rounds->first_action = 0;
+    }
+    /* OPEN, SEND to each, CANCEL to each, CLOSE; then OPEN or FINISH. */
+    size_t needed = rounds->num_actions + extra + 2 * (size_t)rounds->tasks_capacity + 3;
+    if (needed <= rounds->actions_capacity)
+        return FEDGE_OK;
+    void *items = rounds->actions;
+    fedge_status status = grow(&items, sizeof rounds->actions[0], needed * 2, err);
+    rounds->actions = items;
+    if (status == FEDGE_OK)
+        rounds->actions_capacity = needed * 2;
+    return status;
+}
+
+fedge_status fedge_rounds_reserve(fedge_rounds *rounds, uint32_t connected, uint32_t tasks,
+                                  fedge_error *err)
+{
+    void *items = rounds->connected;
+    uint32_t capacity = rounds->connected_capacity;
+    fedge_status status = grow_u32(&items, sizeof(uint32_t), connected, &capacity, err);
+    rounds->connected = items;
+    if (status == FEDGE_OK && capacity != rounds->connected_capacity) {
+        items = rounds->sampled;
+        status = grow(&items, sizeof(uint32_t), capacity, err);
+        rounds->sampled = items;
+    }
+    if (status != FEDGE_OK)
+        return status;
+    rounds->connected_capacity = capacity;
+
+    items = rounds->tasks;
+    status = grow_u32(&items, sizeof rounds->tasks[0], tasks, &rounds->tasks_capacity, err);
+    rounds->tasks = items;
+    if (status != FEDGE_OK)
+        return status;
+
+    /* Who is set aside stays while another attempt asks its cohort. */
+    items = rounds->participants;
+    status = grow_u32(&items, sizeof rounds->participants[0], rounds->num_participants + tasks + 1,
+                      &rounds->participants_capacity, err);
+    rounds->participants = items;
+    return status == FEDGE_OK ? reserve_actions(rounds, 1, err) : status;
+}
+
+/* --- clients ---------------------------------------------------------------------------------- */
+
+uint32_t fedge_rounds_connected_place(const fedge_rounds *rounds, uint32_t client_index)
+{
+    uint32_t low = 0, high = rounds->num_connected;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (rounds->connected[middle] < client_index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool fedge_rounds_is_connected(const fedge_rounds *rounds, uint32_t client_index)
+{
+    uint32_t place = fedge_rounds_connected_place(rounds, client_index);
+    return place < rounds->num_connected && rounds->connected[place] == client_index;
+}
+
+static uint32_t participant_place(const fedge_rounds *rounds, uint32_t client_index)
+{
+    uint32_t low = 0, high = rounds->num_participants;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (rounds->participants[middle].client_index < client_index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+participant *fedge_rounds_find_participant(const fedge_rounds *rounds, uint32_t client_index)
+{
+    uint32_t place = participant_place(rounds, client_index);
+    if (place == rounds->num_participants ||
+        rounds->participants[place].client_index != client_index)
+        return NULL;
+    return &rounds->participants[place];
+}
+
+void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, uint32_t slot)
+{
+    uint32_t place = participant_place(rounds, client_index);
+    participant *at = rounds->participants + place;
+    memmove(at + 1, at, (rounds->num_participants - place) * sizeof *at);
+    *at = (participant){client_index, slot, fedge_rounds_is_connected(rounds, client_index), false};
+    rounds->num_participants++;
+}
+
+void fedge_rounds_note_connected(fedge_rounds *rounds, uint32_t client_index, bool connected)
+{
+    participant *has_task = fedge_rounds_find_participant(rounds, client_index);
+    if (has_task != NULL)
+        has_task->connected = connected;
+}
+
+bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
+{
+    uint32_t num_free = rounds->num_connected;
+    for (uint32_t p = 0; p < rounds->num_participants; p++)
+        num_free -= rounds->participants[p].connected;
+    if (num_free == 0)
+        return false;
+    /* The place of the free client of this rank: the rank, and one more for each below it that is
+     * not free. */
+    uint32_t place = fedge_rng_below(&rounds->rng, num_free);
+    for (uint32_t p = 0; p < rounds->num_participants &&
+                         rounds->participants[p].client_index <= rounds->connected[place];
+         p++)
+        place += rounds->participants[p].connected;
+    *client_index = rounds->connected[place];
+    return true;
+}
+
+void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *gone)
+{
+    const participant *end = rounds->participants + rounds->num_participants--;
+    memmove(gone, gone + 1, (size_t)(end - (gone + 1)) * sizeof *gone);
+}
+
+void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside)
+{
+    uint32_t kept = 0;
+    for (uint32_t p = 0; p < rounds->num_participants; p++) {
+        if (aside && rounds->participants[p].aside) {
+            rounds->participants[kept] = rounds->participants[p];
+            rounds->participants[kept++].slot = FEDGE_ROUNDS_NO_SLOT;
+        }
+    }
+    rounds->num_participants = kept;
+}
+
+uint32_t fedge_rounds_num_available(const fedge_rounds *rounds)
+{
+    uint32_t available = rounds->num_connected;
+    for (uint32_t p = 0; p < rounds->num_participants; p++)
+        available -= rounds->participants[p].aside && rounds->participants[p].connected;
+    return available;
+}
+
+uint32_t fedge_rounds_list_available(fedge_rounds *rounds)
+{
+    uint32_t listed = 0, p = 0;
+    for (uint32_t i = 0; i < rounds->num_connected; i++) {
+        const uint32_t client_index = rounds->connected[i];
+        while (p < rounds->num_participants && rounds->participants[p].client_index < client_index)
+            p++;
+        if (p == rounds->num_participants || rounds->participants[p].client_index != client_index)
+            rounds->sampled[listed++] = client_index;
+    }
+    return listed;
+}
+
+const fedge_rounds_task *fedge_rounds_open_task(const fedge_rounds *rounds, const participant *of)
+{
+    if (of->slot == FEDGE_ROUNDS_NO_SLOT)
+        return NULL;
+    const fedge_rounds_task *task = &rounds->tasks[of->slot];
+    return task->client_index == of->client_index && task->state == FEDGE_TASK_OPEN ? task : NULL;
+}
