@@ -1,5 +1,6 @@
 """What travels in an update, and what becomes of it: parts of a model."""
 
+import glob
 import os
 import shutil
 import struct
@@ -233,14 +234,14 @@ class Scaffold(Sections):
         for peer in peers:
             peer.close()
 
-    def test_a_device_that_lost_its_state(self):
-        """It is told to the aggregator once, and the run goes on."""
+    def after_a_restart(self, change):
+        """A run in which client 1 is killed, [change] is done to its state, and it comes again."""
         federation = self.federation(**scaffold_job(rounds__num_server_rounds=30, rounds__min_report_fraction=1))
         federation.start_aggregator()
         clients = federation.start_clients()
         harness.wait_until("round 3", lambda: len(federation.lines()) >= 3)
         clients[1].kill()
-        shutil.rmtree(federation.path("client-1"))
+        change(federation.path("client-1"))
         again = federation.start_client(1)
         federation.complete()
         self.assertEqual(again.wait(), 0, again.tail())
@@ -248,6 +249,26 @@ class Scaffold(Sections):
                 if event["event"] == "control-variates-begin-anew"]
         self.assertEqual([event["clients-that-lost-theirs"] for event in told], [1])
         self.assertLess(federation.lines()[-1]["loss"], federation.lines()[0]["loss"])
+        return again
+
+    def test_a_device_that_lost_its_state(self):
+        """It is told to the aggregator once, and the run goes on."""
+        self.after_a_restart(shutil.rmtree)
+
+    def test_a_device_whose_variates_are_damaged(self):
+        """They count as lost: a flipped bit does not become another model."""
+        def flip(state):
+            names = glob.glob(os.path.join(state, "kv", "*", "fedge-control*+crc32"))
+            self.assertEqual(len(names), 2)
+            for name in names:
+                with open(name, "r+b") as file:
+                    data = bytearray(file.read())
+                    data[20] ^= 0x10
+                    file.seek(0)
+                    file.write(data)
+
+        again = self.after_a_restart(flip)
+        self.assertTrue([event for event in again.events("store") if "is damaged" in event["error"]], again.tail())
 
     def test_kills_change_nothing(self):
         job = scaffold_job(update__codec="int8")

@@ -4,6 +4,7 @@
 
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
+#include "edge/io/seal.h"
 
 #define MAX_FILES 16
 
@@ -273,10 +274,42 @@ static void damage_is_told(void **state)
         free(kept.files[i].data);
 }
 
+/* The seals of all files removed: as an older release left them. */
+static void files_of_an_older_release_are_taken(void **state)
+{
+    char dir[FEDGE_MAX_PATH];
+    standing whole, now;
+    uint32_t removed = 0;
+    bool told;
+    snprintf(dir, sizeof dir, "%s/state", (const char *)*state);
+    make_run(dir);
+    OK(start(dir, &whole, &told, NULL));
+    kept.count = 0;
+    OK(fedge_os_list_dir(dir, keep, dir, NULL));
+    for (size_t i = 0; i < kept.count; i++) {
+        kept_file *file = &kept.files[i];
+        if (strstr(file->path, ".json") && file->size > FEDGE_SEAL_SIZE) {
+            char *seal = strstr((char *)file->data, ",\"crc32\":");
+            assert_non_null(seal);
+            memcpy(seal, "}\n", 3);
+            file->size -= FEDGE_SEAL_SIZE - 1;
+            put_back(file);
+            removed++;
+        }
+        free(file->data);
+    }
+    assert_int_equal(removed, 5); /* of format, run, two checkpoints and the round log */
+    OK(start(dir, &now, &told, NULL));
+    assert_false(told);
+    assert_string_equal(now.text, whole.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(damage_is_told, test_dir_setup, test_dir_teardown),
+        cmocka_unit_test_setup_teardown(files_of_an_older_release_are_taken, test_dir_setup,
+                                        test_dir_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
