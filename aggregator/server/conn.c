@@ -284,6 +284,11 @@ bool fedge_conn_has_frames(const fedge_conn *conn)
     return conn->out_head || conn->sending;
 }
 
+bool fedge_conn_is_closing(const fedge_conn *conn)
+{
+    return conn->state == CONN_CLOSING;
+}
+
 bool fedge_conn_should_close(const fedge_conn *conn)
 {
     return conn->state == CONN_CLOSING && !fedge_conn_has_frames(conn);

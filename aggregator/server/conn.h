@@ -52,6 +52,8 @@ void fedge_conn_broke_rules(const fedge_conn *conn, const char *why);
  * none. */
 size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out);
 bool fedge_conn_has_frames(const fedge_conn *conn);
+/* A last message is on its way, or was sent. */
+bool fedge_conn_is_closing(const fedge_conn *conn);
 /* True when everything was written that should be, and the transport should close. */
 bool fedge_conn_should_close(const fedge_conn *conn);
 

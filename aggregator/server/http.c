@@ -122,6 +122,8 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
     add_level(answer, "fedge_clients", "Devices that are ready to work.", engine->connected);
     add_level(answer, "fedge_connections", "Open connections, handshakes included.",
               facts->connections);
+    add_level(answer, "fedge_connections_unauthenticated",
+              "Open connections that have shown no certificate yet.", facts->unauthenticated);
     add_level(answer, "fedge_registered_devices", "Devices in the registry.", facts->devices);
     add_count(answer, "fedge_connections_refused_total",
               "Connections refused by certificate, registry or limit.", facts->connections_refused);

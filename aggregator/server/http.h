@@ -18,6 +18,7 @@
 typedef struct fedge_http_facts {
     fedge_engine_status engine;
     uint32_t connections;         /* open sockets of clients, handshakes included */
+    uint32_t unauthenticated;     /* those of them that have shown no certificate yet */
     uint32_t devices;             /* in the registry */
     uint64_t connections_refused; /* by certificate, registry or limit, since the start */
     double uptime_seconds;

@@ -2,6 +2,7 @@
 
 #include "aggregator/server/listener.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -10,9 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define V6_PLACE_BYTES 8 /* of an IPv6 address: the network that one subscriber gets */
 
 fedge_status fedge_address_parse(const char *text, fedge_address *address, fedge_error *err)
 {
@@ -118,9 +122,51 @@ void fedge_listener_close(int listener)
     }
 }
 
-fedge_status fedge_listener_accept(int listener, int *socket, fedge_error *err)
+static fedge_peer_address address_of(const struct sockaddr_storage *from)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    static const uint8_t MAPPED[12] = {[10] = 0xFF, [11] = 0xFF};
+    fedge_peer_address address = {.port = port_of(from)};
+    if (from->ss_family == AF_INET6) {
+        struct sockaddr_in6 v6;
+        memcpy(&v6, from, sizeof(v6));
+        memcpy(address.host, &v6.sin6_addr, sizeof(address.host));
+    } else {
+        struct sockaddr_in v4;
+        memcpy(&v4, from, sizeof(v4));
+        memcpy(address.host, MAPPED, sizeof(MAPPED));
+        memcpy(address.host + sizeof(MAPPED), &v4.sin_addr, sizeof(v4.sin_addr));
+    }
+    return address;
+}
+
+static bool is_v4(const fedge_peer_address *address)
+{
+    struct in6_addr host;
+    memcpy(&host, address->host, sizeof(host));
+    return IN6_IS_ADDR_V4MAPPED(&host);
+}
+
+char *fedge_peer_address_text(const fedge_peer_address *address, char text[FEDGE_ADDRESS_TEXT])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    bool v4 = is_v4(address);
+    inet_ntop(v4 ? AF_INET : AF_INET6, address->host + (v4 ? 12 : 0), host, sizeof(host));
+    snprintf(text, FEDGE_ADDRESS_TEXT, v4 ? "%s:%u" : "[%s]:%u", host, address->port);
+    return text;
+}
+
+bool fedge_peer_address_same_place(const fedge_peer_address *one, const fedge_peer_address *other)
+{
+    size_t size = is_v4(one) || is_v4(other) ? sizeof(one->host) : V6_PLACE_BYTES;
+    return memcmp(one->host, other->host, size) == 0;
+}
+
+fedge_status fedge_listener_accept(int listener, int *socket, fedge_peer_address *from,
+                                   fedge_error *err)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof(address);
+    int fd = accept4(listener, (struct sockaddr *)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     int errnum = errno;
     *socket = fd;
     if (fd < 0) {
@@ -132,28 +178,38 @@ fedge_status fedge_listener_accept(int listener, int *socket, fedge_error *err)
                                      strerror(errnum))
                         : FEDGE_OK;
     }
+    *from = address_of(&address);
     /* Messages are written whole: Nagle's algorithm would only delay them. */
     int one = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     return FEDGE_OK;
 }
 
-char *fedge_socket_peer(int socket, char text[FEDGE_ADDRESS_TEXT])
+fedge_first_bytes fedge_socket_first_bytes(int socket)
 {
-    struct sockaddr_storage from = {0};
-    socklen_t from_size = sizeof(from);
-    char host[48];
-    char service[8];
-    if (getpeername(socket, (struct sockaddr *)&from, &from_size) != 0 ||
-        getnameinfo((struct sockaddr *)&from, from_size, host, sizeof(host), service,
-                    sizeof(service), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        snprintf(text, FEDGE_ADDRESS_TEXT, "unknown");
-    } else if (strchr(host, ':')) {
-        snprintf(text, FEDGE_ADDRESS_TEXT, "[%s]:%s", host, service);
-    } else {
-        snprintf(text, FEDGE_ADDRESS_TEXT, "%s:%s", host, service);
+    /* RFC 8446: a record of type handshake, version 3.x, its length, a ClientHello. */
+    uint8_t bytes[6];
+    ssize_t size = recv(socket, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    if (size <= 0) {
+        bool nothing = size < 0 && (errno == EAGAIN || errno == EINTR);
+        return nothing ? FEDGE_FIRST_TOO_FEW : FEDGE_FIRST_CLOSED;
     }
-    return text;
+    if (bytes[0] != 0x16 || (size > 1 && bytes[1] != 0x03) || (size > 5 && bytes[5] != 0x01)) {
+        return FEDGE_FIRST_OTHER;
+    }
+    return size == sizeof(bytes) ? FEDGE_FIRST_HELLO : FEDGE_FIRST_TOO_FEW;
+}
+
+uint64_t fedge_socket_silent_ms(int socket)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof(info);
+    int waiting = 0;
+    if (ioctl(socket, FIONREAD, &waiting) != 0 || waiting > 0 ||
+        getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        return 0;
+    }
+    return info.tcpi_last_data_recv;
 }
 
 fedge_status fedge_raise_file_limit(uint32_t wanted, uint32_t *granted, fedge_error *err)

@@ -162,7 +162,8 @@ static int report_check(const program *self)
 static fedge_status limit_connections(program *self, fedge_error *err)
 {
     uint32_t granted = 0;
-    uint32_t wanted = self->options.max_connections + FEDGE_OTHER_FILES;
+    fedge_options *options = &self->options;
+    uint32_t wanted = options->max_connections + options->max_unauthenticated + FEDGE_OTHER_FILES;
     fedge_status status = fedge_raise_file_limit(wanted, &granted, err);
     if (status != FEDGE_OK || granted >= wanted) {
         return status;
@@ -173,10 +174,18 @@ static fedge_status limit_connections(program *self, fedge_error *err)
                           "(ulimit -Hn, LimitNOFILE=)",
                           granted, 2 * FEDGE_OTHER_FILES);
     }
-    self->options.max_connections = granted - FEDGE_OTHER_FILES;
-    bool enough = self->options.max_connections >= fedge_peers_num_devices(self->peers);
+    uint32_t room = granted - FEDGE_OTHER_FILES;
+    if (options->max_unauthenticated > room / 4) {
+        options->max_unauthenticated = room / 4;
+    }
+    room -= options->max_unauthenticated;
+    if (options->max_connections > room) {
+        options->max_connections = room;
+    }
+    bool enough = options->max_connections >= fedge_peers_num_devices(self->peers);
     FEDGE_LOG(&self->log, enough ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "fewer-connections",
-              fedge_log_int("max-connections", self->options.max_connections),
+              fedge_log_int("max-connections", options->max_connections),
+              fedge_log_int("max-unauthenticated", options->max_unauthenticated),
               fedge_log_int("open-files-allowed", granted),
               fedge_log_str("advice", "raise the hard limit: ulimit -Hn, LimitNOFILE="));
     return FEDGE_OK;
@@ -190,6 +199,8 @@ static fedge_status open_ports(program *self, fedge_error *err)
                                      .http_on = self->options.http_on,
                                      .http_host = self->options.http_host,
                                      .max_connections = self->options.max_connections,
+                                     .max_unauthenticated = self->options.max_unauthenticated,
+                                     .max_per_address = self->options.max_per_address,
                                      .peers = self->peers,
                                      .log = &self->log};
     return fedge_transport_new(&config, &self->transport, err);

@@ -17,7 +17,8 @@ const char *fedge_options_help(void)
            "  --http ADDR:PORT     /healthz, /metrics (127.0.0.1:9093), or off\n"
            "  --http-host NAME     a host that requests may name, besides addresses\n"
            "  --workers N          threads that validate and sum (one per CPU, up to 8)\n"
-           "  --max-connections N  more are refused (20000)\n"
+           "  --max-connections N  more devices are refused (20000)\n"
+           "  --max-unauthenticated N, --max-per-address N  without certificate (1024, 512)\n"
            "  --new-run            a new run, although one of this job is unfinished\n"
            "  --restored           the state directory is a backup that was put back\n"
            "  --drain              end after the open round\n"
@@ -25,8 +26,7 @@ const char *fedge_options_help(void)
            "  --result FILE        write the summary of the run to FILE when it is over\n"
            "  --check-config       check everything but the state directory, and end\n"
            "  --log-level LEVEL    error, warn, info or debug (info); --log-json: as JSON\n"
-           "  --quiet              no lines per round, only warnings\n"
-           "  --json               the summary on stdout in place of lines per round\n"
+           "  --quiet              no lines per round; --json: the summary in their place\n"
            "  --help, --version\n"
            "\n"
            "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
@@ -46,6 +46,8 @@ enum {
     OPT_HTTP_HOST,
     OPT_WORKERS,
     OPT_MAX_CONNECTIONS,
+    OPT_MAX_UNAUTHENTICATED,
+    OPT_MAX_PER_ADDRESS,
     OPT_NEW_RUN,
     OPT_RESTORED,
     OPT_DRAIN,
@@ -71,6 +73,8 @@ static const struct option LONG_OPTIONS[] = {
     {"http-host", required_argument, NULL, OPT_HTTP_HOST},
     {"workers", required_argument, NULL, OPT_WORKERS},
     {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
+    {"max-unauthenticated", required_argument, NULL, OPT_MAX_UNAUTHENTICATED},
+    {"max-per-address", required_argument, NULL, OPT_MAX_PER_ADDRESS},
     {"new-run", no_argument, NULL, OPT_NEW_RUN},
     {"restored", no_argument, NULL, OPT_RESTORED},
     {"drain", no_argument, NULL, OPT_DRAIN},
@@ -131,6 +135,12 @@ static fedge_status take_value(int option, const char *value, fedge_options *out
     case OPT_MAX_CONNECTIONS:
         return fedge_option_count("max-connections", value, FEDGE_MAX_CONNECTIONS,
                                   &out->max_connections, err);
+    case OPT_MAX_UNAUTHENTICATED:
+        return fedge_option_count("max-unauthenticated", value, FEDGE_MAX_UNAUTHENTICATED,
+                                  &out->max_unauthenticated, err);
+    case OPT_MAX_PER_ADDRESS:
+        return fedge_option_count("max-per-address", value, FEDGE_MAX_UNAUTHENTICATED,
+                                  &out->max_per_address, err);
     default:
         return fedge_log_level_from_name(value, &out->log_level, err);
     }
@@ -194,8 +204,11 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
 
 fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, fedge_error *err)
 {
-    *options = (fedge_options){
-        .max_connections = FEDGE_DEFAULT_CONNECTIONS, .http_on = true, .log_level = FEDGE_LOG_INFO};
+    *options = (fedge_options){.max_connections = FEDGE_DEFAULT_CONNECTIONS,
+                               .max_unauthenticated = FEDGE_DEFAULT_UNAUTHENTICATED,
+                               .max_per_address = FEDGE_DEFAULT_PER_ADDRESS,
+                               .http_on = true,
+                               .log_level = FEDGE_LOG_INFO};
     fedge_status status = fedge_address_parse(FEDGE_DEFAULT_LISTEN, &options->listen, err);
     if (status == FEDGE_OK) {
         status = fedge_address_parse(FEDGE_DEFAULT_HTTP, &options->http, err);

@@ -13,6 +13,9 @@
 #define FEDGE_DEFAULT_HTTP "127.0.0.1:9093"
 #define FEDGE_DEFAULT_CONNECTIONS 20000u
 #define FEDGE_MAX_CONNECTIONS 1000000u
+#define FEDGE_DEFAULT_UNAUTHENTICATED 1024u
+#define FEDGE_DEFAULT_PER_ADDRESS 512u
+#define FEDGE_MAX_UNAUTHENTICATED 65536u
 
 typedef enum fedge_options_action {
     FEDGE_OPTIONS_RUN,
@@ -28,7 +31,7 @@ typedef struct fedge_options {
     fedge_address listen, http;
     bool http_on;
     uint32_t num_workers; /* 0: one per CPU, eight at most */
-    uint32_t max_connections;
+    uint32_t max_connections, max_unauthenticated, max_per_address;
     bool new_run, restored, drain, quiet, json, log_json;
     fedge_log_level log_level;
     const char *http_host, *port_file, *result; /* NULL: none */

@@ -1,6 +1,7 @@
 #include "aggregator/server/peers.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "edge/core/os.h"
 #include "secure/identity/tls.h"
@@ -124,7 +125,8 @@ fedge_status fedge_peers_admit(const fedge_peers *peers, const uint8_t *der, siz
 }
 
 fedge_status fedge_peers_keep(const fedge_peers *peers,
-                              const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE], fedge_error *err)
+                              const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+                              const fedge_registry_match *was, fedge_error *err)
 {
     fedge_registry_match match;
     fedge_status status = fedge_registry_find(peers->registry, fingerprint, &match, err);
@@ -134,6 +136,9 @@ fedge_status fedge_peers_keep(const fedge_peers *peers,
     if (match.state != FEDGE_CERTIFICATE_ACTIVE || match.role != FEDGE_ROLE_DEVICE) {
         return fedge_fail(err, FEDGE_REVOKED, "the certificate is %s now",
                           fedge_certificate_state_name(match.state));
+    }
+    if (match.index != was->index || strcmp(match.device_id, was->device_id) != 0) {
+        return fedge_fail(err, FEDGE_REVOKED, "the certificate is another device's now");
     }
     return FEDGE_OK;
 }

@@ -39,11 +39,10 @@ FEDGE_MUST_USE fedge_status fedge_peers_admit(const fedge_peers *peers, const ui
                                               uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                               fedge_registry_match *match, fedge_error *err);
 
-/* May it stay? Asked for every connection after a reload. FEDGE_REVOKED with a message otherwise.
- */
+/* May it stay, as whom it was let in ([was])? FEDGE_REVOKED with a message otherwise. */
 FEDGE_MUST_USE fedge_status fedge_peers_keep(const fedge_peers *peers,
                                              const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
-                                             fedge_error *err);
+                                             const fedge_registry_match *was, fedge_error *err);
 
 /* Logs that [who] (a name, a certificate's subject, or "") at [address] was refused. At most
  * FEDGE_REFUSALS_PER_SECOND lines a second, then one with their number. */

@@ -44,19 +44,24 @@ static void settle(struct ev_loop *loop, ev_prepare *watcher, int events)
     }
 }
 
-static bool has_room(fedge_transport *transport, int socket, bool on_http)
+static void take_http(fedge_transport *transport, int socket, const fedge_peer_address *from)
 {
-    uint32_t limit = on_http ? FEDGE_HTTP_MAX_CONNECTIONS : transport->config.max_connections;
-    if ((on_http ? transport->num_http : transport->num_clients) < limit) {
-        return true;
-    }
-    char address[FEDGE_ADDRESS_TEXT];
     char reason[96];
-    snprintf(reason, sizeof(reason), "%u connections are open, the limit%s", limit,
-             on_http ? "" : " (--max-connections)");
-    fedge_peers_refused(transport->config.peers, fedge_socket_peer(socket, address), "", reason,
-                        fedge_os_monotonic_ms());
-    return false;
+    char address[FEDGE_ADDRESS_TEXT];
+    fedge_client *peer = NULL;
+    if (transport->http.count >= FEDGE_HTTP_MAX_CONNECTIONS) {
+        snprintf(reason, sizeof(reason), "%u connections are open, the limit of the HTTP port",
+                 FEDGE_HTTP_MAX_CONNECTIONS);
+        fedge_peers_refused(transport->config.peers, fedge_peer_address_text(from, address), "",
+                            reason, fedge_os_monotonic_ms());
+    } else {
+        peer = fedge_client_new(transport, socket, from, true);
+    }
+    if (peer) {
+        fedge_client_adopt(peer);
+    } else {
+        fedge_listener_close(socket);
+    }
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
@@ -66,8 +71,9 @@ static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
     bool on_http = watcher == &transport->http_watcher;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         int socket = -1;
+        fedge_peer_address from;
         fedge_error err;
-        if (fedge_listener_accept(watcher->fd, &socket, &err) != FEDGE_OK) {
+        if (fedge_listener_accept(watcher->fd, &socket, &from, &err) != FEDGE_OK) {
             /* The event would come again at once: the next tick listens again. */
             fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "cannot-accept", &err);
             ev_io_stop(loop, watcher);
@@ -77,10 +83,10 @@ static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
         if (socket < 0) {
             return;
         }
-        if (has_room(transport, socket, on_http)) {
-            fedge_client_adopt(transport, socket, on_http);
+        if (on_http) {
+            take_http(transport, socket, &from);
         } else {
-            fedge_listener_close(socket);
+            fedge_door_enter(transport, socket, &from);
         }
     }
 }
@@ -89,10 +95,16 @@ static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
 static void on_handshake_refused(void *user, const char *subject, const char *reason)
 {
     fedge_transport *transport = user;
-    char address[FEDGE_ADDRESS_TEXT];
-    fedge_peers_refused(transport->config.peers,
-                        fedge_socket_peer(fedge_tls_refused_socket(), address), subject, reason,
-                        fedge_os_monotonic_ms());
+    int socket = fedge_tls_refused_socket();
+    const fedge_client *peer = fedge_client_find(&transport->newcomers, socket);
+    if (!peer) { /* refused by the peer, once it was let in */
+        peer = fedge_client_find(&transport->clients, socket);
+    }
+    char address[FEDGE_ADDRESS_TEXT] = "";
+    if (peer) {
+        fedge_peer_address_text(&peer->address, address);
+    }
+    fedge_peers_refused(transport->config.peers, address, subject, reason, fedge_os_monotonic_ms());
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
@@ -201,8 +213,11 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     if (fresh->config.silent_timeout_ms == 0) {
         fresh->config.silent_timeout_ms = FEDGE_SILENT_TIMEOUT_MS;
     }
+    if (fresh->config.newcomer_timeout_ms == 0) {
+        fresh->config.newcomer_timeout_ms = FEDGE_NEWCOMER_TIMEOUT_MS;
+    }
     fresh->clients_listener = fresh->http_listener = -1;
-    fresh->started_ms = fedge_os_monotonic_ms();
+    fresh->started_ms = fresh->judged_ms = fedge_os_monotonic_ms();
     fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
     lws_log = config->log;
     lws_set_log_level(LLL_ERR | LLL_WARN, log_lws);
@@ -229,6 +244,7 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         return status;
     }
     fedge_tls_on_refused(on_handshake_refused, fresh);
+    fedge_chain_on_verified(fedge_door_on_verified, fresh);
     *transport = fresh;
     return FEDGE_OK;
 }
@@ -249,11 +265,13 @@ void fedge_transport_free(fedge_transport *transport)
     }
     transport->ending = true;
     stop_listening(transport);
+    fedge_door_shut(transport);
     ev_prepare_stop(transport->config.loop, &transport->settle_watcher);
     if (transport->context) {
         lws_context_destroy(transport->context);
     }
     fedge_tls_on_refused(NULL, NULL);
+    fedge_chain_on_verified(NULL, NULL);
     lws_set_log_level(0, NULL);
     free(transport->certificate);
     free(transport);
@@ -285,16 +303,32 @@ void fedge_transport_start(fedge_transport *transport, fedge_engine *engine)
     listen_again(transport);
 }
 
+static void judge_all(fedge_transport *transport, uint64_t now_ms)
+{
+    uint64_t now_unix_ms = fedge_tls_now_ms();
+    transport->judged_ms = now_ms;
+    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
+        if (peer->conn) {
+            fedge_client_judge(peer, now_unix_ms);
+        }
+    }
+}
+
 void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms)
 {
     if (transport->out_of_files) {
         listen_again(transport);
     }
     fedge_peers_tick(transport->config.peers, now_ms);
-    for (fedge_client *peer = transport->clients; peer; peer = peer->next) {
+    fedge_door_tick(transport, now_ms);
+    uint64_t now_unix_ms = fedge_tls_now_ms();
+    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
-            fedge_client_tick(peer, now_ms);
+            fedge_client_tick(peer, now_ms, now_unix_ms);
         }
+    }
+    if (now_ms >= transport->judged_ms + FEDGE_JUDGE_EVERY_MS) {
+        judge_all(transport, now_ms);
     }
     /* Timers that were set from outside libwebsockets' own callbacks start running now. */
     transport->nudge = true;
@@ -310,17 +344,7 @@ void fedge_transport_reload(fedge_transport *transport)
     }
     FEDGE_LOG(log, FEDGE_LOG_INFO, "reloaded",
               fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)));
-    for (fedge_client *peer = transport->clients; peer; peer = peer->next) {
-        if (peer->conn &&
-            fedge_peers_keep(transport->config.peers, peer->fingerprint, &err) != FEDGE_OK) {
-            FEDGE_LOG(log, FEDGE_LOG_WARN, "client-revoked",
-                      fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
-                      fedge_log_str("name", fedge_conn_match(peer->conn)->name),
-                      fedge_log_str("reason", err.message));
-            fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0,
-                             err.message);
-        }
-    }
+    judge_all(transport, fedge_os_monotonic_ms());
 }
 
 void fedge_transport_close_all(fedge_transport *transport, fedge_message_type type,
@@ -328,10 +352,11 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
 {
     transport->ending = true;
     stop_listening(transport);
-    for (fedge_client *peer = transport->clients; peer; peer = peer->next) {
+    fedge_door_shut(transport);
+    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
             fedge_conn_close(peer->conn, type, reason, after_ms, text);
-        } else if (!peer->on_http && peer->wsi) {
+        } else {
             fedge_client_drop(peer);
         }
     }
@@ -339,5 +364,5 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
 
 uint32_t fedge_transport_num_connections(const fedge_transport *transport)
 {
-    return transport->num_clients;
+    return transport->newcomers.count + transport->clients.count;
 }

@@ -18,7 +18,9 @@
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 
-#define FEDGE_HANDSHAKE_TIMEOUT_S 10     /* from accept to the end of TLS; then the same for HTTP */
+#define FEDGE_HANDSHAKE_TIMEOUT_S 10     /* from the first bytes to the end of TLS; then for HTTP */
+#define FEDGE_NEWCOMER_TIMEOUT_MS 5000   /* silence until a certificate is shown */
+#define FEDGE_JUDGE_EVERY_MS 60000       /* all connections' chains, besides at each reload */
 #define FEDGE_PING_AFTER_MS 20000        /* a connection that is silent so long gets a ping */
 #define FEDGE_SILENT_TIMEOUT_MS 60000    /* one that is silent so long is dropped */
 #define FEDGE_HTTP_MAX_CONNECTIONS 64    /* on the HTTP port */
@@ -34,9 +36,10 @@ typedef struct fedge_transport_config {
     fedge_address listen, http;
     bool http_on;
     const char *http_host; /* that requests may name besides addresses and localhost; NULL: none */
-    uint32_t max_connections;
-    uint64_t ping_after_ms, silent_timeout_ms; /* 0: the limits above */
-    fedge_peers *peers;                        /* outlives the transport, as does [log] */
+    uint32_t max_connections;                      /* with an accepted certificate */
+    uint32_t max_unauthenticated, max_per_address; /* others */
+    uint64_t ping_after_ms, silent_timeout_ms, newcomer_timeout_ms; /* 0: the limits above */
+    fedge_peers *peers; /* outlives the transport, as does [log] */
     const fedge_log *log;
 } fedge_transport_config;
 
@@ -57,14 +60,14 @@ void fedge_transport_start(fedge_transport *transport, fedge_engine *engine);
 void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms);
 
 /* Loads identity, roots and registry again, logs how that went, and closes the connections of
- * devices that may not stay. */
+ * devices that may not stay. That is asked again each minute, and when a certificate expires. */
 void fedge_transport_reload(fedge_transport *transport);
 
 /* Accepts no more and closes every connection with such a last message. */
 void fedge_transport_close_all(fedge_transport *transport, fedge_message_type type,
                                fedge_reason reason, uint64_t after_ms, const char *text);
 
-/* Open connections of clients, handshakes included. */
+/* Open connections of the clients' port, those without a certificate included. */
 uint32_t fedge_transport_num_connections(const fedge_transport *transport);
 
 #endif

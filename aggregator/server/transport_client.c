@@ -6,10 +6,58 @@
 
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
+#include "secure/identity/tls.h"
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void append(fedge_client_list *list, fedge_client *peer)
+{
+    peer->list = list;
+    peer->previous = list->last;
+    peer->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = peer;
+    list->last = peer;
+    list->count++;
+}
+
+static void take_out(fedge_client *peer)
+{
+    fedge_client_list *list = peer->list;
+    *(peer->previous ? &peer->previous->next : &list->first) = peer->next;
+    *(peer->next ? &peer->next->previous : &list->last) = peer->previous;
+    list->count--;
+}
+
+fedge_client *fedge_client_find(const fedge_client_list *list, int socket)
+{
+    fedge_client *peer = list->last;
+    while (peer && peer->socket != socket) {
+        peer = peer->previous;
+    }
+    return peer;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fedge_client *fedge_client_new(fedge_transport *transport, int socket,
+                               const fedge_peer_address *address, bool on_http)
+{
+    fedge_client *peer = calloc(1, sizeof(*peer));
+    if (peer) {
+        peer->transport = transport;
+        peer->socket = socket;
+        peer->address = *address;
+        peer->on_http = on_http;
+        peer->accepted_ms = peer->heard_ms = fedge_os_monotonic_ms();
+        append(on_http ? &transport->http : &transport->newcomers, peer);
+    }
+    return peer;
+}
 
 void fedge_client_forget(fedge_client *gone)
 {
     fedge_transport *transport = gone->transport;
+    fedge_door_close(gone);
     fedge_conn_free(gone->conn, fedge_os_monotonic_ms());
     for (fedge_client **at = &transport->drops; *at; at = &(*at)->next_drop) {
         if (*at == gone) {
@@ -20,11 +68,7 @@ void fedge_client_forget(fedge_client *gone)
     if (transport->adopting == gone) {
         transport->adopting = NULL;
     }
-    *(gone->previous ? &gone->previous->next : &transport->clients) = gone->next;
-    if (gone->next) {
-        gone->next->previous = gone->previous;
-    }
-    (*(gone->on_http ? &transport->num_http : &transport->num_clients))--;
+    take_out(gone);
     free(gone);
 }
 
@@ -37,7 +81,7 @@ void fedge_client_end_conn(fedge_client *peer)
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
     FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_INFO, "client-disconnected",
               fedge_log_str("device", match->device_id), fedge_log_int("client", match->index),
-              fedge_log_str("address", fedge_socket_peer(lws_get_socket_fd(peer->wsi), address)));
+              fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
     fedge_conn_free(peer->conn, fedge_os_monotonic_ms());
     peer->conn = NULL;
 }
@@ -72,28 +116,14 @@ static void drop(void *user)
     fedge_client_drop(user);
 }
 
-void fedge_client_adopt(fedge_transport *transport, int socket, bool on_http)
+void fedge_client_adopt(fedge_client *peer)
 {
-    fedge_client *peer = calloc(1, sizeof(*peer));
-    if (!peer) {
-        fedge_listener_close(socket);
-        return;
-    }
-    peer->transport = transport;
-    peer->on_http = on_http;
-    peer->heard_ms = fedge_os_monotonic_ms();
-    peer->next = transport->clients;
-    if (peer->next) {
-        peer->next->previous = peer;
-    }
-    transport->clients = peer;
-    (*(on_http ? &transport->num_http : &transport->num_clients))++;
-    lws_adopt_desc_t adoption = {.vh = on_http ? transport->http_vhost : transport->clients_vhost,
-                                 .type = on_http ? LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP
-                                                 : LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP |
-                                                       LWS_ADOPT_ALLOW_SSL,
-                                 .fd.sockfd = socket,
-                                 .opaque = peer};
+    fedge_transport *transport = peer->transport;
+    lws_adopt_desc_t adoption = {
+        .vh = peer->on_http ? transport->http_vhost : transport->clients_vhost,
+        .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP | (peer->on_http ? 0 : LWS_ADOPT_ALLOW_SSL),
+        .fd.sockfd = peer->socket,
+        .opaque = peer};
     transport->adopting = peer;
     struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adoption);
     if (transport->adopting == peer) {
@@ -105,6 +135,8 @@ void fedge_client_adopt(fedge_transport *transport, int socket, bool on_http)
     }
 }
 
+/* ---- certificates ---------------------------------------------------------------------------- */
+
 /* Looks at the certificate: TLS has verified it, but only the registry knows whose it is. */
 static fedge_status check_certificate(fedge_client *peer, struct lws *wsi,
                                       fedge_registry_match *match, fedge_error *err)
@@ -112,8 +144,8 @@ static fedge_status check_certificate(fedge_client *peer, struct lws *wsi,
     fedge_transport *transport = peer->transport;
     union lws_tls_cert_info_results *info = transport->certificate;
     *match = (fedge_registry_match){0};
-    if (!lws_is_ssl(wsi) || lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 ||
-        !info->verified) {
+    if (!lws_is_ssl(wsi) || !peer->chain_known ||
+        lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 || !info->verified) {
         return fedge_fail(err, FEDGE_DENIED, "no verified certificate");
     }
     if (lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_DER_RAW, info, FEDGE_MAX_CERTIFICATE_SIZE) !=
@@ -121,8 +153,31 @@ static fedge_status check_certificate(fedge_client *peer, struct lws *wsi,
         return fedge_fail(err, FEDGE_DENIED, "the certificate is over %u bytes",
                           FEDGE_MAX_CERTIFICATE_SIZE);
     }
-    return fedge_peers_admit(transport->config.peers, (const uint8_t *)info->ns.name,
-                             (size_t)info->ns.len, peer->fingerprint, match, err);
+    fedge_status status = fedge_peers_admit(transport->config.peers, (const uint8_t *)info->ns.name,
+                                            (size_t)info->ns.len, peer->fingerprint, match, err);
+    /* The roots may have changed since the handshake. */
+    return status == FEDGE_OK ? fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err) : status;
+}
+
+void fedge_client_judge(fedge_client *peer, uint64_t now_unix_ms)
+{
+    fedge_error err;
+    const fedge_registry_match *match = fedge_conn_match(peer->conn);
+    fedge_status status =
+        fedge_peers_keep(peer->transport->config.peers, peer->fingerprint, match, &err);
+    if (status == FEDGE_OK) {
+        status = fedge_chain_check(&peer->chain, now_unix_ms, &err);
+    }
+    if (status == FEDGE_OK || fedge_conn_is_closing(peer->conn)) {
+        return;
+    }
+    FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_WARN,
+              status == FEDGE_EXPIRED  ? "client-expired"
+              : status == FEDGE_DENIED ? "client-not-trusted"
+                                       : "client-revoked",
+              fedge_log_str("device", match->device_id), fedge_log_str("name", match->name),
+              fedge_log_str("reason", err.message));
+    fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0, err.message);
 }
 
 /* Refuses a certificate: to the log, and to the peer as HTTP 403. */
@@ -135,9 +190,22 @@ static int refuse_certificate(fedge_client *peer, struct lws *wsi,
         snprintf(who, sizeof(who), "%s (%s)", match->name, match->device_id);
     }
     fedge_peers_refused(peer->transport->config.peers,
-                        fedge_socket_peer(lws_get_socket_fd(wsi), address), who, err->message,
+                        fedge_peer_address_text(&peer->address, address), who, err->message,
                         fedge_os_monotonic_ms());
     return fedge_http_send_text(peer->transport, wsi, 403, err->message);
+}
+
+static int refuse_one_too_many(fedge_client *peer, struct lws *wsi,
+                               const fedge_registry_match *match)
+{
+    char address[FEDGE_ADDRESS_TEXT];
+    char reason[96];
+    snprintf(reason, sizeof(reason), "%u connections are open, the limit (--max-connections)",
+             peer->transport->config.max_connections);
+    fedge_peers_refused(peer->transport->config.peers,
+                        fedge_peer_address_text(&peer->address, address), match->name, reason,
+                        fedge_os_monotonic_ms());
+    return fedge_http_send_text(peer->transport, wsi, 503, reason);
 }
 
 /* A header's value; "" when there is none, and what no check takes when it does not fit. */
@@ -207,6 +275,9 @@ static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
     if (transport->ending) {
         return fedge_http_send_text(transport, wsi, 503, "shutting down");
     }
+    if (transport->clients.count >= transport->config.max_connections) {
+        return refuse_one_too_many(peer, wsi, &match);
+    }
     uint64_t now_ms = fedge_os_monotonic_ms();
     fedge_conn_transport callbacks = {
         .user = peer, .want_write = want_write, .pause = pause_reading, .drop = drop};
@@ -217,11 +288,13 @@ static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(transport, wsi, 503, err.message);
     }
+    take_out(peer);
+    append(&transport->clients, peer);
     char address[FEDGE_ADDRESS_TEXT];
     FEDGE_LOG(transport->config.log, FEDGE_LOG_INFO, "client-connected",
               fedge_log_str("device", match.device_id), fedge_log_int("client", match.index),
               fedge_log_str("name", match.name),
-              fedge_log_str("address", fedge_socket_peer(lws_get_socket_fd(wsi), address)));
+              fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
     return 0;
 }
 
@@ -265,9 +338,12 @@ static int write_next(fedge_client *peer, struct lws *wsi)
     return 0;
 }
 
-void fedge_client_tick(fedge_client *peer, uint64_t now_ms)
+void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms)
 {
     const fedge_transport_config *config = &peer->transport->config;
+    if (now_unix_ms > peer->chain.not_after_ms) {
+        fedge_client_judge(peer, now_unix_ms);
+    }
     fedge_conn_tick(peer->conn, now_ms);
     if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms) {
         return;

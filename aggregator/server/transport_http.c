@@ -55,7 +55,8 @@ static void gather_facts(fedge_transport *transport)
 {
     fedge_http_facts *facts = &transport->facts;
     fedge_engine_get_status(transport->engine, &facts->engine);
-    facts->connections = transport->num_clients;
+    facts->connections = fedge_transport_num_connections(transport);
+    facts->unauthenticated = transport->newcomers.count;
     facts->devices = fedge_peers_num_devices(transport->config.peers);
     facts->connections_refused = fedge_peers_num_refused(transport->config.peers);
     facts->uptime_seconds = (double)(fedge_os_monotonic_ms() - transport->started_ms) / 1000.0;

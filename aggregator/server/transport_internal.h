@@ -1,5 +1,6 @@
-/* The transport's state, shared by transport.c (ports, loop), transport_client.c (connections) and
- * transport_http.c (answers to HTTP requests). */
+/* The transport's state, shared by transport.c (ports, loop), transport_door.c (connections
+ * without a certificate), transport_client.c (all connections), transport_frames.c (what clients
+ * send) and transport_http.c (answers to HTTP requests). */
 #ifndef FEDGE_AGGREGATOR_SERVER_TRANSPORT_INTERNAL_H
 #define FEDGE_AGGREGATOR_SERVER_TRANSPORT_INTERNAL_H
 
@@ -10,18 +11,32 @@
 #include "aggregator/server/http.h"
 #include "aggregator/server/transport.h"
 #include "aggregator/server/ws_frame.h"
+#include "secure/identity/chain.h"
+
+struct fedge_client;
+
+/* Connections in the order in which they came into the list. */
+typedef struct fedge_client_list {
+    struct fedge_client *first, *last;
+    uint32_t count;
+} fedge_client_list;
 
 /* A connection, from accept to close; libwebsockets carries it as opaque user data. */
 typedef struct fedge_client {
     struct fedge_client *previous, *next;
+    fedge_client_list *list;
     struct fedge_client *next_drop;
     fedge_transport *transport;
+    ev_io *door;      /* until its first bytes have come; libwebsockets does not know it then */
     struct lws *wsi;  /* NULL until libwebsockets has returned it */
     fedge_conn *conn; /* NULL until its certificate is accepted; always on the HTTP port */
-    uint64_t heard_ms, pinged_ms;
+    int socket;
+    fedge_peer_address address;
+    uint64_t accepted_ms, heard_ms, pinged_ms;
+    fedge_chain chain; /* of its certificate, once chain_known */
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
     fedge_ws_frames frames;
-    bool on_http, paused, ping_due, dropping, text_refused;
+    bool on_http, chain_known, paused, ping_due, dropping, text_refused;
 } fedge_client;
 
 struct fedge_transport {
@@ -34,13 +49,14 @@ struct fedge_transport {
     ev_io clients_watcher, http_watcher;
     ev_prepare settle_watcher;
 
-    fedge_client *clients;  /* all, those of the HTTP port included */
+    fedge_client_list newcomers; /* of the clients' port, without an accepted certificate */
+    fedge_client_list clients;   /* with one */
+    fedge_client_list http;
     fedge_client *adopting; /* within lws_adopt…: told when it is gone on return */
     fedge_client *drops;    /* to be closed before the loop waits again */
     bool nudge;             /* libwebsockets must look at its timers and buffers */
     bool ending, out_of_files;
-    uint32_t num_clients, num_http;
-    uint64_t started_ms;
+    uint64_t started_ms, judged_ms;
 
     union lws_tls_cert_info_results *certificate; /* with FEDGE_MAX_CERTIFICATE_SIZE behind it */
     fedge_http_facts facts;
@@ -50,17 +66,39 @@ struct fedge_transport {
 
 /* transport_client.c */
 
-/* Hands an accepted socket to libwebsockets, which closes it when that fails. */
-void fedge_client_adopt(fedge_transport *transport, int socket, bool on_http);
+/* A record of an accepted socket, among the newcomers or those of the HTTP port. NULL: no memory.
+ */
+fedge_client *fedge_client_new(fedge_transport *transport, int socket,
+                               const fedge_peer_address *address, bool on_http);
+/* Hands it to libwebsockets, which closes the socket when that fails; the record is gone then. */
+void fedge_client_adopt(fedge_client *peer);
+/* The latest in [list] with this socket; NULL: none. */
+fedge_client *fedge_client_find(const fedge_client_list *list, int socket);
+/* Closes it, telling it why, when its certificate is none of a registered device any more, its
+ * chain has expired or its root is not trusted any more. */
+void fedge_client_judge(fedge_client *peer, uint64_t now_unix_ms);
 /* The end of a connection, whatever stage it had reached. */
 void fedge_client_forget(fedge_client *gone);
 /* Asks for its end; also from within fedge_conn_… and callbacks, where nothing may be freed. */
 void fedge_client_drop(fedge_client *peer);
 /* Frees its fedge_conn and says so in the log. */
 void fedge_client_end_conn(fedge_client *peer);
-void fedge_client_tick(fedge_client *peer, uint64_t now_ms);
+void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms);
 int fedge_client_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                           size_t size);
+
+/* transport_door.c */
+
+/* Takes an accepted socket of the clients' port, if there is room for one more newcomer. */
+void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_address *address);
+/* Ends the wait of a connection at the door and closes its socket; nothing for others. */
+void fedge_door_close(fedge_client *peer);
+/* Once a second: turns away who says nothing. */
+void fedge_door_tick(fedge_transport *transport, uint64_t now_ms);
+/* Turns all newcomers away. */
+void fedge_door_shut(fedge_transport *transport);
+/* For fedge_chain_on_verified; [user]: the transport. */
+void fedge_door_on_verified(void *user, int socket, const fedge_chain *chain);
 
 /* transport_frames.c */
 

@@ -18,6 +18,7 @@
 
 #include "edge/core/os.h"
 #include "secure/identity/calendar.h"
+#include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
 /* Handshakes under way keep pointers to what was replaced; none takes as long as this. */
@@ -44,6 +45,8 @@ static material *current_identity;
 static fedge_tls_refused_fn refused_fn;
 static void *refused_user;
 static int refused_socket = -1;
+static void (*see_chain)(const mbedtls_x509_crt *certificate, int depth);
+static void (*end_chain)(int socket);
 static _Atomic uint64_t min_time_ms;
 static _Thread_local sighting seen;
 
@@ -150,6 +153,18 @@ void fedge_tls_reset(void)
     fedge_tls_on_refused(NULL, NULL);
 }
 
+const mbedtls_x509_crt *fedge_tls_roots(void)
+{
+    return current_roots != NULL ? &current_roots->certificates : NULL;
+}
+
+void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
+                            void (*end)(int socket))
+{
+    see_chain = see;
+    end_chain = end;
+}
+
 /* --- reporting refusals ----------------------------------------------------------------------- */
 
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user)
@@ -163,13 +178,18 @@ int fedge_tls_refused_socket(void)
     return refused_socket;
 }
 
+/* libwebsockets and mbedTLS's own sockets both hand mbedtls_net_context to the transport. */
+static int socket_of(const mbedtls_ssl_context *ssl)
+{
+    const mbedtls_net_context *net = ssl->MBEDTLS_PRIVATE(p_bio);
+    return net != NULL ? net->fd : -1;
+}
+
 static void report(const mbedtls_ssl_context *ssl, const char *subject, const char *reason)
 {
     if (refused_fn == NULL)
         return;
-    /* libwebsockets and mbedTLS's own sockets both hand mbedtls_net_context to the transport. */
-    const mbedtls_net_context *net = ssl->MBEDTLS_PRIVATE(p_bio);
-    refused_socket = net != NULL ? net->fd : -1;
+    refused_socket = socket_of(ssl);
     refused_fn(refused_user, subject, reason);
     refused_socket = -1;
 }
@@ -276,6 +296,8 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
 {
     const mbedtls_ssl_config *conf = user;
     seen.flags |= *flags;
+    if (see_chain != NULL)
+        see_chain(certificate, depth);
     if (depth != 0)
         return 0;
     fedge_certificate_info info;
@@ -421,6 +443,8 @@ WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
     int code = __real_mbedtls_ssl_handshake_step(ssl);
     if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
         report_failure(ssl, code);
+    if (end_chain != NULL)
+        end_chain(code == 0 ? socket_of(ssl) : -1);
     return code;
 }
 

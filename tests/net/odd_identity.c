@@ -2,8 +2,8 @@
  *
  *   odd_identity CA DIR ROLE OFFSET_DAYS [REGISTRY]
  *
- * DIR/key.pem and DIR/chain.pem, signed by the authority in CA as if it were OFFSET_DAYS from now,
- * good for one day from then on; registered as active when REGISTRY is given. */
+ * DIR/key.pem and DIR/chain.pem, signed by the authority in CA as if it were OFFSET_DAYS from now
+ * (a fraction, too), good for one day from then on; registered as active when REGISTRY is given. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@
 typedef struct odd {
     const char *ca, *dir, *registry; /* registry: may be NULL */
     fedge_role role;
-    long offset_days;
+    double offset_days;
 } odd;
 
 static fedge_status write_text(const char *dir, const char *name, const char *text,
@@ -50,7 +50,7 @@ static fedge_status sign(const odd *wanted, const char *request_pem, char **chai
                          fedge_certificate_info *info, fedge_error *err)
 {
     uint64_t now_ms = fedge_os_unix_ms();
-    uint64_t then_ms = (uint64_t)((int64_t)now_ms + (int64_t)wanted->offset_days * DAY_MS);
+    uint64_t then_ms = (uint64_t)((int64_t)now_ms + (int64_t)(wanted->offset_days * DAY_MS));
     fedge_ca *ca = NULL;
     fedge_request request;
     fedge_status status = fedge_request_read(request_pem, &request, err);
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
     }
     wanted.ca = argv[1];
     wanted.dir = argv[2];
-    wanted.offset_days = strtol(argv[4], NULL, 10);
+    wanted.offset_days = strtod(argv[4], NULL);
     wanted.registry = argc == 6 ? argv[5] : NULL;
     fedge_status status = fedge_role_from_name(argv[3], &wanted.role, &err);
     if (status == FEDGE_OK)

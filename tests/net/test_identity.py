@@ -154,6 +154,56 @@ class Identity(NetTest):
             staying.next_task()
             staying.decline_task()
 
+    def test_expiry_reaches_a_live_connection(self):
+        """A certificate that is good for some seconds more; nobody says a word or sends a signal then."""
+        federation = self.start(own_keys=True)
+        odd = odd_identity(federation.path("odd"), federation.keys, "device",
+                           -1 + (60 if harness.SANITIZED else 12) / 86400, f"{federation.keys}/registry")
+        federation.aggregator.send(signal.SIGHUP)
+        federation.aggregator.wait_event("reloaded")
+        with Peer(federation, 3) as staying, Peer(federation, 0, identity=odd) as peer:
+            staying.hello()
+            peer.hello()
+            self.assertIn("expired", peer.expect_refusal("revoked")["text"])
+            peer.expect_end()
+            self.assertEqual(federation.aggregator.wait_event("client-expired")["name"], "odd")
+            self.assert_refused_again(federation, odd)
+            staying.next_task()
+            staying.decline_task()
+
+    def assert_refused_again(self, federation, identity):
+        with self.assertRaises((Closed, Refused, ssl.SSLError, ConnectionError)):
+            with Peer(federation, 0, identity=identity) as peer:
+                peer.hello()
+
+    def test_a_root_taken_away_reaches_a_live_connection(self):
+        federation = self.start(own_keys=True)
+        keys = federation.keys
+        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+        new = federation.path("new")
+        run("fedge-keys", "request", "--identity", new, "--role", "device", "--name", "rolled")
+        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--request",
+            f"{new}/request.pem", "--out", f"{new}/chain.pem")
+        federation.aggregator.send(signal.SIGHUP)
+        federation.aggregator.wait_event("reloaded")
+        with Peer(federation, 3) as old, Peer(federation, 0, identity=new) as rolled:
+            old.hello()
+            rolled.hello()
+            with open(f"{keys}/ca/root.pem", encoding="ascii") as file:
+                text = file.read()
+            for name in os.listdir(f"{keys}/trust"):
+                with open(f"{keys}/trust/{name}", encoding="ascii") as file:
+                    is_old = file.read() == text
+                if is_old:
+                    os.rename(f"{keys}/trust/{name}", federation.path("old-root.pem"))
+            federation.aggregator.send(signal.SIGHUP)
+            self.assertIn("no longer trusted", old.expect_refusal("revoked")["text"])
+            old.expect_end()
+            self.assertEqual(federation.aggregator.wait_event("client-not-trusted")["name"], "client-0003")
+            rolled.next_task()  # whose root stays is not disturbed
+            rolled.decline_task()
+            self.assertEqual(len(federation.aggregator.events("client-not-trusted")), 1)
+
     def test_two_roots_at_once(self):
         federation = self.start(own_keys=True, rounds__num_server_rounds=2)
         keys = federation.keys

@@ -24,6 +24,14 @@ static int connect_to(uint16_t port)
     return fd;
 }
 
+static uint16_t port_of(int socket)
+{
+    struct sockaddr_in own;
+    socklen_t size = sizeof(own);
+    assert_int_equal(getsockname(socket, (struct sockaddr *)&own, &size), 0);
+    return ntohs(own.sin_port);
+}
+
 static void accepts(void **state)
 {
     (void)state;
@@ -31,20 +39,108 @@ static void accepts(void **state)
     int taken = 0;
     uint16_t port = 0;
     fedge_error err;
+    fedge_peer_address from;
     assert_int_equal(fedge_listener_open(&LOOPBACK, "--listen", &listener, &port, &err), FEDGE_OK);
     assert_int_not_equal(port, 0);
-    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_OK);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_OK);
     assert_int_equal(taken, -1); /* nobody came */
     int client = connect_to(port);
-    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_OK);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_OK);
     assert_true(taken >= 0);
     char address[FEDGE_ADDRESS_TEXT];
-    assert_int_equal(strncmp(fedge_socket_peer(taken, address), "127.0.0.1:", 10), 0);
+    char expected[FEDGE_ADDRESS_TEXT];
+    snprintf(expected, sizeof(expected), "127.0.0.1:%u", port_of(client));
+    assert_string_equal(fedge_peer_address_text(&from, address), expected);
     fedge_listener_close(taken);
     fedge_listener_close(client);
     fedge_listener_close(listener);
     fedge_listener_close(-1);
-    assert_string_equal(fedge_socket_peer(-1, address), "unknown");
+}
+
+/* Who reset the connection before it was taken has an address all the same. */
+static void knows_who_is_gone(void **state)
+{
+    (void)state;
+    int listener = -1;
+    int taken = -1;
+    uint16_t port = 0;
+    fedge_error err;
+    fedge_peer_address from;
+    assert_int_equal(fedge_listener_open(&LOOPBACK, "--listen", &listener, &port, &err), FEDGE_OK);
+    int client = connect_to(port);
+    char expected[FEDGE_ADDRESS_TEXT];
+    snprintf(expected, sizeof(expected), "127.0.0.1:%u", port_of(client));
+    struct linger reset = {.l_onoff = 1};
+    assert_int_equal(setsockopt(client, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
+    fedge_listener_close(client);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_OK);
+    assert_true(taken >= 0);
+    char address[FEDGE_ADDRESS_TEXT];
+    assert_string_equal(fedge_peer_address_text(&from, address), expected);
+    assert_int_equal(fedge_socket_first_bytes(taken), FEDGE_FIRST_CLOSED);
+    fedge_listener_close(taken);
+    fedge_listener_close(listener);
+}
+
+static fedge_peer_address peer(const char *host)
+{
+    fedge_peer_address address = {.port = 1};
+    assert_int_equal(inet_pton(AF_INET6, host, address.host), 1);
+    return address;
+}
+
+static void places(void **state)
+{
+    (void)state;
+    const struct {
+        const char *one, *other;
+        bool same;
+    } cases[] = {{"::ffff:10.0.0.1", "::ffff:10.0.0.1", true},
+                 {"::ffff:10.0.0.1", "::ffff:10.0.0.2", false},
+                 {"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true},
+                 {"2001:db8:0:1::1", "2001:db8:0:2::1", false},
+                 {"::1", "::ffff:10.0.0.1", false},
+                 {"::ffff:10.0.0.1", "::1", false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fedge_peer_address one = peer(cases[i].one);
+        fedge_peer_address other = peer(cases[i].other);
+        assert_int_equal(fedge_peer_address_same_place(&one, &other), cases[i].same);
+    }
+    char text[FEDGE_ADDRESS_TEXT];
+    fedge_peer_address v6 = peer("2001:db8::7");
+    assert_string_equal(fedge_peer_address_text(&v6, text), "[2001:db8::7]:1");
+}
+
+static void tells_a_hello_by_its_first_bytes(void **state)
+{
+    (void)state;
+    const struct {
+        const char *bytes;
+        size_t size;
+        fedge_first_bytes what;
+    } cases[] = {{"", 0, FEDGE_FIRST_TOO_FEW},
+                 {"\x16", 1, FEDGE_FIRST_TOO_FEW},
+                 {"\x16\x03\x01\x02\x00", 5, FEDGE_FIRST_TOO_FEW},
+                 {"\x16\x03\x01\x02\x00\x01", 6, FEDGE_FIRST_HELLO},
+                 {"\x16\x03\x03\x02\x00\x01\x00\x01", 8, FEDGE_FIRST_HELLO},
+                 {"\x16\x03\x01\x02\x00\x02", 6, FEDGE_FIRST_OTHER},
+                 {"\x17\x03\x01\x02\x00\x01", 6, FEDGE_FIRST_OTHER},
+                 {"\x16\x02", 2, FEDGE_FIRST_OTHER},
+                 {"G", 1, FEDGE_FIRST_OTHER},
+                 {"GET / HTTP/1.1", 14, FEDGE_FIRST_OTHER}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int ends[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        assert_int_equal(write(ends[0], cases[i].bytes, cases[i].size), cases[i].size);
+        assert_int_equal(fedge_socket_first_bytes(ends[1]), cases[i].what);
+        assert_int_equal(fedge_socket_first_bytes(ends[1]),
+                         cases[i].what); /* they are still there */
+        fedge_listener_close(ends[0]);
+        if (cases[i].size == 0) {
+            assert_int_equal(fedge_socket_first_bytes(ends[1]), FEDGE_FIRST_CLOSED);
+        }
+        fedge_listener_close(ends[1]);
+    }
 }
 
 static void port_in_use_is_named(void **state)
@@ -90,16 +186,17 @@ static void says_when_files_run_out(void **state)
     uint16_t port = 0;
     fedge_error err;
     assert_int_equal(fedge_listener_open(&LOOPBACK, "--listen", &listener, &port, &err), FEDGE_OK);
+    fedge_peer_address from;
     int client = connect_to(port);
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     struct rlimit none = before;
     none.rlim_cur = (rlim_t)client + 1;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_BUSY);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_BUSY);
     assert_non_null(strstr(err.message, "ulimit -n"));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_int_equal(fedge_listener_accept(listener, &taken, &err), FEDGE_OK);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_OK);
     assert_true(taken >= 0);
     fedge_listener_close(taken);
     fedge_listener_close(client);
@@ -128,6 +225,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts),
+        cmocka_unit_test(knows_who_is_gone),
+        cmocka_unit_test(places),
+        cmocka_unit_test(tells_a_hello_by_its_first_bytes),
         cmocka_unit_test(port_in_use_is_named),
         cmocka_unit_test(foreign_and_unknown_addresses),
         cmocka_unit_test(says_when_files_run_out),

@@ -33,6 +33,8 @@ static void defaults(void **state)
     assert_int_equal(options.http.port, 9093);
     assert_int_equal(options.num_workers, 0);
     assert_int_equal(options.max_connections, FEDGE_DEFAULT_CONNECTIONS);
+    assert_int_equal(options.max_unauthenticated, FEDGE_DEFAULT_UNAUTHENTICATED);
+    assert_int_equal(options.max_per_address, FEDGE_DEFAULT_PER_ADDRESS);
     assert_int_equal(options.log_level, FEDGE_LOG_INFO);
     assert_false(options.new_run || options.restored || options.drain || options.quiet ||
                  options.json || options.log_json);
@@ -47,7 +49,8 @@ static void everything(void **state)
     assert_int_equal(
         parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
                      "--new-run --restored --drain --port-file p --log-level debug --log-json "
-                     "--json --http-host box.example",
+                     "--json --http-host box.example --max-unauthenticated 7 "
+                     "--max-per-address 5",
               &options, &err),
         FEDGE_OK);
     assert_string_equal(options.listen.host, "::1");
@@ -55,6 +58,8 @@ static void everything(void **state)
     assert_false(options.http_on);
     assert_int_equal(options.num_workers, 3);
     assert_int_equal(options.max_connections, 10);
+    assert_int_equal(options.max_unauthenticated, 7);
+    assert_int_equal(options.max_per_address, 5);
     assert_true(options.new_run && options.restored && options.drain);
     assert_true(options.json && options.log_json);
     assert_string_equal(options.port_file, "p");

@@ -13,13 +13,15 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 import zlib
 
 PATIENCE_S = 120  # nothing is asserted to be quick: what takes longer hangs
 HELLO, WELCOME, REFUSE, PART, ACK, BYE = 1, 2, 4, 10, 11, 13
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-MAX_CONNECTIONS = 8  # as transport_server.c has it
+MAX_CONNECTIONS, MAX_UNAUTHENTICATED, MAX_PER_ADDRESS = 2, 8, 6  # as transport_server.c has them
 KEYS = os.path.abspath(sys.argv[1])
 SERVER = os.path.abspath(sys.argv[2])
 
@@ -46,14 +48,18 @@ class Peer:
     """A client with the identity in [folder], or without one."""
 
     def __init__(self, port, folder):
+        self.socket = self.context(folder).wrap_socket(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+        self.buffer = b""
+
+    @staticmethod
+    def context(folder):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         trust = os.path.join(FOLDER, "keys", "trust")
         for name in os.listdir(trust):
             context.load_verify_locations(os.path.join(trust, name))
         context.load_cert_chain(os.path.join(folder, "chain.pem"), os.path.join(folder, "key.pem"))
-        self.socket = context.wrap_socket(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
-        self.buffer = b""
+        return context
 
     def close(self):
         self.socket.close()
@@ -195,26 +201,99 @@ class Transport(unittest.TestCase):
         self.assertTrue(peer.until_end().startswith(b"HTTP/1.1 403 "))
         self.assertNotIn("client-connected", self.logged())
 
-    def test_too_many_connections_are_refused(self):
-        first = self.peer().join()
-        others = [socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
-                  for _ in range(MAX_CONNECTIONS - 1)]
-        extra = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
-        self.assertEqual(extra.recv(1), b"")
-        extra.close()
-        self.assertIn("8 connections are open, the limit (--max-connections)", self.logged())
-        for other in others:
-            other.close()
-        first.send(PART, {"task-id": 2, "offset": 0}, b"\0")
-        self.assertEqual(first.receive()[0], ACK)
-        # Once the server has seen the others go there is room again.
+    def plain(self, source="127.0.0.1"):
+        made = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S, (source, 0))
+        self.addCleanup(made.close)
+        return made
+
+    def join_among_others(self, name):
+        """As clients do: tries again until it is let in."""
         for _ in range(1000):
             try:
-                self.peer("clients/0001").join()
-                return
-            except (OSError, EOFError):
+                return self.peer(name).join()
+            except (AssertionError, OSError, EOFError):
+                time.sleep(0.02)
+        self.fail("there was never room")
+
+    def wait_for(self, text):
+        while text not in self.logged():
+            self.assertIsNone(self.server.poll(), self.logged())
+            time.sleep(0.02)
+
+    def test_too_many_devices_are_refused(self):
+        peers = [self.peer(f"clients/{i % 2:04}").join() for i in range(MAX_CONNECTIONS)]
+        extra = self.peer()
+        extra.upgrade()
+        self.assertTrue(extra.until_end().startswith(b"HTTP/1.1 503 "))
+        self.assertIn(f"{MAX_CONNECTIONS} connections are open, the limit (--max-connections)",
+                      self.logged())
+        peers[1].send(PART, {"task-id": 2, "offset": 0}, b"\0")
+        self.assertEqual(peers[1].receive()[0], ACK)
+        peers[0].close()
+        self.join_among_others("clients/0001")  # once the server has seen it go
+
+    def test_who_shows_no_certificate_keeps_no_device_out(self):
+        """More of them than there is room for, of all kinds; a device gets in among them."""
+        first = self.peer().join()
+        hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+        held = []
+        for i in range(3 * MAX_UNAUTHENTICATED):
+            held.append(self.plain(f"127.0.0.{2 + i % 4}"))
+            if i % 3:
+                held[-1].sendall(hello[:1] if i % 3 == 1 else hello)
+        self.join_among_others("clients/0001")
+        for connection in held:  # all are sent away, also those that stopped in the handshake
+            try:
+                while connection.recv(100):
+                    pass
+            except ConnectionError:
                 pass
-        self.fail("no room after all others have gone")
+        for text in ("8 connections have shown no certificate, the limit (--max-unauthenticated)",
+                     "it said nothing", "it fell silent in the handshake"):
+            self.assertIn(text, self.logged())
+        self.assertNotIn("address=unknown", self.logged())
+        first.send(PART, {"task-id": 2, "offset": 0}, b"\0")
+        self.assertEqual(first.receive()[0], ACK)
+
+    def test_one_address_has_a_limit_of_its_own(self):
+        held = [self.plain() for _ in range(MAX_PER_ADDRESS + 1)]
+        self.assertEqual(held[0].recv(1), b"")  # the oldest makes room
+        self.assertIn("6 connections from this address have shown no certificate, the limit "
+                      "(--max-per-address)", self.logged())
+        elsewhere = self.plain("127.0.0.9")
+        elsewhere.sendall(b"x")
+        self.wait_for("what it sent is not TLS")
+        for connection in held:
+            connection.close()
+        self.peer().join()
+
+    def test_a_hello_in_pieces(self):
+        """The door waits for enough bytes to tell."""
+        server = self.plain()
+        inner, outer = socket.socketpair()
+        self.addCleanup(inner.close)
+        self.addCleanup(outer.close)
+
+        def carry():
+            first = outer.recv(65536)
+            for i in range(8):
+                server.sendall(first[i:i + 1])
+                time.sleep(0.01)
+            server.sendall(first[8:])
+            answered.append(server.recv(65536))
+            outer.close()
+        answered = []
+        context = Peer.context(os.path.join(FOLDER, "keys", "clients/0000"))
+        carrier = threading.Thread(target=carry, daemon=True)
+        carrier.start()
+        inner.settimeout(PATIENCE_S)
+        try:
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context.wrap_socket(inner).close()
+        except (ssl.SSLError, OSError):
+            pass  # the handshake goes no further than the server's answer
+        carrier.join(PATIENCE_S)
+        self.assertEqual(answered[0][:1], b"\x16")
 
     def test_sigterm_tells_the_clients(self):
         peer = self.peer().join()

@@ -10,9 +10,12 @@
 #include "aggregator/server/conn.h"
 #include "aggregator/server/service.h"
 
-#define MAX_CONNECTIONS 8
+#define MAX_CONNECTIONS 2
+#define MAX_UNAUTHENTICATED 8
+#define MAX_PER_ADDRESS 6
 #define PING_AFTER_MS 500
 #define SILENT_TIMEOUT_MS 4000
+#define NEWCOMER_TIMEOUT_MS 2000
 
 struct fedge_engine {
     fedge_conn *conn; /* the last that has joined */
@@ -156,8 +159,11 @@ int main(int argc, char **argv)
     fedge_transport_config config = {.loop = fedge_service_loop(service),
                                      .listen = {.host = "127.0.0.1"},
                                      .max_connections = MAX_CONNECTIONS,
+                                     .max_unauthenticated = MAX_UNAUTHENTICATED,
+                                     .max_per_address = MAX_PER_ADDRESS,
                                      .ping_after_ms = PING_AFTER_MS,
                                      .silent_timeout_ms = SILENT_TIMEOUT_MS,
+                                     .newcomer_timeout_ms = NEWCOMER_TIMEOUT_MS,
                                      .peers = peers,
                                      .log = &log};
     check(fedge_transport_new(&config, &transport, &err), &err);

@@ -18,6 +18,7 @@
 
 #include "edge/core/os.h"
 #include "secure/identity/calendar.h"
+#include "secure/identity/chain.h"
 #include "secure/identity/tls.h"
 #include "tests/secure/identity/forge.h"
 
@@ -43,6 +44,23 @@ static void on_refused(void *user, const char *subject, const char *reason)
     snprintf(told.reason[told.side], sizeof told.reason[0], "%s", reason);
     told.count[told.side]++;
     told.socket = fedge_tls_refused_socket();
+}
+
+/* What was verified last on the server's side. */
+static struct {
+    unsigned count;
+    int socket;
+    fedge_chain chain;
+} verified;
+
+static void on_verified(void *user, int socket, const fedge_chain *chain)
+{
+    assert_ptr_equal(user, &verified);
+    if (told.side == 0) {
+        verified.count++;
+        verified.socket = socket;
+        verified.chain = *chain;
+    }
 }
 
 /* One side of a connection. */
@@ -429,6 +447,68 @@ static void test_time(void **state)
     assert_true(accepts(DIR "/device", "localhost"));
 }
 
+static void expect_judged(const fedge_chain *chain, uint64_t now_ms, fedge_status status,
+                          const char *reason)
+{
+    assert_int_equal(fedge_chain_check(chain, now_ms, &err), status);
+    if (status != FEDGE_OK && strstr(err.message, reason) == NULL)
+        fail_msg("'%s' is not in: %s", reason, err.message);
+}
+
+/* A chain that was accepted is judged again by other times and roots. */
+static void test_chain(void **state)
+{
+    (void)state;
+    memset(&verified, 0, sizeof verified);
+    set_roots(DIR "/next", DIR "/ca");
+    fedge_chain_on_verified(on_verified, &verified);
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_int_equal(verified.count, 1);
+    assert_true(verified.socket >= 0);
+    fedge_chain chain = verified.chain;
+    uint64_t now_ms = fedge_tls_now_ms();
+    expect_judged(&chain, now_ms, FEDGE_OK, "");
+    expect_judged(&chain, chain.not_after_ms, FEDGE_OK, "");
+    expect_judged(&chain, chain.not_after_ms + 1, FEDGE_EXPIRED, "expired at");
+    expect_judged(&chain, chain.not_before_ms, FEDGE_OK, "");
+    expect_judged(&chain, chain.not_before_ms - 1, FEDGE_EXPIRED, "is valid from");
+
+    set_roots(DIR "/ca", NULL);
+    expect_judged(&chain, now_ms, FEDGE_OK, "");
+    set_roots(DIR "/next", NULL);
+    expect_judged(&chain, now_ms, FEDGE_DENIED, "no longer trusted");
+    set_roots(DIR "/ca", DIR "/next");
+    assert_true(accepts(DIR "/foreign", "localhost"));
+    assert_int_equal(verified.count, 2);
+    expect_judged(&verified.chain, now_ms, FEDGE_OK, "");
+
+    /* Who is refused has shown nothing. */
+    set_roots(DIR "/ca", NULL);
+    expect_judged(&verified.chain, now_ms, FEDGE_DENIED, "no longer trusted");
+    assert_false(accepts(DIR "/foreign", "localhost"));
+    assert_int_equal(verified.count, 2);
+
+    /* The root's own time counts, and that of each certificate below it. */
+    chain.not_after_ms = UINT64_MAX;
+    expect_judged(&chain, now_ms + 100 * 366 * FEDGE_DAY_MS, FEDGE_EXPIRED, "the root");
+    forge_leaf leaf = {.cn = "pi-4",
+                       .uris = {"urn:fedge:device:" FORGE_ID, "urn:fedge:role:device"},
+                       .usage = 1,
+                       .from_days = -1,
+                       .to_days = 2};
+    forge_certificate(DIR "/forged", DIR "/ca", &leaf);
+    assert_true(accepts(DIR "/forged", "localhost"));
+    expect_judged(&verified.chain, now_ms + 3 * FEDGE_DAY_MS, FEDGE_EXPIRED, "expired at");
+    expect_judged(&verified.chain, now_ms - 3 * FEDGE_DAY_MS, FEDGE_EXPIRED, "is valid from");
+
+    unsigned count = verified.count;
+    fedge_chain_on_verified(NULL, NULL);
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_int_equal(verified.count, count);
+    fedge_tls_reset();
+    expect_judged(&verified.chain, now_ms, FEDGE_DENIED, "no longer trusted");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +520,7 @@ int main(void)
         cmocka_unit_test_setup(test_settings_by_name, set_up),
         cmocka_unit_test_setup(test_server_identity, set_up),
         cmocka_unit_test_setup(test_time, set_up),
+        cmocka_unit_test_setup(test_chain, set_up),
     };
     int failures = cmocka_run_group_tests(tests, group_set_up, group_tear_down);
     fedge_tls_reset();
