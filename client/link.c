@@ -47,13 +47,15 @@ static void note_why(fedge_link *link, const char *text, size_t size)
     }
 }
 
-/* libwebsockets says "conn fail: 111": the number of errno is for programs. */
+/* libwebsockets says "conn fail: 111": the number of errno is for programs; and "DNS NXDOMAIN". */
 static void note_connection_error(fedge_link *link, const char *text, size_t size)
 {
     static const char prefix[] = "conn fail: ";
     size_t length = sizeof(prefix) - 1;
     if (size > length && strncmp(text, prefix, length) == 0)
         note_why(link, strerror(atoi(text + length)), MAX_WHY);
+    else if (size > 3 && strncmp(text, "DNS", 3) == 0)
+        note_why(link, "the server's name cannot be resolved", MAX_WHY);
     else
         note_why(link, text, size);
 }
@@ -198,6 +200,9 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
         return on_own(link, wsi, reason, in, size);
     if (wsi && wsi == link->closing)
         return close_old(link, wsi, reason);
+    /* One that fails at once was never the link's; fedge_link_connect reports its end. */
+    if (link->connecting && !link->wsi && reason == LWS_CALLBACK_CLIENT_CONNECTION_ERROR)
+        note_connection_error(link, in, in ? size : 0);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "edge/core/os.h"
 #include "secure/identity/ca.h"
 #include "secure/identity/registry.h"
+#include "secure/identity/x509.h"
 
 static const char help[] =
     "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
@@ -18,7 +19,7 @@ static const char help[] =
     "  --ca DIR          the authority, made by 'fedge-keys ca'\n"
     "  --registry DIR    the registry, made when missing\n"
     "  --request FILE    what 'fedge-keys request' or 'renew' has written\n"
-    "  --out FILE        the chain to hand back (may replace DIR/chain.pem on the same machine)\n"
+    "  --out FILE        the chain to hand back; replaces the same device's chain only\n"
     "  --role ROLE       refuse a request for another role\n"
     "  --valid-days N    validity (default 365; never beyond the intermediate's)\n"
     "  --pending         register as pending: 'fedge-keys activate' lets it in\n"
@@ -50,6 +51,32 @@ static fedge_status check_renewal(const fedge_registry *registry, const fedge_re
     return FEDGE_OK;
 }
 
+/* What stands at --out already is replaced only when it is this device's, as in a renewal: all
+ * devices' answers come by, and one name for two would lose the first's. */
+static fedge_status check_out(const char *path, const fedge_certificate_info *info,
+                              fedge_error *err)
+{
+    uint8_t *pem = NULL;
+    size_t size = 0;
+    mbedtls_x509_crt chain;
+    fedge_certificate_info found = {.device_id = ""};
+    if (!fedge_os_exists(path))
+        return FEDGE_OK;
+    mbedtls_x509_crt_init(&chain);
+    if (fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, NULL) == FEDGE_OK &&
+        fedge_x509_parse_chain((const char *)pem, path, &chain, NULL) == FEDGE_OK &&
+        fedge_x509_info(&chain, &found, NULL) != FEDGE_OK)
+        found.device_id[0] = '\0';
+    mbedtls_x509_crt_free(&chain);
+    free(pem);
+    if (strcmp(found.device_id, info->device_id) == 0)
+        return FEDGE_OK;
+    return fedge_fail(
+        err, FEDGE_DENIED,
+        "%s is there already, and %s%s: choose another --out, a name for each device", path,
+        found.device_id[0] ? "belongs to device " : "is no chain of this device", found.device_id);
+}
+
 static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registry *registry,
                          const fedge_request *request, fedge_error *err)
 {
@@ -61,6 +88,8 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
     if (status == FEDGE_OK)
         status =
             fedge_ca_sign(ca, request, given->days, fedge_os_unix_ms(), &chain_pem, &info, err);
+    if (status == FEDGE_OK)
+        status = check_out(given->out, &info, err);
     if (status == FEDGE_OK)
         status = fedge_registry_add(registry, &info, request->name,
                                     given->pending ? FEDGE_CERTIFICATE_PENDING

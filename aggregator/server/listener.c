@@ -93,8 +93,10 @@ fedge_status fedge_listener_open(const fedge_address *address, const char *optio
     struct addrinfo *found = NULL;
     int failed = getaddrinfo(address->host, service, &hints, &found);
     if (failed != 0) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "%s '%s': %s", option, address->host,
-                          gai_strerror(failed));
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "%s '%s': the name cannot be resolved (%s); give an address of this "
+                          "machine, such as 0.0.0.0 for all",
+                          option, address->host, gai_strerror(failed));
     }
     struct sockaddr_storage bound = {0};
     socklen_t bound_size = sizeof(bound);

@@ -125,8 +125,10 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
             return FEDGE_OK;
     }
     const char *nearest = fedge_json_nearest(item->valuestring, names, count);
-    return fedge_json_fail(json, item, NULL, err,
-                           "\"%.64s\" is not %s of this release%s%s%s; docs/jobs.md lists them",
+    return fedge_json_fail(json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s",
                            item->valuestring, what, nearest != NULL ? "; did you mean \"" : "",
-                           nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
+                           nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "",
+                           strstr(item->valuestring, "Softmax") != NULL
+                               ? "leave it out: the loss takes logits"
+                               : "docs/jobs.md lists them");
 }

@@ -8,6 +8,8 @@
 #include "edge/core/message.h"
 #include "edge/io/json.h"
 
+#define SEMICOLON "; commas separate fields, not semicolons"
+
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
 {
     *csv = (fedge_csv){.columns = columns};
@@ -251,7 +253,9 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
                                fedge_error *err)
 {
     const char *why = "";
-    if (csv->aside && fields > wanted && has_quoted_comma(csv->line))
+    if (strchr(csv->line, ';'))
+        why = SEMICOLON;
+    else if (csv->aside && fields > wanted && has_quoted_comma(csv->line))
         why = "; a comma separates in quotes too, take it out";
     else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1)
         why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
@@ -286,7 +290,10 @@ static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_statu
     column += csv->aside && column >= csv->aside ? 1 : 0; /* as the file counts */
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%.*s\" is not %s%s",
                       csv->reader.path, csv->number, column, length < 40 ? (int)length : 40, at,
-                      wanted, *at == '"' ? "; quoted fields are not read, remove the quotes" : "");
+                      wanted,
+                      *at == '"'                ? "; quoted fields are not read, remove the quotes"
+                      : memchr(at, ';', length) ? SEMICOLON
+                                                : "");
 }
 
 /* Parses a decimal integer that fills the field; NULL when it does not. Saturates. */

@@ -10,6 +10,7 @@
 
 #define MAX_KEYS 64  /* of one table */
 #define MAX_LIST 300 /* bytes of the list of valid names in a message */
+#define SHORT_LIST 8 /* so many are listed beside the nearest */
 
 /* --- names and keys ------------------------------------------------------------------------- */
 
@@ -20,21 +21,20 @@ static void add_to_list(char list[MAX_LIST], const char *name)
     (void)snprintf(list + length, MAX_LIST - length, "%s%s", length > 0 ? ", " : "", name);
 }
 
-/* Fails with "what "text" is not known; did you mean …? Valid: …". */
+/* Fails with ""text" is not known here; did you mean …? valid: …", one of both or, of a few names,
+ * both. */
 static fedge_status fail_unknown(const fedge_json *json, const cJSON *node, const char *text,
                                  const char *const *names, size_t count, fedge_error *err)
 {
     const char *nearest = fedge_json_nearest(text, names, count);
-    if (nearest != NULL)
-        return fedge_json_fail(json, node, NULL, err,
-                               "\"%.64s\" is not known here; did you mean \"%s\"?", text, nearest);
     char list[MAX_LIST] = "";
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && (nearest == NULL || count <= SHORT_LIST); i++) {
         if (names[i] != NULL)
             add_to_list(list, names[i]);
     }
-    return fedge_json_fail(json, node, NULL, err, "\"%.64s\" is not known here; valid: %s", text,
-                           list);
+    return fedge_json_fail(json, node, NULL, err, "\"%.64s\" is not known here;%s%s%s%s%s", text,
+                           nearest ? " did you mean \"" : "", nearest ? nearest : "",
+                           nearest ? "\"?" : "", list[0] ? " valid: " : "", list);
 }
 
 /* Is [key] the field's key or one of its aliases? */

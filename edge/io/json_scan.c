@@ -51,6 +51,19 @@ static int peek(const scanner *s)
     return s->at < s->size ? (unsigned char)s->text[s->at] : -1;
 }
 
+/* Something else stands where a token must: what people write there, or [problem]. */
+static bool fail_token(scanner *s, const char *problem)
+{
+    const int c = peek(s);
+    size_t at = s->at;
+    while (at > 0 && strchr(" \t\n\r", s->text[at - 1]) != NULL)
+        at--;
+    const bool comma = at > 0 && s->text[at - 1] == ',' && (c == ',' || c == '}' || c == ']');
+    return fail(s, c == '/' || c == '#' ? "JSON has no comments"
+                   : comma              ? "a comma too many"
+                                        : problem);
+}
+
 static bool take(scanner *s, char c)
 {
     if (peek(s) != c)
@@ -110,7 +123,7 @@ static bool scan_escape(scanner *s)
 static bool scan_string(scanner *s)
 {
     if (!take(s, '"'))
-        return fail(s, "something where a string must stand");
+        return fail_token(s, "no string in quotes");
     for (;;) {
         int c = peek(s);
         if (c < 0)
@@ -169,7 +182,7 @@ static bool scan_word(scanner *s, const char *word)
 {
     size_t length = strlen(word);
     if (s->size - s->at < length || memcmp(s->text + s->at, word, length) != 0)
-        return fail(s, "something that is not a JSON value");
+        return fail_token(s, "not a JSON value");
     s->at += length;
     return true;
 }
@@ -181,7 +194,7 @@ static bool scan_key(scanner *s)
     if (!scan_string(s))
         return false;
     skip_space(s);
-    return take(s, ':') || fail(s, "a key without a colon behind it");
+    return take(s, ':') || fail_token(s, "a key without a colon behind it");
 }
 
 /* Opens an array or object. *empty: it is closed again already. */
@@ -229,7 +242,8 @@ static bool scan_after(scanner *s)
         if (take(s, ','))
             return !object || scan_key(s);
         if (!take(s, object ? '}' : ']'))
-            return fail(s, object ? "no ',' or '}' after a value" : "no ',' or ']' after a value");
+            return fail_token(s, object ? "no ',' or '}' after a value"
+                                        : "no ',' or ']' after a value");
         s->depth--;
     }
     return true;
@@ -247,7 +261,7 @@ static bool scan_document(scanner *s)
             return false;
     } while (s->depth > 0);
     skip_space(s);
-    return s->at == s->size || fail(s, "something behind the end of the JSON value");
+    return s->at == s->size || fail_token(s, "something behind the end of the JSON value");
 }
 
 fedge_status fedge_json_scan(const char *text, size_t size, const fedge_json_options *options,

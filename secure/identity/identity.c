@@ -186,6 +186,10 @@ typedef struct trust {
 static fedge_status check_root(const char *pem, const char *path, fedge_error *err)
 {
     mbedtls_x509_crt roots;
+    if (strstr(pem, "PRIVATE KEY") != NULL)
+        return fedge_fail(
+            err, FEDGE_DENIED,
+            "%s is a private key, of a ca folder: name that of 'fedge-keys ca --trust'", path);
     mbedtls_x509_crt_init(&roots);
     fedge_status status = fedge_x509_parse_chain(pem, path, &roots, err);
     for (const mbedtls_x509_crt *root = &roots; status == FEDGE_OK && root != NULL;

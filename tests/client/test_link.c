@@ -237,6 +237,8 @@ static void test_wrong_servers(void **state)
     refused("127.0.0.1", s->elsewhere_port, "/echo", DIR "/c/clients/0000", DIR "/c/trust", "name",
             0);
     refused("localhost", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "refused", 0);
+    refused("nowhere.invalid", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust",
+            "the server's name cannot be resolved", 0);
     refused("localhost", s->good_port, "/refuse", DIR "/a/clients/0000", DIR "/a/trust", "", 403);
 }
 

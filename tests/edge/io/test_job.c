@@ -247,6 +247,12 @@ static const struct {
      "job.json:3: model.layers[0].type: \"Conv3d\" is not a layer of this release; did you "
      "mean "
      "\"Conv2d\"?"},
+    {"ReLU", "Softmax",
+     "\"Softmax\" is not a layer of this release; leave it out: the loss takes logits"},
+    {"ReLU", "LogSoftmax", "leave it out: the loss takes logits"},
+    {"\"FedAvg\"", "\"FedAdam\"",
+     "strategy.type: \"FedAdam\" is not known here; did you mean \"FedAvg\"? valid: FedAvg, "
+     "SCAFFOLD"},
     {"ReLU", "Linea", "did you mean \"Linear\"?; docs/jobs.md lists them"},
     {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
     {"\"kernel_size\": 3", "\"kernel-size\": 3",

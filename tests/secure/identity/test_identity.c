@@ -250,6 +250,7 @@ static void test_trust(void **state)
     expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_DENIED, "not a root");
     forge_write(DIR "/trust", "c.pem", "nonsense", 0644);
     expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_CORRUPT, "c.pem");
+    expect(fedge_trust_load(CA, &pem, &err), FEDGE_DENIED, "is a private key, of a ca folder");
     free(root);
     free(next);
     free(leaf);
