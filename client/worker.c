@@ -16,6 +16,9 @@
 #include "edge/io/site.h"
 #include "edge/io/update.h"
 
+#define ROOM_RETRY_MS 5000 /* between tries to store a result on a full disk */
+#define ROOM_LOOK_MS 200   /* meanwhile, between looks whether it is still wanted */
+
 struct fedge_worker {
     fedge_worker_config config;
     pthread_t thread;
@@ -232,6 +235,16 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
+/* The disk is full: a result is not thrown away for that, but put again. False when it is not
+ * wanted any more. */
+static bool wait_for_room(fedge_worker *w, const fedge_error *err)
+{
+    fedge_log_failure(w->config.log, FEDGE_LOG_ERROR, "store", err);
+    for (int i = 0; i < ROOM_RETRY_MS / ROOM_LOOK_MS && !atomic_load(&w->cancelled); i++)
+        fedge_worker_wait(w, ROOM_LOOK_MS); /* busy itself: until the time is over */
+    return !atomic_load(&w->cancelled);
+}
+
 /* What travels of w_end − w_start, encoded. */
 static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 {
@@ -274,7 +287,9 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     if (!status && atomic_load(&w->cancelled))
         status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
     if (!status)
-        status = fedge_store_result_put(w->config.store, &w->at_work.upload, bytes, err);
+        do
+            status = fedge_store_result_put(w->config.store, &w->at_work.upload, bytes, err);
+        while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
     free(bytes);
     return status;
 }
