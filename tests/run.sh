@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs the tests. Ends with ctest's summary and exit code.
 #
-#   bash tests/run.sh [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
+#   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
+#   (alone)         unit, net and style tests and some seconds of each fuzzer: a few minutes
+#   --all           and the builds for other processors, run under QEMU, and longer fuzzers
 #   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
 #   --label LABEL   only tests with this label: unit, net, fuzz, style, cross (may be repeated)
 #   --soak          the long tests too
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
-# CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer (default 20).
+# CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer (2 alone, else 20).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 preset=release
 labels=
-soak=(-LE '^soak$')
+all=
+left_out='soak|cross'
 rest=()
 
 fail() {
@@ -29,9 +32,10 @@ while [ $# -gt 0 ]; do
         if [ "$1" = --preset ]; then preset=$2; else labels="${labels:+$labels|}$2"; fi
         shift
         ;;
-    --soak) soak=() ;;
+    --all) all=1 ;;
+    --soak) left_out=cross ;;
     -h | --help)
-        sed -n '2,11s/^# \{0,1\}//p' "$0"
+        sed -n '2,13s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *) rest+=("$1") ;;
@@ -45,17 +49,21 @@ esac
 
 cd "$root"
 needs=(--tests)
-if [ "$preset" = release ] && [[ "|${labels:-cross}|" == *"|cross|"* ]]; then
+fuzz_seconds=20
+if [ -n "$all$labels" ]; then
+    left_out=${left_out%cross} left_out=${left_out%|}
+else
+    fuzz_seconds=2
+fi
+if [ "$preset" = release ] && [[ "|${labels:-${all:+cross}}|" == *"|cross|"* ]]; then
     needs+=(--cross) # the tests labelled cross are part of this preset only
 fi
 bash cmake/setup.sh "${needs[@]}"
 
-options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERROR=OFF)
+options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERROR=OFF
+    -DFEDGE_FUZZ_SECONDS="${FEDGE_FUZZ_SECONDS:-$fuzz_seconds}")
 if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
-fi
-if [ -n "${FEDGE_FUZZ_SECONDS:-}" ]; then
-    options+=(-DFEDGE_FUZZ_SECONDS="$FEDGE_FUZZ_SECONDS")
 fi
 if [ ! -f "build/$preset/CMakeCache.txt" ] && command -v ninja >/dev/null; then
     export CMAKE_GENERATOR=Ninja
@@ -68,6 +76,9 @@ cmake --preset "$preset" "${options[@]}" >"build/$preset/configure.log" 2>&1 || 
 grep -E '^-- .*: (on|left out)' "build/$preset/configure.log" || true
 cmake --build "build/$preset" -j "$(nproc)"
 
+[ -z "$left_out" ] || echo "Left out: tests with the labels ${left_out/|/ and } (see --help)"
+[ -z "$left_out" ] || rest=(-LE "^($left_out)\$" "${rest[@]}")
 [ -z "$labels" ] || rest=(-L "^($labels)\$" "${rest[@]}")
-exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" "${soak[@]}" "${rest[@]}" \
+# Twice as many as there are cores: tests over sockets wait most of their time.
+exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((2 * $(nproc)))" "${rest[@]}" \
     </dev/null
