@@ -571,3 +571,8 @@ void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms)
     if (rounds->state == FEDGE_ROUNDS_WAITING)
         finish(rounds);
 }
+
+void fedge_rounds_end_after(fedge_rounds *rounds, uint32_t round)
+{
+    rounds->spec.num_server_rounds = round;
+}

@@ -149,6 +149,10 @@ void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms);
 /* Takes the next action; false when there is none. To be emptied after every event. */
 bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action);
 
+/* No round follows [round], which is the present one or, before fedge_rounds_restore, the last that
+ * has closed: it is the run's last, as if the job had no more. */
+void fedge_rounds_end_after(fedge_rounds *rounds, uint32_t round);
+
 /* Where it stands. */
 fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds);
 /* FINISHED, and nothing of the run is left to do, its last evaluation included. */

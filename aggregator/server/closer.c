@@ -106,6 +106,7 @@ static void carry_out(fedge_closer *closer)
     } else {
         mail->status = end_phase(closer, &err);
     }
+    closer->result->over = fedge_selection_is_over(&closer->global->selection);
     memcpy(mail->message, err.message, sizeof(mail->message));
     mail->result = closer->result;
     closer->mail = NULL;

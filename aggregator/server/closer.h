@@ -15,6 +15,7 @@ typedef struct fedge_closer_result {
     fedge_journal *journal;      /* OPENED */
     fedge_round_summary summary; /* CLOSED */
     bool failed;                 /* CLOSED: the phase was dropped */
+    bool over;                   /* CLOSED: early-stopping ends the run with this round */
     uint8_t *model;              /* CLOSED after a training phase: the new model file */
     size_t model_size;
 } fedge_closer_result;

@@ -49,6 +49,23 @@ static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recov
            log->last_round == recovery->last_closed && log->last_kind == FEDGE_TASK_TRAIN;
 }
 
+void fedge_engine_stop_early(fedge_engine *engine)
+{
+    const fedge_selection *selection = &engine->global.selection;
+    const fedge_watch_state *state = &selection->state.stop;
+    if (engine->stopped_early ||
+        engine->rounds_closed >= engine->config.job->rounds.num_server_rounds) {
+        return; /* an evaluation of that round has ended; or it was the last in any case */
+    }
+    engine->stopped_early = true;
+    fedge_rounds_end_after(engine->rounds, engine->rounds_closed);
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "stopping-early",
+              fedge_log_int("round", engine->rounds_closed),
+              fedge_log_str("metric", fedge_criterion_text(selection->stop.metric)),
+              fedge_log_int("best-round", state->best_round), fedge_log_num("best", state->best),
+              fedge_log_int("evaluations-since", state->waited));
+}
+
 /* Brings the round machine to where the run stands, and takes over an open phase. */
 static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint64_t now_ms,
                             fedge_error *err)
@@ -64,6 +81,9 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     engine->loss = engine->global.checkpoint.loss;
     engine->accuracy = engine->global.checkpoint.accuracy;
     engine->phase_started_ms = now_ms;
+    if (fedge_selection_is_over(&engine->global.selection)) {
+        fedge_engine_stop_early(engine);
+    }
     if (recovery->journal) {
         engine->journal = recovery->journal;
         recovery->journal = NULL;
@@ -199,6 +219,41 @@ bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
     return engine->done;
 }
 
+/* Leaves the best round's model beside the last. Its checkpoint is kept until then; one that the
+ * disk has damaged costs this file alone. */
+static fedge_status export_best(fedge_engine *engine, fedge_error *err)
+{
+    const fedge_run *run = &engine->global.run;
+    const fedge_selected *best = &engine->global.selection.state.best;
+    char path[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
+    fedge_checkpoint_data data = {0};
+    if (best->round == 0) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_run_path(run, FEDGE_RUN_BEST_MODEL, path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_run_path(run, "checkpoints", checkpoints, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (fedge_checkpoint_load(checkpoints, best->round, &data, err) != FEDGE_OK) {
+        fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "best-model-lost", err);
+        return FEDGE_OK;
+    }
+    fedge_model_facts facts = {.run_id = run->run_id,
+                               .round = best->round,
+                               .loss = best->loss,
+                               .accuracy = best->accuracy,
+                               .validation_loss = best->validation_loss,
+                               .validation_accuracy = best->validation_accuracy};
+    memcpy(facts.model, best->model, sizeof(facts.model));
+    status =
+        fedge_model_file_write(path, engine->global.plan, &facts, data.model, data.model_size, err);
+    fedge_checkpoint_data_fini(&data);
+    return status;
+}
+
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->global.run;
@@ -210,13 +265,17 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
     if (status == FEDGE_OK) {
         status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
     }
+    if (status == FEDGE_OK) { /* before the model, whose presence says that all is there */
+        status = export_best(engine, err);
+    }
     if (status == FEDGE_OK) {
+        const fedge_selected *last = &engine->global.selection.last;
         fedge_model_facts facts = {.run_id = run->run_id,
                                    .round = engine->rounds_closed,
                                    .loss = engine->loss,
                                    .accuracy = engine->accuracy,
-                                   .validation_loss = NAN,
-                                   .validation_accuracy = NAN};
+                                   .validation_loss = last->validation_loss,
+                                   .validation_accuracy = last->validation_accuracy};
         memcpy(facts.model, engine->model_hash, sizeof(facts.model));
         status = fedge_model_file_write(model, engine->global.plan, &facts, engine->model->bytes,
                                         engine->model->size - engine->global.control_size, err);
@@ -391,6 +450,14 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
         .accuracy = engine->accuracy,
         .loss = engine->loss,
     };
+    const fedge_selection *selection = &engine->global.selection;
+    status->stopped_early = engine->stopped_early;
+    status->keeps_best = selection->keep.present;
+    status->criterion = selection->keep.metric;
+    if (engine->done) { /* the closer's thread, which writes it, is idle */
+        status->best = selection->state.best;
+        status->best_value = selection->state.keep.best;
+    }
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
     memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));

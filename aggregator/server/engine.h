@@ -13,6 +13,7 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/rounds.h"
+#include "aggregator/rounds/selection.h"
 #include "aggregator/server/blob.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
@@ -58,8 +59,8 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms);
  * error. */
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure);
 
-/* Leaves model.safetensors and rounds.svg in the run's directory, beside rounds.jsonl. To be called
- * when fedge_engine_done. */
+/* Leaves model.safetensors, with keep-best model-best.safetensors, and rounds.svg in the run's
+ * directory, beside rounds.jsonl. To be called when fedge_engine_done. */
 FEDGE_MUST_USE fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err);
 /* After all results are written, those elsewhere too: marks a run that is complete as finished, so
  * that the next start begins a new one. A start before that comes back to where it writes them. */
@@ -102,6 +103,11 @@ typedef struct fedge_engine_status {
     uint64_t ingest_queued_bytes;
     double seconds_validate, seconds_journal, seconds_sum;
     double accuracy, loss; /* last evaluation on the test set; NaN before */
+    bool stopped_early;    /* by early-stopping, before the job's last round */
+    bool keeps_best;
+    fedge_criterion criterion; /* of keep-best; the rest once the run is over: */
+    fedge_selected best;       /* round 0: none */
+    double best_value;
     char model_hash[FEDGE_HASH_TEXT];
     char run_dir[FEDGE_MAX_PATH];
 } fedge_engine_status;

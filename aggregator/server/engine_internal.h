@@ -71,6 +71,7 @@ struct fedge_engine {
     double loss, accuracy;
 
     bool draining;
+    bool stopped_early; /* no round follows the last closed one */
     bool done;
     fedge_error failure; /* status FEDGE_OK: none */
 };
@@ -79,6 +80,9 @@ struct fedge_engine {
 FEDGE_MUST_USE fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes,
                                                    size_t size, fedge_blob **model,
                                                    fedge_error *err);
+
+/* engine.c: the last closed round is the run's last, and the log says why. */
+void fedge_engine_stop_early(fedge_engine *engine);
 
 /* engine_phase.c */
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);

@@ -378,6 +378,9 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
     if (engine->config.on_round && !result->failed) {
         engine->config.on_round(engine->config.round_user, summary);
     }
+    if (result->over) {
+        fedge_engine_stop_early(engine);
+    }
     free_slots(engine);
     fedge_rounds_closed(engine->rounds, now_ms);
 }

@@ -1,4 +1,5 @@
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +49,24 @@ void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms)
     }
 }
 
+/* Nothing without keep-best or early-stopping. */
+static bool add_selection(cJSON *json, const fedge_engine_status *status)
+{
+    const fedge_selected *best = &status->best;
+    const bool any = best->round > 0;
+    if (status->stopped_early && !cJSON_AddTrueToObject(json, "stopped_early")) {
+        return false;
+    }
+    return !status->keeps_best ||
+           (cJSON_AddNumberToObject(json, "best_round", any ? (double)best->round : (double)NAN) &&
+            cJSON_AddStringToObject(json, "best_metric", fedge_criterion_text(status->criterion)) &&
+            cJSON_AddNumberToObject(json, "best_value", any ? status->best_value : NAN) &&
+            cJSON_AddNumberToObject(json, "best_accuracy", any ? best->accuracy : NAN) &&
+            cJSON_AddNumberToObject(json, "best_loss", any ? best->loss : NAN) &&
+            (any ? cJSON_AddStringToObject(json, "best_model_sha256", best->model)
+                 : cJSON_AddNullToObject(json, "best_model_sha256")));
+}
+
 fedge_status fedge_engine_status_json(const fedge_engine_status *status, char **text,
                                       fedge_error *err)
 {
@@ -60,6 +79,7 @@ fedge_status fedge_engine_status_json(const fedge_engine_status *status, char **
                 cJSON_AddNumberToObject(json, "bytes_down", (double)status->run_bytes_down) &&
                 cJSON_AddNumberToObject(json, "seconds", status->seconds) &&
                 cJSON_AddStringToObject(json, "model_sha256", status->model_hash) &&
+                add_selection(json, status) &&
                 cJSON_AddStringToObject(json, "run_dir", status->run_dir);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);

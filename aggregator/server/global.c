@@ -155,8 +155,19 @@ static void count_bytes(fedge_global *global, const fedge_round_summary *summary
 fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
                                          fedge_error *err)
 {
+    bool changed = false;
+    fedge_status status = FEDGE_OK;
     count_bytes(global, summary);
-    return append_line(global, summary, err);
+    (void)fedge_selection_add(&global->selection, summary, &changed);
+    if (changed) { /* before the line: without one the evaluation is repeated */
+        char dir[FEDGE_MAX_PATH];
+        global->checkpoint.selection = global->selection.state;
+        status = fedge_run_path(&global->run, "checkpoints", dir, err);
+        if (status == FEDGE_OK) {
+            status = fedge_checkpoint_update(dir, &global->checkpoint, err);
+        }
+    }
+    return status == FEDGE_OK ? append_line(global, summary, err) : status;
 }
 
 /* ---- moving the model ------------------------------------------------------------------------ */
@@ -198,7 +209,8 @@ static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
     free(counted);
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {
-        status = fedge_retention_apply(&global->run, global->job->keep_checkpoints, err);
+        status = fedge_retention_apply(&global->run, global->job->keep_checkpoints,
+                                       global->selection.state.best.round, err);
     }
     return status;
 }
@@ -274,6 +286,8 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     checkpoint->next_task_id = fedge_journal_next_task_id(journal);
     checkpoint->loss = summary->loss;
     checkpoint->accuracy = summary->accuracy;
+    (void)fedge_selection_add(&global->selection, summary, NULL);
+    checkpoint->selection = global->selection.state;
     checkpoint->elapsed_ms =
         global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;
     count_bytes(global, summary);
@@ -349,6 +363,13 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
     }
+    fedge_selected last = {.round = data->checkpoint.round,
+                           .loss = data->checkpoint.loss,
+                           .accuracy = data->checkpoint.accuracy,
+                           .validation_loss = NAN,
+                           .validation_accuracy = NAN};
+    memcpy(last.model, data->checkpoint.model, sizeof(last.model));
+    fedge_selection_restore(&global->selection, &data->checkpoint.selection, &last);
     global->checkpoint = data->checkpoint;
     global->elapsed_before_ms = data->checkpoint.elapsed_ms;
     global->checkpoint.incarnation = global->run.incarnation;
@@ -462,8 +483,10 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
                              .state.lock = -1,
                              .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
-    fedge_status status =
-        set_up(global, job_text, job_size, state_dir, new_run, accumulator, sums, err);
+    fedge_status status = fedge_selection_init(&global->selection, job, false, err);
+    if (status == FEDGE_OK) {
+        status = set_up(global, job_text, job_size, state_dir, new_run, accumulator, sums, err);
+    }
     if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished) {
         status = fedge_run_raise_incarnation(&global->run, err);
     }

@@ -12,6 +12,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/rounds/selection.h"
 #include "aggregator/server/counted.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
@@ -33,6 +34,7 @@ typedef struct fedge_global {
     fedge_evaluator *evaluator; /* not its own; NULL: no test set */
     fedge_round_log round_log;
     fedge_checkpoint checkpoint; /* the last one; its bytes go on counting */
+    fedge_selection selection;   /* the best round, and whether to stop */
     uint64_t opened_ms;          /* monotonic */
     uint64_t elapsed_before_ms;  /* of the run, when it was opened */
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
@@ -68,7 +70,7 @@ FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journa
 /* Closer's thread: drops a phase that failed. */
 FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
                                               const fedge_round_summary *summary, fedge_error *err);
-/* Closer's thread: the line of an evaluation phase. */
+/* Closer's thread: the line of an evaluation phase, and what it says of its round's model. */
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);

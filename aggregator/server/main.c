@@ -8,6 +8,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/progress.h"
+#include "aggregator/rounds/selection.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/global.h"
@@ -91,6 +92,24 @@ static fedge_status check_initial_model(const fedge_job *job, fedge_error *err)
     return status;
 }
 
+/* A model that the test set has chosen is better on it than on examples that it has not seen. */
+static fedge_status check_selection(const program *self, fedge_error *err)
+{
+    fedge_selection selection;
+    fedge_status status = fedge_selection_init(&selection, self->job, false, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "%s", self->options.job);
+    }
+    if (fedge_criterion_is_of_test_set(selection.keep.metric) ||
+        fedge_criterion_is_of_test_set(selection.stop.metric)) {
+        FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "test-set-selects",
+                  fedge_log_str("advice", "what is told of the best model on the test set is too "
+                                          "good: validate on clients (fraction-evaluate, and "
+                                          "validation-fraction in their files)"));
+    }
+    return FEDGE_OK;
+}
+
 /* All that can be checked without the state directory and the ports. */
 static fedge_status load(program *self, fedge_error *err)
 {
@@ -101,6 +120,9 @@ static fedge_status load(program *self, fedge_error *err)
     self->job_text = (char *)text;
     if (status == FEDGE_OK) {
         status = fedge_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
+    }
+    if (status == FEDGE_OK) {
+        status = check_selection(self, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_evaluator_new(self->job, &self->evaluator, err);

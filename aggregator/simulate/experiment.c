@@ -483,7 +483,11 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         return status;
     }
     const bool whole = experiment->results.totals.rounds == experiment->settings.num_rounds;
-    experiment->ending = status == FEDGE_CANCELLED ? "interrupted" : whole ? "complete" : "target";
+    const bool over = fedge_selection_is_over(&experiment->results.totals.selection);
+    experiment->ending = status == FEDGE_CANCELLED ? "interrupted"
+                         : whole                   ? "complete"
+                         : over                    ? "early-stopping"
+                                                   : "target";
     fedge_error second;
     const fedge_status written =
         fedge_results_finish(&experiment->results, experiment->simulation, &experiment->appraisal,

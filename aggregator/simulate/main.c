@@ -90,6 +90,11 @@ static void print_end(const fedge_experiment *self)
     } else if (isfinite(totals->client_loss)) {
         printf("on clients: loss %.4g\n", totals->client_loss);
     }
+    const fedge_selection *selection = &totals->selection;
+    if (selection->keep.present && selection->state.best.round > 0) {
+        printf("best: round %" PRIu32 ", %s %.6g\n", selection->state.best.round,
+               fedge_criterion_text(selection->keep.metric), selection->state.keep.best);
+    }
     if (totals->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
                totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
@@ -113,8 +118,8 @@ static void print_end(const fedge_experiment *self)
         }
     }
     if (self->results.dir[0]) {
-        printf("%s: rounds.jsonl, rounds.svg, summary.json, model.safetensors%s\n",
-               self->results.dir,
+        printf("%s: rounds.jsonl, rounds.svg, summary.json, model.safetensors%s%s\n",
+               self->results.dir, self->results.best.values ? ", " FEDGE_BEST_MODEL_NAME : "",
                strcmp(self->ending, "interrupted") == 0 ? "; --resume goes on" : "");
     }
 }

@@ -40,6 +40,9 @@ static fedge_status count_model(fedge_memory *memory, const fedge_simulation_con
     }
     memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + control;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
+    memory->model += config->job->keep_best.present && !config->no_hashes
+                         ? (uint64_t)plan->schema.num_elements * sizeof(float)
+                         : 0;
     memory->model += plan->scaffold ? (config->no_hashes ? 1 : 3) * trained : 0;
     return status;
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/partition_plot.h"
 #include "aggregator/simulate/settings.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
@@ -111,9 +110,9 @@ static fedge_status find_other(const fedge_results *results, const char *name, c
     return FEDGE_OK;
 }
 
-static const char *const NAMES[] = {"job.json",         "rounds.jsonl",  "rounds.svg",
-                                    "summary.json",     "partition.csv", "partition.svg",
-                                    "model.safetensors"};
+static const char *const NAMES[] = {"job.json",          "rounds.jsonl",       "rounds.svg",
+                                    "summary.json",      "partition.csv",      "partition.svg",
+                                    "model.safetensors", FEDGE_BEST_MODEL_NAME};
 #define NUM_NAMES (sizeof(NAMES) / sizeof(NAMES[0]))
 
 /* Is [name] what fedge_os_write_file leaves of [of] when the program is killed? */
@@ -252,6 +251,11 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
 {
     *results = (fedge_results){.job = job, .settings = *settings, .log = {.file = {.fd = -1}}};
     fedge_totals_init(&results->totals, targets, num_targets);
+    const fedge_status chosen =
+        fedge_selection_init(&results->totals.selection, job, settings->num_validation > 0, err);
+    if (chosen != FEDGE_OK) {
+        return chosen;
+    }
     if (!dir) {
         return resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
                       : FEDGE_OK;
@@ -273,6 +277,7 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
 
 void fedge_results_close(fedge_results *results)
 {
+    fedge_best_model_fini(&results->best);
     if (results->log.file.path[0]) {
         fedge_round_log_close(&results->log);
         results->log.file.path[0] = '\0';
@@ -281,55 +286,6 @@ void fedge_results_close(fedge_results *results)
         fedge_os_unlock(results->lock);
         results->locked = false;
     }
-}
-
-/* Is the division the one in [path]? */
-static fedge_status check_division(const char *path, const fedge_partition_data *data,
-                                   const fedge_population *population, fedge_error *err)
-{
-    fedge_partition_spec spec = {.scheme = FEDGE_PARTITION_FILE};
-    uint32_t *owner = malloc(((size_t)data->num_examples + 1) * sizeof(*owner));
-    if (!owner) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to compare divisions");
-    }
-    (void)snprintf(spec.source, sizeof(spec.source), "%s", path);
-    fedge_status status = fedge_partition_assign(&spec, data, population->num_clients, owner, err);
-    if (status != FEDGE_OK ||
-        memcmp(owner, population->owner, data->num_examples * sizeof(*owner)) != 0) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "%s is not how the data is divided now: --resume goes on with the same "
-                            "data and division only",
-                            path);
-    }
-    free(owner);
-    return status;
-}
-
-fedge_status fedge_results_partition(const fedge_results *results,
-                                     const fedge_population *population, fedge_error *err)
-{
-    char path[FEDGE_MAX_PATH], title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT];
-    if (!results->dir[0]) {
-        return FEDGE_OK;
-    }
-    (void)snprintf(title, sizeof(title), "%s, %s", results->job->plan.name,
-                   results->settings.partition);
-    const fedge_partition_data data = {.num_examples = fedge_dataset_size(population->dataset),
-                                       .num_labels = results->job->plan.data.num_labels,
-                                       .labels = fedge_dataset_labels(population->dataset)};
-    fedge_status status = fedge_results_path(results->dir, "partition.csv", path, err);
-    if (status == FEDGE_OK && results->resumed && fedge_os_exists(path)) {
-        status = check_division(path, &data, population, err);
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_partition_write_csv(path, population->owner, data.num_examples, err);
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_results_path(results->dir, "partition.svg", path, err);
-    }
-    return status == FEDGE_OK ? fedge_partition_plot(path, title, &data, population->owner,
-                                                     population->num_clients, err)
-                              : status;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
@@ -380,7 +336,22 @@ static fedge_status load_variates(const fedge_results *results, fedge_simulation
     return status == FEDGE_OK ? fedge_simulation_load_variates(simulation, path, err) : status;
 }
 
-static fedge_status go_on(const fedge_results *results, fedge_simulation *simulation,
+/* The best model so far is the checkpoint's, or was saved with it. */
+static fedge_status find_best(fedge_results *results, const fedge_simulation *simulation,
+                              fedge_error *err)
+{
+    const fedge_selected *best = &results->totals.selection.state.best;
+    if (best->round == 0) {
+        return FEDGE_OK;
+    }
+    return best->round == results->checkpoint
+               ? fedge_best_model_take(&results->best, &results->job->plan, best->round,
+                                       fedge_simulation_model(simulation)->values, err)
+               : fedge_best_model_load(&results->best, &results->job->plan, results->dir, best,
+                                       err);
+}
+
+static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
                           const fedge_checkpoint_data *data, fedge_error *err)
 {
     const fedge_simulation_state state = {
@@ -399,8 +370,14 @@ static fedge_status go_on(const fedge_results *results, fedge_simulation *simula
                                   "file back or begin anew in another --out",
                                   results->dir);
     }
+    if (fedge_selection_is_over(&results->totals.selection)) {
+        fedge_simulation_end_after(simulation, state.rounds_closed);
+    }
     status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
                                       data->strategy_state, data->strategy_state_size, err);
+    if (status == FEDGE_OK) {
+        status = find_best(results, simulation, err);
+    }
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
 }
 
@@ -415,7 +392,9 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
     const bool variates = sscanf(name, "variates-%6u.bin%n", &round, &end) == 1 && end > 0;
     const bool checkpoint =
         !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
-    if (name[end] != '\0' || !(checkpoint || (variates && round != results->checkpoint))) {
+    const bool other =
+        name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
+    if (!other && !fedge_best_model_is_left(name, results->best.saved)) {
         return FEDGE_OK;
     }
     fedge_status status = fedge_results_path(results->dir, "checkpoints", dir, err);
@@ -457,7 +436,7 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     if (status == FEDGE_OK) {
         status = go_on(results, simulation, &data, err);
     }
-    if (status == FEDGE_OK && data.model &&
+    if (status == FEDGE_OK &&
         (status = fedge_results_path(results->dir, "checkpoints", path, err)) == FEDGE_OK) {
         status = fedge_os_list_dir(path, remove_older, results, err);
     }
@@ -483,7 +462,7 @@ static fedge_status save_variates(const fedge_results *results, const fedge_simu
 
 /* What a checkpoint that failed has left: a full disk has room again for what is told of the run.
  */
-static void remove_half_built(const fedge_results *results, uint32_t round)
+static void remove_half_built(fedge_results *results, uint32_t round)
 {
     char names[4][48], path[FEDGE_MAX_PATH];
     (void)snprintf(names[0], sizeof(names[0]), "checkpoints/round-%06" PRIu32 ".new", round);
@@ -501,6 +480,9 @@ static void remove_half_built(const fedge_results *results, uint32_t round)
         }
         (void)status; /* what failed first is what is told */
     }
+    const fedge_status settled =
+        fedge_best_model_settle(&results->best, results->dir, placed, NULL);
+    (void)settled;
 }
 
 /* [last]: what the last checkpoint was; [round] is the new one's. */
@@ -519,6 +501,15 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
         status = variates_path(results, last, path, err);
     }
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+static fedge_status save_parts(fedge_results *results, const fedge_simulation *simulation,
+                               uint32_t round, fedge_error *err)
+{
+    const fedge_status status = save_variates(results, simulation, round, err);
+    return status == FEDGE_OK
+               ? fedge_best_model_save(&results->best, &results->job->plan, results->dir, err)
+               : status;
 }
 
 static fedge_status save(fedge_results *results, const fedge_simulation *simulation,
@@ -549,7 +540,7 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
         results->unsynced = status != FEDGE_OK;
     }
     if (status == FEDGE_OK) {
-        status = save_variates(results, simulation, state.rounds_closed, err);
+        status = save_parts(results, simulation, state.rounds_closed, err);
     }
     if (status == FEDGE_OK) {
         const fedge_checkpoint_files files = {.model = model,
@@ -563,6 +554,9 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
         const uint32_t last = results->checkpoint;
         results->checkpoint = state.rounds_closed;
         status = remove_last(results, last, state.rounds_closed, err);
+        if (status == FEDGE_OK) {
+            status = fedge_best_model_settle(&results->best, results->dir, true, err);
+        }
     } else {
         remove_half_built(results, state.rounds_closed);
     }
@@ -588,9 +582,13 @@ static fedge_status export_model(const fedge_results *results, const fedge_simul
                                    evaluated ? totals->validation.accuracy : NAN};
     char path[FEDGE_MAX_PATH];
     fedge_sha256_text(file, size, facts.model);
-    const fedge_status status = fedge_results_path(results->dir, "model.safetensors", path, err);
+    fedge_status status = fedge_results_path(results->dir, "model.safetensors", path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_model_file_write(path, &results->job->plan, &facts, file, size, err);
+    }
     return status == FEDGE_OK
-               ? fedge_model_file_write(path, &results->job->plan, &facts, file, size, err)
+               ? fedge_best_model_export(&results->best, &results->job->plan, results->dir,
+                                         &totals->selection.state.best, err)
                : status;
 }
 
@@ -633,12 +631,25 @@ static fedge_status remove_told(fedge_results *results, fedge_error *err)
     return status;
 }
 
-fedge_status fedge_results_round(fedge_results *results, const fedge_simulation *simulation,
+/* What has a line counts. */
+static fedge_status add_phase(fedge_results *results, fedge_simulation *simulation,
+                              const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_totals_add(&results->totals, summary);
+    if (fedge_selection_is_over(&results->totals.selection)) {
+        fedge_simulation_end_after(simulation, summary->round);
+    }
+    return results->totals.is_best && results->dir[0]
+               ? fedge_best_model_take(&results->best, &results->job->plan, summary->round,
+                                       fedge_simulation_model(simulation)->values, err)
+               : FEDGE_OK;
+}
+
+fedge_status fedge_results_round(fedge_results *results, fedge_simulation *simulation,
                                  const fedge_round_summary *summary, fedge_error *err)
 {
     if (!results->dir[0]) {
-        fedge_totals_add(&results->totals, summary);
-        return FEDGE_OK;
+        return add_phase(results, simulation, summary, err);
     }
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
@@ -651,10 +662,12 @@ fedge_status fedge_results_round(fedge_results *results, const fedge_simulation 
                                         (const char *)line.data, err);
     }
     fedge_buffer_fini(&line);
+    if (status == FEDGE_OK) {
+        status = add_phase(results, simulation, summary, err);
+    }
     if (status != FEDGE_OK) {
         return status;
     }
-    fedge_totals_add(&results->totals, summary); /* what has a line */
     const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
     return age_ms >= results->interval_ms ? save_model(results, simulation, false, err) : FEDGE_OK;
 }

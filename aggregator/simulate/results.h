@@ -8,6 +8,7 @@
  *     OUT/partition.svg       the same as a picture (partition_plot.h)
  *     OUT/summary.json        the run in numbers, complete or not (totals.h)
  *     OUT/model.safetensors   the last model
+ *     OUT/model-best.safetensors   with keep-best: the best round's
  *     OUT/checkpoints/        where --resume goes on; with SCAFFOLD also variates-RRRRRR.bin there
  *     OUT/lock                held by the program that writes here
  *
@@ -23,6 +24,7 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/best_model.h"
 #include "aggregator/simulate/simulation.h"
 #include "aggregator/simulate/totals.h"
 #include "aggregator/store/round_log.h"
@@ -38,6 +40,7 @@ typedef struct fedge_results {
     const fedge_job *job;
     fedge_simulation_settings settings;
     fedge_totals totals;
+    fedge_best_model best; /* with keep-best */
     fedge_round_log log;
     bool unsynced;          /* lines may not be on the disk: no checkpoint any more */
     bool goes_on;           /* a phase has followed: what an earlier end told is removed */
@@ -74,9 +77,10 @@ FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results
 FEDGE_MUST_USE fedge_status fedge_results_begin(fedge_results *results,
                                                 fedge_simulation *simulation, fedge_error *err);
 
-/* A phase has ended. Checkpoints when the last one is old. */
+/* A phase has ended. Checkpoints when the last one is old. With early-stopping it may be that no
+ * round follows: [simulation] is told. */
 FEDGE_MUST_USE fedge_status fedge_results_round(fedge_results *results,
-                                                const fedge_simulation *simulation,
+                                                fedge_simulation *simulation,
                                                 const fedge_round_summary *summary,
                                                 fedge_error *err);
 

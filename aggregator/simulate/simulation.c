@@ -661,6 +661,11 @@ fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simula
                                     simulation->clock_us, simulation->evaluation_due};
 }
 
+void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round)
+{
+    fedge_rounds_end_after(simulation->rounds, round);
+}
+
 bool fedge_simulation_is_whole(const fedge_simulation *simulation)
 {
     return !simulation->torn &&

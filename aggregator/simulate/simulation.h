@@ -87,6 +87,11 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
  * client's work lacked it; then the threads are gone, and nothing is run or evaluated any more. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
+/* No round follows [round]: from on_round the one that has ended, or before
+ * fedge_simulation_restore the one to go on from. Its evaluation on clients does, if the job has
+ * one. */
+void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round);
+
 /* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simulation,
                                                   char text[FEDGE_HASH_TEXT], fedge_error *err);

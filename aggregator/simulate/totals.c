@@ -87,6 +87,7 @@ void fedge_totals_add(fedge_totals *totals, const fedge_round_summary *summary)
         totals->has_virtual_time = true;
         totals->virtual_time = summary->virtual_phase.time;
     }
+    totals->is_best = fedge_selection_add(&totals->selection, summary, NULL);
     totals->trained_last = summary->kind == FEDGE_TASK_TRAIN;
     if (summary->kind == FEDGE_TASK_EVALUATE) {
         totals->client_loss = summary->loss;
@@ -194,6 +195,27 @@ static bool add_validation(cJSON *json, const fedge_totals *totals,
            fedge_classification_add(to, classes);
 }
 
+/* Nothing without keep-best. */
+static bool add_best(cJSON *json, const fedge_selection *selection)
+{
+    const fedge_selected *best = &selection->state.best;
+    const bool any = best->round > 0;
+    const fedge_json_number_field numbers[] = {{"best_value", selection->state.keep.best},
+                                               {"best_accuracy", best->accuracy},
+                                               {"best_loss", best->loss}};
+    fedge_json_number_field values[3];
+    for (size_t i = 0; i < 3; i++) {
+        values[i] = (fedge_json_number_field){numbers[i].key, any ? numbers[i].value : NAN};
+    }
+    return !selection->keep.present ||
+           (cJSON_AddNumberToObject(json, "best_round", any ? (double)best->round : (double)NAN) &&
+            cJSON_AddStringToObject(json, "best_metric",
+                                    fedge_criterion_text(selection->keep.metric)) &&
+            fedge_json_add_numbers(json, values, 3) &&
+            (best->model[0] ? cJSON_AddStringToObject(json, "best_model_sha256", best->model)
+                            : cJSON_AddNullToObject(json, "best_model_sha256")));
+}
+
 fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal *appraisal,
                                const fedge_job *job, const fedge_simulation_settings *settings,
                                const char *ending, char **text, fedge_error *err)
@@ -226,6 +248,7 @@ fedge_status fedge_totals_json(const fedge_totals *totals, const fedge_appraisal
     made = made && add_targets(json, totals) && add_inclusion(json, totals) &&
            (totals->model[0] ? cJSON_AddStringToObject(json, "model_sha256", totals->model)
                              : cJSON_AddNullToObject(json, "model_sha256")) &&
+           add_best(json, &totals->selection) &&
            fedge_client_accuracies_add(json, &appraisal->clients) &&
            fedge_classification_add(json, &appraisal->test) &&
            add_validation(json, totals, &appraisal->validation, settings);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/rounds/selection.h"
 #include "aggregator/simulate/appraisal.h"
 #include "aggregator/simulate/fleet.h"
 #include "edge/core/status.h"
@@ -68,6 +69,8 @@ typedef struct fedge_totals {
     /* Of all training, clients by how fast they compute, the slowest quarter first. */
     uint64_t asked_by_speed[FEDGE_SPEED_QUANTILES], reported_by_speed[FEDGE_SPEED_QUANTILES];
     char model[FEDGE_HASH_TEXT];
+    fedge_selection selection; /* the best round, and whether to stop */
+    bool is_best;              /* the model of the last phase's round is the best so far */
 } fedge_totals;
 
 void fedge_totals_init(fedge_totals *totals, const double *targets, uint32_t num_targets);
@@ -83,7 +86,8 @@ bool fedge_totals_all_reached(const fedge_totals *totals);
 double fedge_totals_last_mean(const fedge_totals_curve *curve);
 
 /* One object of JSON on one line: settings, then numbers. What is not known is null. *text is
- * malloc'ed. [ending]: "complete", "target", "interrupted" or "failed". FEDGE_NO_MEMORY. */
+ * malloc'ed. [ending]: "complete", "early-stopping", "target", "interrupted" or
+ * "failed". FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_totals_json(const fedge_totals *totals,
                                               const fedge_appraisal *appraisal,
                                               const fedge_job *job,

@@ -91,11 +91,44 @@ static void print_number(char text[32], double value)
         snprintf(text, 32, "null");
 }
 
+static void print_watch(char *text, size_t size, const char *key, const fedge_watch_state *watch)
+{
+    char best[32];
+    print_number(best, watch->best);
+    snprintf(text, size,
+             ",\"%s\":{\"best_round\":%" PRIu32 ",\"best\":%s,\"waited\":%" PRIu32
+             ",\"seen\":%" PRIu32 "}",
+             key, watch->best_round, best, watch->waited, watch->seen);
+}
+
+/* What is chosen by evaluations; nothing before the first, or in runs that choose nothing. */
+static void print_selection(char text[1024], const fedge_selection_state *state)
+{
+    char keep[192] = "", stop[192] = "", numbers[4][32];
+    const fedge_selected *best = &state->best;
+    const double values[4] = {best->loss, best->accuracy, best->validation_loss,
+                              best->validation_accuracy};
+    for (int i = 0; i < 4; i++)
+        print_number(numbers[i], values[i]);
+    if (state->keep.seen > 0)
+        print_watch(keep, sizeof keep, "keep", &state->keep);
+    if (state->stop.seen > 0)
+        print_watch(stop, sizeof stop, "stop", &state->stop);
+    int size = snprintf(text, 1024, "%s%s", keep, stop);
+    if (best->round > 0)
+        snprintf(text + size, 1024 - (size_t)size,
+                 ",\"best\":{\"round\":%" PRIu32
+                 ",\"model\":\"%s\",\"loss\":%s,\"accuracy\":%s,\"validation_loss\":%s,"
+                 "\"validation_accuracy\":%s}",
+                 best->round, best->model, numbers[0], numbers[1], numbers[2], numbers[3]);
+}
+
 /* All texts are hex, or a strategy's name: nothing to escape. */
 static fedge_status write_state(const char *path, const fedge_checkpoint *checkpoint,
                                 fedge_error *err)
 {
-    char text[1024], loss[32], accuracy[32];
+    char text[2048], loss[32], accuracy[32], selection[1024];
+    print_selection(selection, &checkpoint->selection);
     print_number(loss, checkpoint->loss);
     print_number(accuracy, checkpoint->accuracy);
     int size = snprintf(
@@ -103,11 +136,12 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
         "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
         ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
         "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
-        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 ",\"loss\":%s,\"accuracy\":%s}",
+        ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 ",\"loss\":%s,\"accuracy\":%s%s}",
         checkpoint->counted[0] ? CHECKPOINT_FORMAT : 1, checkpoint->round, checkpoint->run_id,
         checkpoint->incarnation, checkpoint->model, checkpoint->strategy,
         checkpoint->strategy_state, checkpoint->counted, checkpoint->next_task_id,
-        checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms, loss, accuracy);
+        checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms, loss, accuracy,
+        selection);
     assert(size > 0 && (size_t)size < sizeof text);
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
@@ -190,6 +224,44 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
+static fedge_status read_watch(const cJSON *json, const char *key, const char *path,
+                               fedge_watch_state *watch, fedge_error *err)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (item == NULL)
+        return FEDGE_OK;
+    const struct {
+        const char *key;
+        uint32_t *number;
+    } numbers[] = {
+        {"best_round", &watch->best_round}, {"waited", &watch->waited}, {"seen", &watch->seen}};
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == FEDGE_OK; i++)
+        status = fedge_json_get_u32(item, numbers[i].key, path, numbers[i].number, err);
+    watch->best = fedge_json_number(item, "best");
+    return status;
+}
+
+static fedge_status read_selection(const cJSON *json, const char *path,
+                                   fedge_selection_state *state, fedge_error *err)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "best");
+    fedge_selected *best = &state->best;
+    fedge_status status = read_watch(json, "keep", path, &state->keep, err);
+    if (status == FEDGE_OK)
+        status = read_watch(json, "stop", path, &state->stop, err);
+    if (status != FEDGE_OK || item == NULL)
+        return status;
+    best->loss = fedge_json_number(item, "loss");
+    best->accuracy = fedge_json_number(item, "accuracy");
+    best->validation_loss = fedge_json_number(item, "validation_loss");
+    best->validation_accuracy = fedge_json_number(item, "validation_accuracy");
+    status = fedge_json_get_u32(item, "round", path, &best->round, err);
+    return status == FEDGE_OK
+               ? fedge_json_get_text(item, "model", path, best->model, sizeof best->model, err)
+               : status;
+}
+
 static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, fedge_error *err)
 {
     cJSON *json = NULL;
@@ -234,8 +306,18 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, f
         status = fedge_json_get_u32(json, "incarnation", path, &checkpoint->incarnation, err);
     checkpoint->loss = fedge_json_number(json, "loss");
     checkpoint->accuracy = fedge_json_number(json, "accuracy");
+    if (status == FEDGE_OK)
+        status = read_selection(json, path, &checkpoint->selection, err);
     cJSON_Delete(json);
     return status;
+}
+
+fedge_status fedge_checkpoint_update(const char *dir, const fedge_checkpoint *checkpoint,
+                                     fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = make_path(dir, checkpoint->round, "", STATE_FILE, path, err);
+    return status == FEDGE_OK ? write_state(path, checkpoint, err) : status;
 }
 
 /* Reads a file of the checkpoint, which it has unless [hash] is "", and checks its SHA-256. */

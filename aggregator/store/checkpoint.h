@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/rounds/selection.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
@@ -35,6 +36,7 @@ typedef struct fedge_checkpoint {
     double loss, accuracy;         /* of the model on the server's test set; NaN: not known */
     uint64_t bytes_up, bytes_down; /* of the run's phases so far */
     uint64_t elapsed_ms;           /* of the run so far, without the time it was not running */
+    fedge_selection_state selection;
 } fedge_checkpoint;
 
 /* Bytes of a checkpoint's files. Of size 0: no such file. */
@@ -48,6 +50,12 @@ typedef struct fedge_checkpoint_files {
 FEDGE_MUST_USE fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
                                                   const fedge_checkpoint_files *files,
                                                   fedge_error *err);
+
+/* Writes state.json of the checkpoint of checkpoint->round anew, which was saved or loaded before:
+ * what has become known of it since. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_update(const char *dir,
+                                                    const fedge_checkpoint *checkpoint,
+                                                    fedge_error *err);
 
 /* A loaded checkpoint and its files; the bytes are malloc'ed, NULL when there are none. */
 typedef struct fedge_checkpoint_data {

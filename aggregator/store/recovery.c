@@ -231,7 +231,8 @@ void fedge_recovery_fini(fedge_recovery *recovery)
 
 /* --- retention -------------------------------------------------------------------------------- */
 
-fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, fedge_error *err)
+fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, uint32_t best,
+                                   fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
     uint32_t oldest = 0;
@@ -245,10 +246,9 @@ fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, fedge_er
         status = fedge_checkpoint_find(checkpoints, oldest - 1, &oldest, err);
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK; /* fewer than [keep] */
-    while (status == FEDGE_OK && oldest > 0) {
-        uint32_t round = 0;
-        status = fedge_checkpoint_find(checkpoints, oldest - 1, &round, err);
-        if (status == FEDGE_OK)
+    for (uint32_t round = oldest; status == FEDGE_OK && round > 0;) {
+        status = fedge_checkpoint_find(checkpoints, round - 1, &round, err);
+        if (status == FEDGE_OK && (best == 0 || round != best))
             status = fedge_checkpoint_remove(checkpoints, round, err);
     }
     if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)

@@ -53,9 +53,10 @@ FEDGE_MUST_USE fedge_status fedge_recover(const fedge_run *run, fedge_recovery *
 /* Frees what it holds; a journal (or checkpoint bytes) that the caller took over must be NULL. */
 void fedge_recovery_fini(fedge_recovery *recovery);
 
-/* Removes all but the newest [keep] ≥ 1 checkpoints, and journals of rounds before the oldest one
- * kept. To be called after a checkpoint was saved; never touches an open phase. */
+/* Removes all but the newest [keep] ≥ 1 checkpoints and that of round [best] (0: none is kept for
+ * being the best), and journals of rounds before the oldest of the newest. To be called after a
+ * checkpoint was saved; never touches an open phase. */
 FEDGE_MUST_USE fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep,
-                                                  fedge_error *err);
+                                                  uint32_t best, fedge_error *err);
 
 #endif

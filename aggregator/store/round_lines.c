@@ -53,6 +53,7 @@ static fedge_round_summary read_line(const cJSON *line)
                                    .accuracy = fedge_json_number(line, "accuracy"),
                                    .train_loss = fedge_json_number(line, "train_loss"),
                                    .train_accuracy = fedge_json_number(line, "train_accuracy"),
+                                   .seconds_evaluate = fedge_json_number(line, "seconds_evaluate"),
                                    .virtual_phase = read_virtual(line),
                                    .validation = {cJSON_HasObjectItem(line, "validation_accuracy"),
                                                   fedge_json_number(line, "validation_loss"),

@@ -28,6 +28,7 @@
 /* A run's results, which are there before it is marked finished. */
 #define FEDGE_RUN_MODEL "model.safetensors"
 #define FEDGE_RUN_PICTURE "rounds.svg"
+#define FEDGE_RUN_BEST_MODEL "model-best.safetensors" /* with keep-best */
 
 /* An open (locked) state directory. Plain data. */
 typedef struct fedge_state {

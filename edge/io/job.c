@@ -67,6 +67,34 @@ static const fedge_json_field TEST_SET[] = {
     FEDGE_JSON_END,
 };
 
+const char *fedge_criterion_name(unsigned metric)
+{
+    static const char *const NAMES[] = {"auto", "validation-accuracy", "validation-loss",
+                                        "test-accuracy", "test-loss"};
+    return metric < FEDGE_CRITERION_COUNT ? NAMES[metric] : NULL;
+}
+
+#define METRIC                                                                                     \
+    {                                                                                              \
+        .key = "metric", .kind = FEDGE_JSON_ENUM, AT(fedge_watch_spec, metric),                    \
+        .name_of = fedge_criterion_name, .num_names = FEDGE_CRITERION_COUNT                        \
+    }
+
+static const fedge_json_field KEEP_BEST[] = {METRIC, FEDGE_JSON_END};
+
+static const fedge_json_field EARLY_STOPPING[] = {
+    METRIC,
+    {.key = "patience",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_watch_spec, patience),
+     .min = 1,
+     .max = 1e6},
+    {"min-delta", "min_delta", FEDGE_JSON_F64, AT(fedge_watch_spec, min_delta), .min = 0,
+     .max = 1e6},
+    FEDGE_JSON_END,
+};
+
 const fedge_json_field fedge_job_fields[] = {
     {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
     {.key = "fedge-job", .kind = FEDGE_JSON_IGNORED},
@@ -79,6 +107,11 @@ const fedge_json_field fedge_job_fields[] = {
     {.key = "strategy", .kind = FEDGE_JSON_OBJECT, .fields = STRATEGY},
     {"test-set", "test_set", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE, AT(fedge_job, test_set),
      .extra = offsetof(fedge_job, test_set.present), .fields = TEST_SET},
+    {"keep-best", "keep_best", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE, AT(fedge_job, keep_best),
+     .extra = offsetof(fedge_job, keep_best.present), .fields = KEEP_BEST},
+    {"early-stopping", "early_stopping", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE,
+     AT(fedge_job, early_stopping), .extra = offsetof(fedge_job, early_stopping.present),
+     .fields = EARLY_STOPPING},
     {"initial-model", "initial_model", FEDGE_JSON_TEXT, AT(fedge_job, initial_model), .min = 1},
     {"keep-checkpoints", "keep_checkpoints", FEDGE_JSON_U32, AT(fedge_job, keep_checkpoints),
      .min = 1, .max = 1000, .fallback = 2},

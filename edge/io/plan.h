@@ -120,14 +120,37 @@ typedef struct fedge_test_set {
     char images[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_site_data has them */
 } fedge_test_set;
 
+/* What tells a good model from a bad one. */
+typedef enum fedge_criterion {
+    FEDGE_CRITERION_AUTO, /* on the examples for validation if there are any, else on the test set
+                           */
+    FEDGE_CRITERION_VALIDATION_ACCURACY,
+    FEDGE_CRITERION_VALIDATION_LOSS,
+    FEDGE_CRITERION_TEST_ACCURACY,
+    FEDGE_CRITERION_TEST_LOSS,
+    FEDGE_CRITERION_COUNT
+} fedge_criterion;
+
+const char *fedge_criterion_name(unsigned metric); /* "test-loss"; NULL for others */
+
+/* keep-best, early-stopping. */
+typedef struct fedge_watch_spec {
+    bool present;
+    fedge_criterion metric;
+    uint32_t patience; /* early-stopping: evaluations without a better one that end the run */
+    double min_delta;  /* early-stopping: what is better is so by more than this */
+} fedge_watch_spec;
+
 typedef struct fedge_job {
     fedge_plan plan;
     fedge_rounds_spec rounds;
-    char strategy[32];                  /* "FedAvg" */
-    double server_learning_rate;        /* 1 for plain FedAvg */
-    uint32_t num_clients;               /* SCAFFOLD: N; 0 for others */
-    bool counts_clients;                /* the job says so; else N is min-available-nodes */
-    fedge_test_set test_set;            /* evaluated by the server after each round */
+    char strategy[32];           /* "FedAvg" */
+    double server_learning_rate; /* 1 for plain FedAvg */
+    uint32_t num_clients;        /* SCAFFOLD: N; 0 for others */
+    bool counts_clients;         /* the job says so; else N is min-available-nodes */
+    fedge_test_set test_set;     /* evaluated by the server after each round */
+    fedge_watch_spec keep_best;  /* the best model is left beside the last */
+    fedge_watch_spec early_stopping;
     char initial_model[FEDGE_MAX_PATH]; /* safetensors; "" for the initialisers */
     uint32_t keep_checkpoints;          /* ≥ 1 */
     uint64_t min_free_disk;             /* bytes; rounds wait below it */

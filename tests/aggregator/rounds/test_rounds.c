@@ -243,6 +243,46 @@ static void evaluation_follows_training(void **state)
     fedge_rounds_free(rounds);
 }
 
+/* As if the job had no more rounds: the last one's evaluation comes, and the run is complete. */
+static void a_run_may_end_early(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    spec.num_server_rounds = 9;
+    for (int evaluated = 0; evaluated < 2; evaluated++) {
+        spec.fraction_evaluate = evaluated ? 1.0 : 0.0;
+        fedge_rounds *rounds = make(&spec);
+        join(rounds, 0, 2);
+        for (int phase = 0; phase <= evaluated; phase++) {
+            open_phase(rounds, 0);
+            report(rounds, 0, 2);
+            take(rounds, FEDGE_ACTION_CLOSE);
+            fedge_rounds_end_after(rounds, 1);
+            assert_false(fedge_rounds_is_complete(rounds));
+            fedge_rounds_closed(rounds, 0);
+        }
+        take(rounds, FEDGE_ACTION_FINISH);
+        assert_true(fedge_rounds_is_complete(rounds));
+        assert_int_equal(fedge_rounds_round(rounds), 1);
+        fedge_rounds_free(rounds);
+        rounds = make(&spec); /* and so when it is restored, with the evaluation or after it */
+        fedge_rounds_end_after(rounds, 4);
+        if (evaluated) {
+            fedge_rounds_restore_evaluation(rounds, 4, 10);
+            join(rounds, 0, 2);
+            open_phase(rounds, 0);
+            report(rounds, 0, 2);
+            take(rounds, FEDGE_ACTION_CLOSE);
+            fedge_rounds_closed(rounds, 0);
+        } else {
+            assert_int_equal(fedge_rounds_restore(rounds, 4, 0, 10, 0, NULL, 0, 0, NULL), FEDGE_OK);
+        }
+        take(rounds, FEDGE_ACTION_FINISH);
+        assert_true(fedge_rounds_is_complete(rounds));
+        fedge_rounds_free(rounds);
+    }
+}
+
 static void an_evaluation_that_all_decline_ends(void **state)
 {
     (void)state;
@@ -522,6 +562,7 @@ int main(void)
         cmocka_unit_test(a_phase_without_open_tasks),
         cmocka_unit_test(a_client_that_comes_back_gets_its_task),
         cmocka_unit_test(evaluation_follows_training),
+        cmocka_unit_test(a_run_may_end_early),
         cmocka_unit_test(an_evaluation_that_all_decline_ends),
         cmocka_unit_test(draining_ends_after_the_phase),
         cmocka_unit_test(a_restored_phase_goes_on),

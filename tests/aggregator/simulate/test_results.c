@@ -234,6 +234,168 @@ static void a_failed_run_goes_on_to_the_same_end(void **state)
     clear();
 }
 
+/* The line whose model is the best of these: of evaluations of [kind], the one with the least loss
+ * or the first of the highest accuracy; or NULL. */
+static const fedge_round_summary *best_of(const lines *all, fedge_task_kind kind, bool by_loss)
+{
+    const fedge_round_summary *best = NULL;
+    for (uint32_t i = 0; i < all->count; i++) {
+        const fedge_round_summary *at = &all->at[i];
+        if (at->kind == kind &&
+            (!best || (by_loss ? at->loss < best->loss : at->accuracy > best->accuracy))) {
+            best = at;
+        }
+    }
+    return best;
+}
+
+/* model-best.safetensors is that of the round of [line]. */
+static void assert_best(const lines *all, const fedge_round_summary *line)
+{
+    fedge_model_report report;
+    fedge_error err;
+    char round[16];
+    must(fedge_model_file_read(OUT "/model-best.safetensors", &report, &err), &err);
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (all->at[i].kind == FEDGE_TASK_TRAIN && all->at[i].round == line->round) {
+            assert_string_equal(report.model, all->at[i].model);
+        }
+    }
+    (void)snprintf(round, sizeof(round), "%u", line->round);
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(report.metadata, "round")), round);
+    fedge_model_report_fini(&report);
+}
+
+/* Nothing but [count] files of best models is in checkpoints/. */
+static fedge_status count_best(void *user, const char *name, fedge_error *err)
+{
+    (void)err;
+    *(uint32_t *)user += strncmp(name, "best-", 5) == 0;
+    return FEDGE_OK;
+}
+
+/* The best round's model is there at the end, wherever the run was cut off. */
+static void the_best_model_is_kept(void **state)
+{
+    (void)state;
+    static const char rounds[] = "\"num-server-rounds\":7,\"fraction-train\":0.6";
+    static const char both[] = "\"num-server-rounds\":5,\"fraction-train\":0.4,"
+                               "\"fraction-evaluate\":0.5";
+    static const char tested[] =
+        ",\"strategy\":{\"server-learning-rate\":4},\"test-set\":{\"values\":\"x\"},"
+        "\"keep-best\":{\"metric\":\"test-accuracy\"}";
+    static const char validated[] = ",\"strategy\":{\"server-learning-rate\":4},"
+                                    "\"keep-best\":{\"metric\":\"validation-loss\"}";
+    static const trial trials[] = {{.rounds = rounds, .more = tested, .save_often = true},
+                                   {.rounds = rounds, .more = tested},
+                                   {.rounds = both, .more = validated, .save_often = true},
+                                   {.rounds = both, .more = validated}};
+    for (size_t t = 0; t < sizeof(trials) / sizeof(trials[0]); t++) {
+        run self;
+        lines whole, all;
+        fedge_error err;
+        const bool clients = trials[t].rounds == both;
+        clear();
+        assert_int_equal(play(&trials[t], false, NEVER, 0, &self), FEDGE_OK);
+        read_lines(&whole);
+        const fedge_round_summary *best =
+            best_of(&whole, clients ? FEDGE_TASK_EVALUATE : FEDGE_TASK_TRAIN, clients);
+        assert_in_range(best->round, 2, clients ? 4 : 6); /* neither the first nor the last */
+        assert_best(&whole, best);
+        for (uint32_t at = 1; at <= whole.count; at += trials[t].save_often ? 1 : 3) {
+            uint32_t files = 0;
+            clear();
+            const moment when = (at + t) % 2 ? BEFORE_THE_LINE : BEHIND_THE_LINE;
+            assert_int_equal(play(&trials[t], false, when, at, &self), FEDGE_NO_SPACE);
+            assert_int_equal(play(&trials[t], true, NEVER, 0, &self), FEDGE_OK);
+            read_lines(&all);
+            assert_same(&all, &whole);
+            assert_best(&all, best);
+            must(fedge_os_list_dir(OUT "/checkpoints", count_best, &files, &err), &err);
+            assert_int_equal(files, 1);
+        }
+    }
+    clear();
+}
+
+/* A file that is not the best round's model is none to go on with. */
+static void a_damaged_best_model_is_refused(void **state)
+{
+    (void)state;
+    static const trial of = {.rounds = "\"num-server-rounds\":6",
+                             .more = ",\"test-set\":{\"values\":\"x\"},\"keep-best\":{}",
+                             .save_often = true};
+    fedge_best_model best = {.values = NULL};
+    fedge_selected selected = {.round = 1};
+    fedge_error err;
+    fedge_job *job = make_job(of.rounds, of.more);
+    float *values = calloc(job->plan.schema.num_elements, sizeof(*values));
+    clear();
+    must(fedge_os_make_dirs(OUT "/checkpoints", &err), &err);
+    must(fedge_best_model_take(&best, &job->plan, 1, values, &err), &err);
+    must(fedge_best_model_save(&best, &job->plan, OUT, &err), &err);
+    must(fedge_best_model_settle(&best, OUT, true, &err), &err);
+    assert_int_equal(best.saved, 1);
+    assert_int_equal(fedge_best_model_load(&best, &job->plan, OUT, &selected, &err), FEDGE_CORRUPT);
+    selected.round = 2;
+    assert_int_equal(fedge_best_model_load(&best, &job->plan, OUT, &selected, &err),
+                     FEDGE_NOT_FOUND);
+    assert_true(fedge_best_model_is_left("best-000002.safetensors", 1));
+    assert_true(fedge_best_model_is_left("best-000001.safetensors.abcdef.tmp", 1));
+    assert_false(fedge_best_model_is_left("best-000001.safetensors", 1));
+    assert_false(fedge_best_model_is_left("best-000001.safe", 2));
+    fedge_best_model_fini(&best);
+    free(values);
+    fedge_job_free(job);
+    clear();
+}
+
+/* After [patience] evaluations without a better one no round follows, cut off or not; the clients'
+ * evaluation of the last round does. */
+static void a_run_stops_early(void **state)
+{
+    (void)state;
+    static const char by_test[] =
+        ",\"test-set\":{\"values\":\"x\"},\"keep-best\":{\"metric\":\"test-loss\"},"
+        "\"early-stopping\":{\"metric\":\"test-accuracy\",\"patience\":2,\"min-delta\":2}";
+    static const char by_clients[] =
+        ",\"early-stopping\":{\"metric\":\"validation-accuracy\",\"patience\":2,"
+        "\"min-delta\":2}";
+    static const char plain[] = "\"num-server-rounds\":9,\"fraction-train\":0.6";
+    static const char both[] = "\"num-server-rounds\":9,\"fraction-train\":0.6,"
+                               "\"fraction-evaluate\":0.5";
+    static const char scaffold[] =
+        ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7},"
+        "\"early-stopping\":{\"metric\":\"validation-loss\",\"patience\":2,\"min-delta\":1e6}";
+    static const trial trials[] = {{.rounds = plain, .more = by_test, .save_often = true},
+                                   {.rounds = both, .more = by_test},
+                                   {.rounds = both, .more = by_clients, .save_often = true},
+                                   {.rounds = both, .more = by_clients, .compute = "uniform:1,99"},
+                                   {.rounds = both, .more = scaffold, .save_often = true}};
+    for (size_t t = 0; t < sizeof(trials) / sizeof(trials[0]); t++) {
+        run self;
+        lines whole, all;
+        clear();
+        assert_int_equal(play(&trials[t], false, NEVER, 0, &self), FEDGE_OK);
+        read_lines(&whole);
+        assert_int_equal(whole.count, trials[t].rounds == both ? 6 : 3);
+        assert_int_equal(whole.at[whole.count - 1].round, 3);
+        assert_true(fedge_selection_is_over(&self.results.totals.selection));
+        for (uint32_t at = 1; at <= whole.count; at++) {
+            static const moment MOMENTS[] = {BEFORE_THE_LINE, BEHIND_THE_LINE, INTERRUPTED};
+            clear();
+            (void)play(&trials[t], false, MOMENTS[(at + t) % 3], at, &self);
+            assert_int_equal(play(&trials[t], true, NEVER, 0, &self), FEDGE_OK);
+            read_lines(&all);
+            assert_same(&all, &whole);
+        }
+        assert_int_equal(play(&trials[t], true, NEVER, 0, &self), FEDGE_OK); /* it is over */
+        read_lines(&all);
+        assert_same(&all, &whole);
+    }
+    clear();
+}
+
 /* Twice: what is kept the second time is of the second time. */
 static void a_run_fails_again(void **state)
 {
@@ -431,6 +593,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_run_goes_on_to_the_same_end),
+        cmocka_unit_test(the_best_model_is_kept),
+        cmocka_unit_test(a_damaged_best_model_is_refused),
+        cmocka_unit_test(a_run_stops_early),
         cmocka_unit_test(a_run_fails_again),
         cmocka_unit_test(attempts_that_failed_leave_nothing),
         cmocka_unit_test(nothing_is_left_behind),

@@ -71,6 +71,49 @@ static void a_checkpoint_comes_back(void **state)
     fedge_checkpoint_data_fini(&data);
 }
 
+/* To the bit, and when it is written anew without the files. */
+static void what_is_chosen_comes_back(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_checkpoint checkpoint = facts(7);
+    fedge_selection_state *chosen = &checkpoint.selection;
+    *chosen = (fedge_selection_state){
+        .keep = {.best_round = 4, .best = 0.1 + 0.2, .waited = 3, .seen = 7},
+        .stop = {.best_round = 0, .best = 0.0, .waited = 2, .seen = 6},
+        .best = {.round = 4,
+                 .model = TEST_MODEL,
+                 .loss = 1.0 / 3.0,
+                 .accuracy = NAN,
+                 .validation_loss = 2.0 / 3.0,
+                 .validation_accuracy = 1.0}};
+    OK(fedge_checkpoint_save(*state, &checkpoint, &files, NULL));
+    for (int times = 0; times < 2; times++) {
+        OK(fedge_checkpoint_load(*state, 7, &data, NULL));
+        const fedge_selection_state *found = &data.checkpoint.selection;
+        assert_memory_equal(&found->keep, &chosen->keep, sizeof found->keep);
+        assert_memory_equal(&found->stop, &chosen->stop, sizeof found->stop);
+        assert_int_equal(found->best.round, 4);
+        assert_string_equal(found->best.model, TEST_MODEL);
+        assert_true(found->best.loss == 1.0 / 3.0 && isnan(found->best.accuracy));
+        assert_true(found->best.validation_loss == 2.0 / 3.0);
+        assert_int_equal(data.model_size, sizeof model_bytes);
+        fedge_checkpoint_data_fini(&data);
+        chosen->keep.waited = 4;
+        OK(fedge_checkpoint_update(*state, &checkpoint, NULL));
+    }
+}
+
+/* Of a run that chooses nothing, and of an older release. */
+static void nothing_chosen_is_nothing(void **state)
+{
+    fedge_checkpoint_data data;
+    const fedge_selection_state none = {.keep = {.seen = 0}};
+    save(*state, 3);
+    OK(fedge_checkpoint_load(*state, 3, &data, NULL));
+    assert_memory_equal(&data.checkpoint.selection, &none, sizeof none);
+    fedge_checkpoint_data_fini(&data);
+}
+
 static void what_is_empty_is_no_file(void **state)
 {
     fedge_checkpoint_data data;
@@ -201,7 +244,8 @@ static void no_usable_one_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_checkpoint_comes_back),   TEST(what_is_empty_is_no_file),
+        TEST(a_checkpoint_comes_back),   TEST(what_is_chosen_comes_back),
+        TEST(nothing_chosen_is_nothing), TEST(what_is_empty_is_no_file),
         TEST(the_first_format_is_read),  TEST(a_checkpoint_can_be_replaced),
         TEST(nothing_is_not_found),      TEST(damage_falls_back),
         TEST(no_usable_one_is_an_error),

@@ -241,17 +241,39 @@ static void retention_keeps_what_is_needed(void **state)
         if (round < 6)
             checkpoint(&f, round, 1, hash);
     }
-    OK(fedge_retention_apply(&f.run, 9, NULL)); /* there are fewer: all stay */
-    OK(fedge_retention_apply(&f.run, 3, NULL));
+    OK(fedge_retention_apply(&f.run, 9, 0, NULL)); /* there are fewer: all stay */
+    OK(fedge_retention_apply(&f.run, 3, 0, NULL));
     for (uint32_t round = 0; round <= 6; round++) {
         snprintf(path, sizeof path, "%s/round-%06u", f.checkpoints, (unsigned)round);
         assert_int_equal(fedge_os_exists(path), round >= 3 && round <= 5);
         OK(fedge_journal_make_path(f.journals, round, 0, path, NULL));
         assert_int_equal(fedge_os_exists(path), round >= 3);
     }
-    OK(fedge_retention_apply(&f.run, 1, NULL));
+    OK(fedge_retention_apply(&f.run, 1, 0, NULL));
     OK(fedge_journal_make_path(f.journals, 6, 0, path, NULL));
     assert_true(fedge_os_exists(path));
+    fedge_state_close(&f.state);
+}
+
+/* Its checkpoint alone stays: nothing is closed again from there. */
+static void retention_keeps_the_best(void **state)
+{
+    static const uint32_t BEST[] = {1, 1, 3, 3, 6, 6};
+    run_fixture f = open_fixture(*state);
+    char hash[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
+    checkpoint(&f, 0, 1, hash);
+    for (uint32_t round = 1; round <= 6; round++) {
+        const uint32_t best = BEST[round - 1];
+        fedge_journal_free(journal_of(&f, round, 0, hash, round * 10, 1));
+        checkpoint(&f, round, 1, hash);
+        OK(fedge_retention_apply(&f.run, 2, best, NULL));
+        for (uint32_t r = 0; r <= round; r++) {
+            snprintf(path, sizeof path, "%s/round-%06u", f.checkpoints, (unsigned)r);
+            assert_int_equal(fedge_os_exists(path), r == best || r + 1 >= round);
+            OK(fedge_journal_make_path(f.journals, r, 0, path, NULL));
+            assert_int_equal(fedge_os_exists(path), r > 0 && r + 1 >= round);
+        }
+    }
     fedge_state_close(&f.state);
 }
 
@@ -284,6 +306,7 @@ int main(void)
         TEST(closed_rounds_are_closed_again),
         TEST(what_cannot_be_repaired_is_told),
         TEST(retention_keeps_what_is_needed),
+        TEST(retention_keeps_the_best),
         TEST(leftovers_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

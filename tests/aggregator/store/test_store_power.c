@@ -142,7 +142,7 @@ static void close_round(world *w, process *p, uint32_t round)
     fedge_round_log_close(&log);
     save_checkpoint(p, round);
     know(w, (fact){.kind = FACT_CLOSED, .round = round});
-    OK(fedge_retention_apply(&p->run, KEEP, NULL));
+    OK(fedge_retention_apply(&p->run, KEEP, 0, NULL));
 }
 
 static fedge_journal *open_phase(world *w, process *p, const fedge_recovery *recovery)

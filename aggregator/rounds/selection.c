@@ -1,0 +1,190 @@
+#include "aggregator/rounds/selection.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "aggregator/rounds/evaluator.h"
+
+bool fedge_criterion_is_of_test_set(fedge_criterion metric)
+{
+    return metric == FEDGE_CRITERION_TEST_ACCURACY || metric == FEDGE_CRITERION_TEST_LOSS;
+}
+
+bool fedge_criterion_is_loss(fedge_criterion metric)
+{
+    return metric == FEDGE_CRITERION_TEST_LOSS || metric == FEDGE_CRITERION_VALIDATION_LOSS;
+}
+
+const char *fedge_criterion_text(fedge_criterion metric)
+{
+    return fedge_criterion_name((unsigned)metric);
+}
+
+/* ---- the rules ------------------------------------------------------------------------------- */
+
+static fedge_criterion choose(bool validation, bool accuracy)
+{
+    if (validation) {
+        return accuracy ? FEDGE_CRITERION_VALIDATION_ACCURACY : FEDGE_CRITERION_VALIDATION_LOSS;
+    }
+    return accuracy ? FEDGE_CRITERION_TEST_ACCURACY : FEDGE_CRITERION_TEST_LOSS;
+}
+
+static fedge_status settle(fedge_watch_spec *watch, const char *key, const fedge_job *job,
+                           bool set_apart, fedge_error *err)
+{
+    const bool validation = set_apart || job->rounds.fraction_evaluate > 0.0;
+    const bool accuracy = fedge_has_accuracy(&job->plan);
+    if (!watch->present) {
+        return FEDGE_OK;
+    }
+    if (!validation && !job->test_set.present) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "%s: nothing is evaluated: give the job rounds.fraction-evaluate above 0, "
+            "for validation by clients, or a test-set",
+            key);
+    }
+    if (watch->metric == FEDGE_CRITERION_AUTO) {
+        watch->metric = choose(validation, accuracy);
+        return FEDGE_OK;
+    }
+    const bool test = fedge_criterion_is_of_test_set(watch->metric);
+    if (test && !job->test_set.present) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s.metric: %s needs a test-set, and the job has none", key,
+                          fedge_criterion_text(watch->metric));
+    }
+    if (!test && !validation) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s.metric: %s needs rounds.fraction-evaluate above 0, and clients with "
+                          "a validation-fraction",
+                          key, fedge_criterion_text(watch->metric));
+    }
+    if (!accuracy && !fedge_criterion_is_loss(watch->metric)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s.metric: the job's loss is of real numbers, so there is no accuracy: "
+                          "take %s",
+                          key, fedge_criterion_text(choose(!test, false)));
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_selection_init(fedge_selection *selection, const fedge_job *job, bool set_apart,
+                                  fedge_error *err)
+{
+    *selection = (fedge_selection){
+        .keep = job->keep_best,
+        .stop = job->early_stopping,
+        .set_apart = set_apart,
+        .last = {.loss = NAN, .accuracy = NAN, .validation_loss = NAN, .validation_accuracy = NAN}};
+    fedge_status status = settle(&selection->keep, "keep-best", job, set_apart, err);
+    return status == FEDGE_OK ? settle(&selection->stop, "early-stopping", job, set_apart, err)
+                              : status;
+}
+
+void fedge_selection_restore(fedge_selection *selection, const fedge_selection_state *state,
+                             const fedge_selected *last)
+{
+    selection->state = *state;
+    selection->last = *last;
+}
+
+/* ---- evaluations ----------------------------------------------------------------------------- */
+
+/* Has the phase measured what [metric] is of? Of a model that has diverged the loss is not finite.
+ */
+static bool has_metric(const fedge_selection *selection, fedge_criterion metric,
+                       const fedge_round_summary *summary)
+{
+    if (!fedge_criterion_is_of_test_set(metric) && !selection->set_apart) {
+        return summary->kind == FEDGE_TASK_EVALUATE && summary->examples > 0;
+    }
+    return summary->kind == FEDGE_TASK_TRAIN && summary->seconds_evaluate > 0.0;
+}
+
+static double value_of(const fedge_selected *of, fedge_criterion metric)
+{
+    switch (metric) {
+    case FEDGE_CRITERION_TEST_ACCURACY:
+        return of->accuracy;
+    case FEDGE_CRITERION_TEST_LOSS:
+        return of->loss;
+    case FEDGE_CRITERION_VALIDATION_ACCURACY:
+        return of->validation_accuracy;
+    default:
+        return of->validation_loss;
+    }
+}
+
+/* Is the last round's the best value so far? */
+static bool watch(const fedge_watch_spec *spec, const fedge_selected *last,
+                  fedge_watch_state *state)
+{
+    const double value = value_of(last, spec->metric);
+    const double gain =
+        fedge_criterion_is_loss(spec->metric) ? state->best - value : value - state->best;
+    const bool better = isfinite(value) && (state->best_round == 0 || gain > spec->min_delta);
+    state->seen = last->round;
+    state->waited = better ? 0 : state->waited + 1;
+    if (better) {
+        state->best = value;
+        state->best_round = last->round;
+    }
+    return better;
+}
+
+/* What is known of the last closed round now. */
+static void take_last(fedge_selection *selection, const fedge_round_summary *summary)
+{
+    fedge_selected *last = &selection->last;
+    if (summary->kind == FEDGE_TASK_TRAIN) {
+        *last = (fedge_selected){.round = summary->round,
+                                 .loss = summary->loss,
+                                 .accuracy = summary->accuracy,
+                                 .validation_loss = NAN,
+                                 .validation_accuracy = NAN};
+        memcpy(last->model, summary->model, sizeof(last->model));
+    }
+    if (selection->set_apart && summary->kind == FEDGE_TASK_TRAIN && summary->validation.present) {
+        last->validation_loss = summary->validation.loss;
+        last->validation_accuracy = summary->validation.accuracy;
+    } else if (!selection->set_apart && summary->kind == FEDGE_TASK_EVALUATE) {
+        last->validation_loss = summary->loss;
+        last->validation_accuracy = summary->accuracy;
+    }
+}
+
+bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *summary,
+                         bool *changed)
+{
+    fedge_selection_state *state = &selection->state;
+    bool best = false, any = false;
+    take_last(selection, summary);
+    if (selection->keep.present && state->keep.seen < summary->round &&
+        has_metric(selection, selection->keep.metric, summary)) {
+        best = watch(&selection->keep, &selection->last, &state->keep);
+        any = true;
+    }
+    if (selection->stop.present && state->stop.seen < summary->round &&
+        has_metric(selection, selection->stop.metric, summary)) {
+        (void)watch(&selection->stop, &selection->last, &state->stop);
+        any = true;
+    }
+    /* The test set is measured first, clients measure later: all that is known of the best. */
+    const bool same = state->best.round > 0 && state->best.round == selection->last.round;
+    if (best ||
+        (same && isnan(state->best.validation_loss) && isfinite(selection->last.validation_loss))) {
+        state->best = selection->last;
+        any = true;
+    }
+    if (changed) {
+        *changed = any;
+    }
+    return best;
+}
+
+bool fedge_selection_is_over(const fedge_selection *selection)
+{
+    return selection->stop.present && selection->state.stop.waited >= selection->stop.patience;
+}

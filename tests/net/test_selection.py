@@ -1,0 +1,137 @@
+"""keep-best and early-stopping: what is left, wherever the run was cut off, and the same when it is simulated."""
+
+import json
+import os
+import random
+
+import harness
+from harness import NetTest, fault
+
+KILLS = 12
+# The first evaluation is the best of all: the others are better, but not by so much.
+STOPS = {"rounds__num_server_rounds": 9, "rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.2},
+         "strategy__server_learning_rate": 2.5, "keep_best": {"metric": "validation-accuracy"},
+         "early_stopping": {"patience": 3, "min-delta": 1e6}}
+
+
+class Selection(NetTest):
+    def deployed(self, **job):
+        federation = self.federation(**job)
+        federation.start_aggregator()
+        clients = federation.start_clients()
+        result = federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        return federation, result
+
+    def simulated(self, federation, *more):
+        out = federation.path("simulation")
+        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                    "--clients", federation.clients, "--out", out, "--quiet", *more)
+        with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
+            summary = json.load(file)
+        with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
+            return out, summary, [json.loads(line) for line in file]
+
+    def assert_best(self, federation, result, phase, key):
+        """The result and the file are of the round that the lines say is the best: the first of the highest."""
+        lines = federation.lines(phase)
+        best = max(lines, key=lambda line: (line[key] if key == "accuracy" else -line[key], -line["round"]))
+        train = federation.lines()[best["round"] - 1]
+        self.assertEqual(result["best_round"], best["round"])
+        self.assertEqual(result["best_value"], best[key])
+        self.assertEqual(result["best_model_sha256"], train["model_sha256"])
+        self.assertEqual((result["best_accuracy"], result["best_loss"]), (train["accuracy"], train["loss"]))
+        said, digest = federation.model(os.path.join(federation.run_folder(), "model-best.safetensors"))
+        self.assertEqual(digest, train["model_sha256"])
+        self.assertEqual((said["round"], said["model_sha256"]), (str(best["round"]), digest))
+        self.assertEqual(float(said["accuracy"]), train["accuracy"])
+        return best
+
+    def test_the_best_is_kept_beside_the_last(self):
+        """Of a run that overshoots; and its checkpoint outlives those of the rounds after it."""
+        federation, result = self.deployed(
+            rounds__num_server_rounds=7, strategy__server_learning_rate=3.5, keep_checkpoints=1,
+            keep_best={"metric": "test-accuracy"})
+        best = self.assert_best(federation, result, "train", "accuracy")
+        self.assertLess(best["round"], 6)
+        self.assertEqual(result["best_metric"], "test-accuracy")
+        self.assertNotIn("stopped_early", result)
+        self.assertEqual(sorted(os.listdir(os.path.join(federation.run_folder(), "checkpoints"))),
+                         [f"round-{best['round']:06}", "round-000007"])
+        self.assertEqual(len(federation.aggregator.events("test-set-selects")), 1)
+        said, digest = federation.model(os.path.join(federation.run_folder(), "model.safetensors"))
+        self.assertEqual((said["round"], digest), ("7", result["model_sha256"]))
+        out, summary, _ = self.simulated(federation)
+        for key in "best_round", "best_metric", "best_value", "best_accuracy", "best_loss", "best_model_sha256":
+            self.assertEqual(summary[key], result[key], key)
+        self.assertEqual(federation.model(os.path.join(out, "model-best.safetensors"))[1],
+                         result["best_model_sha256"])
+
+    def test_a_run_stops_early(self):
+        federation, result = self.deployed(**STOPS)
+        self.assertEqual(len(federation.aggregator.events("stopping-early")), 1)
+        event = federation.aggregator.events("stopping-early")[0]
+        self.assertEqual((event["round"], event["best-round"], event["metric"]), (4, 1, "validation-accuracy"))
+        self.assertEqual(federation.aggregator.events("test-set-selects"), [])
+        for phase in "train", "evaluate":
+            self.assertEqual([line["round"] for line in federation.lines(phase)], [1, 2, 3, 4])
+        self.assertEqual((result["rounds"], result["stopped_early"]), (4, True))
+        self.assert_best(federation, result, "evaluate", "accuracy")
+        with open(os.path.join(federation.run_folder(), "run.json"), encoding="utf-8") as file:
+            self.assertTrue(json.load(file)["finished"])
+        _, summary, lines = self.simulated(federation)
+        self.assertEqual(summary["ending"], "early-stopping")
+        self.assertEqual([line["model_sha256"] for line in lines if line["phase"] == "train"],
+                         federation.hashes())
+        for key in "best_round", "best_value", "best_model_sha256", "model_sha256", "rounds":
+            self.assertEqual(summary[key], result[key], key)
+        _, again, lines_again = self.simulated(federation, "--resume")
+        self.assertEqual((again["ending"], lines_again), ("early-stopping", lines))
+
+    def test_killed_on_the_way(self):
+        """At steps of what is written about rounds: the same models, the same end, the same best."""
+        wanted, expected = self.deployed(**STOPS)
+        for by in "validation-accuracy", "test-loss":
+            job = {**STOPS, "early_stopping": {**STOPS["early_stopping"], "metric": by}}
+            draw = random.Random(by)
+            federation = self.federation(**job)
+            federation.start_aggregator()  # finds the ports
+            federation.aggregator.kill()
+            federation.start_clients()
+            killed, code = 0, -9
+            for _ in range(KILLS):
+                environment = fault("io", draw.randint(1, 9), draw.choice(["kill-before", "kill-after"]),
+                                    draw.choice(["checkpoints", "checkpoints", "rounds.jsonl", "journal"]))
+                federation.launch_aggregator(environment=environment)
+                code = federation.aggregator.wait(harness.PATIENCE_S)
+                self.assertIn(code, (0, -9), federation.aggregator.tail())
+                if code == 0:
+                    break
+                killed += 1
+            if code != 0:
+                federation.launch_aggregator()
+                self.assertEqual(federation.aggregator.wait(harness.PATIENCE_S), 0, federation.aggregator.tail())
+            self.assertGreater(killed, 3)
+            result = federation.result()
+            self.assertEqual(federation.hashes(), wanted.hashes())
+            for phase in "train", "evaluate":
+                self.assertEqual([line["round"] for line in federation.lines(phase)], [1, 2, 3, 4])
+            for key in ("best_round", "best_metric", "best_value", "best_accuracy", "best_loss", "best_model_sha256",
+                        "stopped_early", "model_sha256", "rounds", "accuracy", "loss"):
+                self.assertEqual(result[key], expected[key], key)
+            self.assert_best(federation, result, "evaluate", "accuracy")
+
+    def test_metrics_that_nothing_measures_are_refused(self):
+        federation = self.federation(keep_best={"metric": "validation-loss"})
+        arguments = federation.aggregator_arguments("--check-config")
+        self.assertIn("keep-best.metric: validation-loss needs rounds.fraction-evaluate above 0",
+                      harness.run(*arguments, code=3)[1])
+        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients", 3,
+                    code=3)
+        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients", 3,
+                    "--validation-split", 0.2)
+
+
+if __name__ == "__main__":
+    harness.main()
