@@ -1,19 +1,17 @@
 #include "aggregator/reduce/accumulator.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* The fastest first: "auto" takes the first that opens. */
-static const fedge_accumulator_ops *const kinds[] = {
-    &fedge_accumulator_cpu,
-};
-#define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+#define MAX_GPU_NUMBER 255
 
 static const fedge_accumulator_ops *find(const char *name)
 {
-    for (size_t i = 0; i < NUM_KINDS; i++) {
-        if (strcmp(kinds[i]->name, name) == 0) {
-            return kinds[i];
+    for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
+        if (strcmp(fedge_accumulator_kinds[i]->name, name) == 0) {
+            return fedge_accumulator_kinds[i];
         }
     }
     return NULL;
@@ -25,12 +23,12 @@ fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err)
     if (strcmp(name, "auto") == 0 || find(name)) {
         return FEDGE_OK;
     }
-    for (size_t i = 0; i < NUM_KINDS; i++) {
+    for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
         const size_t used = strlen(known);
-        snprintf(known + used, sizeof(known) - used, ", %s", kinds[i]->name);
+        snprintf(known + used, sizeof(known) - used, ", %s", fedge_accumulator_kinds[i]->name);
     }
-    return fedge_fail(err, FEDGE_NOT_FOUND, "there is no accumulator \"%.40s\"; this build has: %s",
-                      name, known);
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "there is no accumulator \"%.40s\"; this build has %s", name, known);
 }
 
 static fedge_status check_layout(const fedge_layout *layout, fedge_error *err)
@@ -58,24 +56,40 @@ static bool is_passed_over(fedge_status status)
 static fedge_status open_first(const fedge_accumulator_config *config,
                                const fedge_accumulator_ops **ops, void **state, fedge_error *err)
 {
-    fedge_error why;
+    fedge_error why = {0};
     fedge_status status = FEDGE_NOT_FOUND;
-    for (size_t i = 0; i < NUM_KINDS; i++) {
-        *ops = kinds[i];
-        status = kinds[i]->open(config, state, &why);
+    for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
+        *ops = fedge_accumulator_kinds[i];
+        status = (*ops)->open(config, state, &why);
         if (status == FEDGE_OK) {
             return FEDGE_OK;
         }
-        if (i + 1 == NUM_KINDS || !is_passed_over(status)) {
+        if (!fedge_accumulator_kinds[i + 1] || !is_passed_over(status)) {
             break;
         }
         if (config->log) {
             FEDGE_LOG(config->log, FEDGE_LOG_INFO, "accumulator-passed-over",
-                      fedge_log_str("accumulator", kinds[i]->name),
+                      fedge_log_str("accumulator", (*ops)->name),
                       fedge_log_str("why", why.message));
         }
     }
     return fedge_fail(err, status, "%s", why.message);
+}
+
+/* What sums, a line of the log for each place. */
+static void log_places(const fedge_accumulator *accumulator, const fedge_log *log)
+{
+    char text[64 * FEDGE_ACCUMULATOR_MAX_GPUS];
+    fedge_accumulator_describe(accumulator, text, sizeof(text));
+    for (char *line = text; line && *line;) {
+        char *next = strchr(line, '\n');
+        if (next) {
+            *next++ = '\0';
+        }
+        FEDGE_LOG(log, FEDGE_LOG_INFO, "accumulator", fedge_log_str("kind", accumulator->ops->name),
+                  fedge_log_str("place", line));
+        line = next;
+    }
 }
 
 fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_config *config,
@@ -95,9 +109,19 @@ fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_co
     }
     void *state = NULL;
     const fedge_accumulator_ops *ops = find(name);
-    status = ops ? ops->open(config, &state, err) : open_first(config, &ops, &state, err);
+    if (ops) {
+        status = ops->open(config, &state, err);
+        if (is_passed_over(status) && ops != &fedge_accumulator_cpu) {
+            status = fedge_error_prefix(err, FEDGE_GPU_LOST, "accumulator %s", name);
+        }
+    } else {
+        status = open_first(config, &ops, &state, err);
+    }
     if (status == FEDGE_OK) {
         *accumulator = (fedge_accumulator){.ops = ops, .state = state};
+        if (config->log) {
+            log_places(accumulator, config->log);
+        }
     }
     return status;
 }
@@ -168,4 +192,58 @@ fedge_status fedge_accumulator_step(fedge_accumulator *accumulator, const fedge_
 fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator, fedge_error *err)
 {
     return accumulator->ops->reset(accumulator->state, err);
+}
+
+void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text, size_t size)
+{
+    accumulator->ops->describe(accumulator->state, text, size);
+}
+
+uint32_t fedge_accumulator_stats(const fedge_accumulator *accumulator, fedge_gpu_stats *stats,
+                                 uint32_t room)
+{
+    return accumulator->ops->stats(accumulator->state, stats, room);
+}
+
+/* ---- what users write ------------------------------------------------------------------------ */
+
+fedge_status fedge_accumulator_parse_gpus(const char *text, fedge_accumulator_config *config,
+                                          fedge_error *err)
+{
+    const char *at = text;
+    bool used[MAX_GPU_NUMBER + 1] = {false};
+    config->num_gpus = 0;
+    do {
+        char *end = NULL;
+        const unsigned long gpu = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : ULONG_MAX;
+        if (!end || (*end != ',' && *end != '\0') || gpu > MAX_GPU_NUMBER) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "GPUs are numbers of 0 to %d with commas between them, like 0,1; not "
+                              "\"%.40s\"",
+                              MAX_GPU_NUMBER, text);
+        }
+        if (used[gpu] || config->num_gpus == FEDGE_ACCUMULATOR_MAX_GPUS) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              used[gpu] ? "GPU %lu is named twice" : "GPU %lu is one too many",
+                              gpu);
+        }
+        used[gpu] = true;
+        config->gpus[config->num_gpus++] = (uint32_t)gpu;
+        at = end + 1;
+    } while (at[-1] == ',');
+    return FEDGE_OK;
+}
+
+fedge_status fedge_accumulator_parse_shard(const char *text, fedge_shard *shard, fedge_error *err)
+{
+    static const char *const NAMES[] = {"auto", "clients", "coordinates"};
+    for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (strcmp(text, NAMES[i]) == 0) {
+            *shard = (fedge_shard)i;
+            return FEDGE_OK;
+        }
+    }
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "GPUs share the work by auto, clients or coordinates, not by \"%.40s\"",
+                      text);
 }

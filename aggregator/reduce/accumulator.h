@@ -84,6 +84,8 @@ typedef struct fedge_accumulator_config {
                            are, the less threads wait for each other; they are joined in the step */
     uint32_t num_gpus;  /* of gpus[]; 0: all that there are */
     uint32_t gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the driver's numbers */
+    bool skip_missing; /* leave out those of gpus[] that cannot be used, as after a loss, and say so
+                        */
     fedge_shard shard;
     const fedge_log *log; /* is told what was found and chosen, and why; may be NULL */
 } fedge_accumulator_config;
@@ -92,6 +94,14 @@ typedef struct fedge_accumulator_totals {
     uint64_t total_weight; /* Σ w of what was added */
     uint32_t num_updates;
 } fedge_accumulator_totals;
+
+/* What one GPU has done since it was opened. */
+typedef struct fedge_gpu_stats {
+    uint32_t gpu;          /* the driver's number */
+    uint64_t memory_bytes; /* taken on it */
+    uint64_t decoded_bytes;
+    double seconds_copy, seconds_decode, seconds_reduce, seconds_step;
+} fedge_gpu_stats;
 
 typedef struct fedge_accumulator_ops {
     const char *name; /* "cpu", "cuda" */
@@ -128,9 +138,17 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err);
     fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */
+
+    /* For people, a line for each place: what lies there, in bytes. */
+    void (*describe)(const void *state, char *text, size_t size);
+    /* Fills stats (room) and returns how many GPUs there are. Any thread, at any time. */
+    uint32_t (*stats)(const void *state, fedge_gpu_stats *stats, uint32_t room);
 } fedge_accumulator_ops;
 
 extern const fedge_accumulator_ops fedge_accumulator_cpu;
+
+/* The kinds of this build, the fastest first; ends with NULL (accumulator_kinds.c). */
+extern const fedge_accumulator_ops *const fedge_accumulator_kinds[];
 
 /* An open accumulator; all zero: a closed one. */
 typedef struct fedge_accumulator {
@@ -139,13 +157,14 @@ typedef struct fedge_accumulator {
 } fedge_accumulator;
 
 /* Opens the kind named [name]; "auto": the first of the table that this machine can, and the log
- * says why not the ones before it. FEDGE_NOT_FOUND lists the kinds that this build has, or is the
- * kind's own. *accumulator is closed on failure. */
+ * says why not the ones before it. FEDGE_INVALID_ARGUMENT lists the kinds of this build.
+ * FEDGE_GPU_LOST: a kind that was asked for by name needs hardware that is not there, or too small.
+ * *accumulator is closed on failure. */
 FEDGE_MUST_USE fedge_status fedge_accumulator_open(const char *name,
                                                    const fedge_accumulator_config *config,
                                                    fedge_accumulator *accumulator,
                                                    fedge_error *err);
-/* Is there a kind of this name, or is it "auto"? FEDGE_NOT_FOUND lists them. */
+/* Is there a kind of this name, or is it "auto"? FEDGE_INVALID_ARGUMENT lists them. */
 FEDGE_MUST_USE fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err);
 void fedge_accumulator_close(fedge_accumulator *accumulator); /* one that is closed is fine */
 
@@ -172,5 +191,16 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_step(fedge_accumulator *accumulato
                                                    fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator,
                                                     fedge_error *err);
+void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text, size_t size);
+uint32_t fedge_accumulator_stats(const fedge_accumulator *accumulator, fedge_gpu_stats *stats,
+                                 uint32_t room);
+
+/* What users write: "0,2,3" for config->gpus, and "auto", "clients" or "coordinates" for
+ * config->shard. FEDGE_INVALID_ARGUMENT says what is wrong. */
+FEDGE_MUST_USE fedge_status fedge_accumulator_parse_gpus(const char *text,
+                                                         fedge_accumulator_config *config,
+                                                         fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_parse_shard(const char *text, fedge_shard *shard,
+                                                          fedge_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -324,6 +325,21 @@ static fedge_status cpu_reset(void *state, fedge_error *err)
     return FEDGE_OK;
 }
 
+static void cpu_describe(const void *state, char *text, size_t size)
+{
+    const cpu_accumulator *self = state;
+    snprintf(text, size, "CPU: %zu bytes of sums, %u times",
+             self->layout.num_elements * sizeof(int64_t), (unsigned)self->num_lanes);
+}
+
+static uint32_t cpu_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)
+{
+    (void)state;
+    (void)stats;
+    (void)room;
+    return 0;
+}
+
 const fedge_accumulator_ops fedge_accumulator_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -338,4 +354,6 @@ const fedge_accumulator_ops fedge_accumulator_cpu = {
     .read = cpu_read,
     .step = cpu_step,
     .reset = cpu_reset,
+    .describe = cpu_describe,
+    .stats = cpu_stats,
 };

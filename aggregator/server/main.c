@@ -15,6 +15,7 @@
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
 #include "aggregator/server/service.h"
+#include "aggregator/server/supervisor.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/os.h"
 
@@ -71,6 +72,8 @@ static int fail(const fedge_error *err, fedge_exit_code otherwise)
         return FEDGE_EXIT_DISK;
     case FEDGE_NO_MEMORY:
         return FEDGE_EXIT_FAILURE;
+    case FEDGE_GPU_LOST:
+        return FEDGE_EXIT_GPU;
     default:
         return (int)otherwise;
     }
@@ -170,12 +173,33 @@ static int fail_loading(const program *self, fedge_error *err)
     return fail(err, FEDGE_EXIT_CONFIG);
 }
 
+/* Opens what would sum, to see whether it fits, and says where it lies. */
+static fedge_status describe_sums(const program *self, char *text, size_t size, fedge_error *err)
+{
+    const fedge_layout layout = fedge_plan_layout(&self->job->plan);
+    fedge_accumulator_config config = self->options.sums;
+    fedge_accumulator accumulator;
+    config.layout = &layout;
+    fedge_status status =
+        fedge_accumulator_open(self->options.accumulator, &config, &accumulator, err);
+    if (status == FEDGE_OK) {
+        fedge_accumulator_describe(&accumulator, text, size);
+        fedge_accumulator_close(&accumulator);
+    }
+    return status;
+}
+
 static int report_check(const program *self)
 {
+    char places[64 * FEDGE_ACCUMULATOR_MAX_GPUS];
+    fedge_error err;
+    if (describe_sums(self, places, sizeof(places), &err) != FEDGE_OK) {
+        return fail(&err, FEDGE_EXIT_CONFIG);
+    }
     if (self->options.json) {
         printf("{\"status\":\"ok\",\"devices\":%u}\n", fedge_peers_num_devices(self->peers));
     } else {
-        printf("configuration ok\n");
+        printf("%s\nconfiguration ok\n", places);
     }
     return FEDGE_EXIT_OK;
 }
@@ -243,14 +267,15 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .new_run = self->options.new_run,
                                   .restored = self->options.restored,
                                   .num_workers = workers,
-                                  .accumulator = "auto",
-                                  .sums = {.num_lanes = 1},
+                                  .accumulator = self->options.accumulator,
+                                  .sums = self->options.sums,
                                   .num_clients = fedge_peers_num_devices(self->peers),
                                   .log = &self->log,
                                   .wake = fedge_service_wake,
                                   .on_round = on_round,
                                   .wake_user = self->service,
                                   .round_user = self};
+    config.sums.log = &self->log;
     return fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
 }
 
@@ -355,6 +380,18 @@ int main(int argc, char **argv)
     fedge_os_hold_streams();
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_USAGE);
+    }
+    if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
+        uint32_t restarts = 0;
+        int code = FEDGE_EXIT_OK;
+        if (!fedge_supervise(&restarts, &code)) {
+            return code;
+        }
+        if (restarts > 0) {
+            self.options.new_run = false; /* the first start has made it */
+            self.options.restored = false;
+            self.options.sums.skip_missing = true; /* it may have been a GPU */
+        }
     }
     self.log.level = self.options.log_level;
     self.log.json = self.options.log_json;

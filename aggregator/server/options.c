@@ -12,27 +12,27 @@ const char *fedge_options_help(void)
     return "Usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
            "                        --registry DIR [OPTION...]\n"
            "Runs a federated learning job, or goes on with it where it stopped.\n"
-           "\n"
            "  --listen ADDR:PORT   for clients (0.0.0.0:9092; port 0: any free one)\n"
-           "  --http ADDR:PORT     /healthz, /metrics (127.0.0.1:9093), or off\n"
-           "  --http-host NAME     a host that requests may name, besides addresses\n"
+           "  --http ADDR:PORT     /healthz, /metrics (127.0.0.1:9093), or off;\n"
+           "  --http-host NAME       a host that requests may name, besides addresses\n"
            "  --workers N          threads that validate and sum (one per CPU, up to 8)\n"
            "  --max-connections N  more devices are refused (20000)\n"
            "  --max-unauthenticated N, --max-per-address N  without certificate (1024, 512)\n"
+           "  --accumulator KIND   what sums: cuda, cpu or auto (GPUs where there are any)\n"
+           "  --gpus LIST          which, like 0,1 (all); --shard auto, clients, coordinates\n"
            "  --new-run            a new run, although one of this job is unfinished\n"
            "  --restored           the state directory is a backup that was put back\n"
-           "  --drain              end after the open round\n"
+           "  --drain              end after the open round; --supervise: start again after\n"
+           "                         a crash or the loss of a GPU\n"
            "  --port-file FILE     write both ports to FILE once it listens\n"
            "  --result FILE        write the summary of the run to FILE when it is over\n"
            "  --check-config       check everything but the state directory, and end\n"
            "  --log-level LEVEL    error, warn, info or debug (info); --log-json: as JSON\n"
-           "  --quiet              no lines per round; --json: the summary in their place\n"
-           "  --help, --version\n"
-           "\n"
+           "  --quiet, --json      only warnings; the summary on stdout. --help, --version\n"
            "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
            "  identity, trust and registry, drops revoked devices; USR1 as --drain\n"
            "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
-           "  4 state directory; 5 port; 6 disk\n";
+           "  4 state directory; 5 port; 6 disk; 7 GPU\n";
 }
 
 enum {
@@ -48,9 +48,13 @@ enum {
     OPT_MAX_CONNECTIONS,
     OPT_MAX_UNAUTHENTICATED,
     OPT_MAX_PER_ADDRESS,
+    OPT_ACCUMULATOR,
+    OPT_GPUS,
+    OPT_SHARD,
     OPT_NEW_RUN,
     OPT_RESTORED,
     OPT_DRAIN,
+    OPT_SUPERVISE,
     OPT_PORT_FILE,
     OPT_RESULT,
     OPT_CHECK_CONFIG,
@@ -75,9 +79,13 @@ static const struct option LONG_OPTIONS[] = {
     {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
     {"max-unauthenticated", required_argument, NULL, OPT_MAX_UNAUTHENTICATED},
     {"max-per-address", required_argument, NULL, OPT_MAX_PER_ADDRESS},
+    {"accumulator", required_argument, NULL, OPT_ACCUMULATOR},
+    {"gpus", required_argument, NULL, OPT_GPUS},
+    {"shard", required_argument, NULL, OPT_SHARD},
     {"new-run", no_argument, NULL, OPT_NEW_RUN},
     {"restored", no_argument, NULL, OPT_RESTORED},
     {"drain", no_argument, NULL, OPT_DRAIN},
+    {"supervise", no_argument, NULL, OPT_SUPERVISE},
     {"port-file", required_argument, NULL, OPT_PORT_FILE},
     {"result", required_argument, NULL, OPT_RESULT},
     {"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
@@ -141,6 +149,13 @@ static fedge_status take_value(int option, const char *value, fedge_options *out
     case OPT_MAX_PER_ADDRESS:
         return fedge_option_count("max-per-address", value, FEDGE_MAX_UNAUTHENTICATED,
                                   &out->max_per_address, err);
+    case OPT_ACCUMULATOR:
+        out->accumulator = value;
+        return fedge_accumulator_check_name(value, err);
+    case OPT_GPUS:
+        return fedge_accumulator_parse_gpus(value, &out->sums, err);
+    case OPT_SHARD:
+        return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
     default:
         return fedge_log_level_from_name(value, &out->log_level, err);
     }
@@ -157,6 +172,9 @@ static void take_flag(int option, fedge_options *out)
         break;
     case OPT_DRAIN:
         out->drain = true;
+        break;
+    case OPT_SUPERVISE:
+        out->supervise = true;
         break;
     case OPT_LOG_JSON:
         out->log_json = true;
@@ -208,7 +226,9 @@ fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, 
                                .max_unauthenticated = FEDGE_DEFAULT_UNAUTHENTICATED,
                                .max_per_address = FEDGE_DEFAULT_PER_ADDRESS,
                                .http_on = true,
-                               .log_level = FEDGE_LOG_INFO};
+                               .log_level = FEDGE_LOG_INFO,
+                               .accumulator = "auto",
+                               .sums = {.num_lanes = 1}};
     fedge_status status = fedge_address_parse(FEDGE_DEFAULT_LISTEN, &options->listen, err);
     if (status == FEDGE_OK) {
         status = fedge_address_parse(FEDGE_DEFAULT_HTTP, &options->http, err);

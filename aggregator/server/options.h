@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/server/listener.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
@@ -32,7 +33,9 @@ typedef struct fedge_options {
     bool http_on;
     uint32_t num_workers; /* 0: one per CPU, eight at most */
     uint32_t max_connections, max_unauthenticated, max_per_address;
-    bool new_run, restored, drain, quiet, json, log_json;
+    const char *accumulator;       /* name of a kind, or "auto" */
+    fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
+    bool new_run, restored, drain, supervise, quiet, json, log_json;
     fedge_log_level log_level;
     const char *http_host, *port_file, *result; /* NULL: none */
 } fedge_options;

@@ -123,6 +123,9 @@ FEDGE_MUST_USE fedge_status fedge_os_free_bytes(const char *path, uint64_t *byte
  * first files that it opens would be taken for them. */
 void fedge_os_hold_streams(void);
 
+/* This process ends (SIGTERM) when [parent], which has just forked it, does. */
+void fedge_os_end_with_parent(int64_t parent);
+
 #define FEDGE_LARGE_PAGE ((size_t)2 << 20)
 
 /* Asks for pages of FEDGE_LARGE_PAGE bytes where whole ones lie inside of [block], best before its

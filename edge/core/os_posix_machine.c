@@ -9,11 +9,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -79,6 +83,15 @@ void fedge_os_hold_streams(void)
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
         (void)close(fd);
+}
+
+void fedge_os_end_with_parent(int64_t parent)
+{
+#ifdef PR_SET_PDEATHSIG
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+#endif
+    if (getppid() != (pid_t)parent) /* it has died in between */
+        (void)raise(SIGTERM);
 }
 
 void fedge_os_large_pages(void *block, size_t size)

@@ -38,7 +38,7 @@
     X(TIMEOUT, "timed out")                                                                        \
     X(CLOSED, "closed")                                                                            \
     X(INTERNAL, "internal error")                                                                  \
-    X(GPU_LOST, "a GPU failed")
+    X(GPU_LOST, "a GPU failed or is missing")
 
 typedef enum fedge_status {
 #define FEDGE_STATUS_ENUM(code, text) FEDGE_##code,

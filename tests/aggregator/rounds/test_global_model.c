@@ -290,7 +290,7 @@ static void lanes_are_joined(void **state)
     float before[MAX_VALUES] = {0};
     assert_int_equal(fedge_global_model_init(&model, job, "abacus",
                                              &(fedge_accumulator_config){.num_lanes = 1}, &err),
-                     FEDGE_NOT_FOUND);
+                     FEDGE_INVALID_ARGUMENT);
     fedge_global_model_fini(&model);
     begin(&model, job, FEDGE_ACCUMULATOR_MAX_LANES);
     copy_values(&model, before);

@@ -50,7 +50,8 @@ static void everything(void **state)
         parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
                      "--new-run --restored --drain --port-file p --log-level debug --log-json "
                      "--json --http-host box.example --max-unauthenticated 7 "
-                     "--max-per-address 5",
+                     "--max-per-address 5 --accumulator cpu --gpus 3,0 --shard coordinates "
+                     "--supervise",
               &options, &err),
         FEDGE_OK);
     assert_string_equal(options.listen.host, "::1");
@@ -65,6 +66,12 @@ static void everything(void **state)
     assert_string_equal(options.port_file, "p");
     assert_string_equal(options.http_host, "box.example");
     assert_int_equal(options.log_level, FEDGE_LOG_DEBUG);
+    assert_string_equal(options.accumulator, "cpu");
+    assert_int_equal(options.sums.num_gpus, 2);
+    assert_int_equal(options.sums.gpus[0], 3);
+    assert_int_equal(options.sums.gpus[1], 0);
+    assert_int_equal(options.sums.shard, FEDGE_SHARD_COORDINATES);
+    assert_true(options.supervise);
 }
 
 static void quiet_lowers_the_level(void **state)
@@ -106,6 +113,15 @@ static void mistakes(void **state)
         {NEEDED "--listen", "a value is missing for '--listen'"},
         {NEEDED "--nonsense", "unknown option '--nonsense'"},
         {NEEDED "word", "'word' is not an option"},
+        {NEEDED "--accumulator abacus",
+         "there is no accumulator \"abacus\"; this build has auto, "},
+        {NEEDED "--gpus 0,", "with commas between them"},
+        {NEEDED "--gpus ,0", "with commas between them"},
+        {NEEDED "--gpus 1x", "with commas between them"},
+        {NEEDED "--gpus -1", "with commas between them"},
+        {NEEDED "--gpus 256", "with commas between them"},
+        {NEEDED "--gpus 2,1,2", "GPU 2 is named twice"},
+        {NEEDED "--shard both", "not by \"both\""},
         {NEEDED "--listen 9092", "--listen: '9092' is not ADDRESS:PORT"},
         {NEEDED "--listen :9092", "--listen: ':9092' is not ADDRESS:PORT"},
         {NEEDED "--listen 0.0.0.0:", "the port must be a number"},

@@ -1,0 +1,148 @@
+#define _GNU_SOURCE /* processes and signals are POSIX, not C11 */
+
+#include "aggregator/server/supervisor.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "aggregator/server/exit_codes.h"
+#include "edge/core/os.h"
+
+#define KILLED_BY 128 /* shells' code for a program that a signal has killed, less its number */
+
+bool fedge_supervisor_restarts(int exit_code, int signal)
+{
+    if (signal) {
+        return true;
+    }
+    return exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
+}
+
+int64_t fedge_supervisor_pause_ms(uint32_t num_quick)
+{
+    if (num_quick >= FEDGE_SUPERVISOR_MAX_QUICK) {
+        return -1;
+    }
+    const int64_t pause = (int64_t)1000 << num_quick;
+    return pause < FEDGE_SUPERVISOR_MAX_PAUSE_MS ? pause : FEDGE_SUPERVISOR_MAX_PAUSE_MS;
+}
+
+/* Waits for a signal: the child's end, one to pass on, or the end of [timeout_ms] (−1: none). */
+static int await_signal(const sigset_t *signals, int64_t timeout_ms)
+{
+    const struct timespec timeout = {.tv_sec = timeout_ms / 1000,
+                                     .tv_nsec = timeout_ms % 1000 * 1000000};
+    int got;
+    do {
+        got = timeout_ms < 0 ? sigwaitinfo(signals, NULL) : sigtimedwait(signals, NULL, &timeout);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/* Until the child has ended; what comes for it is passed on. *stopping: it was told to end. */
+static int await_child(pid_t child, const sigset_t *signals, bool *stopping)
+{
+    int ended = 0;
+    for (;;) {
+        const pid_t got = waitpid(child, &ended, WNOHANG);
+        if (got == child || (got < 0 && errno != EINTR)) {
+            return ended;
+        }
+        const int signal = await_signal(signals, -1);
+        if (signal > 0 && signal != SIGCHLD) {
+            *stopping = *stopping || signal == SIGTERM || signal == SIGINT;
+            (void)kill(child, signal);
+        }
+    }
+}
+
+/* True: a signal has asked to end instead. */
+static bool pause_for(int64_t pause_ms, const sigset_t *signals)
+{
+    const uint64_t end_ms = fedge_os_monotonic_ms() + (uint64_t)pause_ms;
+    for (uint64_t now = fedge_os_monotonic_ms(); now < end_ms; now = fedge_os_monotonic_ms()) {
+        const int signal = await_signal(signals, (int64_t)(end_ms - now));
+        if (signal == SIGTERM || signal == SIGINT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_ended(int code, int signal, int64_t pause_ms)
+{
+    char how[64];
+    if (signal) {
+        snprintf(how, sizeof(how), "was killed by signal %d", signal);
+    } else {
+        snprintf(how, sizeof(how), "ended with code %d", code);
+    }
+    if (pause_ms < 0) {
+        fprintf(stderr,
+                "fedge-aggregator: the supervised process %s, %d times in a row within %d s of its "
+                "start; giving up\n",
+                how, FEDGE_SUPERVISOR_MAX_QUICK, FEDGE_SUPERVISOR_QUICK_MS / 1000);
+    } else {
+        fprintf(stderr,
+                "fedge-aggregator: the supervised process %s; starting it again in %lld s\n", how,
+                (long long)(pause_ms / 1000));
+    }
+}
+
+static void collect_signals(sigset_t *signals)
+{
+    sigemptyset(signals);
+    sigaddset(signals, SIGCHLD);
+    sigaddset(signals, SIGTERM);
+    sigaddset(signals, SIGINT);
+    sigaddset(signals, SIGHUP);
+    sigaddset(signals, SIGUSR1);
+}
+
+bool fedge_supervise(uint32_t *restarts, int *exit_code)
+{
+    sigset_t signals, before;
+    collect_signals(&signals);
+    (void)sigprocmask(SIG_BLOCK, &signals, &before);
+    uint32_t num_quick = 0;
+    for (*restarts = 0;; ++*restarts) {
+        const uint64_t started_ms = fedge_os_monotonic_ms();
+        const pid_t parent = getpid();
+        const pid_t child = fork();
+        if (child == 0) {
+            fedge_os_end_with_parent((int64_t)parent);
+            (void)sigprocmask(SIG_SETMASK, &before, NULL);
+            return true;
+        }
+        if (child < 0) {
+            fprintf(stderr, "fedge-aggregator: cannot start a process: %s\n", strerror(errno));
+            *exit_code = FEDGE_EXIT_FAILURE;
+            break;
+        }
+        bool stopping = false;
+        const int ended = await_child(child, &signals, &stopping);
+        const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
+        *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
+        if (stopping || !fedge_supervisor_restarts(*exit_code, signal)) {
+            break;
+        }
+        const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
+        num_quick = quick ? num_quick + 1 : 0;
+        const int64_t pause_ms = fedge_supervisor_pause_ms(num_quick);
+        say_ended(*exit_code, signal, pause_ms);
+        if (pause_ms < 0) {
+            break;
+        }
+        if (pause_for(pause_ms, &signals)) {
+            *exit_code = FEDGE_EXIT_OK;
+            break;
+        }
+    }
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    return false;
+}

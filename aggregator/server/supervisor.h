@@ -1,0 +1,30 @@
+/* --supervise: the aggregator in a child process that is started again when it falls.
+ *
+ * Starting and recovering are one path, so a child that comes after a crash or the loss of a GPU
+ * goes on with the open round from the journal. Endings that a new start cannot mend (options,
+ * configuration, state, disk) are the supervisor's own.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_SUPERVISOR_H
+#define FEDGE_AGGREGATOR_SERVER_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FEDGE_SUPERVISOR_QUICK_MS 10000     /* a child that lived less has failed at its start */
+#define FEDGE_SUPERVISOR_MAX_QUICK 5        /* so many of them in a row, and it is given up */
+#define FEDGE_SUPERVISOR_MAX_PAUSE_MS 30000 /* between starts: 1 s at first, doubled each time */
+
+/* Does a child that ended so deserve another start? [signal]: what killed it, or 0. */
+bool fedge_supervisor_restarts(int exit_code, int signal);
+
+/* The pause before the next start after [num_quick] quick ends in a row; a negative one: give up.
+ */
+int64_t fedge_supervisor_pause_ms(uint32_t num_quick);
+
+/* Forks. In a child it returns true, and *restarts is how many came before it; the child ends with
+ * the supervisor. In the supervisor it returns false once the last child has ended, and *exit_code
+ * is that child's. TERM, INT, HUP and USR1 are passed on to the child. Before any thread is
+ * started. */
+bool fedge_supervise(uint32_t *restarts, int *exit_code);
+
+#endif
