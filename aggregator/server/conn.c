@@ -102,6 +102,11 @@ const fedge_registry_match *fedge_conn_match(const fedge_conn *conn)
     return &conn->match;
 }
 
+const fedge_log *fedge_conn_log(const fedge_conn *conn)
+{
+    return conn->log;
+}
+
 void fedge_conn_pause(fedge_conn *conn, bool paused)
 {
     conn->transport.pause(conn->transport.user, paused);
@@ -194,6 +199,9 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     discard_output(conn);
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
+    if (reason == FEDGE_REASON_REPLACED && conn->transport.replaced) {
+        conn->transport.replaced(conn->transport.user);
+    }
     if (conn->joined && reason == FEDGE_REASON_REVOKED) {
         fedge_engine_decline(conn->engine, conn, &notice, now_ms); /* it will not come back */
     }

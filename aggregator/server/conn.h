@@ -29,6 +29,7 @@ typedef struct fedge_conn_transport {
     void (*want_write)(void *user);         /* call fedge_conn_next_frame when writable */
     void (*pause)(void *user, bool paused); /* stop or resume reading from the peer */
     void (*drop)(void *user);               /* close without waiting for the peer */
+    void (*replaced)(void *user);           /* the same device has connected again; may be NULL */
 } fedge_conn_transport;
 
 /* [match] is copied. [engine] and [log] must outlive the connection. */
@@ -73,5 +74,7 @@ void fedge_conn_withdraw_blob(fedge_conn *conn, const fedge_blob *blob);
 void fedge_conn_pause(fedge_conn *conn, bool paused);
 uint32_t fedge_conn_client_index(const fedge_conn *conn);
 const fedge_registry_match *fedge_conn_match(const fedge_conn *conn);
+/* For what the peer causes. */
+const fedge_log *fedge_conn_log(const fedge_conn *conn);
 
 #endif

@@ -22,7 +22,7 @@ static void refuse_task(fedge_engine *engine, fedge_conn *conn, uint64_t task_id
     if (conn && strcmp(fedge_reason_class(reason), "never") == 0) {
         note_why(engine, fedge_conn_client_index(conn), reason, text);
     }
-    FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
+    FEDGE_LOG(conn ? fedge_conn_log(conn) : engine->config.log, FEDGE_LOG_WARN, "update-refused",
               fedge_log_int("task", (int64_t)task_id),
               fedge_log_str("device", conn ? fedge_conn_match(conn)->device_id : "gone"),
               fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));

@@ -8,6 +8,20 @@
 
 #define EXPIRY_WARNING_MS ((uint64_t)30 * 24 * 3600 * 1000)
 
+#define MAX_NOISY 64 /* devices whose unlogged lines are counted one by one within a second */
+
+/* What is remembered of a device over its connections. */
+typedef struct device_note {
+    fedge_quota lines;
+    uint32_t displaced; /* times since then */
+    uint64_t displaced_since_ms;
+} device_note;
+
+typedef struct noisy_device {
+    char device_id[FEDGE_UUID_TEXT];
+    uint32_t unlogged;
+} noisy_device;
+
 struct fedge_peers {
     const char *identity_dir, *trust_dir, *registry_dir;
     const fedge_log *log;
@@ -17,6 +31,11 @@ struct fedge_peers {
     uint64_t second_ms; /* start of the present second of refusals */
     uint32_t logged, unlogged;
     uint64_t refused;
+
+    device_note *notes; /* by index */
+    uint32_t num_notes;
+    noisy_device noisy[MAX_NOISY]; /* in the present second */
+    uint32_t num_noisy, unlogged_of_others;
 };
 
 /* Roots before identity: identity_load has checked that the latter's key and chain parse, so the
@@ -36,6 +55,24 @@ static void warn_of_expiry(const fedge_peers *peers)
         FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "own-certificate-expires-soon",
                   fedge_log_str("identity", peers->identity_dir),
                   fedge_log_int("days-left", (int64_t)(left_ms / 86400000)));
+    }
+}
+
+/* Devices are only ever added to a registry. Without memory those that are new have no limits. */
+static void make_notes(fedge_peers *peers, uint32_t num_devices)
+{
+    if (num_devices <= peers->num_notes) {
+        return;
+    }
+    device_note *notes =
+        calloc(num_devices, sizeof(*notes)); /* pages that nobody uses cost nothing */
+    if (notes) {
+        if (peers->num_notes > 0) {
+            memcpy(notes, peers->notes, peers->num_notes * sizeof(*notes));
+        }
+        free(peers->notes);
+        peers->notes = notes;
+        peers->num_notes = num_devices;
     }
 }
 
@@ -61,6 +98,7 @@ fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
         fedge_registry_free(registry);
         return status;
     }
+    make_notes(peers, fedge_registry_num_devices(registry));
     fedge_identity_free(peers->identity);
     fedge_registry_free(peers->registry);
     peers->identity = identity;
@@ -84,6 +122,7 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     fresh->log = log;
     fedge_status status = fedge_peers_reload(fresh, err);
     if (status != FEDGE_OK) {
+        free(fresh->notes);
         free(fresh);
         return status;
     }
@@ -99,6 +138,7 @@ void fedge_peers_free(fedge_peers *peers)
     fedge_tls_reset();
     fedge_identity_free(peers->identity);
     fedge_registry_free(peers->registry);
+    free(peers->notes);
     free(peers);
 }
 
@@ -166,9 +206,73 @@ void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms)
         FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "more-connections-refused",
                   fedge_log_int("number", peers->unlogged));
     }
+    for (uint32_t i = 0; i < peers->num_noisy; i++) {
+        FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "more-lines-of-device",
+                  fedge_log_str("device", peers->noisy[i].device_id),
+                  fedge_log_int("number", peers->noisy[i].unlogged));
+    }
+    if (peers->unlogged_of_others > 0) {
+        FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "more-lines-of-devices",
+                  fedge_log_int("number", peers->unlogged_of_others));
+    }
     peers->second_ms = now_ms;
     peers->logged = 0;
     peers->unlogged = 0;
+    peers->num_noisy = 0;
+    peers->unlogged_of_others = 0;
+}
+
+static void count_unlogged(fedge_peers *peers, const char *device_id)
+{
+    uint32_t i = 0;
+    while (i < peers->num_noisy && strcmp(peers->noisy[i].device_id, device_id) != 0) {
+        i++;
+    }
+    if (i == MAX_NOISY) {
+        peers->unlogged_of_others++;
+        return;
+    }
+    if (i == peers->num_noisy) {
+        peers->noisy[i].unlogged = 0;
+        memcpy(peers->noisy[i].device_id, device_id, sizeof(peers->noisy[i].device_id));
+        peers->num_noisy++;
+    }
+    peers->noisy[i].unlogged++;
+}
+
+bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
+                         fedge_quota *connection, uint64_t now_ms)
+{
+    device_note *note = match->index < peers->num_notes ? &peers->notes[match->index] : NULL;
+    bool may =
+        fedge_quota_take(connection, FEDGE_LINES_PER_SECOND, FEDGE_LINES_PER_SECOND, now_ms) &&
+        (!note ||
+         fedge_quota_take(&note->lines, FEDGE_LINES_BURST, FEDGE_LINES_PER_SECOND, now_ms));
+    if (!may) {
+        count_unlogged(peers, match->device_id);
+    }
+    return may;
+}
+
+void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match,
+                           const char *address, const char *other, uint64_t now_ms)
+{
+    if (match->index >= peers->num_notes) {
+        return;
+    }
+    device_note *note = &peers->notes[match->index];
+    if (now_ms >= note->displaced_since_ms + FEDGE_DISPLACED_MS) {
+        note->displaced_since_ms = now_ms;
+        note->displaced = 0;
+    }
+    if (++note->displaced == FEDGE_DISPLACED_TIMES) {
+        FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "identity-in-use-twice",
+                  fedge_log_str("device", match->device_id), fedge_log_str("name", match->name),
+                  fedge_log_str("address", address), fedge_log_str("other-address", other),
+                  fedge_log_int("times", note->displaced),
+                  fedge_log_str("advice", "one identity is one device's: give the other its own, "
+                                          "or revoke a stolen one"));
+    }
 }
 
 uint64_t fedge_peers_num_refused(const fedge_peers *peers)

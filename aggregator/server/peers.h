@@ -8,12 +8,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/server/quota.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/registry.h"
 
 #define FEDGE_REFUSALS_PER_SECOND 10 /* logged one by one; more are counted */
+#define FEDGE_LINES_PER_SECOND 10    /* about one device, and about one connection */
+#define FEDGE_LINES_BURST 256        /* about one device at once, over several connections */
+#define FEDGE_DISPLACED_TIMES 4      /* within FEDGE_DISPLACED_MS: two devices, it seems */
+#define FEDGE_DISPLACED_MS 60000
 
 typedef struct fedge_peers fedge_peers;
 
@@ -48,7 +53,18 @@ FEDGE_MUST_USE fedge_status fedge_peers_keep(const fedge_peers *peers,
  * FEDGE_REFUSALS_PER_SECOND lines a second, then one with their number. */
 void fedge_peers_refused(fedge_peers *peers, const char *address, const char *who,
                          const char *reason, uint64_t now_ms);
-/* Once a second or so, for the line with the number. */
+/* Whether a line may be logged that the device [match] has caused. At most FEDGE_LINES_PER_SECOND a
+ * second for its connection, whose quota is [connection], and over time for the device; the rest is
+ * counted, and logged as a number once a second. */
+bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
+                         fedge_quota *connection, uint64_t now_ms);
+
+/* A connection of [match] from [address] was replaced by another one of the same device, from
+ * [other]. Logs identity-in-use-twice when that happens again and again. */
+void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match,
+                           const char *address, const char *other, uint64_t now_ms);
+
+/* Once a second or so, for the lines with numbers. */
 void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms);
 /* Refused since the start, for /metrics. */
 uint64_t fedge_peers_num_refused(const fedge_peers *peers);

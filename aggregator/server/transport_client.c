@@ -79,7 +79,7 @@ void fedge_client_end_conn(fedge_client *peer)
     }
     char address[FEDGE_ADDRESS_TEXT];
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
-    FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_INFO, "client-disconnected",
+    FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-disconnected",
               fedge_log_str("device", match->device_id), fedge_log_int("client", match->index),
               fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
     fedge_conn_free(peer->conn, fedge_os_monotonic_ms());
@@ -114,6 +114,43 @@ void fedge_client_drop(fedge_client *peer)
 static void drop(void *user)
 {
     fedge_client_drop(user);
+}
+
+/* The connection that replaces [peer]'s, which is closing already. */
+static const fedge_client *find_successor(const fedge_client *peer)
+{
+    uint32_t index = fedge_conn_client_index(peer->conn);
+    const fedge_client *other = peer->transport->clients.last;
+    while (other && (!other->conn || fedge_conn_is_closing(other->conn) ||
+                     fedge_conn_client_index(other->conn) != index)) {
+        other = other->previous;
+    }
+    return other;
+}
+
+static void replaced(void *user)
+{
+    const fedge_client *peer = user;
+    const fedge_client *other = find_successor(peer);
+    char address[FEDGE_ADDRESS_TEXT];
+    char other_address[FEDGE_ADDRESS_TEXT] = "";
+    if (other) {
+        fedge_peer_address_text(&other->address, other_address);
+    }
+    fedge_peers_displaced(peer->transport->config.peers, fedge_conn_match(peer->conn),
+                          fedge_peer_address_text(&peer->address, address), other_address,
+                          fedge_os_monotonic_ms());
+}
+
+/* Lines that a device causes. */
+static void write_limited(void *user, const char *line, size_t size)
+{
+    fedge_client *peer = user;
+    const fedge_log *log = peer->transport->config.log;
+    if (fedge_peers_may_log(peer->transport->config.peers, fedge_conn_match(peer->conn),
+                            &peer->lines, fedge_os_monotonic_ms())) {
+        log->write(log->user, line, size);
+    }
 }
 
 void fedge_client_adopt(fedge_client *peer)
@@ -279,19 +316,25 @@ static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
         return refuse_one_too_many(peer, wsi, &match);
     }
     uint64_t now_ms = fedge_os_monotonic_ms();
-    fedge_conn_transport callbacks = {
-        .user = peer, .want_write = want_write, .pause = pause_reading, .drop = drop};
+    fedge_conn_transport callbacks = {.user = peer,
+                                      .want_write = want_write,
+                                      .pause = pause_reading,
+                                      .drop = drop,
+                                      .replaced = replaced};
+    peer->log = *transport->config.log;
+    peer->log.write = transport->config.log->write ? write_limited : NULL;
+    peer->log.user = peer;
     peer->wsi = wsi;
     peer->heard_ms = now_ms;
-    if (fedge_conn_new(&peer->conn, transport->engine, &match, &callbacks, transport->config.log,
-                       now_ms, &err) != FEDGE_OK) {
+    if (fedge_conn_new(&peer->conn, transport->engine, &match, &callbacks, &peer->log, now_ms,
+                       &err) != FEDGE_OK) {
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(transport, wsi, 503, err.message);
     }
     take_out(peer);
     append(&transport->clients, peer);
     char address[FEDGE_ADDRESS_TEXT];
-    FEDGE_LOG(transport->config.log, FEDGE_LOG_INFO, "client-connected",
+    FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-connected",
               fedge_log_str("device", match.device_id), fedge_log_int("client", match.index),
               fedge_log_str("name", match.name),
               fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
@@ -349,7 +392,7 @@ void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms
         return;
     }
     if (now_ms >= peer->heard_ms + config->silent_timeout_ms) {
-        FEDGE_LOG(config->log, FEDGE_LOG_WARN, "client-silent",
+        FEDGE_LOG(&peer->log, FEDGE_LOG_WARN, "client-silent",
                   fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
                   fedge_log_num("seconds", (double)(now_ms - peer->heard_ms) / 1000.0));
         fedge_client_drop(peer);

@@ -32,6 +32,8 @@ static void broke_rules(fedge_client *peer, const char *why)
     }
 }
 
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+
 /* libwebsockets' parser of the frames that a client sends, which the linker calls through the
  * function below (--wrap, checked against 4.3.5, lib/roles/ws): [processed] is 0 when [byte] is the
  * next of a header or of a control frame. */
@@ -56,3 +58,5 @@ int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte)
     lws_close_reason(wsi, (enum lws_close_status)status, NULL, 0);
     return -1;
 }
+
+/* NOLINTEND(bugprone-reserved-identifier) */

@@ -36,6 +36,8 @@ typedef struct fedge_client {
     fedge_chain chain; /* of its certificate, once chain_known */
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
     fedge_ws_frames frames;
+    fedge_log log; /* the transport's, for what the device causes: limited */
+    fedge_quota lines;
     bool on_http, chain_known, paused, ping_due, dropping, text_refused;
 } fedge_client;
 

@@ -258,6 +258,12 @@ static const char *last_alert(const mbedtls_ssl_context *ssl)
     return message != NULL ? alert_text(message[1]) : NULL;
 }
 
+static bool is_client(const mbedtls_ssl_context *ssl)
+{
+    return mbedtls_ssl_conf_get_endpoint(mbedtls_ssl_context_get_config(ssl)) ==
+           MBEDTLS_SSL_IS_CLIENT;
+}
+
 /* mbedTLS's TLS 1.3 encrypts an alert about a certificate with the handshake's keys where its peer
  * already expects the application's, so the reason does not arrive: its authentication fails. */
 #define BROKEN_OFF                                                                                 \
@@ -268,9 +274,12 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
 {
     char text[160];
     const char *reason = NULL;
-    if (is_lost_connection(code))
-        return;
-    if (seen.reason[0] != '\0')
+    if (is_lost_connection(code)) {
+        /* A server has scanners for visitors; a client would hear of a bad certificate. */
+        if (!is_client(ssl))
+            return;
+        reason = "the connection was closed during the handshake";
+    } else if (seen.reason[0] != '\0')
         reason = seen.reason;
     else if (seen.flags != 0 || code == MBEDTLS_ERR_X509_CERT_VERIFY_FAILED)
         reason = flags_text(seen.flags);
@@ -305,12 +314,12 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     fedge_x509_subject(&certificate->subject, seen.subject, sizeof seen.subject);
     if (seen.flags != 0)
         return 0;
-    bool is_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
+    bool of_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
     fedge_status status = fedge_x509_info(certificate, &info, &err);
-    if (status == FEDGE_OK && is_client != (info.role == FEDGE_ROLE_SERVER))
+    if (status == FEDGE_OK && of_client != (info.role == FEDGE_ROLE_SERVER))
         status =
             fedge_fail(&err, FEDGE_DENIED, "role %s cannot be a %s (device %s)",
-                       fedge_role_name(info.role), is_client ? "server" : "client", info.device_id);
+                       fedge_role_name(info.role), of_client ? "server" : "client", info.device_id);
     if (status != FEDGE_OK) {
         snprintf(seen.reason, sizeof seen.reason, "%s", err.message);
         *flags |= MBEDTLS_X509_BADCERT_OTHER;

@@ -39,11 +39,12 @@ FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *
  * program, and for tests. */
 void fedge_tls_reset(void);
 
-/* Called on the service thread when a handshake fails for another reason than a lost connection:
- * [reason] says why ("expired", "not signed by a trusted root", "no certificate", …), [subject] who
- * the peer claims to be ("" without a certificate). Also called when the peer has refused this
- * side: between two of fedge's own programs the reason then stands in the peer's log only, and
- * [reason] says so. One handler per process; NULL removes it. */
+/* Called on the service thread when a handshake fails: [reason] says why ("expired", "not signed by
+ * a trusted root", "no certificate", …), [subject] who the peer claims to be ("" without a
+ * certificate). Of a connection that is lost in the handshake clients are told, servers are not.
+ * Also called when the peer has refused this side: between two of fedge's own programs the reason
+ * then stands in the peer's log only, and [reason] says so. One handler per process; NULL removes
+ * it. */
 typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
 

@@ -247,7 +247,21 @@ class Many(MisuseTest):
             peer.expect_end()
             peer.close()
         peers[-1].next_task()
+        event = federation.aggregator.wait_event("identity-in-use-twice")
+        self.assertEqual(event["name"], f"client-{INDEX:04}")
+        self.assertTrue(event["address"].startswith("127.0.0.1:"), event)
+        self.assertTrue(event["other-address"].startswith("127.0.0.1:"), event)
+        self.assertNotEqual(event["address"], event["other-address"])
+        self.assertEqual(len(federation.aggregator.events("identity-in-use-twice")), 1)
         self.give_up(federation, peers[-1])
+        self.assert_unharmed(federation, 1)
+
+    def test_who_comes_back_now_and_then(self):
+        """Once or twice is a network that breaks, and no second device."""
+        federation = self.start(rounds=1)
+        with self.connect(federation), self.connect(federation), self.connect(federation) as peer:
+            self.give_up(federation, peer)
+        self.assertEqual(federation.aggregator.events("identity-in-use-twice"), [])
         self.assert_unharmed(federation, 1)
 
     def test_who_does_not_read(self):

@@ -137,6 +137,24 @@ class Frames(MisuseTest):
         self.assert_unharmed(federation, 1)
 
 
+class Noise(MisuseTest):
+    def test_one_device_cannot_fill_the_log(self):
+        federation = self.start(rounds=1)
+        notice = {"task-id": 999, "reason": "policy", "class": "never", "after-ms": 0, "text": "again"}
+        with self.connect(federation) as peer:
+            for _ in range(1000):
+                peer.send("decline", notice)
+            logged = federation.aggregator
+            harness.wait_until("all to be logged or counted", lambda: 1000 <= len(
+                logged.events("client-declined", text="again")) + sum(
+                    event["number"] for event in logged.events("more-lines-of-device")))
+            self.assertLess(len(logged.events("client-declined", text="again")), 500)
+            self.assertEqual({event["device"] for event in logged.events("more-lines-of-device")},
+                             {logged.events("client-connected", client=INDEX)[0]["device"]})
+            self.give_up(federation, peer)
+        self.assert_unharmed(federation, 1)
+
+
 class Websocket(MisuseTest):
     def test_text_frames(self):
         federation = self.start(rounds=1)

@@ -311,6 +311,22 @@ class Server(NetTest):
             self.assertEqual(client.stop(), 0)
         return client, error
 
+    def test_a_connection_closed_during_the_handshake(self):
+        """Says nothing of the certificate, which nobody has seen."""
+        federation = self.federation(clients=2)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(harness.PATIENCE_S)
+            federation.port = listener.getsockname()[1]
+            client = federation.start_client(0)
+            for size, count in ((100, 1), (65536, 2)):  # a reset, as bytes are left; then an end
+                connection = listener.accept()[0]
+                connection.recv(size)
+                connection.close()
+                client.wait_event("reconnect", count)
+            self.assertEqual(client.stop(), 0)
+        self.assertEqual([event["message"] for event in client.events("disconnected")],
+                         2 * ["TLS: the connection was closed during the handshake"])
+
     def test_under_another_host_name(self):
         keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, server_name="elsewhere.test",
                                  ip="127.0.0.2")
