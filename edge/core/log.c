@@ -38,30 +38,21 @@ __attribute__((format(printf, 2, 3))) static void put(line *out, const char *for
  * to 9. 0: another one. */
 static unsigned steering(const unsigned char *p)
 {
-    if (p[0] == 0xC2) {
-        return p[1] >= 0x80 && p[1] < 0xA0 ? 2 : 0;
+    unsigned code = (unsigned)p[0] << 8 | p[1];
+    if (code - 0xC280 < 0x20 || code == 0xD89C) {
+        return 2;
     }
-    if (p[0] == 0xD8) {
-        return p[1] == 0x9C ? 2 : 0;
-    }
-    if (p[0] != 0xE2) {
-        return 0;
-    }
-    bool found = p[1] == 0x80 ? (p[2] >> 1) == 0x47 || (p[2] >= 0xA8 && p[2] <= 0xAE)
-                              : p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9;
-    return found ? 3 : 0;
+    code = code << 8 | (p[1] ? p[2] : 0);
+    return code - 0xE280A8 < 7 || code - 0xE2808E < 2 || code - 0xE281A6 < 4 ? 3 : 0;
 }
 
 static void put_escaped(line *out, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        while (steering(p)) {
-            p += steering(p);
-        }
-        if (!*p) {
-            return;
-        }
-        if (*p == '"' || *p == '\\') {
+        unsigned skipped = steering(p);
+        if (skipped > 0) {
+            p += skipped - 1;
+        } else if (*p == '"' || *p == '\\') {
             put(out, "\\%c", *p);
         } else if (*p < 0x20 || *p == 0x7f) {
             put(out, "\\u%04x", *p);

@@ -81,7 +81,7 @@ fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *forma
 
 static fedge_status status_of_errno(int errnum)
 {
-    switch (errnum) {
+    switch (errnum == EAGAIN ? ENOMEM : errnum) { /* of threads, which pass like memory */
     case ENOSPC:
     case EDQUOT:
         return FEDGE_NO_SPACE;
@@ -93,7 +93,6 @@ static fedge_status status_of_errno(int errnum)
     case EEXIST:
         return FEDGE_EXISTS;
     case ENOMEM:
-    case EAGAIN: /* no more threads: they pass, like memory */
         return FEDGE_NO_MEMORY;
     default:
         return FEDGE_IO;

@@ -214,6 +214,7 @@ static const char *flags_text(uint32_t flags)
     return "failed verification";
 }
 
+/* With a colon in front: what is wrong with the certificate, as the peer sees it. */
 static const char *alert_text(int alert)
 {
     switch (alert) {
@@ -223,19 +224,19 @@ static const char *alert_text(int alert)
     case MBEDTLS_SSL_ALERT_MSG_CERT_REQUIRED:
         return "the peer demands a certificate";
     case MBEDTLS_SSL_ALERT_MSG_BAD_CERT:
-        return "the peer refused the certificate: bad certificate or host name";
+        return ": bad certificate or host name";
     case MBEDTLS_SSL_ALERT_MSG_UNSUPPORTED_CERT:
-        return "the peer refused the certificate: unsupported key or usage";
+        return ": unsupported key or usage";
     case MBEDTLS_SSL_ALERT_MSG_CERT_REVOKED:
-        return "the peer refused the certificate: revoked";
+        return ": revoked";
     case MBEDTLS_SSL_ALERT_MSG_CERT_EXPIRED:
-        return "the peer refused the certificate: expired";
+        return ": expired";
     case MBEDTLS_SSL_ALERT_MSG_CERT_UNKNOWN:
-        return "the peer refused the certificate: not valid";
+        return ": not valid";
     case MBEDTLS_SSL_ALERT_MSG_UNKNOWN_CA:
-        return "the peer refused the certificate: not signed by a root that it trusts";
+        return ": not signed by a root that it trusts";
     case MBEDTLS_SSL_ALERT_MSG_ACCESS_DENIED:
-        return "the peer refused the certificate: role or names";
+        return ": role or names";
     case MBEDTLS_SSL_ALERT_MSG_PROTOCOL_VERSION:
         return "the peer does not speak TLS 1.3";
     default:
@@ -255,7 +256,11 @@ static bool is_lost_connection(int code)
 static const char *last_alert(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *message = ssl->MBEDTLS_PRIVATE(in_msg);
-    return message != NULL ? alert_text(message[1]) : NULL;
+    const char *text = message != NULL ? alert_text(message[1]) : NULL;
+    if (text == NULL || text[0] != ':')
+        return text;
+    snprintf(seen.reason, sizeof seen.reason, "the peer refused the certificate%s", text);
+    return seen.reason;
 }
 
 static bool is_client(const mbedtls_ssl_context *ssl)

@@ -5,6 +5,7 @@
 
 #include <mbedtls/error.h>
 #include <mbedtls/oid.h>
+#include <mbedtls/pem.h>
 #include <mbedtls/sha256.h>
 
 #include "edge/core/ids.h"
@@ -25,11 +26,26 @@ void fedge_x509_error_text(int code, char *out, size_t size)
         (void)fedge_os_format(out, size, "mbedTLS error -0x%04x", (unsigned)-code);
 }
 
+/* An error of mbedTLS is one of a module of the higher level (0xFF80), a lower one (0x7F), or both.
+ */
+static bool is_no_memory(int code)
+{
+    int lower = code % 0x80;
+    switch (code - lower) {
+    case MBEDTLS_ERR_X509_ALLOC_FAILED:
+    case MBEDTLS_ERR_PK_ALLOC_FAILED:
+    case MBEDTLS_ERR_PEM_ALLOC_FAILED:
+        return true;
+    default:
+        return lower == MBEDTLS_ERR_ASN1_ALLOC_FAILED || lower == MBEDTLS_ERR_MPI_ALLOC_FAILED;
+    }
+}
+
 fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what)
 {
     char text[160];
     fedge_x509_error_text(code, text, sizeof text);
-    return fedge_fail(err, status, "%s: %s", what, text);
+    return fedge_fail(err, is_no_memory(code) ? FEDGE_NO_MEMORY : status, "%s: %s", what, text);
 }
 
 uint64_t fedge_x509_ms(const mbedtls_x509_time *time)

@@ -26,7 +26,7 @@ int fedge_x509_random(void *unused, unsigned char *out, size_t size);
 /* mbedTLS's text for [code], or its number where mbedTLS is built without texts. */
 void fedge_x509_error_text(int code, char *out, size_t size);
 
-/* fedge_fail with "what: " and that text. */
+/* fedge_fail with "what: " and that text; FEDGE_NO_MEMORY where [code] says so. */
 fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what);
 
 uint64_t fedge_x509_ms(const mbedtls_x509_time *time);

@@ -65,6 +65,21 @@ ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust now
 ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust keys/trust --registry nowhere
 [ ! -e state ] || fail "a start that failed has made a state directory"
 
+# 1: what passes by itself. Of 64 threads the stacks alone take more than is allowed.
+if [ -z "$FEDGE_SANITIZE" ]; then
+    limited() { (ulimit -v 300000 && "$aggregator" --job job.json "${who[@]}" --state state4 "${where[@]}" --workers 64); }
+    ends 1 "thread" limited
+fi
+
+# 6: a disk that is full
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+    full() {
+        mkdir -p full && unshare -m bash -c 'mount -t tmpfs -o size=4k none full && head -c 4096 /dev/zero >full/file
+            exec "$0" --state full/state "$@"' "$aggregator" --job job.json "${who[@]}" "${where[@]}"
+    }
+    ends 6 "No space left" full
+fi
+
 # A good start, and what it is in the way of
 run=("$aggregator" --job job.json "${who[@]}")
 "${run[@]}" --state state "${where[@]}" --port-file ports >out 2>err &

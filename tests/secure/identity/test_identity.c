@@ -6,10 +6,15 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <mbedtls/asn1.h>
+#include <mbedtls/bignum.h>
+#include <mbedtls/pem.h>
+#include <mbedtls/pk.h>
 
 #include "edge/core/os.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/registry.h"
+#include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"
 
 #define DIR "test_identity.tmp"
@@ -373,6 +378,27 @@ static void test_authority_refusals(void **state)
     fedge_identity_free(identity);
 }
 
+/* What passes by itself is told from what must be mended. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    const struct {
+        int code;
+        fedge_status status;
+    } cases[] = {
+        {MBEDTLS_ERR_X509_ALLOC_FAILED, FEDGE_NO_MEMORY},
+        {MBEDTLS_ERR_PK_ALLOC_FAILED, FEDGE_NO_MEMORY},
+        {MBEDTLS_ERR_PEM_ALLOC_FAILED, FEDGE_NO_MEMORY},
+        {MBEDTLS_ERR_X509_INVALID_EXTENSIONS + MBEDTLS_ERR_ASN1_ALLOC_FAILED, FEDGE_NO_MEMORY},
+        {MBEDTLS_ERR_PK_KEY_INVALID_FORMAT + MBEDTLS_ERR_MPI_ALLOC_FAILED, FEDGE_NO_MEMORY},
+        {MBEDTLS_ERR_X509_INVALID_EXTENSIONS + MBEDTLS_ERR_ASN1_OUT_OF_DATA, FEDGE_CORRUPT},
+        {MBEDTLS_ERR_X509_INVALID_FORMAT, FEDGE_CORRUPT},
+        {MBEDTLS_ERR_PEM_NO_HEADER_FOOTER_PRESENT, FEDGE_CORRUPT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(fedge_x509_fail(&err, FEDGE_CORRUPT, cases[i].code, "it"),
+                         cases[i].status);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,7 +407,7 @@ int main(void)
         cmocka_unit_test(test_not_a_certificate),  cmocka_unit_test(test_peer_check),
         cmocka_unit_test(test_load_refusals),      cmocka_unit_test(test_trust),
         cmocka_unit_test(test_requests),           cmocka_unit_test(test_renewal_proof),
-        cmocka_unit_test(test_authority_refusals),
+        cmocka_unit_test(test_authority_refusals), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
