@@ -5,6 +5,7 @@ import os
 import resource
 import socket
 import ssl
+import threading
 import time
 
 from misuse import INDEX, Closed, MisuseTest, Peer, harness
@@ -233,6 +234,58 @@ class Many(MisuseTest):
             connection.close()
         federation.start_clients()
         federation.complete()
+
+    def test_silence_takes_no_device_s_place(self):
+        """More than may connect stay silent all the while, and come back as soon as they are sent away."""
+        federation = self.federation(clients=2, rounds__num_server_rounds=2)
+        federation.start_aggregator("--max-connections", "2")
+        over = threading.Event()
+
+        def crowd():
+            held = []
+            while not over.is_set():
+                try:
+                    while len(held) < 120:
+                        held.append(plain(federation.port))
+                        held[-1].setblocking(False)
+                except ConnectionError:
+                    break  # the run is over
+                for connection in list(held):
+                    try:
+                        gone = connection.recv(1) == b""
+                    except BlockingIOError:
+                        gone = False
+                    except OSError:
+                        gone = True
+                    if gone:
+                        held.remove(connection)
+                        connection.close()
+                over.wait(0.02)
+            for connection in held:
+                connection.close()
+        thread = threading.Thread(target=crowd)
+        thread.start()
+        try:
+            harness.wait_until("120 connections", lambda: federation.metric("fedge_connections") >= 120)
+            self.assertGreaterEqual(federation.metric("fedge_connections_unauthenticated"), 120)
+            for client in federation.start_clients():
+                client.wait_event("welcome")
+        finally:
+            over.set()
+            thread.join()
+        federation.complete()
+
+    def test_silence_is_cheap(self):
+        federation = self.federation(clients=2)
+        federation.start_aggregator()
+        before = federation.metric("process_resident_memory_bytes")
+        held = [plain(federation.port) for _ in range(400)]
+        harness.wait_until("400 connections", lambda: federation.metric("fedge_connections") >= 400)
+        more = federation.metric("process_resident_memory_bytes") - before
+        for connection in held:
+            connection.close()
+        if not harness.SANITIZED:  # whose memory is no measure
+            self.assertLess(more, 400 * 8192)
 
     def test_the_same_device_again_and_again(self):
         """The latest connection counts; those before are told so."""

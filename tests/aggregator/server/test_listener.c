@@ -26,7 +26,7 @@ static int connect_to(uint16_t port)
 
 static uint16_t port_of(int socket)
 {
-    struct sockaddr_in own;
+    struct sockaddr_in own = {0};
     socklen_t size = sizeof(own);
     assert_int_equal(getsockname(socket, (struct sockaddr *)&own, &size), 0);
     return ntohs(own.sin_port);

@@ -168,12 +168,12 @@ static void close_reasons(void **state)
     char payload[32] = "\x03\xE8";
     fedge_ws_frames frames;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        strcpy(payload + 2, good[i]);
+        memcpy(payload + 2, good[i], strlen(good[i]));
         assert_int_equal(close_with(payload, 2 + strlen(good[i]), &frames), 0);
         assert_true(frames.closed);
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        strcpy(payload + 2, bad[i]);
+        memcpy(payload + 2, bad[i], strlen(bad[i]));
         assert_int_equal(close_with(payload, 2 + strlen(bad[i]), &frames), FEDGE_WS_BAD_PAYLOAD);
     }
     /* Nothing of what comes behind a close frame or an error is looked at. */
