@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import struct
 
 import harness
 import test_sections
@@ -31,6 +32,21 @@ def leaf_files(federation):
         federation.write(f"leaf/data_{number}.json", {
             "users": list(counts), "num_samples": list(counts.values()),
             "user_data": {user: examples(count) for user, count in counts.items()}})
+
+
+WIDE = 24  # features: more than the channels of images
+
+
+def wide_table(federation):
+    """Columns of very unlike sizes; the label is in all of them."""
+    draw = random.Random(3)
+    for name, count in ("train", 600), ("test", 200):
+        labels = [draw.randrange(LABELS) for _ in range(count)]
+        values = [10.0 ** (i % 7 - 3) * (i + (label + i) % 3 + draw.gauss(0, 0.7))
+                  for label in labels for i in range(WIDE)]
+        harness.write_npy(federation.path(f"{name}-values.npy"), "<f4", (count, WIDE),
+                          struct.pack(f"<{len(values)}f", *values))
+        harness.write_npy(federation.path(f"{name}-labels.npy"), "|u1", (count,), bytes(labels))
 
 
 class Simulation(NetTest):
@@ -118,6 +134,18 @@ class Simulation(NetTest):
         self.assertNotEqual(plain.lines()[0]["train_loss"], changed.lines()[0]["train_loss"])
         alone = self.simulated(changed, threads=1)
         self.assertEqual([line["model_sha256"] for line in alone], [line["model_sha256"] for line in lines])
+
+    def test_each_feature_is_normalised(self):
+        scales = [10.0 ** (i % 7 - 3) for i in range(WIDE)]
+        federation, lines = self.assert_same(
+            prepare=wide_table, data__shape=[WIDE], model__input_shape=[WIDE], training__optimizer={"type": "SGD"},
+            model__layers=[{"type": "Linear", "in_features": WIDE, "out_features": LABELS}],
+            data__normalisation={"mean": [scale * (i + 1) for i, scale in enumerate(scales)], "std": scales})
+        self.assertGreater(lines[-1]["accuracy"], 0.6)  # chance is 0.25
+        said, _ = federation.model(os.path.join(federation.run_folder(), "model.safetensors"))
+        told = json.loads(said["normalisation"])
+        self.assertEqual((len(told["mean"]), len(told["std"])), (WIDE, WIDE))
+        self.assertAlmostEqual(told["std"][3], scales[3])
 
     def test_frozen_layers(self):
         self.assert_same(model=test_sections.mlp(first={"train": "none"}))
