@@ -92,8 +92,11 @@ static void print_end(const fedge_experiment *self)
     }
     const fedge_selection *selection = &totals->selection;
     if (selection->keep.present && selection->state.best.round > 0) {
-        printf("best: round %" PRIu32 ", %s %.6g\n", selection->state.best.round,
-               fedge_criterion_text(selection->keep.metric), selection->state.keep.best);
+        printf("best: round %" PRIu32 ", %s %.6g%s\n", selection->state.best.round,
+               fedge_criterion_text(selection->keep.metric), selection->state.keep.best,
+               fedge_criterion_is_of_test_set(selection->keep.metric)
+                   ? " (of the set that chose it, so too good: see --validation-split)"
+                   : "");
     }
     if (totals->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
