@@ -460,6 +460,9 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     }
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
+    const fedge_accumulator *sums = &engine->global.center.accumulator;
+    snprintf(status->accumulator, sizeof(status->accumulator), "%s", sums->ops->name);
+    status->num_gpus = fedge_accumulator_stats(sums, status->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
     memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));
     fedge_engine_describe(engine, status->state, sizeof(status->state));
 }

@@ -108,6 +108,9 @@ typedef struct fedge_engine_status {
     fedge_criterion criterion; /* of keep-best; the rest once the run is over: */
     fedge_selected best;       /* round 0: none */
     double best_value;
+    char accumulator[16]; /* what sums */
+    uint32_t num_gpus;    /* of gpus[] */
+    fedge_gpu_stats gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
     char model_hash[FEDGE_HASH_TEXT];
     char run_dir[FEDGE_MAX_PATH];
 } fedge_engine_status;

@@ -112,6 +112,39 @@ static void add_run(fedge_http_answer *answer, const fedge_engine_status *engine
               (double)engine->run_bytes_down);
 }
 
+/* What the GPUs have done: nothing where there are none. */
+static void add_gpus(fedge_http_answer *answer, const fedge_engine_status *engine)
+{
+    if (engine->num_gpus == 0) {
+        return;
+    }
+    add_head(answer, "fedge_gpu_memory_bytes", "gauge", "Memory taken on a GPU.");
+    for (uint32_t i = 0; i < engine->num_gpus; i++) {
+        add(answer, "fedge_gpu_memory_bytes{gpu=\"%u\"} %llu\n", engine->gpus[i].gpu,
+            (unsigned long long)engine->gpus[i].memory_bytes);
+    }
+    add_head(answer, "fedge_gpu_decoded_bytes_total", "counter", "Encoded bytes that were summed.");
+    for (uint32_t i = 0; i < engine->num_gpus; i++) {
+        add(answer, "fedge_gpu_decoded_bytes_total{gpu=\"%u\"} %llu\n", engine->gpus[i].gpu,
+            (unsigned long long)engine->gpus[i].decoded_bytes);
+    }
+    add_head(answer, "fedge_gpu_seconds_total", "counter", "Time of a GPU, by stage.");
+    for (uint32_t i = 0; i < engine->num_gpus; i++) {
+        const fedge_gpu_stats *gpu = &engine->gpus[i];
+        const struct {
+            const char *stage;
+            double seconds;
+        } stages[] = {{"copy", gpu->seconds_copy},
+                      {"decode", gpu->seconds_decode},
+                      {"reduce", gpu->seconds_reduce},
+                      {"step", gpu->seconds_step}};
+        for (size_t k = 0; k < sizeof(stages) / sizeof(stages[0]); k++) {
+            add(answer, "fedge_gpu_seconds_total{gpu=\"%u\",stage=\"%s\"} %.6f\n", gpu->gpu,
+                stages[k].stage, stages[k].seconds);
+        }
+    }
+}
+
 static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answer)
 {
     const fedge_engine_status *engine = &facts->engine;
@@ -143,6 +176,9 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
     add(answer, "fedge_stage_seconds_total{stage=\"validate\"} %.6f\n", engine->seconds_validate);
     add(answer, "fedge_stage_seconds_total{stage=\"journal\"} %.6f\n", engine->seconds_journal);
     add(answer, "fedge_stage_seconds_total{stage=\"sum\"} %.6f\n", engine->seconds_sum);
+    add_head(answer, "fedge_accumulator_info", "gauge", "Always 1; the label says what sums.");
+    add(answer, "fedge_accumulator_info{kind=\"%s\"} 1\n", engine->accumulator);
+    add_gpus(answer, engine);
     add_level(answer, "fedge_uptime_seconds", "Since the start of the process.",
               facts->uptime_seconds);
     add_head(answer, "process_cpu_seconds_total", "counter", "User and system time.");

@@ -11,8 +11,8 @@
 #include "aggregator/server/engine.h"
 #include "edge/core/status.h"
 
-#define FEDGE_HTTP_MAX_BODY 16384
-#define FEDGE_HTTP_MAX_HOST 256 /* of a request, with its port */
+#define FEDGE_HTTP_MAX_BODY 49152 /* 64 GPUs take half of it */
+#define FEDGE_HTTP_MAX_HOST 256   /* of a request, with its port */
 
 /* What an answer is made from. */
 typedef struct fedge_http_facts {

@@ -178,6 +178,33 @@ static void hosts(void **state)
     assert_false(fedge_http_host_allowed("box.example", NULL));
 }
 
+/* As many GPUs as there may be fit in an answer, each with its numbers; without any, none. */
+static void gpus_have_their_metrics(void **state)
+{
+    (void)state;
+    fedge_http_facts facts = some_facts();
+    snprintf(facts.engine.accumulator, sizeof(facts.engine.accumulator), "cuda");
+    get("/metrics", &facts);
+    assert_non_null(strstr(answer.body, "fedge_accumulator_info{kind=\"cuda\"} 1\n"));
+    assert_null(strstr(answer.body, "fedge_gpu_"));
+    facts.engine.num_gpus = FEDGE_ACCUMULATOR_MAX_GPUS;
+    for (uint32_t i = 0; i < facts.engine.num_gpus; i++) {
+        facts.engine.gpus[i] = (fedge_gpu_stats){.gpu = 100 + i,
+                                                 .memory_bytes = UINT64_MAX - i,
+                                                 .decoded_bytes = UINT64_MAX,
+                                                 .seconds_copy = 1e12,
+                                                 .seconds_decode = 2e12,
+                                                 .seconds_reduce = 3e12,
+                                                 .seconds_step = 4e12};
+    }
+    get("/metrics", &facts);
+    assert_non_null(
+        strstr(answer.body, "fedge_gpu_memory_bytes{gpu=\"163\"} 18446744073709551552\n"));
+    assert_non_null(strstr(answer.body, "{gpu=\"101\",stage=\"decode\"} 2000000000000.000000\n"));
+    assert_non_null(strstr(answer.body, "{gpu=\"163\",stage=\"step\"} 4000000000000.000000\n"));
+    assert_non_null(strstr(answer.body, "process_resident_memory_bytes 12345678\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +213,7 @@ int main(void)
         cmocka_unit_test(metrics_are_well_formed),
         cmocka_unit_test(anything_else),
         cmocka_unit_test(hosts),
+        cmocka_unit_test(gpus_have_their_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
