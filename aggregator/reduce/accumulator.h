@@ -115,9 +115,10 @@ typedef struct fedge_accumulator_ops {
     /* FEDGE_NOT_FINITE, FEDGE_OUT_OF_RANGE and FEDGE_CORRUPT name the first bad value as
      * fedge_codec_decode does; what [read] returns is passed on. */
     fedge_status (*validate)(void *state, fedge_encoded *update, fedge_error *err);
-    /* Adds [count] ≤ FEDGE_ACCUMULATOR_MAX_BATCH validated updates. FEDGE_OUT_OF_RANGE, with
-     * nothing added, when the total weight would exceed FEDGE_FIXED_MAX_TOTAL_WEIGHT or a weight is
-     * 0. After any other failure the sums are undefined. */
+    /* Adds [count] ≤ FEDGE_ACCUMULATOR_MAX_BATCH validated updates, all with the same bounds.
+     * FEDGE_OUT_OF_RANGE, with nothing added, when the total weight would exceed
+     * FEDGE_FIXED_MAX_TOTAL_WEIGHT or a weight is 0. After any other failure the sums are
+     * undefined. */
     fedge_status (*add)(void *state, fedge_encoded *const *updates, uint32_t count,
                         uint64_t *ticket, fedge_error *err);
     fedge_status (*wait)(void *state, uint64_t ticket, fedge_error *err); /* until it is summed */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/reduce/sum.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 
@@ -21,6 +22,7 @@
 #define TILE_ELEMENTS ((size_t)1024)
 #define MAX_BYTES_PER_ELEMENT 4 /* of any codec, rounded up */
 
+static_assert(FEDGE_ACCUMULATOR_MAX_BATCH <= FEDGE_SUM_MAX_UPDATES, "a batch is summed at once");
 static_assert(STRIPE_ELEMENTS % TILE_ELEMENTS == 0 && TILE_ELEMENTS % FEDGE_CODEC_BLOCK == 0,
               "tiles begin where blocks do");
 
@@ -36,9 +38,17 @@ typedef struct cpu_accumulator {
     atomic_uint_fast64_t total_weight; /* claimed before values are added */
     atomic_uint_fast32_t num_updates;
     atomic_uint_fast32_t next_lane; /* for the next batch */
+    pthread_mutex_t rooms_lock;
+    struct pull_room *rooms; /* not in use */
     uint32_t num_lanes;
     lane lanes[];
 } cpu_accumulator;
+
+/* Where the bytes of a run are pulled to, for all updates of a batch. */
+typedef struct pull_room {
+    struct pull_room *next;
+    uint8_t bytes[FEDGE_ACCUMULATOR_MAX_BATCH][STRIPE_ELEMENTS * MAX_BYTES_PER_ELEMENT];
+} pull_room;
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -51,6 +61,13 @@ static void cpu_close(void *state)
         }
         free(self->lanes[i].locks);
         free(self->lanes[i].sums);
+    }
+    for (pull_room *next, *at = self ? self->rooms : NULL; at; at = next) {
+        next = at->next;
+        free(at);
+    }
+    if (self) {
+        pthread_mutex_destroy(&self->rooms_lock);
     }
     free(self);
 }
@@ -84,6 +101,7 @@ static fedge_status cpu_open(const fedge_accumulator_config *config, void **stat
     self->layout = *config->layout;
     self->num_lanes = config->num_lanes;
     self->num_stripes = (self->layout.num_elements + STRIPE_ELEMENTS - 1) / STRIPE_ELEMENTS;
+    pthread_mutex_init(&self->rooms_lock, NULL);
     atomic_init(&self->total_weight, 0);
     atomic_init(&self->num_updates, 0);
     atomic_init(&self->next_lane, 0);
@@ -152,38 +170,101 @@ typedef struct run {
     size_t offset;       /* of its bytes in the update */
 } run;
 
-/* Decodes a run of one update and adds it to [to]; NULL: only checks it. */
-static fedge_status take_run(cpu_accumulator *self, const run *part, const fedge_encoded *update,
-                             lane *to, fedge_error *err)
+/* One of those that are kept, or a new one: there are as many as threads that pull at a time. */
+static pull_room *take_room(cpu_accumulator *self)
 {
-    uint8_t room[STRIPE_ELEMENTS * MAX_BYTES_PER_ELEMENT];
-    int32_t v[TILE_ELEMENTS];
-    const uint8_t *bytes = update->bytes ? update->bytes + part->offset : room;
-    fedge_status status = FEDGE_OK;
-    if (!update->bytes) {
-        const size_t size = fedge_codec_run_size(part->codec, part->count);
-        assert(size <= sizeof(room));
-        status = update->read(update->user, part->offset, room, size, err);
+    pthread_mutex_lock(&self->rooms_lock);
+    pull_room *taken = self->rooms;
+    self->rooms = taken ? taken->next : NULL;
+    pthread_mutex_unlock(&self->rooms_lock);
+    return taken ? taken : malloc(sizeof(*taken));
+}
+
+static void give_room(cpu_accumulator *self, pull_room *taken)
+{
+    if (taken) {
+        pthread_mutex_lock(&self->rooms_lock);
+        taken->next = self->rooms;
+        self->rooms = taken;
+        pthread_mutex_unlock(&self->rooms_lock);
     }
+}
+
+/* What is done with a run of [count] updates; bytes[i] are those of update i. */
+typedef fedge_status (*run_fn)(cpu_accumulator *self, const run *part,
+                               fedge_encoded *const *updates, const uint8_t *const *bytes,
+                               uint32_t count, lane *to, fedge_error *err);
+
+/* Decodes a run of one update, for the decoder's checks. */
+static fedge_status check_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
+                              const uint8_t *const *bytes, uint32_t count, lane *to,
+                              fedge_error *err)
+{
+    (void)self, (void)count, (void)to;
+    int32_t v[TILE_ELEMENTS];
+    fedge_status status = FEDGE_OK;
     for (size_t at = 0; at < part->count && status == FEDGE_OK; at += TILE_ELEMENTS) {
         const size_t left = part->count - at;
-        const size_t n = left < TILE_ELEMENTS ? left : TILE_ELEMENTS;
-        status = fedge_codec_decode_run(part->codec, part->tensor, update->bounds_log2[part->index],
-                                        part->first + at, n,
-                                        bytes + fedge_codec_run_size(part->codec, at), v, err);
-        if (status == FEDGE_OK && to) {
-            add_to_lane(self, to, part->tensor->offset + part->first + at, v, n, update->weight);
-        }
+        status =
+            fedge_codec_decode_run(part->codec, part->tensor, updates[0]->bounds_log2[part->index],
+                                   part->first + at, left < TILE_ELEMENTS ? left : TILE_ELEMENTS,
+                                   bytes[0] + fedge_codec_run_size(part->codec, at), v, err);
     }
     return status;
 }
 
+/* Adds a run of all updates. It lies in one stripe or in two that are neighbours. */
+static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
+                            const uint8_t *const *bytes, uint32_t count, lane *to, fedge_error *err)
+{
+    (void)self, (void)err;
+    const size_t first = part->tensor->offset + part->first;
+    const size_t low = first / STRIPE_ELEMENTS, high = (first + part->count - 1) / STRIPE_ELEMENTS;
+    fedge_summand summands[FEDGE_ACCUMULATOR_MAX_BATCH];
+    const int bound_log2 = updates[0]->bounds_log2[part->index];
+    for (uint32_t i = 0; i < count; i++) {
+        assert(updates[i]->bounds_log2[part->index] == bound_log2);
+        summands[i] = (fedge_summand){.bytes = bytes[i], .weight = updates[i]->weight};
+    }
+    pthread_mutex_lock(&to->locks[low]);
+    if (high != low) { /* always in ascending order */
+        pthread_mutex_lock(&to->locks[high]);
+    }
+    if (part->codec == FEDGE_CODEC_NONE) {
+        fedge_sum_floats(to->sums + first, summands, count, part->count, bound_log2);
+    } else {
+        fedge_sum_int8(to->sums + first, summands, count, part->count);
+    }
+    if (high != low) {
+        pthread_mutex_unlock(&to->locks[high]);
+    }
+    pthread_mutex_unlock(&to->locks[low]);
+    return FEDGE_OK;
+}
+
+/* Brings the bytes of a run of all updates, and does it. */
+static fedge_status take_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
+                             uint32_t count, pull_room *pulled, run_fn act, lane *to,
+                             fedge_error *err)
+{
+    const size_t size = fedge_codec_run_size(part->codec, part->count);
+    const uint8_t *bytes[FEDGE_ACCUMULATOR_MAX_BATCH];
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        const fedge_encoded *update = updates[i];
+        bytes[i] = update->bytes ? update->bytes + part->offset : pulled->bytes[i];
+        if (!update->bytes) {
+            status = update->read(update->user, part->offset, pulled->bytes[i], size, err);
+        }
+    }
+    return status == FEDGE_OK ? act(self, part, updates, bytes, count, to, err) : status;
+}
+
 /* Takes the updates side by side, run by run, so that a run's sums are fetched once for all. */
-static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
-                             lane *to, fedge_error *err)
+static fedge_status take_runs(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
+                              pull_room *pulled, run_fn act, lane *to, fedge_error *err)
 {
     run part = {0};
-    fedge_status status = FEDGE_OK;
     for (uint32_t s = 0; s < self->layout.num_sections; s++) {
         const fedge_layout_section *section = &self->layout.sections[s];
         part.codec = section->codec;
@@ -192,9 +273,7 @@ static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *update
             for (part.first = 0; part.first < part.tensor->count; part.first += part.count) {
                 const size_t left = part.tensor->count - part.first;
                 part.count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
-                for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-                    status = take_run(self, &part, updates[i], to, err);
-                }
+                fedge_status status = take_run(self, &part, updates, count, pulled, act, to, err);
                 if (status != FEDGE_OK) {
                     return status;
                 }
@@ -206,9 +285,25 @@ static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *update
     return FEDGE_OK;
 }
 
+static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
+                             run_fn act, lane *to, fedge_error *err)
+{
+    bool pulls = false;
+    for (uint32_t i = 0; i < count; i++) {
+        pulls = pulls || !updates[i]->bytes;
+    }
+    pull_room *pulled = pulls ? take_room(self) : NULL;
+    if (pulls && !pulled) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read updates");
+    }
+    fedge_status status = take_runs(self, updates, count, pulled, act, to, err);
+    give_room(self, pulled);
+    return status;
+}
+
 static fedge_status cpu_validate(void *state, fedge_encoded *update, fedge_error *err)
 {
-    return take_all(state, &update, 1, NULL, err);
+    return take_all(state, &update, 1, check_run, NULL, err);
 }
 
 static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t count,
@@ -229,7 +324,7 @@ static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t
         return status;
     }
     const uint32_t turn = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
-    return take_all(self, updates, count, &self->lanes[turn % self->num_lanes], err);
+    return take_all(self, updates, count, add_run, &self->lanes[turn % self->num_lanes], err);
 }
 
 /* Adding is done when add returns. */
