@@ -51,6 +51,14 @@ static void drop_plan(fedge_builtin *t)
 
 /* --- plan ------------------------------------------------------------------------------------ */
 
+static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_UNSUPPORTED,
+                      "the site file names no 'partition' for data set '%s', but this client "
+                      "is to take part %u of %u",
+                      data->name, data->partition_id, data->num_partitions);
+}
+
 /* What would fail at the first task fails now, while the server can still be told why. */
 static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, fedge_error *err)
 {
@@ -68,12 +76,7 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
             return fedge_error_prefix(err, status, "data set '%s'", data->name);
         fedge_file_list_close(&files);
     }
-    if (t->config.num_partitions > 0 && !data->has_partition)
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the site file names no 'partition' for data set '%s', but this client "
-                          "is to take part %u of %u",
-                          data->name, t->config.partition_id, t->config.num_partitions);
-    return FEDGE_OK;
+    return data->num_partitions == 0 || data->has_partition ? FEDGE_OK : fail_undivided(data, err);
 }
 
 static fedge_status make_model(const fedge_plan *plan, const fedge_model_options *options,
@@ -114,14 +117,16 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
 
 /* --- data ------------------------------------------------------------------------------------ */
 
-static fedge_status load_dataset(fedge_builtin *t, const fedge_site_data *data, fedge_error *err)
+fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_data *data,
+                                fedge_dataset **dataset, fedge_error *err)
 {
-    const fedge_data_spec *spec = &t->plan->data;
-    if (t->config.num_partitions == 0)
-        return fedge_dataset_load(spec, data->values, data->labels, &t->dataset, err);
+    *dataset = NULL;
+    if (data->num_partitions == 0)
+        return fedge_dataset_load(spec, data->values, data->labels, dataset, err);
+    if (!data->has_partition)
+        return fail_undivided(data, err);
     return fedge_dataset_load_part(spec, data->values, data->labels, &data->partition,
-                                   t->config.partition_id, t->config.num_partitions, &t->dataset,
-                                   err);
+                                   data->partition_id, data->num_partitions, dataset, err);
 }
 
 static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
@@ -133,7 +138,7 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
     if (!data)
         return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
                           t->plan->data.name);
-    fedge_status status = load_dataset(t, data, err);
+    fedge_status status = fedge_builtin_load(&t->plan->data, data, &t->dataset, err);
     if (status)
         return status;
     t->train = (fedge_view){t->dataset, NULL, fedge_dataset_size(t->dataset)};
@@ -227,9 +232,6 @@ fedge_status fedge_builtin_new(const fedge_builtin_config *config, fedge_builtin
                                fedge_client_callbacks *callbacks, fedge_error *err)
 {
     *trainer = NULL;
-    if (config->num_partitions > 0 && config->partition_id >= config->num_partitions)
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "partition %u of %u: they count from 0",
-                          config->partition_id, config->num_partitions);
     fedge_builtin *t = calloc(1, sizeof(*t));
     if (!t)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a trainer");

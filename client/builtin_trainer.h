@@ -12,17 +12,21 @@
 
 #include "client/fedge_client.h"
 #include "edge/core/status.h"
+#include "edge/io/dataset.h"
 #include "edge/io/site.h"
 
 typedef struct fedge_builtin_config {
-    const fedge_site *site;  /* outlives the trainer */
-    uint32_t num_partitions; /* 0: the whole data set is this device's */
-    uint32_t partition_id;   /* < num_partitions; divided by the scheme of the site file */
+    const fedge_site *site; /* outlives the trainer */
 } fedge_builtin_config;
 
 typedef struct fedge_builtin fedge_builtin;
 
-/* Fills [callbacks] with the trainer's functions. FEDGE_OUT_OF_RANGE: partition_id. */
+/* Loads what is this device's of a data set, by the division that the site file has. */
+FEDGE_MUST_USE fedge_status fedge_builtin_load(const fedge_data_spec *spec,
+                                               const fedge_site_data *data, fedge_dataset **dataset,
+                                               fedge_error *err);
+
+/* Fills [callbacks] with the trainer's functions. */
 FEDGE_MUST_USE fedge_status fedge_builtin_new(const fedge_builtin_config *config,
                                               fedge_builtin **trainer,
                                               fedge_client_callbacks *callbacks, fedge_error *err);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/builtin_trainer.h"
+#include "client/data_check.h"
 #include "client/fedge_client.h"
 #include "client/link.h"
 #include "client/options.h"
@@ -51,6 +52,12 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
         exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);
     if (fedge_trust_load(o->trust, &trust, &err))
         exit_code = fail_with(log, "trust", &err, FEDGE_EXIT_IDENTITY);
+    fedge_job *job = NULL;
+    if (o->plan && fedge_job_load(o->plan, &job, &err))
+        exit_code = fail_with(log, "plan", &err, FEDGE_EXIT_CONFIG);
+    if (fedge_data_check(site, job ? &job->plan : NULL, log) && exit_code == FEDGE_EXIT_OK)
+        exit_code = FEDGE_EXIT_CONFIG;
+    fedge_job_free(job);
     if (exit_code == FEDGE_EXIT_OK)
         FEDGE_LOG(log, FEDGE_LOG_INFO, "config-ok",
                   fedge_log_str("device", identity->certificate.device_id),
@@ -73,8 +80,7 @@ static void install_signals(fedge_client *client)
 
 static fedge_exit run(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
-    const fedge_builtin_config builtin = {
-        .site = site, .num_partitions = o->num_partitions, .partition_id = o->partition_id};
+    const fedge_builtin_config builtin = {.site = site};
     const fedge_client_config config = {.struct_size = sizeof(config),
                                         .server = o->server,
                                         .identity_dir = o->identity,
@@ -118,12 +124,17 @@ int main(int argc, char **argv)
         return exit_code;
     const fedge_log log = {
         .level = options.log_level, .json = options.log_json, .write = write_line};
-    if (options.plan)
+    if (options.plan && !options.check_config)
         return (int)(fedge_plan_report(options.plan, options.json, &err)
                          ? fail_with(&log, "plan", &err, FEDGE_EXIT_CONFIG)
                          : FEDGE_EXIT_OK);
     if (fedge_site_load(options.config, &site, &err))
         return (int)fail_with(&log, "config", &err, FEDGE_EXIT_CONFIG);
+    for (uint32_t i = 0; i < site->num_data && options.num_partitions > 0; i++) {
+        site->data[i].partition_id = options.partition_id;
+        site->data[i].num_partitions = options.num_partitions;
+    }
+    fedge_data_warn(site, &log);
     exit_code =
         (int)(options.check_config ? check(&options, site, &log) : run(&options, site, &log));
     fedge_site_free(site);

@@ -8,8 +8,7 @@
 
 #include "client/exit_codes.h"
 #include "edge/io/protocol.h"
-
-#define MAX_PARTITIONS 1000000u
+#include "edge/io/site.h"
 
 static const char help[] =
     "Usage: fedge-client --server wss://HOST[:9092] --identity DIR --trust DIR --config FILE\n"
@@ -24,10 +23,12 @@ static const char help[] =
     "  --state DIR           keeps downloads, results and server time over restarts;\n"
     "                        without it they are in memory\n"
     "  --partition-id I      take part I (from 0) ...\n"
-    "  --num-partitions N    ... of N of the data, by the config's 'partition' scheme\n"
+    "  --num-partitions N    ... of N of the data, by the config's 'partition' scheme;\n"
+    "                        both before those of the config\n"
     "  --log-level LEVEL     error, warn, info (default) or debug\n"
     "  --log-json            log lines as JSON objects\n"
-    "  --check-config        read config, identity and trust, say what is wrong, and end\n"
+    "  --check-config        read config, data (with --plan as JOB wants it), identity and\n"
+    "                        trust, say what is there or wrong, and end\n"
     "  --plan JOB            print the memory that a job needs, per layer, and end\n"
     "  --json                ... as JSON\n"
     "  --help, --version\n"
@@ -61,7 +62,7 @@ static bool level(const char *text, fedge_log_level *value)
 /* What must be given and what must go together. */
 static bool complete(const fedge_client_options *o, bool has_id)
 {
-    if (o->plan || o->json) {
+    if ((o->plan && !o->check_config) || o->json) {
         if (!o->plan)
             fprintf(stderr, "fedge-client: --json goes with --plan; see --help\n");
         return o->plan;
@@ -139,9 +140,9 @@ static bool take(int option, fedge_client_options *o, bool *has_id)
         return true;
     case PART:
         *has_id = true;
-        return number("partition-id", optarg, MAX_PARTITIONS, &o->partition_id);
+        return number("partition-id", optarg, FEDGE_SITE_MAX_PARTITIONS, &o->partition_id);
     case PARTS:
-        return number("num-partitions", optarg, MAX_PARTITIONS, &o->num_partitions);
+        return number("num-partitions", optarg, FEDGE_SITE_MAX_PARTITIONS, &o->num_partitions);
     case LEVEL:
         return level(optarg, &o->log_level);
     case LOG_JSON:

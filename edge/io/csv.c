@@ -277,6 +277,8 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
     if (status || *end)
         return status;
     const uint64_t fields = count_fields(csv->line);
+    if (csv->columns == 0 && csv->aside == 0)
+        csv->columns = fields;
     const uint64_t wanted = csv->columns + (csv->aside ? 1 : 0);
     if (fields != wanted)
         return fail_count(csv, fields, wanted, err);

@@ -40,7 +40,8 @@ typedef struct fedge_csv {
 } fedge_csv;
 
 /* [columns]: how many fields every row must have; 0: as many as the header, which
- * fedge_csv_set_aside then reads. On failure the file is closed. */
+ * fedge_csv_set_aside then reads, or without one as the first row. On failure the file is closed.
+ */
 FEDGE_MUST_USE fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns,
                                            fedge_error *err);
 void fedge_csv_close(fedge_csv *csv); /* one that is closed is fine */

@@ -63,6 +63,16 @@ FEDGE_MUST_USE fedge_status fedge_dataset_load_divided(
     const fedge_data_spec *spec, const char *values_path, const char *labels_path,
     const fedge_partition_spec *partition, double validation, uint32_t num_parts,
     fedge_dataset **dataset, uint32_t **owner, fedge_error *err);
+
+/* What a job might say of these files, so that they can be loaded without one: examples of one
+ * dimension, as the first file of the values has them, u8 if it holds bytes and f32 else, and as
+ * many labels as the largest wants. [partition]: of fedge_dataset_load_part, or NULL. Not what
+ * stands in no file: name, normalisation, augmentation. FEDGE_UNSUPPORTED for LEAF's files, whose
+ * examples only a job describes; else as fedge_dataset_load. */
+FEDGE_MUST_USE fedge_status fedge_dataset_guess(const char *values_path, const char *labels_path,
+                                                const fedge_partition_spec *partition,
+                                                fedge_data_spec *spec, fedge_error *err);
+
 void fedge_dataset_free(fedge_dataset *dataset); /* NULL is fine */
 
 uint32_t fedge_dataset_size(const fedge_dataset *dataset);

@@ -43,6 +43,11 @@ const fedge_json_field fedge_site_data_fields[] = {
     {"validation-fraction", "validation_fraction", FEDGE_JSON_F64,
      AT(fedge_site_data, validation_fraction), .min = 0, .max = 0.9},
     {"partition-seed", "partition_seed", FEDGE_JSON_U64, AT(fedge_site_data, partition.seed)},
+    {"partition-id", "partition_id", FEDGE_JSON_U32, FEDGE_JSON_PRESENCE,
+     AT(fedge_site_data, partition_id), .extra = offsetof(fedge_site_data, has_partition_id),
+     .max = FEDGE_SITE_MAX_PARTITIONS},
+    {"num-partitions", "num_partitions", FEDGE_JSON_U32, AT(fedge_site_data, num_partitions),
+     .min = 1, .max = FEDGE_SITE_MAX_PARTITIONS},
     {.key = "partition", .kind = FEDGE_JSON_CUSTOM, .read = read_partition},
     FEDGE_JSON_END,
 };
@@ -90,6 +95,12 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
         memcpy(data->name, child->string, length + 1);
         data->has_partition_seed = cJSON_GetObjectItemCaseSensitive(child, "partition-seed") ||
                                    cJSON_GetObjectItemCaseSensitive(child, "partition_seed");
+        if (data->has_partition_id != (data->num_partitions > 0) ||
+            (data->has_partition_id &&
+             (!data->has_partition || data->partition_id >= data->num_partitions)))
+            return fedge_json_fail(json, child, NULL, err,
+                                   "partition-id, from 0, and num-partitions, which is more, go "
+                                   "with a partition, and together");
         const bool has_file = data->has_partition && data->partition.scheme == FEDGE_PARTITION_FILE;
         if (!fedge_paths_resolve(json->options.name, data->values) ||
             !fedge_paths_resolve(json->options.name, data->labels) ||

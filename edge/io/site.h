@@ -3,7 +3,8 @@
  *   {"data": {"cifar-10": {"values": ["data_batch_1.bin", "data_batch_2.bin"]},
  *             "fashion-mnist": {"values": "train-images.gz", "labels": "train-labels.gz",
  *                               "validation-fraction": 0.1,
- *                               "partition": "dirichlet:0.5", "partition-seed": 1}},
+ *                               "partition": "dirichlet:0.5", "partition-seed": 1,
+ *                               "partition-id": 3, "num-partitions": 8}},
  *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50, "jobs":
  * ["…"]}}
  *
@@ -28,8 +29,12 @@ typedef struct fedge_site_data {
     char values[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_dataset_load takes them */
     double validation_fraction; /* held out for federated evaluation, in [0, 0.9] */
     bool has_partition, has_partition_seed;
-    fedge_partition_spec partition; /* its seed: also without a partition */
+    bool has_partition_id;
+    fedge_partition_spec partition;        /* its seed: also without a partition */
+    uint32_t partition_id, num_partitions; /* num_partitions 0: all of it is this device's */
 } fedge_site_data;
+
+#define FEDGE_SITE_MAX_PARTITIONS 1000000u
 
 typedef struct fedge_site {
     uint32_t num_data;

@@ -141,6 +141,9 @@ class Pages(unittest.TestCase):
         self.assertGreater(count, 15)
 
 
+NAMES = {"server": "server", "device": "kitchen-1"}  # of requests and chains at the authority
+
+
 class Deployment(unittest.TestCase):
     """The commands of README.md, as they stand there, with other names and ports."""
 
@@ -212,13 +215,13 @@ class Deployment(unittest.TestCase):
             shutil.copytree(self.place("authority", "trust"), self.place(where, "trust"))
             self.do(where, [word.replace("fl.example.org", "localhost") for word in steps[number][0]])
             shutil.copy(self.place(where, "identity", "request.pem"),
-                        self.place("authority", f"{where}.request.pem"))
+                        self.place("authority", f"{NAMES[where]}.request.pem"))
         for command in steps[4]:
             self.do("authority", command)
         shutil.copytree(self.place("authority", "registry"), self.place("server", "registry"))
         for where in ("server", "device"):
-            shutil.copy(self.place("authority", f"{where}.chain.pem"), self.place(where))
-            self.do(where, [word.replace("server.chain.pem", f"{where}.chain.pem") for word in steps[5][0]])
+            shutil.copy(self.place("authority", f"{NAMES[where]}.chain.pem"), self.place(where))
+            self.do(where, [word.replace("server.chain.pem", f"{NAMES[where]}.chain.pem") for word in steps[5][0]])
         self.do("server", steps[6][0])
         aggregator = self.start("server", steps[6][1] + ["--listen", "127.0.0.1:0", "--http", "off",
                                                          "--port-file", "port"])

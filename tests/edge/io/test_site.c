@@ -16,7 +16,8 @@
 
 static const char SITE[] =
     "{\"data\": {\"fashion-mnist\": {\"values\": \"train-images.gz\", \"labels\": \"/l.gz\",\n"
-    "  \"validation-fraction\": 0.1, \"partition\": \"dirichlet:0.5\", \"partition-seed\": 3},\n"
+    "  \"validation-fraction\": 0.1, \"partition\": \"dirichlet:0.5\", \"partition-seed\": 3,\n"
+    "  \"partition-id\": 2, \"num-partitions\": 5},\n"
     "  \"iris\": {\"values\": \"iris.csv\"}},\n"
     " \"policy\": {\"max-ram\": 268435456, \"codecs\": [\"int8\"], \"max-local-epochs\": 50,\n"
     "  \"jobs\": [\"cnn\", \"other\"]}}";
@@ -42,10 +43,12 @@ static void every_key_is_read(void **state)
     assert_int_equal(data->partition.scheme, FEDGE_PARTITION_DIRICHLET);
     assert_true(data->partition.alpha == 0.5);
     assert_int_equal(data->partition.seed, 3);
+    assert_true(data->partition_id == 2 && data->num_partitions == 5);
     data = fedge_site_find(site, "iris");
     assert_string_equal(data->values, "/etc/fedge/iris.csv");
     assert_string_equal(data->labels, "");
     assert_false(data->has_partition);
+    assert_int_equal(data->num_partitions, 0);
     assert_null(fedge_site_find(site, "mnist"));
     assert_int_equal(site->max_ram_bytes, 268435456);
     assert_int_equal(site->max_local_epochs, 50);
@@ -123,7 +126,7 @@ static void mistakes_name_key_and_line(void **state)
     } CASES[] = {
         {"\"data\"", "\"date\"", FEDGE_INVALID_ARGUMENT, "client.json:1: date: \"date\""},
         {"\"values\": \"iris.csv\"", "\"value\": \"iris.csv\"", FEDGE_INVALID_ARGUMENT,
-         "client.json:3: data.iris.value: \"value\" is not known here; did you mean \"values\"?"},
+         "client.json:4: data.iris.value: \"value\" is not known here; did you mean \"values\"?"},
         {"\"values\": \"iris.csv\"", "", FEDGE_INVALID_ARGUMENT, "data.iris.values: is missing"},
         {"\"iris.csv\"", "[]", FEDGE_INVALID_ARGUMENT, "data.iris.values: must have at least one"},
         {"\"iris.csv\"", "[\"a\", \"\"]", FEDGE_INVALID_ARGUMENT,
@@ -139,6 +142,11 @@ static void mistakes_name_key_and_line(void **state)
          "client.json:2: data.fashion-mnist.partition: "},
         {"dirichlet:0.5", "dirichlet:-1", FEDGE_INVALID_ARGUMENT, "data.fashion-mnist.partition: "},
         {"dirichlet:0.5", "dirichlt:0.5", FEDGE_INVALID_ARGUMENT, "did you mean \"dirichlet\"?"},
+        {"\"partition-id\": 2,", "", FEDGE_INVALID_ARGUMENT,
+         "data.fashion-mnist: partition-id, from"},
+        {", \"num-partitions\": 5", "", FEDGE_INVALID_ARGUMENT, "and together"},
+        {"\"num-partitions\": 5", "\"num-partitions\": 2", FEDGE_INVALID_ARGUMENT, "which is more"},
+        {"\"partition\": \"dirichlet:0.5\",", "", FEDGE_INVALID_ARGUMENT, "go with a partition"},
         {"\"dirichlet:0.5\"", "5", FEDGE_INVALID_ARGUMENT, "must be a text"},
         {"\"policy\": {", "\"policy\": {\"max-epochs\": 3, ", FEDGE_INVALID_ARGUMENT,
          "\"max-epochs\" is"},
