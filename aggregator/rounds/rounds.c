@@ -246,11 +246,13 @@ static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task 
             return fedge_fail(err, FEDGE_CORRUPT,
                               "restored task %" PRIu64 " is not below the next task id %" PRIu64,
                               task->task_id, rounds->next_task_id);
+        rounds->tasks[slot] = *task;
+        if (task->state == FEDGE_TASK_LOST)
+            continue;
         if (fedge_rounds_find_participant(rounds, task->client_index) != NULL)
             return fedge_fail(err, FEDGE_CORRUPT,
                               "client %" PRIu32 " has two tasks in the restored phase",
                               task->client_index);
-        rounds->tasks[slot] = *task;
         fedge_rounds_add_participant(rounds, task->client_index, slot);
         rounds->num_open += task->state == FEDGE_TASK_OPEN;
         rounds->num_reported += task->state == FEDGE_TASK_REPORTED;

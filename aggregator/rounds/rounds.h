@@ -93,8 +93,8 @@ void fedge_rounds_free(fedge_rounds *rounds); /* NULL is fine */
 
 /* Puts the machine where a recovered run stands, before any event: [last_closed] rounds are done
  * (training steps taken), the next task id is [next_task_id]; with num_tasks > 0 the phase of round
- * last_closed + 1 (kind TRAIN) is open with these tasks, of which some are REPORTED, and closes
- * when [wanted] have reported; its deadline starts anew. */
+ * last_closed + 1 (kind TRAIN) is open with these tasks, of which some are REPORTED or LOST, and
+ * closes when [wanted] have reported; its deadline starts anew. */
 FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed,
                                                  uint32_t attempt, uint64_t next_task_id,
                                                  uint32_t wanted, const fedge_rounds_task *tasks,

@@ -77,6 +77,35 @@ static fedge_status check_journal(const fedge_run *run, const fedge_recovery *re
     return FEDGE_OK;
 }
 
+static int by_client_then_age(const void *a, const void *b)
+{
+    const fedge_rounds_task *x = *(fedge_rounds_task *const *)a,
+                            *y = *(fedge_rounds_task *const *)b;
+    return x->client_index != y->client_index
+               ? (x->client_index < y->client_index ? -1 : 1)
+               : (x->task_id > y->task_id) - (x->task_id < y->task_id);
+}
+
+/* A client that gave its task up, and came anew, may have taken another's empty slot: the one it
+ * had before is empty, which no record says. */
+static fedge_status empty_former_slots(fedge_recovery *recovery, fedge_error *err)
+{
+    const uint32_t count = recovery->num_tasks;
+    fedge_rounds_task **tasks = malloc(count * sizeof(*tasks));
+    if (tasks == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", count);
+    for (uint32_t slot = 0; slot < count; slot++)
+        tasks[slot] = &recovery->tasks[slot];
+    qsort(tasks, count, sizeof(*tasks), by_client_then_age);
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        if (tasks[i]->client_index == tasks[i + 1]->client_index &&
+            tasks[i]->state == FEDGE_TASK_OPEN)
+            tasks[i]->state = FEDGE_TASK_LOST;
+    }
+    free(tasks);
+    return FEDGE_OK;
+}
+
 static fedge_status take_tasks(fedge_recovery *recovery, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
@@ -94,7 +123,7 @@ static fedge_status take_tasks(fedge_recovery *recovery, fedge_error *err)
             .state = facts.accepted ? FEDGE_TASK_REPORTED : FEDGE_TASK_OPEN,
         };
     }
-    return FEDGE_OK;
+    return empty_former_slots(recovery, err);
 }
 
 static void add_note(fedge_recovery *recovery, const char *text)

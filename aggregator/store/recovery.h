@@ -41,7 +41,8 @@ typedef struct fedge_recovery {
     fedge_journal *journal;   /* of round last_closed + 1, open or closed; NULL when none */
     bool reclose;             /* the journal is closed: see above */
     uint32_t wanted;          /* of the journal's phase */
-    fedge_rounds_task *tasks; /* one per slot, OPEN or REPORTED; NULL without a journal */
+    fedge_rounds_task *tasks; /* one per slot, OPEN or REPORTED, or LOST: its client has
+                                 another since; NULL without a journal */
     uint32_t num_tasks;
     char note[1024]; /* what had to be repaired, for the log; "" when nothing */
 } fedge_recovery;

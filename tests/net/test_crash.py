@@ -16,6 +16,7 @@ from harness import NetTest, fault
 KILLS = int(os.environ.get("FEDGE_NET_KILLS", "20"))
 SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 CLIENTS = 3
+MANY = 10  # kills, of which some follow each other
 SOON = 12  # calls of the system, of a program that is killed while it recovers
 
 
@@ -25,7 +26,7 @@ class Victim:
     def __init__(self, start, kills, draw, most_calls, most_events):
         self.start, self.draw, self.left = start, draw, kills
         self.most_calls, self.most_events = most_calls, most_events
-        self.killed = 0
+        self.killed = self.killed_again = 0
         self.again = False  # the next moment comes soon after the last: in its recovery
         self.program = None
         self.launch()
@@ -54,6 +55,7 @@ class Victim:
         if code != -9:
             return code == 0 or self.fail(code)
         self.killed += 1
+        self.killed_again += self.again
         self.launch()
         return False
 
@@ -80,6 +82,8 @@ class Crash(NetTest):
             time.sleep(0.002)
         killed = [victim.killed for victim in (aggregator, *clients)]
         self.assertGreaterEqual(killed[0], aggregator_kills)
+        if aggregator_kills >= MANY:
+            self.assertGreater(aggregator.killed_again, 0)  # before it had recovered
         self.assertGreaterEqual(sum(killed[1:]), client_kills * CLIENTS // 2, killed)
         lines = federation.lines()
         self.assertEqual([line["round"] for line in lines], list(range(1, rounds + 1)))

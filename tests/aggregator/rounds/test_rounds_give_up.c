@@ -354,6 +354,27 @@ static void a_drain_of_a_restored_phase_waits_longer(void **state)
     fedge_rounds_free(rounds);
 }
 
+/* An empty slot is restored as one: the client that had it has another, and a third takes it. */
+static void a_restored_empty_slot_is_filled(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    const fedge_rounds_task tasks[] = {{.task_id = 9, .client_index = 4},
+                                       {.task_id = 8, .client_index = 4, .state = FEDGE_TASK_LOST}};
+    fedge_rounds *rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 0, 0, 100, 2, tasks, 2, 0, NULL), FEDGE_OK);
+    join_at(rounds, 4);
+    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, 9);
+    assert_int_equal(fedge_rounds_report(rounds, 8, 0, NULL), FEDGE_STALE);
+    join_at(rounds, 5);
+    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    assert_int_equal(sent.slot, 1);
+    assert_true(sent.fresh && sent.task_id == 100);
+    report(rounds, 0, 1);
+    take(rounds, FEDGE_ACTION_CLOSE);
+    fedge_rounds_free(rounds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +387,7 @@ int main(void)
         cmocka_unit_test(an_evaluation_without_anybody_ends),
         cmocka_unit_test(a_drain_does_not_wait_for_who_is_away),
         cmocka_unit_test(a_drain_of_a_restored_phase_waits_longer),
+        cmocka_unit_test(a_restored_empty_slot_is_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,6 +239,33 @@ static void a_device_that_declined_is_asked_when_it_comes_anew(void **state)
     fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
 }
 
+/* Two gave up, and one of them took the other's slot when it came anew: that, too, is recovered. */
+static void a_slot_of_another_is_taken_and_recovered(void **state)
+{
+    (void)state;
+    begin(FOUR_OF_FOUR, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        fed.devices[i].idle = true;
+    }
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    fed_decline(&fed.devices[0], true);
+    fed_decline(&fed.devices[1], true);
+    fed_settle(&fed);
+    fed_join(&fed, 1);
+    fed_settle(&fed);
+    assert_int_equal(fed.devices[1].num_tasks, 2);
+    fed_close(&fed);
+    fed_open(&fed);
+    for (uint32_t i = 0; i < 3; i++) {
+        fed.devices[i].idle = false;
+    }
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed.summaries[0].attempt, 0);
+    assert_int_equal(fed.summaries[0].reported, 4);
+}
+
 /* Its results are worthless: refused for good, it is not asked without a pause. */
 static void whose_results_are_refused_is_set_aside(void **state)
 {
@@ -339,6 +366,7 @@ int main(void)
         cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
         cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
         cmocka_unit_test_teardown(a_device_that_declined_is_asked_when_it_comes_anew, tear_down),
+        cmocka_unit_test_teardown(a_slot_of_another_is_taken_and_recovered, tear_down),
         cmocka_unit_test_teardown(whose_results_are_refused_is_set_aside, tear_down),
         cmocka_unit_test_teardown(a_drain_leaves_a_round_open_for_who_is_away, tear_down),
         cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),

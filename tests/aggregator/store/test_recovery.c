@@ -141,6 +141,29 @@ static void a_failed_attempt_is_followed_by_the_next(void **state)
     fedge_state_close(&f.state);
 }
 
+/* A client gave its task up, came anew, and took another's empty slot. */
+static void a_slot_is_empty_whose_client_has_another(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT];
+    checkpoint(&f, 0, 1, hash);
+    fedge_journal *journal = journal_of(&f, 1, 0, hash, 1, 1);
+    fedge_journal_task task = test_task(TEST_SLOTS + 1);
+    task.client_index = fedge_journal_get_slot(journal, 2).task.client_index;
+    OK(fedge_journal_assign(journal, 1, &task, NULL));
+    OK(fedge_journal_sync(journal, NULL));
+    fedge_journal_free(journal);
+    reopen(&f);
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    const fedge_task_state expected[] = {FEDGE_TASK_REPORTED, FEDGE_TASK_OPEN, FEDGE_TASK_LOST};
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
+        assert_int_equal(recovery.tasks[slot].state, slot < 3 ? expected[slot] : FEDGE_TASK_OPEN);
+    assert_int_equal(recovery.tasks[1].client_index, recovery.tasks[2].client_index);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
 /* What a start gave out and nothing recorded, as the ids of an evaluation, is skipped by the next.
  */
 static void task_ids_begin_behind_the_last_start(void **state)
@@ -302,6 +325,7 @@ int main(void)
         TEST(a_new_run_has_nothing),
         TEST(an_open_round_goes_on),
         TEST(a_failed_attempt_is_followed_by_the_next),
+        TEST(a_slot_is_empty_whose_client_has_another),
         TEST(task_ids_begin_behind_the_last_start),
         TEST(closed_rounds_are_closed_again),
         TEST(what_cannot_be_repaired_is_told),
