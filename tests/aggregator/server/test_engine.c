@@ -108,6 +108,32 @@ static void a_device_fetches_the_model_and_the_plan(void **state)
     assert_int_equal(device->chunk.size, device->welcome.plan_size);
 }
 
+/* The means are weighted by examples. */
+static void a_round_tells_what_its_devices_said(void **state)
+{
+    (void)state;
+    double examples = 0.0, loss = 0.0;
+    fed_init(&fed, "engine-test", FOUR_OF_FOUR);
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    for (uint32_t i = 0; i < 4; i++) { /* as fed_make_result says */
+        examples += 10.0 + 7.0 * i;
+        loss += (10.0 + 7.0 * i) * (1.0 + i);
+    }
+    assert_int_equal(fed.num_summaries, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const fedge_round_summary *summary = &fed.summaries[i];
+        assert_int_equal(summary->round, i + 1);
+        assert_int_equal(summary->asked, 4);
+        assert_int_equal(summary->reported, 4);
+        assert_int_equal(summary->examples, (uint64_t)examples);
+        assert_true(fabs(summary->train_loss - loss / examples) < 1e-12);
+        assert_true(fabs(summary->train_accuracy - 0.5) < 1e-12);
+        assert_true(isnan(summary->seconds_train)); /* nobody said */
+    }
+}
+
 /* ---- results that come twice, late or from the wrong one ------------------------------------- */
 
 static void a_result_counts_once(void **state)
@@ -622,6 +648,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_is_json),
         cmocka_unit_test_teardown(a_device_fetches_the_model_and_the_plan, tear_down),
+        cmocka_unit_test_teardown(a_round_tells_what_its_devices_said, tear_down),
         cmocka_unit_test_teardown(a_result_counts_once, tear_down),
         cmocka_unit_test_teardown(a_stale_or_foreign_result_is_refused, tear_down),
         cmocka_unit_test_teardown(a_restored_backup_refuses_what_was_before, tear_down),
