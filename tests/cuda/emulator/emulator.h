@@ -20,6 +20,7 @@ typedef struct emulator_config {
     emulator_order order;
     uint64_t seed;            /* of the order of threads, blocks and streams */
     size_t memory_bytes;      /* of each GPU; 0: 1 GiB */
+    bool unprotected;         /* the host may read GPUs' memory: long tests are faster */
     bool no_driver;           /* every call says so */
     bool no_nccl;             /* libnccl cannot be loaded */
     int nccl_version;         /* 0: 22809 */

@@ -41,8 +41,9 @@ bool emulated_is_device(const void *address, size_t size);
 /* Work on a stream; [ready] NULL: always. [data] is freed behind [run]. */
 void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *data), void (*run)(void *data),
                       void *data);
-void emulated_expose(bool open); /* device memory, to whoever runs now */
-void emulated_progress(void);    /* as the order has it, after work was added */
+/* Opens a GPU's memory to the host while work of it runs; -1: of all. */
+void emulated_expose(int gpu, bool open);
+void emulated_progress(void); /* as the order has it, after work was added */
 void emulated_nccl_reset(void);
 
 #endif

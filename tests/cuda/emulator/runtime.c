@@ -14,14 +14,19 @@
 #if defined(__SANITIZE_ADDRESS__)
 void __asan_poison_memory_region(const volatile void *address, size_t size);
 void __asan_unpoison_memory_region(const volatile void *address, size_t size);
+#define POISON __asan_poison_memory_region
+#define UNPOISON __asan_unpoison_memory_region
+#else
+#define POISON(at, size) ((void)(at), (void)(size))
+#define UNPOISON(at, size) ((void)(at), (void)(size))
 #endif
 
-enum { MAX_PROTECTED = 64 << 10, MAX_GRID = 0x7fffffff };
+enum { ARENA = 256 << 20, MAX_GRID = 0x7fffffff };
 
 typedef struct block { /* of memory */
     struct block *next;
     char *at;
-    size_t size, mapped;
+    size_t size;
     int gpu; /* −1: pinned memory of the host */
 } block;
 
@@ -53,6 +58,7 @@ static struct {
     struct emulated_stream *streams;
     cudaError_t sticky[EMULATOR_MAX_GPUS];
     size_t used[EMULATOR_MAX_GPUS];
+    char *arenas[EMULATOR_MAX_GPUS]; /* addresses of each GPU's memory; kept */
 } all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int current_gpu;
@@ -72,6 +78,11 @@ void emulator_start(const emulator_config *config)
     current_gpu = 0;
     emulated_seed(config->seed);
     emulated_nccl_reset();
+    for (int g = 0; g < EMULATOR_MAX_GPUS; g++) {
+        if (all.arenas[g]) {
+            (void)mprotect(all.arenas[g], ARENA, PROT_READ | PROT_WRITE);
+        }
+    }
 }
 
 static void start_from_environment(void)
@@ -162,11 +173,16 @@ cudaError_t emulated_leave(cudaError_t error)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
+/* The one that is found goes to the front: the race detector asks for the same few all the time. */
 static block *find(const void *address, size_t size)
 {
     const char *at = address;
-    for (block *b = all.blocks; b; b = b->next) {
+    for (block **place = &all.blocks; *place; place = &(*place)->next) {
+        block *b = *place;
         if (at >= b->at && size <= b->size && (size_t)(at - b->at) <= b->size - size) {
+            *place = b->next;
+            b->next = all.blocks;
+            all.blocks = b;
             return b;
         }
     }
@@ -179,48 +195,58 @@ bool emulated_is_device(const void *address, size_t size)
     return b && b->gpu >= 0;
 }
 
-/* The host cannot read a GPU's memory. Where the sanitizer or small blocks make that cheap, it is
- * open only while work runs. */
-static void expose(block *b, bool open)
+/* The host cannot read a GPU's memory, nor can another GPU: it is open only while work of that GPU
+ * runs, or of all of them (-1). */
+void emulated_expose(int gpu, bool open)
 {
-#if defined(__SANITIZE_ADDRESS__)
-    (open ? __asan_unpoison_memory_region : __asan_poison_memory_region)(b->at, b->size);
-#else
-    if (b->mapped <= MAX_PROTECTED) {
-        (void)mprotect((void *)((uintptr_t)b->at & ~(uintptr_t)4095), b->mapped,
-                       open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    for (int g = 0; g < (int)all.config.num_gpus && !all.config.unprotected; g++) {
+        if (all.arenas[g] && (gpu < 0 || g == gpu)) {
+            (void)mprotect(all.arenas[g], ARENA, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+        }
     }
-#endif
-}
-
-void emulated_expose(bool open)
-{
-    for (block *b = all.blocks; b; b = b->next) {
-        if (b->gpu >= 0) {
-            expose(b, open);
+    for (const block *b = all.blocks; b; b = b->next) {
+        if (b->gpu >= 0 && (gpu < 0 || b->gpu == gpu)) {
+            if (open) {
+                UNPOISON(b->at, b->size);
+            } else {
+                POISON(b->at, b->size);
+            }
         }
     }
 }
 
+/* The first gap of the GPU's arena that has room, with a margin on both sides. */
+static char *find_gap(int gpu, size_t size)
+{
+    if (!all.arenas[gpu]) {
+        all.arenas[gpu] = mmap(NULL, ARENA, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    char *at = all.arenas[gpu] + 256;
+    for (const block *b = all.blocks; b;) {
+        const bool meets = b->gpu == gpu && at < b->at + b->size + 256 && b->at < at + size + 256;
+        at = meets ? b->at + (b->size + 511) / 256 * 256 : at;
+        b = meets ? all.blocks : b->next;
+    }
+    return at + size <= all.arenas[gpu] + ARENA ? at : NULL;
+}
+
 static cudaError_t allocate(void **pointer, size_t size, int gpu)
 {
+    char *at = gpu < 0 ? aligned_alloc(256, (size + 255) / 256 * 256) : find_gap(gpu, size);
+    if (!at) {
+        return cudaErrorMemoryAllocation;
+    }
     block *b = calloc(1, sizeof(*b));
-    b->size = size;
-    b->gpu = gpu;
-#if defined(__SANITIZE_ADDRESS__)
-    b->at = aligned_alloc(256, (size + 255) / 256 * 256);
-#else
-    b->mapped = (size + 4095) / 4096 * 4096;
-    b->at = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-#endif
-    memset(b->at, 0xA5, size);
-    b->next = all.blocks;
+    *b = (block){all.blocks, at, size, gpu};
+    emulated_expose(gpu < 0 ? EMULATOR_MAX_GPUS : gpu, true);
+    POISON(at - (gpu < 0 ? 0 : 256), gpu < 0 ? 0 : size + 512);
+    UNPOISON(at, size);
+    memset(at, 0xA5, size);
     all.blocks = b;
     all.used[gpu < 0 ? 0 : gpu] += gpu < 0 ? 0 : size;
     all.alive++;
-    if (gpu >= 0) {
-        expose(b, false);
-    }
+    emulated_expose(gpu < 0 ? EMULATOR_MAX_GPUS : gpu, false);
     *pointer = b->at;
     return cudaSuccess;
 }
@@ -239,12 +265,9 @@ static cudaError_t release(void *pointer, bool pinned)
     *place = b->next;
     all.used[b->gpu < 0 ? 0 : b->gpu] -= b->gpu < 0 ? 0 : b->size;
     all.alive--;
-    expose(b, true);
-#if defined(__SANITIZE_ADDRESS__)
-    free(b->at);
-#else
-    munmap(b->at, b->mapped);
-#endif
+    if (b->gpu < 0) {
+        free(b->at);
+    }
     free(b);
     return cudaSuccess;
 }
@@ -383,11 +406,11 @@ static void run_launch(void *data)
 {
     launch *self = data;
     self->kernel.closure = self->closure;
-    emulated_expose(true);
+    emulated_expose(self->gpu, true);
     if (!emulated_run(&self->kernel)) {
         all.sticky[self->gpu] = cudaErrorLaunchFailure;
     }
-    emulated_expose(false);
+    emulated_expose(self->gpu, false);
 }
 
 cudaError_t emulated_launch(const cudaLaunchConfig_t *config, void (*body)(const void *),
@@ -417,19 +440,19 @@ typedef struct copy {
     void *to;
     const void *from; /* NULL: filled with value */
     size_t size;
-    int value;
+    int value, gpu;
 } copy;
 
 static void run_copy(void *data)
 {
     const copy *self = data;
-    emulated_expose(true);
+    emulated_expose(self->gpu, true);
     if (self->from) {
         memmove(self->to, self->from, self->size);
     } else {
         memset(self->to, self->value, self->size);
     }
-    emulated_expose(false);
+    emulated_expose(self->gpu, false);
 }
 
 static cudaError_t add_copy(copy wanted, cudaStream_t stream)
@@ -454,12 +477,12 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMe
                             cudaStream_t stream)
 {
     (void)kind;
-    return add_copy((copy){to, from, size, 0}, stream);
+    return add_copy((copy){to, from, size, 0, current_gpu}, stream);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t stream)
 {
-    return add_copy((copy){to, NULL, size, value}, stream);
+    return add_copy((copy){to, NULL, size, value, current_gpu}, stream);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)

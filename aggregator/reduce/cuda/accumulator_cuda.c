@@ -1,0 +1,547 @@
+#include "aggregator/reduce/cuda/accumulator_cuda.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "aggregator/reduce/cuda/open.h"
+#include "aggregator/reduce/cuda/team.h"
+#include "edge/core/fixed.h"
+
+static_assert(FEDGE_ACCUMULATOR_MAX_BATCH == FEDGE_CUDA_MAX_BATCH, "a batch is one launch");
+
+/* GPUs that together hold the sums of all coordinates once: one, or all by coordinates. Updates
+ * come to a group by a lane of each of its GPUs and lie in the same slot of each. */
+typedef struct group {
+    uint32_t first, count;                       /* of the team's GPUs */
+    uint32_t lanes[FEDGE_CUDA_LANES], num_lanes; /* free ones */
+    uint32_t *slots, num_slots;                  /* free ones; the spare slot is not among them */
+} group;
+
+/* What an update holds: its copy on a group's GPUs. */
+typedef struct copy {
+    uint32_t group, slot;
+} copy;
+
+typedef struct cuda_accumulator {
+    fedge_cuda_geometry geometry;
+    fedge_cuda_team team;
+    uint32_t num_groups, slots_each; /* without the spare slot, which is number slots_each */
+    group groups[FEDGE_ACCUMULATOR_MAX_GPUS];
+    copy *copies; /* (num_groups, slots_each): the constants that [held] points to */
+    copy only_checked;
+    pthread_mutex_t lock; /* of all below, of the groups' lists and of work on sums */
+    pthread_cond_t freed; /* a lane, or the spare slots */
+    bool has_lock, has_cond;
+    bool spare_in_use;
+    uint32_t next_group;
+    uint64_t ticket;
+    fedge_accumulator_totals totals;
+    fedge_error lost; /* status FEDGE_GPU_LOST: what every call returns from then on */
+} cuda_accumulator;
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+static fedge_status check_lost(const cuda_accumulator *self, fedge_error *err)
+{
+    if (self->lost.status == FEDGE_OK) {
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, self->lost.status, "%s", self->lost.message);
+}
+
+/* Remembers that a GPU is lost: [why] is of a call that returned [status]. */
+static fedge_status note(cuda_accumulator *self, fedge_status status, const fedge_error *why,
+                         fedge_error *err)
+{
+    if (status == FEDGE_GPU_LOST && self->lost.status == FEDGE_OK) {
+        self->lost = *why;
+        (void)pthread_cond_broadcast(&self->freed);
+    }
+    return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why->message);
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+static void cuda_close(void *state)
+{
+    cuda_accumulator *self = state;
+    if (!self) {
+        return;
+    }
+    fedge_cuda_team_close(&self->team);
+    for (uint32_t g = 0; g < self->num_groups; g++) {
+        free(self->groups[g].slots);
+    }
+    free(self->copies);
+    fedge_cuda_geometry_fini(&self->geometry);
+    if (self->has_cond) {
+        (void)pthread_cond_destroy(&self->freed);
+    }
+    if (self->has_lock) {
+        (void)pthread_mutex_destroy(&self->lock);
+    }
+    free(self);
+}
+
+static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
+{
+    const uint32_t each = self->slots_each;
+    self->copies = calloc((size_t)self->num_groups * each + 1, sizeof(*self->copies));
+    for (uint32_t g = 0; g < self->num_groups && self->copies; g++) {
+        group *made = &self->groups[g];
+        made->count = self->team.num_gpus / self->num_groups;
+        made->first = g * made->count;
+        made->slots = calloc((size_t)each + 1, sizeof(*made->slots));
+        if (!made->slots) {
+            break;
+        }
+        for (uint32_t i = 0; i < each; i++) {
+            made->slots[made->num_slots++] = i;
+            self->copies[(size_t)g * each + i] = (copy){g, i};
+        }
+        for (uint32_t i = 0; i < FEDGE_CUDA_LANES; i++) {
+            made->lanes[made->num_lanes++] = i;
+        }
+    }
+    if (!self->copies || !self->groups[self->num_groups - 1].slots) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_config *config,
+                             fedge_error *err)
+{
+    fedge_cuda_choice choice;
+    self->has_lock = pthread_mutex_init(&self->lock, NULL) == 0;
+    self->has_cond = pthread_cond_init(&self->freed, NULL) == 0;
+    if (!self->has_lock || !self->has_cond) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "cannot make a lock for the sums");
+    }
+    fedge_status status = fedge_cuda_geometry_init(&self->geometry, config->layout, err);
+    if (status == FEDGE_OK) {
+        status = fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err);
+    }
+    if (status == FEDGE_OK) {
+        self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
+        self->slots_each = choice.num_slots - 1;
+        status = make_groups(self, err);
+    }
+    return status;
+}
+
+static fedge_status cuda_open(const fedge_accumulator_config *config, void **state,
+                              fedge_error *err)
+{
+    *state = NULL;
+    cuda_accumulator *self = calloc(1, sizeof(*self));
+    if (!self) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
+    }
+    const fedge_status status = open_all(self, config, err);
+    if (status != FEDGE_OK) {
+        cuda_close(self);
+        return status;
+    }
+    *state = self;
+    return FEDGE_OK;
+}
+
+/* ---- updates come in --------------------------------------------------------------------------
+ */
+
+/* The group with the most free slots; those that have as many take turns. */
+static uint32_t choose_group(cuda_accumulator *self)
+{
+    uint32_t best = self->next_group++ % self->num_groups;
+    for (uint32_t i = 1; i < self->num_groups; i++) {
+        const uint32_t g = (best + i) % self->num_groups;
+        best = self->groups[g].num_slots > self->groups[best].num_slots ? g : best;
+    }
+    return best;
+}
+
+/* Waits for a free lane of the group. The lock is held. */
+static fedge_status take_lane(cuda_accumulator *self, group *chosen, uint32_t *lane,
+                              fedge_error *err)
+{
+    while (chosen->num_lanes == 0 && self->lost.status == FEDGE_OK) {
+        (void)pthread_cond_wait(&self->freed, &self->lock);
+    }
+    const fedge_status status = check_lost(self, err);
+    if (status == FEDGE_OK) {
+        *lane = chosen->lanes[--chosen->num_lanes];
+    }
+    return status;
+}
+
+static void give_lane(cuda_accumulator *self, group *chosen, uint32_t lane)
+{
+    chosen->lanes[chosen->num_lanes++] = lane;
+    (void)pthread_cond_broadcast(&self->freed);
+}
+
+/* Copies an update to the GPUs of a group and checks it. [slot] NULL: only checks. Without the
+ * lock, for copying takes long. */
+static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t lane,
+                          const uint32_t *slot, const fedge_encoded *update, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    uint64_t bad = FEDGE_CUDA_NOT_BAD;
+    uint32_t begun = 0;
+    for (; begun < chosen->count && status == FEDGE_OK; begun++) {
+        status =
+            fedge_cuda_gpu_stage(&self->team.gpus[chosen->first + begun], lane, slot, update, err);
+    }
+    /* Also after a failure: nothing may be under way when the lane and the slot are free again. */
+    for (uint32_t i = 0; i < begun; i++) {
+        uint64_t found = FEDGE_CUDA_NOT_BAD;
+        const fedge_status waited = fedge_cuda_gpu_verdict(
+            &self->team.gpus[chosen->first + i], lane, &found, status == FEDGE_OK ? err : NULL);
+        status = status == FEDGE_OK ? waited : status;
+        bad = found < bad ? found : bad;
+    }
+    if (status == FEDGE_OK && bad != FEDGE_CUDA_NOT_BAD) {
+        status = fedge_cuda_fail_value(&self->geometry, bad, update->bounds_log2, err);
+    }
+    return status;
+}
+
+static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    uint32_t lane = 0;
+    pthread_mutex_lock(&self->lock);
+    const uint32_t g = choose_group(self);
+    group *chosen = &self->groups[g];
+    fedge_status status = take_lane(self, chosen, &lane, err);
+    if (status != FEDGE_OK) {
+        pthread_mutex_unlock(&self->lock);
+        return status;
+    }
+    const bool keeps = chosen->num_slots > 0;
+    const uint32_t slot = keeps ? chosen->slots[--chosen->num_slots] : 0;
+    pthread_mutex_unlock(&self->lock);
+
+    status = stage(self, chosen, lane, keeps ? &slot : NULL, update, &why);
+
+    pthread_mutex_lock(&self->lock);
+    give_lane(self, chosen, lane);
+    if (keeps && status != FEDGE_OK) {
+        chosen->slots[chosen->num_slots++] = slot;
+    }
+    status = note(self, status, &why, err);
+    pthread_mutex_unlock(&self->lock);
+    if (status == FEDGE_OK) {
+        update->held =
+            keeps ? &self->copies[(size_t)g * self->slots_each + slot] : &self->only_checked;
+    }
+    return status;
+}
+
+/* Takes the update's copy from it, and frees its slot for what comes next. The lock is held. */
+static const copy *release(cuda_accumulator *self, fedge_encoded *update)
+{
+    const copy *held = update->held;
+    assert(held); /* it has been validated */
+    update->held = NULL;
+    if (held != &self->only_checked) {
+        group *of = &self->groups[held->group];
+        of->slots[of->num_slots++] = held->slot;
+    }
+    return held;
+}
+
+static void cuda_drop(void *state, fedge_encoded *update)
+{
+    cuda_accumulator *self = state;
+    pthread_mutex_lock(&self->lock);
+    (void)release(self, update);
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------
+ */
+
+/* The lock is held. */
+static fedge_status claim(cuda_accumulator *self, uint64_t weight, uint32_t count, fedge_error *err)
+{
+    const uint64_t total = self->totals.total_weight;
+    if (weight > FEDGE_FIXED_MAX_TOTAL_WEIGHT || total > FEDGE_FIXED_MAX_TOTAL_WEIGHT - weight) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "weight %" PRIu64 " on top of %" PRIu64 " is over the %" PRIu64
+                          " that the sums are safe for; lower the largest weight or cohort",
+                          weight, total, FEDGE_FIXED_MAX_TOTAL_WEIGHT);
+    }
+    self->totals.total_weight += weight;
+    self->totals.num_updates += count;
+    return FEDGE_OK;
+}
+
+static fedge_status claim_all(cuda_accumulator *self, fedge_encoded *const *updates, uint32_t count,
+                              fedge_error *err)
+{
+    uint64_t weight = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (updates[i]->weight == 0) {
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
+        }
+        weight += updates[i]->weight;
+    }
+    return claim(self, weight, count, err);
+}
+
+/* Sums slots of a group. The lock is held. */
+static fedge_status launch(cuda_accumulator *self, const group *of, const uint32_t *slots,
+                           const uint32_t *weights, uint32_t count, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < of->count && count > 0 && status == FEDGE_OK; i++) {
+        status = fedge_cuda_gpu_add(&self->team.gpus[of->first + i], slots, weights, count, err);
+    }
+    return status;
+}
+
+/* Updates that are only checked are read again, one after the other, by way of the spare slot. The
+ * lock is held, but not while that lasts. */
+static fedge_status add_again(cuda_accumulator *self, fedge_encoded *update, fedge_error *err)
+{
+    assert(self->num_groups > 0);
+    group *chosen = &self->groups[self->next_group++ % self->num_groups];
+    const uint32_t spare = self->slots_each;
+    uint32_t lane = 0;
+    while (self->spare_in_use && self->lost.status == FEDGE_OK) {
+        (void)pthread_cond_wait(&self->freed, &self->lock);
+    }
+    fedge_status status = check_lost(self, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    self->spare_in_use = true;
+    status = take_lane(self, chosen, &lane, err);
+    if (status == FEDGE_OK) {
+        pthread_mutex_unlock(&self->lock);
+        status = stage(self, chosen, lane, &spare, update, err);
+        pthread_mutex_lock(&self->lock);
+        give_lane(self, chosen, lane);
+    }
+    if (status == FEDGE_OK) {
+        status = launch(self, chosen, &spare, &update->weight, 1, err);
+    }
+    self->spare_in_use = false;
+    (void)pthread_cond_broadcast(&self->freed);
+    return status;
+}
+
+/* Sums, of the updates, those that group [g] has copies of. The lock is held. */
+static fedge_status add_copies(cuda_accumulator *self, fedge_encoded *const *updates,
+                               uint32_t count, uint32_t g, fedge_error *err)
+{
+    uint32_t slots[FEDGE_CUDA_MAX_BATCH];
+    uint32_t weights[FEDGE_CUDA_MAX_BATCH];
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const copy *held = updates[i]->held;
+        if (held && held != &self->only_checked && held->group == g) {
+            slots[found] = held->slot;
+            weights[found++] = updates[i]->weight;
+        }
+    }
+    return launch(self, &self->groups[g], slots, weights, found, err);
+}
+
+static fedge_status add_all(cuda_accumulator *self, fedge_encoded *const *updates, uint32_t count,
+                            fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t g = 0; g < self->num_groups && status == FEDGE_OK; g++) {
+        status = add_copies(self, updates, count, g, err);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (release(self, updates[i]) == &self->only_checked && status == FEDGE_OK) {
+            status = add_again(self, updates[i], err);
+        }
+    }
+    return status;
+}
+
+static fedge_status mark(cuda_accumulator *self, uint64_t *ticket, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    *ticket = ++self->ticket;
+    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+        status = fedge_cuda_gpu_mark(&self->team.gpus[i], *ticket, err);
+    }
+    return status;
+}
+
+static fedge_status cuda_add(void *state, fedge_encoded *const *updates, uint32_t count,
+                             uint64_t *ticket, fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    assert(count <= FEDGE_ACCUMULATOR_MAX_BATCH);
+    pthread_mutex_lock(&self->lock);
+    fedge_status status = check_lost(self, &why);
+    if (status == FEDGE_OK) {
+        status = claim_all(self, updates, count, &why);
+    }
+    if (status == FEDGE_OK) {
+        status = add_all(self, updates, count, &why);
+    }
+    if (status == FEDGE_OK) {
+        status = mark(self, ticket, &why);
+    }
+    status = note(self, status, &why, err);
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+static fedge_status cuda_wait(void *state, uint64_t ticket, fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    pthread_mutex_lock(&self->lock);
+    fedge_status status = check_lost(self, &why);
+    pthread_mutex_unlock(&self->lock);
+    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+        status = fedge_cuda_gpu_wait(&self->team.gpus[i], ticket, &why);
+    }
+    pthread_mutex_lock(&self->lock);
+    status = note(self, status, &why, err);
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+static fedge_status cuda_begin(void *state, uint32_t weight, fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    pthread_mutex_lock(&self->lock);
+    fedge_status status = check_lost(self, err);
+    if (status == FEDGE_OK && weight == 0) {
+        status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
+    }
+    if (status == FEDGE_OK) {
+        status = claim(self, weight, 1, err);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+/* Values behind each other on the GPUs of a group that have them. */
+static fedge_status add_run(cuda_accumulator *self, const group *of, const int32_t *v,
+                            fedge_cuda_run run, uint32_t weight, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < of->count && run.count > 0 && status == FEDGE_OK; i++) {
+        fedge_cuda_gpu *gpu = &self->team.gpus[of->first + i];
+        const uint64_t end = ((uint64_t)gpu->first_block + gpu->num_blocks) * FEDGE_CUDA_BLOCK;
+        if (run.padded < end) {
+            const size_t left = (size_t)(end - run.padded);
+            const size_t part = run.count < left ? run.count : left;
+            status = fedge_cuda_gpu_add_values(gpu, v, run.padded, part, weight, err);
+            v += part;
+            run.padded += part;
+            run.count -= part;
+        }
+    }
+    return status;
+}
+
+static fedge_status cuda_add_values(void *state, uint32_t lane, const int32_t *v, size_t first,
+                                    size_t count, uint32_t weight, fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    (void)lane;
+    pthread_mutex_lock(&self->lock);
+    const group *of = &self->groups[self->next_group++ % self->num_groups];
+    fedge_status status = check_lost(self, &why);
+    while (count > 0 && status == FEDGE_OK) {
+        const fedge_cuda_run run = fedge_cuda_run_at(&self->geometry, first, count);
+        status = add_run(self, of, v, run, weight, &why);
+        v += run.count;
+        first += run.count;
+        count -= run.count;
+    }
+    status = note(self, status, &why, err);
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+/* ---- a round's end ----------------------------------------------------------------------------
+ */
+
+static void cuda_totals(const void *state, fedge_accumulator_totals *totals)
+{
+    *totals = ((const cuda_accumulator *)state)->totals;
+}
+
+static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *sums,
+                              fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    fedge_status status = check_lost(self, &why);
+    for (size_t i = 0; i < count; i++) {
+        sums[i] = 0;
+    }
+    while (count > 0 && status == FEDGE_OK) {
+        const fedge_cuda_run run = fedge_cuda_run_at(&self->geometry, first, count);
+        for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+            status = fedge_cuda_gpu_read(&self->team.gpus[i], run.padded, run.count, sums, &why);
+        }
+        sums += run.count;
+        first += run.count;
+        count -= run.count;
+    }
+    return note(self, status, &why, err);
+}
+
+static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_t num_parts,
+                              fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    assert(self->totals.total_weight > 0);
+    fedge_status status = check_lost(self, &why);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_cuda_team_step(&self->team, parts, num_parts, self->totals.total_weight, &why);
+    }
+    return note(self, status, &why, err);
+}
+
+static fedge_status cuda_reset(void *state, fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    fedge_status status = check_lost(self, &why);
+    self->totals = (fedge_accumulator_totals){0};
+    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+        status = fedge_cuda_gpu_reset(&self->team.gpus[i], &why);
+    }
+    return note(self, status, &why, err);
+}
+
+const fedge_accumulator_ops fedge_accumulator_cuda = {
+    .name = "cuda",
+    .copies = false, /* only while there is room on the GPUs */
+    .open = cuda_open,
+    .close = cuda_close,
+    .validate = cuda_validate,
+    .add = cuda_add,
+    .wait = cuda_wait,
+    .drop = cuda_drop,
+    .begin = cuda_begin,
+    .add_values = cuda_add_values,
+    .totals = cuda_totals,
+    .read = cuda_read,
+    .step = cuda_step,
+    .reset = cuda_reset,
+};

@@ -1,0 +1,142 @@
+#include "aggregator/reduce/cuda/geometry.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(FEDGE_CUDA_BLOCK == FEDGE_CODEC_BLOCK, "a block of coordinates has one scale");
+static_assert((int)FEDGE_CUDA_NONE == (int)FEDGE_CODEC_NONE, "codecs are numbered alike");
+static_assert((int)FEDGE_CUDA_INT8 == (int)FEDGE_CODEC_INT8, "codecs are numbered alike");
+
+size_t fedge_cuda_block_bytes(fedge_codec codec)
+{
+    return codec == FEDGE_CODEC_INT8 ? FEDGE_CUDA_BLOCK : FEDGE_CUDA_BLOCK * sizeof(float);
+}
+
+static uint32_t blocks_of(const fedge_tensor_spec *spec)
+{
+    return (uint32_t)((spec->count + FEDGE_CUDA_BLOCK - 1) / FEDGE_CUDA_BLOCK);
+}
+
+static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_layout *layout,
+                                fedge_error *err)
+{
+    for (uint32_t s = 0; s < layout->num_sections; s++) {
+        const fedge_schema *schema = layout->sections[s].schema;
+        geometry->num_tensors += schema->num_tensors;
+        for (uint32_t t = 0; t < schema->num_tensors; t++) {
+            geometry->num_blocks += blocks_of(&schema->tensors[t]);
+        }
+    }
+    if (geometry->num_blocks == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "an accumulator for updates of no values");
+    }
+    geometry->tensors = calloc(geometry->num_tensors, sizeof(*geometry->tensors));
+    geometry->blocks = calloc(geometry->num_blocks, sizeof(*geometry->blocks));
+    if (!geometry->tensors || !geometry->blocks) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the places of %zu values",
+                          layout->num_elements);
+    }
+    return FEDGE_OK;
+}
+
+/* Lays the blocks of tensor [index] behind [*block] and [*offset]. */
+static void lay(fedge_cuda_geometry *geometry, uint32_t index, fedge_codec codec, uint32_t *block,
+                uint64_t *offset)
+{
+    fedge_cuda_tensor *tensor = &geometry->tensors[index];
+    tensor->first_block = *block;
+    tensor->num_blocks = blocks_of(tensor->spec);
+    size_t left = tensor->spec->count;
+    for (; left > 0; (*block)++) {
+        const uint32_t count = left < FEDGE_CUDA_BLOCK ? (uint32_t)left : FEDGE_CUDA_BLOCK;
+        geometry->blocks[*block] = (fedge_cuda_block){*offset, index, count};
+        *offset += codec == FEDGE_CODEC_INT8 ? 2 + (uint64_t)count : 4 * (uint64_t)count;
+        left -= count;
+    }
+}
+
+fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge_layout *layout,
+                                      fedge_error *err)
+{
+    *geometry = (fedge_cuda_geometry){.num_elements = layout->num_elements, .size = layout->size};
+    const fedge_status status = take_memory(geometry, layout, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    uint32_t index = 0;
+    uint32_t block = 0;
+    uint64_t offset = 0;
+    size_t plane = 0;
+    for (uint32_t s = 0; s < layout->num_sections; s++) {
+        const fedge_layout_section *section = &layout->sections[s];
+        const uint32_t first = block;
+        for (uint32_t t = 0; t < section->schema->num_tensors; t++, index++) {
+            geometry->tensors[index].spec = &section->schema->tensors[t];
+            lay(geometry, index, section->codec, &block, &offset);
+        }
+        geometry->segments[s] = (fedge_cuda_segment){section->codec, first, block - first, plane};
+        plane += (block - first) * fedge_cuda_block_bytes(section->codec);
+    }
+    geometry->num_segments = layout->num_sections;
+    assert(offset == layout->size);
+    return FEDGE_OK;
+}
+
+void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry)
+{
+    free(geometry->tensors);
+    free(geometry->blocks);
+    *geometry = (fedge_cuda_geometry){0};
+}
+
+uint64_t fedge_cuda_offset_of(const fedge_cuda_geometry *geometry, uint32_t block)
+{
+    return block < geometry->num_blocks ? geometry->blocks[block].offset : geometry->size;
+}
+
+fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t first, size_t count)
+{
+    uint32_t low = 0;
+    uint32_t high = geometry->num_tensors;
+    while (high - low > 1) { /* the last tensor that begins at or before [first] */
+        const uint32_t middle = low + (high - low) / 2;
+        if (geometry->tensors[middle].spec->offset <= first) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    const fedge_cuda_tensor *tensor = &geometry->tensors[low];
+    const size_t within = first - tensor->spec->offset;
+    assert(within < tensor->spec->count);
+    const size_t left = tensor->spec->count - within;
+    return (fedge_cuda_run){(uint64_t)tensor->first_block * FEDGE_CUDA_BLOCK + within,
+                            count < left ? count : left};
+}
+
+fedge_status fedge_cuda_fail_value(const fedge_cuda_geometry *geometry, uint64_t bad,
+                                   const int8_t *bounds_log2, fedge_error *err)
+{
+    const uint64_t coordinate = bad >> 32;
+    const uint32_t bits = (uint32_t)bad;
+    const uint32_t index = geometry->blocks[coordinate / FEDGE_CUDA_BLOCK].tensor;
+    const fedge_cuda_tensor *tensor = &geometry->tensors[index];
+    const uint64_t within = coordinate - (uint64_t)tensor->first_block * FEDGE_CUDA_BLOCK;
+    uint32_t s = 0;
+    while (tensor->first_block - geometry->segments[s].first_block >=
+           geometry->segments[s].num_blocks) {
+        s++;
+    }
+    if (geometry->segments[s].codec == FEDGE_CODEC_INT8) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "value %zu of tensor \"%s\" is -128; int8 uses -127 to 127",
+                          (size_t)within, tensor->spec->name);
+    }
+    float value = 0.0f;
+    memcpy(&value, &bits, sizeof(value));
+    return fedge_fail(err, isfinite(value) ? FEDGE_OUT_OF_RANGE : FEDGE_NOT_FINITE,
+                      "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded", (size_t)within,
+                      tensor->spec->name, (double)value, ldexp(1.0, bounds_log2[index]));
+}

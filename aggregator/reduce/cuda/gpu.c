@@ -1,0 +1,520 @@
+#include "aggregator/reduce/cuda/gpu.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(FEDGE_CUDA_CHUNK_BYTES % 2048 == 0, "a chunk holds whole blocks of sums");
+
+#define MAX_THREAD_BLOCKS 8 /* that a multiprocessor runs of 256 threads */
+#define READ_VALUES (FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t))
+
+fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
+                              fedge_error *err)
+{
+    if (error == cudaSuccess) {
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_GPU_LOST, "GPU %d is lost while %s: %s", gpu->ordinal, doing,
+                      cudaGetErrorString(error));
+}
+
+fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err)
+{
+    return fedge_cuda_check(gpu, cudaSetDevice(gpu->ordinal), "choosing it", err);
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The part of the geometry's segments that is in [first_block, first_block + num_blocks). */
+static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_block,
+                           uint32_t num_blocks, fedge_cuda_segment *segments, uint32_t *count)
+{
+    size_t plane = 0;
+    *count = 0;
+    for (uint32_t s = 0; s < geometry->num_segments; s++) {
+        const fedge_cuda_segment *whole = &geometry->segments[s];
+        const uint32_t end =
+            least(whole->first_block + whole->num_blocks, first_block + num_blocks);
+        const uint32_t first = whole->first_block > first_block ? whole->first_block : first_block;
+        if (first < end) {
+            segments[(*count)++] = (fedge_cuda_segment){whole->codec, first, end - first, plane};
+            plane += (end - first) * fedge_cuda_block_bytes(whole->codec);
+        }
+    }
+    return plane;
+}
+
+/* Where GPUs join their sums there is room for a share of each that is as large as the others'. */
+static size_t sums_bytes(uint32_t num_blocks, bool joins)
+{
+    return ((size_t)num_blocks + (joins ? FEDGE_ACCUMULATOR_MAX_GPUS : 0)) * FEDGE_CUDA_BLOCK *
+           sizeof(int64_t);
+}
+
+size_t fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
+                            uint32_t num_blocks, bool joins, size_t *slot_bytes)
+{
+    fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
+    uint32_t count = 0;
+    *slot_bytes = cut_segments(geometry, first_block, num_blocks, segments, &count) +
+                  num_blocks * sizeof(uint16_t);
+    const size_t buffers =
+        FEDGE_CUDA_LANES * (2 * FEDGE_CUDA_CHUNK_BYTES + geometry->num_tensors + sizeof(uint64_t)) +
+        2 * FEDGE_CUDA_CHUNK_BYTES + (joins ? 2 * FEDGE_CUDA_CHUNK_BYTES : 0);
+    return buffers + sums_bytes(num_blocks, joins) + num_blocks * sizeof(fedge_cuda_block);
+}
+
+static fedge_status take(const fedge_cuda_gpu *gpu, void *pointer, size_t size, bool pinned,
+                         fedge_error *err)
+{
+    void *memory = NULL;
+    const cudaError_t error =
+        pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
+    if (error == cudaErrorMemoryAllocation) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %zu bytes%s", gpu->ordinal,
+                          size, pinned ? " of pinned memory of the host" : "");
+    }
+    memcpy(pointer, &memory, sizeof(memory));
+    return fedge_cuda_check(gpu, error, "taking memory", err);
+}
+
+static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fedge_error *err)
+{
+    return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                            "making an event", err);
+}
+
+static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream, fedge_error *err)
+{
+    return fedge_cuda_check(gpu, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
+                            "making a stream", err);
+}
+
+static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffers,
+                                 fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
+        status = take(gpu, &buffers[i].pinned, FEDGE_CUDA_CHUNK_BYTES, true, err);
+        if (status == FEDGE_OK) {
+            status = take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
+        }
+        if (status == FEDGE_OK) {
+            status = make_event(gpu, &buffers[i].done, err);
+        }
+    }
+    return status;
+}
+
+static fedge_status make_lane(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fedge_error *err)
+{
+    const size_t tensors = gpu->geometry->num_tensors;
+    fedge_status status = make_stream(gpu, &lane->stream, err);
+    if (status == FEDGE_OK) {
+        status = make_buffers(gpu, lane->buffers, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(gpu, &lane->pinned_bounds, tensors, true, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(gpu, &lane->bounds, tensors, false, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(gpu, &lane->pinned_bad, sizeof(*lane->bad), true, err);
+    }
+    return status == FEDGE_OK ? take(gpu, &lane->bad, sizeof(*lane->bad), false, err) : status;
+}
+
+static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    gpu->slots = calloc(count, sizeof(*gpu->slots));
+    if (!gpu->slots) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for its slots", gpu->ordinal);
+    }
+    while (gpu->num_slots < count && status == FEDGE_OK) {
+        fedge_cuda_slot *slot = &gpu->slots[gpu->num_slots++];
+        status = take(gpu, &slot->planes, bytes, false, err);
+        if (status == FEDGE_OK) {
+            status = make_event(gpu, &slot->released, err);
+        }
+    }
+    return status;
+}
+
+static fedge_status make_sums(fedge_cuda_gpu *gpu, bool joins, fedge_error *err)
+{
+    const size_t joined = (size_t)FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK * sizeof(int64_t);
+    fedge_status status = make_stream(gpu, &gpu->stream, err);
+    if (status == FEDGE_OK) {
+        status = make_buffers(gpu, gpu->work, err);
+    }
+    for (int i = 0; i < FEDGE_CUDA_TICKETS && status == FEDGE_OK; i++) {
+        status = make_event(gpu, &gpu->tickets[i], err);
+    }
+    for (int i = 0; i < 2 && joins && status == FEDGE_OK; i++) {
+        status = take(gpu, &gpu->joined[i], joined, false, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, joins), false, err);
+    }
+    return status == FEDGE_OK ? fedge_cuda_gpu_reset(gpu, err) : status;
+}
+
+/* The table of blocks, by way of the work buffers. */
+static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
+{
+    const size_t size = gpu->num_blocks * sizeof(fedge_cuda_block);
+    const char *from = (const char *)(gpu->geometry->blocks + gpu->first_block);
+    fedge_status status = take(gpu, &gpu->blocks, size, false, err);
+    uint32_t turn = 0;
+    for (size_t done = 0; done < size && status == FEDGE_OK; turn++) {
+        const fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
+        const size_t part =
+            size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
+        cudaError_t error = cudaEventSynchronize(buffer->done);
+        if (error == cudaSuccess) {
+            memcpy(buffer->pinned, from + done, part);
+            error = cudaMemcpyAsync((char *)gpu->blocks + done, buffer->pinned, part,
+                                    cudaMemcpyHostToDevice, gpu->stream);
+        }
+        if (error == cudaSuccess) {
+            error = cudaEventRecord(buffer->done, gpu->stream);
+        }
+        status = fedge_cuda_check(gpu, error, "copying to it", err);
+        done += part;
+    }
+    return status == FEDGE_OK
+               ? fedge_cuda_check(gpu, cudaStreamSynchronize(gpu->stream), "copying to it", err)
+               : status;
+}
+
+fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry *geometry,
+                                 int ordinal, uint32_t first_block, uint32_t num_blocks,
+                                 uint32_t num_slots, bool joins, fedge_error *err)
+{
+    int processors = 0;
+    size_t slot_bytes = 0;
+    *gpu = (fedge_cuda_gpu){.ordinal = ordinal,
+                            .geometry = geometry,
+                            .first_block = first_block,
+                            .num_blocks = num_blocks};
+    (void)fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, joins, &slot_bytes);
+    gpu->scales =
+        cut_segments(geometry, first_block, num_blocks, gpu->segments, &gpu->num_segments);
+    fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status == FEDGE_OK) {
+        status = fedge_cuda_check(
+            gpu, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal),
+            "asking for its size", err);
+    }
+    gpu->max_grid = (uint32_t)(processors > 0 ? processors : 1) * MAX_THREAD_BLOCKS;
+    if (status == FEDGE_OK) {
+        status = make_sums(gpu, joins, err);
+    }
+    for (int i = 0; i < FEDGE_CUDA_LANES && status == FEDGE_OK; i++) {
+        status = make_lane(gpu, &gpu->lanes[i], err);
+    }
+    if (status == FEDGE_OK) {
+        status = make_slots(gpu, num_slots, slot_bytes, err);
+    }
+    return status == FEDGE_OK ? copy_blocks(gpu, err) : status;
+}
+
+static void free_buffers(fedge_cuda_buffer *buffers)
+{
+    for (int i = 0; i < 2; i++) {
+        (void)cudaFreeHost(buffers[i].pinned);
+        (void)cudaFree(buffers[i].device);
+        if (buffers[i].done) {
+            (void)cudaEventDestroy(buffers[i].done);
+        }
+    }
+}
+
+/* A lost GPU cannot be freed; its errors tell nothing new. */
+void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
+{
+    if (!gpu->geometry) {
+        return;
+    }
+    (void)cudaSetDevice(gpu->ordinal);
+    for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
+        fedge_cuda_lane *lane = &gpu->lanes[i];
+        if (lane->stream) {
+            (void)cudaStreamDestroy(lane->stream);
+        }
+        free_buffers(lane->buffers);
+        (void)cudaFreeHost(lane->pinned_bounds);
+        (void)cudaFree(lane->bounds);
+        (void)cudaFreeHost(lane->pinned_bad);
+        (void)cudaFree(lane->bad);
+    }
+    if (gpu->stream) {
+        (void)cudaStreamDestroy(gpu->stream);
+    }
+    for (uint32_t i = 0; i < gpu->num_slots; i++) {
+        (void)cudaFree(gpu->slots[i].planes);
+        if (gpu->slots[i].released) {
+            (void)cudaEventDestroy(gpu->slots[i].released);
+        }
+    }
+    free(gpu->slots);
+    free_buffers(gpu->work);
+    for (int i = 0; i < FEDGE_CUDA_TICKETS; i++) {
+        if (gpu->tickets[i]) {
+            (void)cudaEventDestroy(gpu->tickets[i]);
+        }
+    }
+    (void)cudaFree(gpu->joined[0]);
+    (void)cudaFree(gpu->joined[1]);
+    (void)cudaFree(gpu->sums);
+    (void)cudaFree(gpu->blocks);
+    *gpu = (fedge_cuda_gpu){0};
+}
+
+/* ---- updates come in --------------------------------------------------------------------------
+ */
+
+/* The most blocks from [block] on, up to [end], whose bytes fit into a buffer. */
+static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, uint32_t block, uint32_t end)
+{
+    const uint64_t from = fedge_cuda_offset_of(gpu->geometry, block);
+    uint32_t low = block + 1; /* fits */
+    uint32_t high = end + 1;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (fedge_cuda_offset_of(gpu->geometry, middle) - from <= FEDGE_CUDA_CHUNK_BYTES) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low - block;
+}
+
+static fedge_status fill(const fedge_encoded *update, uint64_t offset, size_t size, uint8_t *to,
+                         fedge_error *err)
+{
+    if (!update->bytes) {
+        return update->read(update->user, offset, to, size, err);
+    }
+    memcpy(to, update->bytes + offset, size);
+    return FEDGE_OK;
+}
+
+/* Blocks [chunk->first_block, + num_blocks) of a segment through one buffer. */
+static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
+                                const fedge_cuda_buffer *buffer, fedge_cuda_chunk *chunk,
+                                const fedge_encoded *update, fedge_error *err)
+{
+    const uint32_t first = chunk->first_block;
+    const uint64_t end = fedge_cuda_offset_of(gpu->geometry, first + chunk->num_blocks);
+    chunk->offset = fedge_cuda_offset_of(gpu->geometry, first);
+    chunk->blocks = gpu->blocks + (first - gpu->first_block);
+    chunk->bytes = buffer->device;
+    const size_t size = (size_t)(end - chunk->offset);
+    fedge_status status =
+        fedge_cuda_check(gpu, cudaEventSynchronize(buffer->done), "copying an update", err);
+    if (status == FEDGE_OK) {
+        status = fill(update, chunk->offset, size, buffer->pinned, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    cudaError_t error =
+        cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice, lane->stream);
+    if (error == cudaSuccess) {
+        error = fedge_cuda_stage(chunk, lane->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(buffer->done, lane->stream);
+    }
+    return fedge_cuda_check(gpu, error, "checking an update", err);
+}
+
+/* Bounds and verdict, and the slot when what lay there is summed. */
+static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, const uint32_t *slot,
+                                const fedge_encoded *update, fedge_error *err)
+{
+    const uint32_t tensors = gpu->geometry->num_tensors;
+    fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    memcpy(lane->pinned_bounds, update->bounds_log2, tensors);
+    cudaError_t error = cudaMemcpyAsync(lane->bounds, lane->pinned_bounds, tensors,
+                                        cudaMemcpyHostToDevice, lane->stream);
+    if (error == cudaSuccess) {
+        error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
+    }
+    if (error == cudaSuccess && slot) {
+        error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].released, 0);
+    }
+    return fedge_cuda_check(gpu, error, "copying an update", err);
+}
+
+fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, const uint32_t *slot,
+                                  const fedge_encoded *update, fedge_error *err)
+{
+    fedge_cuda_lane *lane = &gpu->lanes[lane_index];
+    fedge_status status = begin_stage(gpu, lane, slot, update, err);
+    uint32_t turn = 0;
+    for (uint32_t s = 0; s < gpu->num_segments && status == FEDGE_OK; s++) {
+        const fedge_cuda_segment *segment = &gpu->segments[s];
+        const uint32_t end = segment->first_block + segment->num_blocks;
+        uint32_t block = segment->first_block;
+        while (block < end && status == FEDGE_OK) {
+            fedge_cuda_chunk chunk = {.codec = (int)segment->codec,
+                                      .first_block = block,
+                                      .num_blocks = blocks_of_chunk(gpu, block, end),
+                                      .bounds_log2 = lane->bounds,
+                                      .bad = lane->bad};
+            if (slot) {
+                uint8_t *planes = gpu->slots[*slot].planes;
+                chunk.values =
+                    planes + segment->plane +
+                    (block - segment->first_block) * fedge_cuda_block_bytes(segment->codec);
+                chunk.scales =
+                    (uint16_t *)(void *)(planes + gpu->scales) + (block - gpu->first_block);
+            }
+            status = stage_chunk(gpu, lane, &lane->buffers[turn++ % 2], &chunk, update, err);
+            block += chunk.num_blocks;
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, uint64_t *bad,
+                                    fedge_error *err)
+{
+    fedge_cuda_lane *lane = &gpu->lanes[lane_index];
+    *bad = FEDGE_CUDA_NOT_BAD;
+    const fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    cudaError_t error = cudaMemcpyAsync(lane->pinned_bad, lane->bad, sizeof(*lane->bad),
+                                        cudaMemcpyDeviceToHost, lane->stream);
+    if (error == cudaSuccess) {
+        error = cudaStreamSynchronize(lane->stream);
+    }
+    *bad = error == cudaSuccess ? *lane->pinned_bad : *bad;
+    return fedge_cuda_check(gpu, error, "checking an update", err);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------
+ */
+
+fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, const uint32_t *weights,
+                                uint32_t count, fedge_error *err)
+{
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
+        const fedge_cuda_segment *segment = &gpu->segments[s];
+        const uint32_t skipped = segment->first_block - gpu->first_block;
+        fedge_cuda_batch batch = {.count = count};
+        for (uint32_t u = 0; u < count; u++) {
+            const uint8_t *planes = gpu->slots[slots[u]].planes;
+            batch.values[u] = planes + segment->plane;
+            batch.scales[u] = (const uint16_t *)(const void *)(planes + gpu->scales) + skipped;
+            batch.weights[u] = weights[u];
+        }
+        error = fedge_cuda_accumulate((int)segment->codec, &batch,
+                                      gpu->sums + (size_t)skipped * FEDGE_CUDA_BLOCK,
+                                      segment->num_blocks, gpu->max_grid, gpu->stream);
+    }
+    for (uint32_t u = 0; u < count && error == cudaSuccess; u++) {
+        error = cudaEventRecord(gpu->slots[slots[u]].released, gpu->stream);
+    }
+    return fedge_cuda_check(gpu, error, "summing updates", err);
+}
+
+fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, uint64_t padded,
+                                       size_t count, uint32_t weight, fedge_error *err)
+{
+    const size_t most = FEDGE_CUDA_CHUNK_BYTES / sizeof(*v);
+    int64_t *sums = gpu->sums + (padded - (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK);
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    for (size_t done = 0; done < count && error == cudaSuccess;) {
+        const size_t part = count - done < most ? count - done : most;
+        /* Used in turn, whoever calls. */
+        const fedge_cuda_buffer buffer = gpu->work[0];
+        gpu->work[0] = gpu->work[1];
+        gpu->work[1] = buffer;
+        error = cudaEventSynchronize(buffer.done);
+        if (error == cudaSuccess) {
+            memcpy(buffer.pinned, v + done, part * sizeof(*v));
+            error = cudaMemcpyAsync(buffer.device, buffer.pinned, part * sizeof(*v),
+                                    cudaMemcpyHostToDevice, gpu->stream);
+        }
+        if (error == cudaSuccess) {
+            error = fedge_cuda_add_fixed((const int32_t *)(const void *)buffer.device, weight,
+                                         sums + done, (uint32_t)part, gpu->stream);
+        }
+        if (error == cudaSuccess) {
+            error = cudaEventRecord(buffer.done, gpu->stream);
+        }
+        done += part;
+    }
+    return fedge_cuda_check(gpu, error, "adding values", err);
+}
+
+fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count, int64_t *sums,
+                                 fedge_error *err)
+{
+    const uint64_t begin = (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK;
+    const uint64_t end = begin + (uint64_t)gpu->num_blocks * FEDGE_CUDA_BLOCK;
+    uint64_t first = padded > begin ? padded : begin;
+    const uint64_t last = padded + count < end ? padded + count : end;
+    const int64_t *pinned = (const int64_t *)(const void *)gpu->work[0].pinned;
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    while (first < last && error == cudaSuccess) {
+        const size_t part = last - first < READ_VALUES ? (size_t)(last - first) : READ_VALUES;
+        error = cudaMemcpyAsync(gpu->work[0].pinned, gpu->sums + (first - begin),
+                                part * sizeof(*sums), cudaMemcpyDeviceToHost, gpu->stream);
+        if (error == cudaSuccess) {
+            error = cudaStreamSynchronize(gpu->stream);
+        }
+        for (size_t i = 0; i < part && error == cudaSuccess; i++) {
+            sums[first - padded + i] += pinned[i];
+        }
+        first += part;
+    }
+    return fedge_cuda_check(gpu, error, "reading sums", err);
+}
+
+fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err)
+{
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    if (error == cudaSuccess) {
+        error = cudaMemsetAsync(gpu->sums, 0, sums_bytes(gpu->num_blocks, gpu->joined[0] != NULL),
+                                gpu->stream);
+    }
+    return fedge_cuda_check(gpu, error, "emptying sums", err);
+}
+
+fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)
+{
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(gpu->tickets[ticket % FEDGE_CUDA_TICKETS], gpu->stream);
+    }
+    return fedge_cuda_check(gpu, error, "summing updates", err);
+}
+
+fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)
+{
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    if (error == cudaSuccess) {
+        error = cudaEventSynchronize(gpu->tickets[ticket % FEDGE_CUDA_TICKETS]);
+    }
+    return fedge_cuda_check(gpu, error, "summing updates", err);
+}

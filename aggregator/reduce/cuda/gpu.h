@@ -1,0 +1,108 @@
+/* What one GPU holds of an accumulator, and the work that is given to it.
+ *
+ * A GPU has the sums of some blocks of coordinates. Updates come in by lanes, each with a stream
+ * and pinned buffers of its own, and lie in slots until they are summed on the GPU's one stream of
+ * sums. Every function makes the GPU the thread's current one. Errors are FEDGE_GPU_LOST with the
+ * GPU's number, but for memory while opening (FEDGE_NO_MEMORY).
+ *
+ * Threads: each lane and slot is one thread's at a time; what works on sums is called by one thread
+ * at a time. Which thread that is, accumulator_cuda.c decides.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_GPU_H
+#define FEDGE_AGGREGATOR_REDUCE_CUDA_GPU_H
+
+#include <cuda_runtime_api.h>
+
+#include "aggregator/reduce/cuda/geometry.h"
+
+#ifndef FEDGE_CUDA_CHUNK_BYTES
+#define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* of a copy to a GPU; a multiple of 2,048 */
+#endif
+#define FEDGE_CUDA_LANES 4
+#define FEDGE_CUDA_TICKETS                                                                         \
+    64 /* events for the latest ones; a wait for an older is for its next                          \
+        */
+/* Blocks of a chunk of the step: two such buffers of floats, and of sums where GPUs join theirs. */
+#define FEDGE_CUDA_STEP_BLOCKS ((uint32_t)(FEDGE_CUDA_CHUNK_BYTES / 2048))
+
+/* Two buffers, so that one is filled while the other travels. */
+typedef struct fedge_cuda_buffer {
+    uint8_t *pinned, *device; /* FEDGE_CUDA_CHUNK_BYTES each */
+    cudaEvent_t done;         /* both are free again */
+} fedge_cuda_buffer;
+
+typedef struct fedge_cuda_lane {
+    cudaStream_t stream;
+    fedge_cuda_buffer buffers[2];
+    int8_t *pinned_bounds, *bounds; /* of all tensors */
+    unsigned long long *pinned_bad, *bad;
+} fedge_cuda_lane;
+
+typedef struct fedge_cuda_slot {
+    uint8_t *planes;      /* values, segment by segment, then scales */
+    cudaEvent_t released; /* it is summed, and may be overwritten */
+} fedge_cuda_slot;
+
+typedef struct fedge_cuda_gpu {
+    int ordinal;
+    const fedge_cuda_geometry *geometry;
+    uint32_t first_block, num_blocks; /* whose sums it holds */
+    uint32_t max_grid;                /* thread blocks that run at once */
+    fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* as far as they are its own */
+    uint32_t num_segments;
+    size_t scales; /* where they begin in a slot */
+    fedge_cuda_block *blocks;
+    int64_t *sums;
+    cudaStream_t stream;
+    cudaEvent_t tickets[FEDGE_CUDA_TICKETS];
+    fedge_cuda_lane lanes[FEDGE_CUDA_LANES];
+    fedge_cuda_slot *slots;
+    uint32_t num_slots;
+    fedge_cuda_buffer work[2]; /* of the stream of sums */
+    int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
+} fedge_cuda_gpu;
+
+/* How much of its memory a GPU with so many blocks needs, and of that each slot. */
+size_t fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
+                            uint32_t num_blocks, bool joins, size_t *slot_bytes);
+
+/* All sums 0. [gpu] is to be closed also on failure. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
+                                                const fedge_cuda_geometry *geometry, int ordinal,
+                                                uint32_t first_block, uint32_t num_blocks,
+                                                uint32_t num_slots, bool joins, fedge_error *err);
+void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
+
+/* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only
+ * checks). What read returns is passed on. Then _verdict waits and tells the first bad value,
+ * FEDGE_CUDA_NOT_BAD when there is none; it is to be called also after a failure. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane,
+                                                 const uint32_t *slot, const fedge_encoded *update,
+                                                 fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane,
+                                                   uint64_t *bad, fedge_error *err);
+
+/* Sums so many slots and releases them. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots,
+                                               const uint32_t *weights, uint32_t count,
+                                               fedge_error *err);
+/* Adds weight · v[i] to the sums from padded coordinate [padded] on, all of them the GPU's. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v,
+                                                      uint64_t padded, size_t count,
+                                                      uint32_t weight, fedge_error *err);
+/* sums[i] += those from padded coordinate [padded] on, as far as they are the GPU's. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count,
+                                                int64_t *sums, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err);
+
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket,
+                                                fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket,
+                                                fedge_error *err);
+
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err);
+/* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for cudaSuccess. */
+fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
+                              fedge_error *err);
+
+#endif

@@ -1,0 +1,338 @@
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
+#include "aggregator/reduce/cuda/team.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "edge/core/fixed.h"
+#include "edge/core/os.h"
+
+#define POLL_NS 20000
+
+/* One step under way. */
+typedef struct step {
+    fedge_cuda_team *team;
+    const fedge_step_part *parts;
+    const uint64_t *padded; /* coordinate of each part's first value */
+    uint32_t num_parts;
+    uint64_t total_weight;
+    uint32_t num_chunks;
+} step;
+
+/* Blocks of one GPU in one chunk, and where their sums are. */
+typedef struct share {
+    uint32_t first_block, num_blocks; /* 0: nothing to do */
+    const int64_t *sums;
+} share;
+
+/* ---- NCCL -------------------------------------------------------------------------------------
+ */
+
+static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result result,
+                               const char *doing, fedge_error *err)
+{
+    if (result == FEDGE_NCCL_SUCCESS) {
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_GPU_LOST, "one of GPUs %d to %d is lost while %s: NCCL: %s",
+                      team->gpus[0].ordinal, team->gpus[team->num_gpus - 1].ordinal, doing,
+                      team->nccl.get_error_string(result));
+}
+
+fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
+{
+    int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
+    for (uint32_t i = 0; i < team->num_gpus; i++) {
+        ordinals[i] = team->gpus[i].ordinal;
+    }
+    const fedge_status status =
+        check_nccl(team, team->nccl.comm_init_all(team->comms, (int)team->num_gpus, ordinals),
+                   "starting NCCL", err);
+    team->num_comms = status == FEDGE_OK ? team->num_gpus : 0;
+    return status;
+}
+
+/* Ends all that is under way, so that no stream waits for ever. */
+static void abort_comms(fedge_cuda_team *team)
+{
+    for (uint32_t i = 0; i < team->num_comms; i++) {
+        (void)team->nccl.comm_abort(team->comms[i]);
+    }
+    team->num_comms = 0;
+}
+
+void fedge_cuda_team_close(fedge_cuda_team *team)
+{
+    for (uint32_t i = 0; i < team->num_comms; i++) {
+        (void)team->nccl.comm_destroy(team->comms[i]);
+    }
+    team->num_comms = 0;
+    for (uint32_t i = 0; i < team->num_gpus; i++) {
+        fedge_cuda_gpu_close(&team->gpus[i]);
+    }
+    team->num_gpus = 0;
+    fedge_nccl_unload(&team->nccl);
+}
+
+static fedge_status look_at_comms(const fedge_cuda_team *team, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < team->num_comms && status == FEDGE_OK; i++) {
+        fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
+        const fedge_nccl_result result = team->nccl.comm_get_async_error(team->comms[i], &found);
+        found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
+        status =
+            check_nccl(team, result != FEDGE_NCCL_SUCCESS ? result : found, "joining sums", err);
+    }
+    return status;
+}
+
+/* Waits for an event, but not for a GPU that is gone. */
+static fedge_status watch(const fedge_cuda_team *team, const fedge_cuda_gpu *gpu, cudaEvent_t event,
+                          fedge_error *err)
+{
+    const uint64_t start = fedge_os_monotonic_ms();
+    for (;;) {
+        const cudaError_t error = cudaEventQuery(event);
+        if (error != cudaErrorNotReady) {
+            return fedge_cuda_check(gpu, error, "taking the step", err);
+        }
+        const fedge_status status = look_at_comms(team, err);
+        if (status != FEDGE_OK) {
+            return status;
+        }
+        if (fedge_os_monotonic_ms() - start > FEDGE_CUDA_TIMEOUT_MS) {
+            return fedge_fail(err, FEDGE_GPU_LOST,
+                              "GPU %d is lost while taking the step: no progress in %d s",
+                              gpu->ordinal, FEDGE_CUDA_TIMEOUT_MS / 1000);
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    }
+}
+
+/* ---- shares -----------------------------------------------------------------------------------
+ */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Blocks that each GPU gets of chunk [chunk], by clients. */
+static uint32_t scattered(const fedge_cuda_team *team, uint32_t chunk, uint32_t *first)
+{
+    const uint32_t all = team->gpus[0].num_blocks;
+    const uint32_t most = FEDGE_CUDA_STEP_BLOCKS * team->num_gpus;
+    *first = chunk * most;
+    return (least(all - *first, most) + team->num_gpus - 1) / team->num_gpus;
+}
+
+static uint32_t count_chunks(const fedge_cuda_team *team)
+{
+    uint32_t largest = 0;
+    assert(team->num_gpus > 0);
+    for (uint32_t i = 0; i < team->num_gpus; i++) {
+        const uint32_t blocks = team->gpus[i].num_blocks;
+        largest = blocks > largest ? blocks : largest;
+    }
+    const uint32_t each = FEDGE_CUDA_STEP_BLOCKS * (team->joins ? team->num_gpus : 1);
+    return (largest + each - 1) / each;
+}
+
+static share share_of(const fedge_cuda_team *team, uint32_t index, uint32_t chunk)
+{
+    const fedge_cuda_gpu *gpu = &team->gpus[index];
+    const uint32_t end = gpu->first_block + gpu->num_blocks;
+    share mine = {.sums = gpu->joined[chunk % 2]};
+    uint32_t count = FEDGE_CUDA_STEP_BLOCKS;
+    if (team->joins) {
+        count = scattered(team, chunk, &mine.first_block);
+        mine.first_block += index * count;
+    } else {
+        mine.first_block = gpu->first_block + chunk * count;
+        mine.sums = gpu->sums + (size_t)chunk * count * FEDGE_CUDA_BLOCK;
+    }
+    mine.num_blocks = mine.first_block < end ? least(count, end - mine.first_block) : 0;
+    return mine;
+}
+
+/* The sums of a chunk, joined: each GPU gets those of its share. */
+static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err)
+{
+    uint32_t first = 0;
+    const size_t count = (size_t)scattered(team, chunk, &first) * FEDGE_CUDA_BLOCK;
+    fedge_status status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
+    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
+        const fedge_cuda_gpu *gpu = &team->gpus[i];
+        status = fedge_cuda_gpu_use(gpu, err);
+        if (status == FEDGE_OK) {
+            status = check_nccl(
+                team,
+                team->nccl.reduce_scatter(gpu->sums + (size_t)first * FEDGE_CUDA_BLOCK,
+                                          gpu->joined[chunk % 2], count, FEDGE_NCCL_INT64,
+                                          FEDGE_NCCL_SUM, team->comms[i], gpu->stream),
+                "joining sums", err);
+        }
+    }
+    /* Also when a member could not be called: the group has to end. */
+    const fedge_nccl_result ended = team->nccl.group_end();
+    return status == FEDGE_OK ? check_nccl(team, ended, "joining sums", err) : status;
+}
+
+/* ---- values -----------------------------------------------------------------------------------
+ */
+
+/* What of part [p] lies in a share: values from [from] on, at [at] of the buffers; false: nothing.
+ */
+static bool overlap(const step *self, uint32_t p, const share *mine, size_t *from, size_t *at,
+                    size_t *count)
+{
+    const uint64_t begin = (uint64_t)mine->first_block * FEDGE_CUDA_BLOCK;
+    const uint64_t end = begin + (uint64_t)mine->num_blocks * FEDGE_CUDA_BLOCK;
+    const uint64_t part_end = self->padded[p] + self->parts[p].count;
+    const uint64_t low = self->padded[p] > begin ? self->padded[p] : begin;
+    const uint64_t high = part_end < end ? part_end : end;
+    if (low >= high) {
+        return false;
+    }
+    *from = (size_t)(low - self->padded[p]);
+    *at = (size_t)(low - begin);
+    *count = (size_t)(high - low);
+    return true;
+}
+
+/* Values between the host and the pinned buffer of a share. */
+static void carry(const step *self, const share *mine, float *pinned, bool back)
+{
+    for (uint32_t p = 0; p < self->num_parts; p++) {
+        size_t from;
+        size_t at;
+        size_t count;
+        if (overlap(self, p, mine, &from, &at, &count)) {
+            float *values = self->parts[p].values + from;
+            memcpy(back ? values : pinned + at, back ? pinned + at : values,
+                   count * sizeof(*values));
+        }
+    }
+}
+
+static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const share *mine,
+                          float *values)
+{
+    cudaError_t error = cudaSuccess;
+    for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
+        const fedge_step_part *part = &self->parts[p];
+        const double unit = ldexp(1.0, part->bound_log2 - FEDGE_FIXED_VALUE_BITS);
+        size_t from;
+        size_t at;
+        size_t count;
+        if (overlap(self, p, mine, &from, &at, &count)) {
+            error = fedge_cuda_step(values + at, mine->sums + at, (uint32_t)count,
+                                    self->total_weight, unit, part->rate, gpu->stream);
+        }
+    }
+    return error;
+}
+
+/* Gives a GPU its share of a chunk to step. */
+static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fedge_error *err)
+{
+    const fedge_cuda_gpu *gpu = &self->team->gpus[index];
+    const fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
+    const share mine = share_of(self->team, index, chunk);
+    const size_t size = (size_t)mine.num_blocks * FEDGE_CUDA_BLOCK * sizeof(float);
+    fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status != FEDGE_OK || mine.num_blocks == 0) {
+        return status;
+    }
+    carry(self, &mine, (float *)(void *)buffer->pinned, false);
+    cudaError_t error =
+        cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice, gpu->stream);
+    if (error == cudaSuccess) {
+        error = launch(self, gpu, &mine, (float *)(void *)buffer->device);
+    }
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(buffer->pinned, buffer->device, size, cudaMemcpyDeviceToHost,
+                                gpu->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(buffer->done, gpu->stream);
+    }
+    return fedge_cuda_check(gpu, error, "taking the step", err);
+}
+
+/* Takes the values of a share that was submitted. */
+static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fedge_error *err)
+{
+    const fedge_cuda_gpu *gpu = &self->team->gpus[index];
+    const fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
+    const share mine = share_of(self->team, index, chunk);
+    fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status == FEDGE_OK && mine.num_blocks > 0) {
+        status = watch(self->team, gpu, buffer->done, err);
+    }
+    if (status == FEDGE_OK && mine.num_blocks > 0) {
+        carry(self, &mine, (float *)(void *)buffer->pinned, true);
+    }
+    return status;
+}
+
+/* Two chunks are under way at a time. */
+static fedge_status run(const step *self, fedge_error *err)
+{
+    fedge_cuda_team *team = self->team;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t c = 0; c < self->num_chunks + 2 && status == FEDGE_OK; c++) {
+        for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++) {
+            status = collect(self, i, c - 2, err);
+        }
+        if (c < self->num_chunks && team->joins && status == FEDGE_OK) {
+            status = join(team, c, err);
+        }
+        for (uint32_t i = 0; i < team->num_gpus && c < self->num_chunks && status == FEDGE_OK;
+             i++) {
+            status = submit(self, i, c, err);
+        }
+    }
+    return status;
+}
+
+/* What was added before must have come: the work buffers are free then. */
+static fedge_status settle(const fedge_cuda_team *team, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
+        const fedge_cuda_gpu *gpu = &team->gpus[i];
+        status = fedge_cuda_gpu_use(gpu, err);
+        for (int b = 0; b < 2 && status == FEDGE_OK; b++) {
+            status = watch(team, gpu, gpu->work[b].done, err);
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *parts,
+                                  uint32_t num_parts, uint64_t total_weight, fedge_error *err)
+{
+    uint64_t *padded = calloc(num_parts ? num_parts : 1, sizeof(*padded));
+    if (!padded) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a step of %u parts", num_parts);
+    }
+    for (uint32_t p = 0; p < num_parts; p++) {
+        padded[p] =
+            fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count).padded;
+    }
+    const step self = {team, parts, padded, num_parts, total_weight, count_chunks(team)};
+    fedge_status status = settle(team, err);
+    if (status == FEDGE_OK) {
+        status = run(&self, err);
+    }
+    if (status != FEDGE_OK) {
+        abort_comms(team);
+    }
+    free(padded);
+    return status;
+}

@@ -1,0 +1,40 @@
+/* The step on several GPUs together.
+ *
+ * By coordinates each GPU steps the values of its own blocks. By clients each GPU has sums of all
+ * coordinates: chunk by chunk NCCL's reduce-scatter gives each GPU the joined sums of its share,
+ * which it steps while the next chunk is under way. Values come from the host and go back there,
+ * over each GPU's own link, so that no all-gather is needed.
+ *
+ * Nothing waits for a GPU without watching it: an error that NCCL reports, or no progress in
+ * FEDGE_CUDA_TIMEOUT_MS, ends what is under way with FEDGE_GPU_LOST.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
+#define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
+
+#include "aggregator/reduce/cuda/gpu.h"
+#include "aggregator/reduce/cuda/nccl_api.h"
+
+#ifndef FEDGE_CUDA_TIMEOUT_MS
+#define FEDGE_CUDA_TIMEOUT_MS 30000
+#endif
+
+typedef struct fedge_cuda_team {
+    fedge_cuda_gpu gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
+    uint32_t num_gpus;
+    bool joins; /* by clients, and more than one */
+    fedge_nccl nccl;
+    ncclComm_t comms[FEDGE_ACCUMULATOR_MAX_GPUS];
+    uint32_t num_comms;
+} fedge_cuda_team;
+
+/* Communicators for the GPUs, which are open. [nccl] is loaded and the team's from now on. */
+FEDGE_MUST_USE fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err);
+
+/* As fedge_accumulator_step, for the sums of all GPUs. */
+FEDGE_MUST_USE fedge_status fedge_cuda_team_step(fedge_cuda_team *team,
+                                                 const fedge_step_part *parts, uint32_t num_parts,
+                                                 uint64_t total_weight, fedge_error *err);
+
+void fedge_cuda_team_close(fedge_cuda_team *team); /* its GPUs and NCCL too; all zero is fine */
+
+#endif

@@ -1,0 +1,530 @@
+/* The accumulator on 1, 2, 3 and 8 GPUs, both ways to spread: the sums and the step of the scalar
+ * references, bit for bit; and every failure ends with a status that says so. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/cuda/accumulator_cuda.h"
+#include "edge/core/bytes.h"
+#include "edge/core/fixed.h"
+#include "edge/core/rng.h"
+#include "tests/cuda/emulator/emulator.h"
+
+enum { SEEDS = 5 };
+enum { SECTIONS = 3, MAX_TENSORS = 12, MAX_VALUES = 40000, UPDATES = 40, THREADS = 4 };
+
+static const fedge_accumulator_ops *const ops = &fedge_accumulator_cuda;
+static fedge_rng rng;
+static fedge_tensor_spec specs[MAX_TENSORS];
+static fedge_schema schemas[SECTIONS], whole;
+static fedge_layout layout;
+static int8_t bounds[MAX_TENSORS];
+static int num_updates = UPDATES;
+static uint8_t *bytes[UPDATES];
+static uint32_t weights[UPDATES];
+static int32_t fixed[MAX_VALUES];
+static int64_t expected[MAX_VALUES], sums[MAX_VALUES];
+static uint64_t expected_weight;
+static float values[MAX_VALUES], moved[MAX_VALUES];
+static fedge_step_part parts[MAX_TENSORS];
+
+/* ---- what is summed ---------------------------------------------------------------------------
+ */
+
+/* delta in [codec], statistics as floats, a control section like the delta. */
+static void make_layout(fedge_codec codec, uint32_t largest)
+{
+    fedge_schema_init(&whole, specs, MAX_TENSORS);
+    layout = (fedge_layout){.num_sections = SECTIONS};
+    for (uint32_t s = 0; s < SECTIONS; s++) {
+        const uint32_t first = whole.num_tensors;
+        for (uint32_t t = 0; t < MAX_TENSORS / SECTIONS; t++) {
+            char name[16];
+            const uint32_t count =
+                t == 1 ? 1 + fedge_rng_below(&rng, 10) : 1 + fedge_rng_below(&rng, largest);
+            (void)snprintf(name, sizeof(name), "s%u.t%u", s, t);
+            bounds[whole.num_tensors] = (int8_t)((int)fedge_rng_below(&rng, 12) - 6);
+            assert_int_equal(fedge_schema_add(&whole, name, FEDGE_F32, 1, &count, NULL), FEDGE_OK);
+        }
+        schemas[s] = (fedge_schema){.tensors = &specs[first],
+                                    .num_tensors = whole.num_tensors - first,
+                                    .num_elements = whole.num_elements - specs[first].offset};
+        layout.sections[s] = (fedge_layout_section){s == 1 ? FEDGE_CODEC_NONE : codec, &schemas[s]};
+        layout.size += fedge_codec_size(layout.sections[s].codec, &schemas[s]);
+    }
+    layout.num_elements = whole.num_elements;
+}
+
+/* Section [s] of an update: random floats, encoded; [v]: what it decodes to. */
+static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
+{
+    static float x[MAX_VALUES];
+    const fedge_codec codec = layout.sections[s].codec;
+    const size_t size = fedge_codec_size(codec, &schemas[s]);
+    fedge_tensor_spec own[MAX_TENSORS];
+    fedge_schema alone = {own, schemas[s].num_tensors, MAX_TENSORS, schemas[s].num_elements};
+    const uint32_t first = (uint32_t)(schemas[s].tensors - specs);
+    for (uint32_t t = 0; t < alone.num_tensors; t++) {
+        own[t] = schemas[s].tensors[t];
+        own[t].offset -= schemas[s].tensors[0].offset;
+        for (size_t i = 0; i < own[t].count; i++)
+            x[own[t].offset + i] = ldexpf((float)((double)fedge_rng_u32(&rng) / 2147483648.0 - 1.0),
+                                          bounds[first + t] - (int)fedge_rng_below(&rng, 3));
+    }
+    assert_int_equal(fedge_codec_encode(codec, &alone, bounds + first, x, out, size, NULL, NULL),
+                     FEDGE_OK);
+    assert_int_equal(fedge_codec_decode(codec, &alone, bounds + first, out, size, v, NULL),
+                     FEDGE_OK);
+    return size;
+}
+
+static void make_updates(void)
+{
+    memset(expected, 0, sizeof(expected));
+    expected_weight = 0;
+    for (int u = 0; u < num_updates; u++) {
+        size_t at = 0;
+        bytes[u] = malloc(layout.size);
+        assert_non_null(bytes[u]);
+        for (uint32_t s = 0; s < SECTIONS; s++)
+            at += make_section(s, bytes[u] + at, fixed + schemas[s].tensors[0].offset);
+        assert_int_equal(at, layout.size);
+        weights[u] = 1 + fedge_rng_below(&rng, FEDGE_FIXED_DEFAULT_MAX_WEIGHT);
+        fedge_fixed_accumulate_scalar(expected, fixed, layout.num_elements, weights[u]);
+        expected_weight += weights[u];
+    }
+}
+
+static void free_updates(void)
+{
+    for (int u = 0; u < num_updates; u++) {
+        free(bytes[u]);
+        bytes[u] = NULL;
+    }
+}
+
+/* Two tensors stay as they are, as parts that are frozen do. The order is not that of the sums. */
+static uint32_t make_parts(void)
+{
+    uint32_t count = 0;
+    for (uint32_t t = whole.num_tensors; t-- > 0;) {
+        if (t != 2 && t != 5)
+            parts[count++] = (fedge_step_part){specs[t].offset, specs[t].count, bounds[t],
+                                               t % 2 ? 1.0 : 0.37, moved + specs[t].offset};
+    }
+    for (size_t i = 0; i < layout.num_elements; i++)
+        moved[i] = values[i] = (float)fedge_rng_below(&rng, 2000) * 1e-3f - 1.0f;
+    for (uint32_t p = 0; p < count; p++)
+        fedge_fixed_step_scalar(values + parts[p].first, expected + parts[p].first, parts[p].count,
+                                expected_weight, parts[p].bound_log2, parts[p].rate);
+    return count;
+}
+
+static fedge_status read_bytes(void *user, uint64_t offset, uint8_t *to, size_t size,
+                               fedge_error *err)
+{
+    (void)err;
+    memcpy(to, (const uint8_t *)user + offset, size);
+    return FEDGE_OK;
+}
+
+static fedge_encoded encoded(int u)
+{
+    return u % 3 == 0
+               ? (fedge_encoded){.read = read_bytes,
+                                 .user = bytes[u],
+                                 .bounds_log2 = bounds,
+                                 .weight = weights[u]}
+               : (fedge_encoded){.bytes = bytes[u], .bounds_log2 = bounds, .weight = weights[u]};
+}
+
+/* ---- a round ----------------------------------------------------------------------------------
+ */
+
+static fedge_status validate_all(void *state, fedge_encoded *all, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (int u = 0; u < num_updates && status == FEDGE_OK; u++)
+        status = ops->validate(state, &all[u], err);
+    return status;
+}
+
+/* Adds all but the last, which goes in as fixed point, in pieces. */
+static fedge_status add_all(void *state, fedge_encoded *all, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    uint64_t ticket = 0;
+    for (int u = 0; u < num_updates - 1 && status == FEDGE_OK;) {
+        fedge_encoded *batch[FEDGE_ACCUMULATOR_MAX_BATCH];
+        uint32_t count = 0;
+        const uint32_t wanted = 1 + fedge_rng_below(&rng, FEDGE_ACCUMULATOR_MAX_BATCH);
+        while (count < wanted && u < num_updates - 1)
+            batch[count++] = &all[u++];
+        status = ops->add(state, batch, count, &ticket, err);
+    }
+    if (status == FEDGE_OK) {
+        ops->drop(state, &all[num_updates - 1]);
+        status = ops->begin(state, weights[num_updates - 1], err);
+    }
+    for (size_t i = 0; i < layout.num_elements && status == FEDGE_OK;) {
+        size_t count = 1 + fedge_rng_below(&rng, 5000);
+        count = count < layout.num_elements - i ? count : layout.num_elements - i;
+        status = ops->add_values(state, 0, fixed + i, i, count, weights[num_updates - 1], err);
+        i += count;
+    }
+    return status == FEDGE_OK ? ops->wait(state, ticket, err) : status;
+}
+
+/* A round, as far as it gets. What is validated is given back when it fails. */
+static fedge_status run_round(void *state, fedge_error *err)
+{
+    fedge_encoded all[UPDATES] = {0};
+    fedge_accumulator_totals totals;
+    const uint32_t num_parts = make_parts();
+    for (int u = 0; u < num_updates; u++)
+        all[u] = encoded(u);
+    fedge_status status = validate_all(state, all, err);
+    if (status == FEDGE_OK)
+        status = add_all(state, all, err);
+    for (int u = 0; u < num_updates; u++) {
+        if (all[u].held)
+            ops->drop(state, &all[u]);
+    }
+    if (status == FEDGE_OK) {
+        ops->totals(state, &totals);
+        assert_int_equal(totals.num_updates, num_updates);
+        assert_true(totals.total_weight == expected_weight);
+        status = ops->read(state, 0, layout.num_elements, sums, err);
+    }
+    if (status == FEDGE_OK) {
+        assert_memory_equal(sums, expected, layout.num_elements * sizeof(*sums));
+        const size_t first = fedge_rng_below(&rng, (uint32_t)layout.num_elements);
+        status = ops->read(state, first, layout.num_elements - first, sums, err);
+        assert_true(status != FEDGE_OK || sums[0] == expected[first]);
+    }
+    if (status == FEDGE_OK)
+        status = ops->step(state, parts, num_parts, err);
+    if (status == FEDGE_OK)
+        assert_memory_equal(moved, values, layout.num_elements * sizeof(*moved));
+    return status == FEDGE_OK ? ops->reset(state, err) : status;
+}
+
+static fedge_status run_rounds(uint32_t gpus, fedge_shard shard, int rounds, fedge_error *err)
+{
+    void *state = NULL;
+    const fedge_accumulator_config config = {.layout = &layout,
+                                             .num_lanes = 1,
+                                             .num_gpus = gpus,
+                                             .gpus = {0, 1, 2, 3, 4, 5, 6, 7},
+                                             .shard = shard};
+    fedge_status status = ops->open(&config, &state, err);
+    for (int r = 0; r < rounds && status == FEDGE_OK; r++)
+        status = run_round(state, err);
+    ops->close(state);
+    if (emulator_fault())
+        fail_msg("%s", emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+    return status;
+}
+
+static void seed_all(uint64_t seed, fedge_codec codec, uint32_t largest)
+{
+    rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 2, 0, 0);
+    make_layout(codec, largest);
+    make_updates();
+}
+
+/* ---- tests ------------------------------------------------------------------------------------
+ */
+
+static const uint32_t GPUS[] = {1, 2, 3, 8};
+
+static void check_same_bits(uint32_t gpus, fedge_shard shard, uint64_t seed)
+{
+    fedge_error err = {0};
+    emulator_start(
+        &(emulator_config){.num_gpus = gpus, .seed = seed, .order = (emulator_order)(seed % 3)});
+    if (run_rounds(gpus, shard, seed == 1 ? 2 : 1, &err) != FEDGE_OK)
+        fail_msg("%u GPUs, shard %d: %s", gpus, (int)shard, err.message);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        seed_all(seed, seed % 2 ? FEDGE_CODEC_INT8 : FEDGE_CODEC_NONE, seed < 4 ? 2000 : 60);
+        for (int g = 0; g < 4; g++) {
+            check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);
+            check_same_bits(GPUS[g], FEDGE_SHARD_COORDINATES, seed);
+        }
+        free_updates();
+    }
+}
+
+/* With room for one copy on the GPU, the others are only checked, and read again. */
+static void test_little_memory(void **state)
+{
+    (void)state;
+    fedge_error err = {0};
+    seed_all(9, FEDGE_CODEC_NONE, 3000);
+    size_t memory = 100000;
+    fedge_status status = FEDGE_NO_MEMORY;
+    for (; status == FEDGE_NO_MEMORY; memory += memory / 20) {
+        emulator_start(
+            &(emulator_config){.num_gpus = 2, .memory_bytes = memory, .unprotected = true});
+        status = run_rounds(1, FEDGE_SHARD_AUTO, 1, &err);
+        if (status != FEDGE_OK)
+            assert_non_null(strstr(err.message, "GPU 0 has"));
+    }
+    assert_int_equal(status, FEDGE_OK);
+    /* By coordinates half is enough for each, and that is chosen. */
+    emulator_start(
+        &(emulator_config){.num_gpus = 2, .memory_bytes = memory / 10 * 7, .unprotected = true});
+    assert_int_equal(run_rounds(1, FEDGE_SHARD_AUTO, 1, &err), FEDGE_NO_MEMORY);
+    assert_int_equal(run_rounds(2, FEDGE_SHARD_CLIENTS, 1, &err), FEDGE_NO_MEMORY);
+    assert_int_equal(run_rounds(2, FEDGE_SHARD_AUTO, 2, &err), FEDGE_OK);
+    free_updates();
+}
+
+typedef struct worker {
+    void *state;
+    int first;
+    fedge_status status;
+} worker;
+
+static void *work(void *argument)
+{
+    worker *self = argument;
+    for (int u = self->first; u < num_updates && self->status == FEDGE_OK; u += THREADS) {
+        fedge_encoded update = encoded(u);
+        fedge_encoded *batch = &update;
+        uint64_t ticket = 0;
+        self->status = ops->validate(self->state, &update, NULL);
+        if (self->status == FEDGE_OK)
+            self->status = ops->add(self->state, &batch, 1, &ticket, NULL);
+        if (self->status == FEDGE_OK)
+            self->status = ops->wait(self->state, ticket, NULL);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    seed_all(11, FEDGE_CODEC_INT8, 4000);
+    for (int run = 0; run < 4; run++) {
+        void *opened = NULL;
+        pthread_t threads[THREADS];
+        worker workers[THREADS];
+        const fedge_accumulator_config config = {
+            .layout = &layout, .shard = run % 2 ? FEDGE_SHARD_CLIENTS : FEDGE_SHARD_COORDINATES};
+        emulator_start(&(emulator_config){
+            .num_gpus = 2, .order = EMULATOR_RANDOM, .memory_bytes = run < 2 ? 0 : 900000});
+        assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+        for (int i = 0; i < THREADS; i++) {
+            workers[i] = (worker){opened, i, FEDGE_OK};
+            assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+        }
+        for (int i = 0; i < THREADS; i++) {
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            assert_int_equal(workers[i].status, FEDGE_OK);
+        }
+        assert_int_equal(ops->read(opened, 0, layout.num_elements, sums, NULL), FEDGE_OK);
+        assert_memory_equal(sums, expected, layout.num_elements * sizeof(*sums));
+        ops->close(opened);
+        assert_null(emulator_fault());
+    }
+    free_updates();
+}
+
+/* The message of a bad value is the CPU's. */
+static void check_refused(void *opened, fedge_encoded *update, uint32_t tensor, size_t index,
+                          fedge_status status)
+{
+    fedge_error err = {0};
+    char place[64];
+    (void)snprintf(place, sizeof(place), "value %zu of tensor \"%s\"", index, specs[tensor].name);
+    assert_int_equal(ops->validate(opened, update, &err), status);
+    if (!strstr(err.message, place))
+        fail_msg("\"%s\" does not name %s", err.message, place);
+    assert_null(update->held);
+}
+
+static fedge_status fail_to_read(void *user, uint64_t offset, uint8_t *to, size_t size,
+                                 fedge_error *err)
+{
+    memcpy(to, (const uint8_t *)user + offset, size);
+    return offset == 0 ? FEDGE_OK : fedge_fail(err, FEDGE_IO, "the disk is gone");
+}
+
+static void check_refusals(fedge_shard shard)
+{
+    void *opened = NULL;
+    fedge_error err = {0};
+    uint64_t ticket = 0;
+    const fedge_accumulator_config config = {.layout = &layout, .shard = shard};
+    emulator_start(&(emulator_config){.num_gpus = 3});
+    assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+    const size_t floats = fedge_codec_size(FEDGE_CODEC_INT8, &schemas[0]);
+    for (uint32_t t = 0; t < 8; t++) {
+        const bool is_int8 = t < 4;
+        const size_t index = specs[t].count - 1;
+        size_t at = is_int8 ? index + 2 * (index / 256 + 1)
+                            : floats + (specs[t].offset - specs[4].offset + index) * 4;
+        for (uint32_t before = 0; is_int8 && before < t; before++)
+            at += specs[before].count + 2 * ((specs[before].count + 255) / 256);
+        uint8_t saved[4];
+        memcpy(saved, bytes[1] + at, is_int8 ? 1 : 4);
+        fedge_encoded update = encoded(1);
+        if (is_int8)
+            bytes[1][at] = 0x80;
+        else
+            fedge_put_u32(bytes[1] + at, t % 2 ? 0x7fc00000 : 0x7e000000);
+        check_refused(opened, &update, t, index,
+                      is_int8 ? FEDGE_CORRUPT
+                      : t % 2 ? FEDGE_NOT_FINITE
+                              : FEDGE_OUT_OF_RANGE);
+        memcpy(bytes[1] + at, saved, is_int8 ? 1 : 4);
+    }
+    fedge_encoded update = encoded(1);
+    fedge_encoded *batch = &update;
+    update.bytes = NULL;
+    update.read = fail_to_read;
+    update.user = bytes[1];
+    assert_int_equal(ops->validate(opened, &update, &err), FEDGE_IO);
+    assert_string_equal(err.message, "the disk is gone");
+    update = encoded(1);
+    update.weight = UINT32_MAX;
+    assert_int_equal(ops->validate(opened, &update, NULL), FEDGE_OK);
+    assert_int_equal(ops->begin(opened, 2, NULL), FEDGE_OK);
+    assert_int_equal(ops->add(opened, &batch, 1, &ticket, &err), FEDGE_OUT_OF_RANGE);
+    update.weight = 0;
+    assert_int_equal(ops->add(opened, &batch, 1, &ticket, &err), FEDGE_OUT_OF_RANGE);
+    assert_int_equal(ops->begin(opened, 0, NULL), FEDGE_OUT_OF_RANGE);
+    ops->drop(opened, &update);
+    assert_int_equal(ops->read(opened, 0, layout.num_elements, sums, NULL), FEDGE_OK);
+    for (size_t i = 0; i < layout.num_elements; i++)
+        assert_int_equal(sums[i], 0);
+    ops->close(opened);
+    assert_null(emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    seed_all(13, FEDGE_CODEC_INT8, 3000);
+    check_refusals(FEDGE_SHARD_CLIENTS);
+    check_refusals(FEDGE_SHARD_COORDINATES);
+    free_updates();
+}
+
+static void expect_open(emulator_config machine, fedge_shard shard, uint32_t gpus,
+                        fedge_status status, const char *word)
+{
+    void *opened = NULL;
+    fedge_error err = {0};
+    const fedge_accumulator_config config = {
+        .layout = &layout, .shard = shard, .num_gpus = gpus, .gpus = {0, 1}};
+    emulator_start(&machine);
+    assert_int_equal(ops->open(&config, &opened, &err), status);
+    if (status != FEDGE_OK) {
+        assert_null(opened);
+        if (!strstr(err.message, word))
+            fail_msg("\"%s\" does not say \"%s\"", err.message, word);
+    }
+    ops->close(opened);
+    assert_int_equal(emulator_leaks(), 0);
+}
+
+static void test_hardware(void **state)
+{
+    (void)state;
+    seed_all(15, FEDGE_CODEC_NONE, 100);
+    const fedge_shard any = FEDGE_SHARD_AUTO, clients = FEDGE_SHARD_CLIENTS;
+    expect_open((emulator_config){.no_driver = true}, any, 0, FEDGE_NOT_FOUND, "driver");
+    expect_open((emulator_config){.num_gpus = 0}, any, 0, FEDGE_NOT_FOUND, "no GPU");
+    expect_open((emulator_config){.num_gpus = 1}, any, 2, FEDGE_NOT_FOUND, "GPU 1");
+    expect_open((emulator_config){.num_gpus = 2, .memory_bytes = 5000}, any, 0, FEDGE_NO_MEMORY,
+                "MiB");
+    const emulator_config no_nccl = {.num_gpus = 2, .no_nccl = true};
+    const emulator_config old_nccl = {.num_gpus = 2, .nccl_version = 2708};
+    expect_open(no_nccl, clients, 0, FEDGE_NOT_FOUND, "NCCL");
+    expect_open(old_nccl, clients, 0, FEDGE_UNSUPPORTED, "2.7.8");
+    expect_open(no_nccl, any, 0, FEDGE_OK, "");
+    expect_open(no_nccl, clients, 1, FEDGE_OK, "");
+    free_updates();
+}
+
+/* Each call of CUDA and NCCL fails once, in turn: with an error of the GPU that stays, or of
+ * memory. */
+static void check_failures(uint32_t gpus, fedge_shard shard, int error, uint32_t stride)
+{
+    fedge_status status = FEDGE_INTERNAL;
+    uint64_t call = 1;
+    for (; status != FEDGE_OK; call += 1 + fedge_rng_below(&rng, stride)) {
+        fedge_error err = {0};
+        emulator_start(&(emulator_config){.num_gpus = gpus,
+                                          .order = (emulator_order)(call % 3),
+                                          .seed = call,
+                                          .unprotected = true,
+                                          .fail_call = call,
+                                          .fail_error = error});
+        status = run_rounds(gpus, shard, 1, &err);
+        if (emulator_calls() < call) {
+            assert_int_equal(status, FEDGE_OK);
+        } else if (status != FEDGE_OK) {
+            /* Or no GPU, or no NCCL, where the first calls fail. */
+            assert_true(status == FEDGE_GPU_LOST || status == FEDGE_NO_MEMORY ||
+                        status == FEDGE_NOT_FOUND);
+            assert_non_null(strstr(err.message, "GPU"));
+        } else {
+            status = FEDGE_INTERNAL; /* it failed while closing, or could be done without */
+        }
+    }
+    assert_true(call > 100);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    num_updates = 5;
+    seed_all(17, FEDGE_CODEC_INT8, 150);
+    check_failures(1, FEDGE_SHARD_CLIENTS, 214, 1);
+    check_failures(2, FEDGE_SHARD_CLIENTS, 719, 1);
+    check_failures(3, FEDGE_SHARD_COORDINATES, 700, 1);
+    check_failures(2, FEDGE_SHARD_CLIENTS, 2, 1);
+    check_failures(8, FEDGE_SHARD_CLIENTS, 214, 20);
+    free_updates();
+    num_updates = UPDATES;
+}
+
+/* A collective that never ends is found by what NCCL says, or by the time that it takes. */
+static void test_hang(void **state)
+{
+    (void)state;
+    seed_all(19, FEDGE_CODEC_NONE, 4000);
+    for (int tells = 0; tells < 2; tells++) {
+        fedge_error err = {0};
+        emulator_start(&(emulator_config){
+            .num_gpus = 3, .hang_collective = 2, .nccl_async_error = tells == 1});
+        assert_int_equal(run_rounds(3, FEDGE_SHARD_CLIENTS, 1, &err), FEDGE_GPU_LOST);
+        assert_non_null(strstr(err.message, tells ? "NCCL" : "no progress"));
+    }
+    free_updates();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_hardware),  cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_hang),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
