@@ -41,13 +41,44 @@ fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *jour
     return status;
 }
 
+/* ---- a disk that has no room when the test says so --------------------------------------------
+ */
+
+static bool say_no_space;
+static uint64_t room_to_leave;
+static unsigned num_creates, num_waits_logged;
+
+fedge_status __real_fedge_journal_create(const char *dir, const fedge_journal_phase *phase,
+                                         const fedge_journal_task *tasks, uint64_t min_free_bytes,
+                                         fedge_journal **journal, fedge_error *err);
+fedge_status __wrap_fedge_journal_create(const char *dir, const fedge_journal_phase *phase,
+                                         const fedge_journal_task *tasks, uint64_t min_free_bytes,
+                                         fedge_journal **journal, fedge_error *err);
+
+fedge_status __wrap_fedge_journal_create(const char *dir, const fedge_journal_phase *phase,
+                                         const fedge_journal_task *tasks, uint64_t min_free_bytes,
+                                         fedge_journal **journal, fedge_error *err)
+{
+    num_creates++;
+    room_to_leave = min_free_bytes;
+    return say_no_space
+               ? fedge_fail(err, FEDGE_NO_SPACE, "no room, says the test")
+               : __real_fedge_journal_create(dir, phase, tasks, min_free_bytes, journal, err);
+}
+
+static void count_waits(void *user, const char *line, size_t size)
+{
+    (void)user, (void)size;
+    num_waits_logged += strstr(line, "round-waits-for-disk") != NULL;
+}
+
 /* ---- one round --------------------------------------------------------------------------------
  */
 
 static int tear_down(void **state)
 {
     (void)state;
-    say_full = false;
+    say_full = say_no_space = false;
     fed_fini(&fed);
     return 0;
 }
@@ -328,6 +359,53 @@ static void old_rounds_are_removed(void **state)
     }
 }
 
+/* Told once, however often it is tried; and again when it happens again. */
+static void a_full_disk_is_told_once(void **state)
+{
+    (void)state;
+    fed_init(&fed, "slots-test",
+             "\"num-server-rounds\":2,\"min-train-nodes\":5,\"min-available-nodes\":5");
+    fed.job->min_free_disk = 1000;
+    fed.log = (fedge_log){.level = FEDGE_LOG_WARN, .write = count_waits};
+    num_creates = num_waits_logged = 0;
+    fed_open(&fed);
+    for (uint32_t round = 1; round <= 2; round++) {
+        say_no_space = true;
+        if (round == 1) {
+            fed_join_all(&fed, DEVICES);
+        }
+        while (fed_status(&fed).rounds_closed + 1 < round) {
+            fed_step(&fed);
+        }
+        const unsigned creates = num_creates;
+        for (uint32_t i = 1; i <= 3; i++) {
+            fed_settle(&fed);
+            assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+            fed.now_ms += FEDGE_ENGINE_SPACE_RETRY_MS - 1;
+            fed_settle(&fed);
+            const unsigned before = num_creates;
+            fed.now_ms += 1;
+            fed_settle(&fed);
+            assert_int_equal(num_creates, before + 1);
+            assert_int_equal(num_waits_logged, round);
+        }
+        assert_in_range(num_creates, creates + 3, creates + 4);
+        /* What the operator wants, and twice the checkpoint that is to come. */
+        assert_int_equal(room_to_leave,
+                         1000 + 2 * (sizeof(float) * FED_ELEMENTS + FEDGE_CHECKPOINT_MAX_STATE));
+        say_no_space = false;
+        if (round == 1) {
+            fed.now_ms += FEDGE_ENGINE_SPACE_RETRY_MS;
+            while (fed_status(&fed).updates_accepted == 0) {
+                fed_step(&fed);
+            }
+        }
+    }
+    fed.now_ms += FEDGE_ENGINE_SPACE_RETRY_MS;
+    finish();
+    assert_int_equal(fed_status(&fed).rounds_closed, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +415,7 @@ int main(void)
         cmocka_unit_test_teardown(a_new_task_survives_a_restart, tear_down),
         cmocka_unit_test_teardown(a_sender_waits_for_room, tear_down),
         cmocka_unit_test_teardown(old_rounds_are_removed, tear_down),
+        cmocka_unit_test_teardown(a_full_disk_is_told_once, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,24 @@ static void a_checkpoint_can_be_replaced(void **state)
     assert_false(fedge_os_exists(path));
 }
 
+/* What a crash left of one that was being built is no part of the next. */
+static void a_leftover_is_not_built_upon(void **state)
+{
+    fedge_checkpoint_data data;
+    char path[FEDGE_MAX_PATH + 64];
+    snprintf(path, sizeof path, "%s/round-000006.new", (const char *)*state);
+    OK(fedge_os_make_dirs(path, NULL));
+    write_text(*state, "round-000006.new/strategy.bin", "old momenta", 11);
+    write_text(*state, "round-000006.new/half-a-file.tmp", "x", 1);
+    save(*state, 6);
+    assert_false(fedge_os_exists(path));
+    snprintf(path, sizeof path, "%s/round-000006/half-a-file.tmp", (const char *)*state);
+    assert_false(fedge_os_exists(path));
+    OK(fedge_checkpoint_load(*state, 6, &data, NULL));
+    assert_int_equal(data.strategy_state_size, sizeof momenta);
+    fedge_checkpoint_data_fini(&data);
+}
+
 static void nothing_is_not_found(void **state)
 {
     fedge_checkpoint_data data;
@@ -244,11 +262,11 @@ static void no_usable_one_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_checkpoint_comes_back),   TEST(what_is_chosen_comes_back),
-        TEST(nothing_chosen_is_nothing), TEST(what_is_empty_is_no_file),
-        TEST(the_first_format_is_read),  TEST(a_checkpoint_can_be_replaced),
-        TEST(nothing_is_not_found),      TEST(damage_falls_back),
-        TEST(no_usable_one_is_an_error),
+        TEST(a_checkpoint_comes_back),      TEST(what_is_chosen_comes_back),
+        TEST(nothing_chosen_is_nothing),    TEST(what_is_empty_is_no_file),
+        TEST(the_first_format_is_read),     TEST(a_checkpoint_can_be_replaced),
+        TEST(nothing_is_not_found),         TEST(damage_falls_back),
+        TEST(a_leftover_is_not_built_upon), TEST(no_usable_one_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,6 +194,68 @@ static void test_peer_check(void **state)
            FEDGE_EXPIRED, "valid from");
 }
 
+/* To the millisecond, at both ends. */
+static void test_peer_time(void **state)
+{
+    (void)state;
+    uint8_t der[4096];
+    fedge_certificate_info info;
+    fedge_registry_match match;
+    const size_t size = forge_der(DIR "/device", der);
+    expect(fedge_certificate_read(der, size, &info, &err), FEDGE_OK, NULL);
+    const struct {
+        uint64_t now_ms;
+        fedge_status status;
+    } cases[] = {{info.not_before_ms - 1, FEDGE_EXPIRED},
+                 {info.not_before_ms, FEDGE_OK},
+                 {info.not_after_ms, FEDGE_OK},
+                 {info.not_after_ms + 1, FEDGE_EXPIRED}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect(fedge_peer_check(der, size, FEDGE_ROLE_DEVICE, cases[i].now_ms, NULL, &match, &err),
+               cases[i].status, NULL);
+}
+
+/* The registry has the last word on whose certificate it is. */
+static void test_peer_registered(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device_id;
+        fedge_role role;
+        fedge_certificate_state state;
+        fedge_status status;
+        const char *words;
+    } cases[] = {
+        {FORGE_ID, FEDGE_ROLE_DEVICE, FEDGE_CERTIFICATE_ACTIVE, FEDGE_OK, NULL},
+        {FORGE_OTHER_ID, FEDGE_ROLE_DEVICE, FEDGE_CERTIFICATE_ACTIVE, FEDGE_DENIED,
+         "the registry says " FORGE_OTHER_ID},
+        {FORGE_ID, FEDGE_ROLE_OPERATOR, FEDGE_CERTIFICATE_ACTIVE, FEDGE_DENIED, "operator"},
+        {FORGE_ID, FEDGE_ROLE_DEVICE, FEDGE_CERTIFICATE_REVOKED, FEDGE_REVOKED, "is revoked"},
+        {FORGE_ID, FEDGE_ROLE_DEVICE, FEDGE_CERTIFICATE_PENDING, FEDGE_DENIED, "activate"},
+    };
+    uint8_t der[4096];
+    const size_t size = forge_der(DIR "/device", der);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fedge_certificate_info info;
+        fedge_registry *registry = NULL;
+        fedge_registry_match match;
+        expect(fedge_certificate_read(der, size, &info, &err), FEDGE_OK, NULL);
+        snprintf(info.device_id, sizeof info.device_id, "%s", cases[i].device_id);
+        info.role = cases[i].role;
+        expect(fedge_registry_open(DIR "/no-registry", &registry, &err), FEDGE_OK, NULL);
+        expect(fedge_peer_check(der, size, FEDGE_ROLE_DEVICE, fedge_os_unix_ms(), registry, &match,
+                                &err),
+               FEDGE_NOT_FOUND, FORGE_ID);
+        expect(fedge_registry_add(registry, &info, "kitchen", cases[i].state, false, &match, &err),
+               FEDGE_OK, NULL);
+        expect(fedge_peer_check(der, size, FEDGE_ROLE_DEVICE, fedge_os_unix_ms(), registry, &match,
+                                &err),
+               cases[i].status, cases[i].words);
+        assert_string_equal(match.name, "kitchen");
+        fedge_registry_free(registry);
+    }
+}
+
 static fedge_status load(const char *dir, fedge_role role, uint64_t now_ms)
 {
     fedge_identity *identity = NULL;
@@ -405,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_foreign_authority),
         cmocka_unit_test(test_path_length),        cmocka_unit_test(test_crooked_certificates),
         cmocka_unit_test(test_not_a_certificate),  cmocka_unit_test(test_peer_check),
+        cmocka_unit_test(test_peer_time),          cmocka_unit_test(test_peer_registered),
         cmocka_unit_test(test_load_refusals),      cmocka_unit_test(test_trust),
         cmocka_unit_test(test_requests),           cmocka_unit_test(test_renewal_proof),
         cmocka_unit_test(test_authority_refusals), cmocka_unit_test(test_no_memory),
