@@ -360,3 +360,34 @@ void fake_break(fake *f)
     fedge_session_disconnected(f->session, f->now_ms, 0, "connection reset");
     fake_run(f);
 }
+
+int fake_set_up(void **state)
+{
+    fake *f = malloc(sizeof(*f));
+    assert_non_null(f);
+    fake_init(f);
+    *state = f;
+    return 0;
+}
+
+int fake_tear_down(void **state)
+{
+    fake_fini(*state);
+    free(*state);
+    return 0;
+}
+
+unsigned fake_sent(const fake *f, fedge_message_type type)
+{
+    return f->sent[type];
+}
+
+void fake_go_to_upload(fake *f)
+{
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    fake_serve(f, FAKE_MODEL);
+    fake_work_done(f);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+}

@@ -49,6 +49,13 @@ extern const char FAKE_RUN[], FAKE_OTHER_RUN[], FAKE_PLAN[], FAKE_MODEL[], FAKE_
 
 void fake_init(fake *f);
 void fake_fini(fake *f);
+/* For cmocka: a fake of its own for each test. */
+int fake_set_up(void **state);
+int fake_tear_down(void **state);
+/* How many messages of this type the client has sent. */
+unsigned fake_sent(const fake *f, fedge_message_type type);
+/* To the point where the result of task 1 is announced. */
+void fake_go_to_upload(fake *f);
 /* Another process on the same store: a new session, restored. */
 void fake_restart(fake *f);
 /* Performs all actions, with the link writeable. */

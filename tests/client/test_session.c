@@ -11,38 +11,6 @@
 #include "edge/core/rng.h"
 #include "tests/client/fake_server.h"
 
-static int set_up(void **state)
-{
-    fake *f = malloc(sizeof(*f));
-    assert_non_null(f);
-    fake_init(f);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fake_fini(*state);
-    free(*state);
-    return 0;
-}
-
-static unsigned sent(const fake *f, fedge_message_type type)
-{
-    return f->sent[type];
-}
-
-/* To the point where the result of task 1 is announced. */
-static void go_to_upload(fake *f)
-{
-    fake_welcome(f);
-    fake_plan(f);
-    fake_task(f, 1, FAKE_MODEL);
-    fake_serve(f, FAKE_MODEL);
-    fake_work_done(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
-}
-
 static void assert_uploaded(const fake *f)
 {
     assert_int_equal(f->uploaded, FAKE_RESULT_SIZE);
@@ -55,22 +23,22 @@ static void test_a_round(void **state)
     assert_int_equal(f->num_connects, 1);
     fake_welcome(f);
     assert_true(f->run_discarded);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 1);
     assert_string_equal(f->fetch.hash, FAKE_PLAN);
     fake_task(f, 1, FAKE_MODEL); /* before the plan is there: waits */
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 1);
     fake_plan(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 2);
     assert_string_equal(f->fetch.hash, FAKE_MODEL);
     fake_serve(f, FAKE_MODEL);
     assert_int_equal(f->num_works, 1);
     assert_int_equal(f->work.task_id, 1);
     fake_work_done(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     assert_int_equal(f->upload.size, FAKE_RESULT_SIZE);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_PART), 0); /* not before RESUME */
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_PART), 0); /* not before RESUME */
     fake_resume(f, 1, 0);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_PART), 3);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_PART), 3);
     assert_uploaded(f);
     assert_true(f->has_result);
     fake_ack(f, 1, false);
@@ -79,16 +47,16 @@ static void test_a_round(void **state)
     assert_int_equal(f->num_works, 1);
     fake_task(f, 2, FAKE_MODEL); /* the same model: held, not fetched */
     assert_int_equal(f->num_works, 2);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 2);
 }
 
 static void test_parts_wait_for_the_link(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     f->block_after_parts = 1;
     fake_resume(f, 1, 0);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_PART), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_PART), 1);
     assert_true(fedge_session_wants_write(f->session));
     f->block_after_parts = 0;
     fake_run(f);
@@ -99,7 +67,7 @@ static void test_parts_wait_for_the_link(void **state)
 static void test_upload_resumes_at_the_byte(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     f->block_after_parts = 2;
     fake_resume(f, 1, 0);
     uint64_t held = f->uploaded;
@@ -108,10 +76,10 @@ static void test_upload_resumes_at_the_byte(void **state)
     f->block_after_parts = 0;
     fake_welcome(f);
     assert_false(f->run_discarded);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 2);
     fake_resume(f, 1, held);
     assert_int_equal(f->part_offset, held);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_PART), 3);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_PART), 3);
     assert_uploaded(f);
     assert_int_equal(f->num_works, 1);
 }
@@ -119,33 +87,33 @@ static void test_upload_resumes_at_the_byte(void **state)
 static void test_lost_ack_and_duplicate(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_resume(f, 1, 0);
     fake_break(f); /* the ACK is lost */
     assert_true(f->has_result);
     fake_welcome(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 2);
     fake_ack(f, 1, true);
     assert_false(f->has_result);
     assert_int_equal(f->num_accepted, 1);
     fake_break(f);
     fake_welcome(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 2);
 }
 
 static void test_restart_offers_the_stored_result(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_restart(f);
     fake_welcome(f);
     assert_false(f->run_discarded);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 2);
     /* The server asks for the task again: the bytes are offered, nothing is trained. */
     fake_plan(f);
     fake_task(f, 1, FAKE_MODEL);
     assert_int_equal(f->num_works, 1);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 2);
     fake_resume(f, 1, 0);
     assert_uploaded(f);
     fake_ack(f, 1, false);
@@ -178,11 +146,11 @@ static void test_a_lost_chunk_is_asked_for_once(void **state)
     fake_welcome(f);
     fake_plan(f);
     fake_task(f, 1, FAKE_MODEL);
-    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    unsigned fetches = fake_sent(f, FEDGE_MESSAGE_FETCH);
     fake_chunk(f, FAKE_MODEL, 0, 65536);
     fake_chunk(f, FAKE_MODEL, 2 * 65536, 65536);
     fake_chunk(f, FAKE_MODEL, 3 * 65536, 100);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
     assert_int_equal(f->fetch.offset, 65536);
     fake_chunk(f, FAKE_MODEL, 0, 65536); /* once more: skipped */
     assert_int_equal(f->model_held, 65536);
@@ -220,7 +188,7 @@ static void test_a_bad_plan_blob_is_fetched_again(void **state)
     f->plan_held = 0;
     fedge_session_blob_bad(f->session, f->now_ms, FAKE_PLAN);
     fake_run(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 2);
     f->plan_asked = false;
     fake_plan(f);
 }
@@ -239,7 +207,7 @@ static void test_oversize_blobs(void **state)
     size_t size;
     assert_int_equal(fedge_task_pack(&task, f->frame, sizeof(f->frame), &size, NULL), FEDGE_OK);
     fake_frame(f, f->frame, size);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
     assert_int_equal(f->notice.reason, FEDGE_REASON_TOO_BIG);
     assert_int_equal(f->notice.task_id, 9);
     assert_true(f->linked);
@@ -277,10 +245,10 @@ static void test_cancel(void **state)
     f->working = false;
     fedge_session_task_failed(f->session, f->now_ms, FEDGE_REASON_NONE, "");
     fake_run(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_DECLINE), 0);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 0);
     assert_int_equal(f->num_works, 2);
     fake_work_done(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     fake_notice(f, FEDGE_MESSAGE_CANCEL, true, 3, FEDGE_REASON_STALE_TASK, 0); /* stored */
     assert_false(f->has_result);
     assert_int_equal(f->num_accepted, 0);
@@ -295,10 +263,10 @@ static void test_a_late_refusal_of_a_fetch(void **state)
     fake_task(f, 1, FAKE_MODEL);
     fake_notice(f, FEDGE_MESSAGE_CANCEL, true, 1, FEDGE_REASON_STALE_TASK, 0);
     fake_task(f, 2, FAKE_MODEL2);
-    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    unsigned fetches = fake_sent(f, FEDGE_MESSAGE_FETCH);
     fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
     assert_true(f->linked);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
     fake_serve(f, FAKE_MODEL2);
     assert_int_equal(f->num_works, 1);
     assert_int_equal(f->work.task_id, 2);
@@ -311,10 +279,10 @@ static void test_a_fetch_that_is_refused_again(void **state)
     fake_welcome(f);
     fake_plan(f);
     fake_task(f, 1, FAKE_MODEL);
-    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    unsigned fetches = fake_sent(f, FEDGE_MESSAGE_FETCH);
     for (int i = 0; i < 3; i++)
         fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
     fake_chunk(f, FAKE_MODEL, 0, 100); /* nobody wants it any more */
     assert_int_equal(f->num_works, 0);
     assert_true(f->linked);
@@ -334,7 +302,7 @@ static void test_cancelled_work_that_ends_is_discarded(void **state)
     assert_int_equal(f->num_cancels, 1);
     fake_work_done(f);
     assert_false(f->has_result);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 0);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 0);
     assert_int_equal(f->num_works, 2);
     assert_int_equal(f->work.task_id, 2);
 }
@@ -360,12 +328,12 @@ static void test_stale_results_are_discarded(void **state)
 static void test_another_run_or_incarnation(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_break(f);
     fake_welcome_as(f, FAKE_RUN, 2, FAKE_PLAN); /* restored from a backup */
     assert_true(f->run_discarded);
     assert_false(f->has_result);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     fake_task(f, 1, FAKE_MODEL); /* the plan is loaded, the model is not held any more */
     fake_serve(f, FAKE_MODEL);
     assert_int_equal(f->num_works, 2);
@@ -383,20 +351,20 @@ static void test_another_run_or_incarnation(void **state)
 static void test_refusals_of_an_upload(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 1, FEDGE_REASON_NO_SPACE, 5000);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     assert_true(f->has_result);
     fake_wait(f, 4900);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     fake_wait(f, 5000 / 8 + 101);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 2);
     fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 1, FEDGE_REASON_BAD_DATA, 0);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 3);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 3);
     fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 1, FEDGE_REASON_BAD_DATA, 0);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 4);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 4);
     fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 1, FEDGE_REASON_BAD_DATA, 0);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 4);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 4);
     assert_false(f->has_result);
     assert_false(f->stopped);
 }
@@ -404,7 +372,7 @@ static void test_refusals_of_an_upload(void **state)
 static void test_never_ends_the_program(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 1, FEDGE_REASON_SCHEMA_MISMATCH, 0);
     assert_true(f->stopped);
     assert_int_equal(f->exit_code, FEDGE_EXIT_REFUSED);
@@ -495,7 +463,7 @@ static void test_silence_drops_the_link(void **state)
     assert_true(f->linked);
     fake_wait(f, 1); /* the connection does not come up */
     assert_false(f->linked);
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_wait(f, 30000); /* no RESUME */
     assert_false(f->linked);
     assert_true(f->has_result);
@@ -516,7 +484,7 @@ static void test_unknown_types(void **state)
     message.flags = FEDGE_MESSAGE_FLAG_MUST;
     assert_int_equal(fedge_message_pack(&message, f->frame, sizeof(f->frame), NULL), FEDGE_OK);
     fake_frame(f, f->frame, fedge_message_size(&message));
-    assert_int_equal(sent(f, FEDGE_MESSAGE_BYE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_BYE), 1);
     assert_int_equal(f->notice.reason, FEDGE_REASON_UNKNOWN_TYPE);
     assert_true(f->stopped);
     assert_int_equal(f->exit_code, FEDGE_EXIT_DECLINED);
@@ -562,11 +530,11 @@ static void test_out_of_place(void **state)
     assert_int_equal(fedge_message_pack(&hello, f->frame, sizeof(f->frame), NULL), FEDGE_OK);
     fake_frame(f, f->frame, fedge_message_size(&hello));
     assert_false(f->linked);
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_ack(f, 8, false); /* of another task: skipped */
     fake_resume(f, 8, 0);  /* likewise */
     assert_true(f->has_result);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_PART), 0);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_PART), 0);
     fake_resume(f, 1, FAKE_RESULT_SIZE + 1);
     assert_false(f->linked);
     assert_true(f->has_result);
@@ -580,7 +548,7 @@ static void test_plan_declined(void **state)
     fedge_session_plan_failed(f->session, f->now_ms, FAKE_PLAN, FEDGE_REASON_POLICY,
                               FEDGE_EXIT_DECLINED, "max-ram");
     fake_run(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
     assert_int_equal(f->notice.reason, FEDGE_REASON_POLICY);
     assert_false(f->notice.has_task);
     assert_true(f->stopped);
@@ -597,7 +565,7 @@ static void test_failed_work_is_declined(void **state)
     f->working = false;
     fedge_session_task_failed(f->session, f->now_ms, FEDGE_REASON_INTERNAL, "diverged");
     fake_run(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
     assert_true(f->notice.has_task);
     assert_string_equal(f->notice.text, "diverged");
     assert_true(f->linked);
@@ -613,7 +581,7 @@ static void test_stop(void **state)
     fedge_session_stop(f->session, f->now_ms, FEDGE_EXIT_OK, "SIGTERM");
     fake_run(f);
     assert_int_equal(f->num_cancels, 1);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_BYE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_BYE), 1);
     assert_true(f->stopped);
     assert_int_equal(f->exit_code, FEDGE_EXIT_OK);
     /* A link that takes nothing does not delay the end. */
@@ -632,11 +600,11 @@ static void test_stop(void **state)
 static void test_a_lost_result_is_declined(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fedge_session_result_lost(f->session, f->now_ms, "flash is worn out");
     fake_run(f);
     assert_false(f->has_result);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
     assert_int_equal(f->notice.task_id, 1);
 }
 
@@ -723,7 +691,7 @@ static void test_random_events(void **state)
     still_works(f);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
 {

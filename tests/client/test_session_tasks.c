@@ -9,56 +9,25 @@
 
 #include "tests/client/fake_server.h"
 
-static int set_up(void **state)
-{
-    fake *f = malloc(sizeof(*f));
-    assert_non_null(f);
-    fake_init(f);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fake_fini(*state);
-    free(*state);
-    return 0;
-}
-
-static unsigned sent(const fake *f, fedge_message_type type)
-{
-    return f->sent[type];
-}
-
-/* To the point where the result of task 1 is announced. */
-static void go_to_upload(fake *f)
-{
-    fake_welcome(f);
-    fake_plan(f);
-    fake_task(f, 1, FAKE_MODEL);
-    fake_serve(f, FAKE_MODEL);
-    fake_work_done(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
-}
-
 /* Nothing is trained twice, whatever comes after the answer. */
 static void assert_rests(fake *f, unsigned works)
 {
-    const unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH), uploads = sent(f, FEDGE_MESSAGE_UPLOAD);
+    const unsigned fetches = fake_sent(f, FEDGE_MESSAGE_FETCH),
+                   uploads = fake_sent(f, FEDGE_MESSAGE_UPLOAD);
     assert_false(f->has_result);
     fake_wait(f, 1000);
     fake_break(f);
     fake_welcome(f);
     assert_false(f->working);
     assert_int_equal(f->num_works, works);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), uploads);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), uploads);
 }
 
 static void test_an_answered_task_is_done(void **state)
 {
     fake *f = *state;
-    go_to_upload(f);
+    fake_go_to_upload(f);
     fake_resume(f, 1, 0);
     fake_ack(f, 1, false);
     assert_rests(f, 1);
@@ -92,26 +61,26 @@ static void test_a_task_of_another_run_is_dropped(void **state)
     fake_task(f, 1, FAKE_MODEL);
     fake_chunk(f, FAKE_MODEL, 0, 65536);
     fake_break(f);
-    unsigned fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    unsigned fetches = fake_sent(f, FEDGE_MESSAGE_FETCH);
     fake_welcome_as(f, FAKE_RUN, 2, FAKE_PLAN);
     fake_chunk(f, FAKE_MODEL, 0, 65536);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches);
     assert_int_equal(f->model_held, 0);
 
     fake_task(f, 7, FAKE_MODEL);
     fake_serve(f, FAKE_MODEL);
     f->work_incarnation = 2;
     fake_work_done(f);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     fake_task(f, 8, FAKE_MODEL);
     fake_break(f);
-    fetches = sent(f, FEDGE_MESSAGE_FETCH);
+    fetches = fake_sent(f, FEDGE_MESSAGE_FETCH);
     fake_welcome_as(f, FAKE_RUN, 3, FAKE_PLAN);
     assert_false(f->has_result);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches);
     assert_int_equal(f->num_works, 1);
     fake_task(f, 8, FAKE_MODEL); /* the new run's own */
-    assert_int_equal(sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
     fake_serve(f, FAKE_MODEL);
     assert_int_equal(f->num_works, 2);
     fake_break(f);
@@ -119,11 +88,11 @@ static void test_a_task_of_another_run_is_dropped(void **state)
     assert_true(f->cancel_asked);
     fake_work_done(f); /* of incarnation 2, which nobody wants */
     assert_false(f->has_result);
-    assert_int_equal(sent(f, FEDGE_MESSAGE_UPLOAD), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 1);
     assert_int_equal(f->num_works, 2);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
 {

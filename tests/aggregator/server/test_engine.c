@@ -113,6 +113,7 @@ static void a_round_tells_what_its_devices_said(void **state)
 {
     (void)state;
     double examples = 0.0, loss = 0.0;
+    uint64_t bytes_up = 0, bytes_down = 0;
     fed_init(&fed, "engine-test", FOUR_OF_FOUR);
     fed_open(&fed);
     fed_join_all(&fed, 4);
@@ -131,7 +132,13 @@ static void a_round_tells_what_its_devices_said(void **state)
         assert_true(fabs(summary->train_loss - loss / examples) < 1e-12);
         assert_true(fabs(summary->train_accuracy - 0.5) < 1e-12);
         assert_true(isnan(summary->seconds_train)); /* nobody said */
+        assert_true(summary->bytes_up > 0 && summary->bytes_down > 0);
+        bytes_up += summary->bytes_up;
+        bytes_down += summary->bytes_down;
     }
+    /* Each round has its own bytes: together no more than all that travelled. */
+    assert_true(bytes_up <= fed_status(&fed).bytes_up);
+    assert_true(bytes_down <= fed_status(&fed).bytes_down);
 }
 
 /* ---- results that come twice, late or from the wrong one ------------------------------------- */
