@@ -221,7 +221,7 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     const size_t first = part->tensor->offset + part->first;
     const size_t low = first / STRIPE_ELEMENTS, high = (first + part->count - 1) / STRIPE_ELEMENTS;
     fedge_summand summands[FEDGE_ACCUMULATOR_MAX_BATCH];
-    const int bound_log2 = updates[0]->bounds_log2[part->index];
+    const int8_t bound_log2 = updates[0]->bounds_log2[part->index];
     for (uint32_t i = 0; i < count; i++) {
         assert(updates[i]->bounds_log2[part->index] == bound_log2);
         summands[i] = (fedge_summand){.bytes = bytes[i], .weight = updates[i]->weight};

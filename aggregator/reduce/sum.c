@@ -120,8 +120,9 @@ void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, 
                                 ? fedge_sum_block_avx512(sum + at, &block, size)
                                 : fedge_sum_block_avx2(sum + at, &block, size);
         for (uint32_t u = 0; done < size && u < count; u++) {
-            add_block_scalar(sum + at, block.q[u], done, size,
-                             fedge_get_u16(updates[u].bytes + offset), updates[u].weight);
+            const uint8_t *in = updates[u].bytes + offset;
+            add_block_scalar(sum + at, (const int8_t *)in + SCALE_BYTES, done, size,
+                             fedge_get_u16(in), updates[u].weight);
         }
     }
 }

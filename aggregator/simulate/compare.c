@@ -1,5 +1,6 @@
 #include "aggregator/simulate/compare.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,7 @@ static const char *job_of(const comparison *of)
 
 static fedge_status draw(const comparison *of, const char *svg_path, fedge_error *err)
 {
+    assert(of->num_runs > 0); /* else reading has failed */
     char(*paths)[FEDGE_MAX_PATH] = calloc(of->num_runs, sizeof(*paths));
     const char **logs = calloc(of->num_runs, sizeof(*logs));
     fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES];
