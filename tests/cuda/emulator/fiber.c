@@ -50,7 +50,7 @@ __asm__(".text\n.type emulated_switch,@function\nemulated_switch:\n"
 
 static void start(void)
 {
-    __sanitizer_finish_switch_fiber(NULL, &host_bottom, &host_size);
+    __sanitizer_finish_switch_fiber(running->fake, &host_bottom, &host_size);
     running->entry();
     abort();
 }
@@ -109,10 +109,10 @@ void emulated_fiber_resume(emulated_fiber *fiber)
     __sanitizer_finish_switch_fiber(host.fake, NULL, NULL);
 }
 
-void emulated_fiber_back(int finished)
+void emulated_fiber_back(void)
 {
     emulated_fiber *self = running;
-    __sanitizer_start_switch_fiber(finished ? NULL : &self->fake, host_bottom, host_size);
+    __sanitizer_start_switch_fiber(&self->fake, host_bottom, host_size);
     jump(self, &host);
     __sanitizer_finish_switch_fiber(self->fake, &host_bottom, &host_size);
 }

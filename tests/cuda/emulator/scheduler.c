@@ -178,7 +178,7 @@ unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigne
     } else {
         release_warp(index);
     }
-    emulated_fiber_back(0);
+    emulated_fiber_back();
     enter_thread(index);
     return self->result;
 }
@@ -198,7 +198,7 @@ static void work(void)
         }
     }
     run.current = MAX_THREADS;
-    emulated_fiber_back(1);
+    emulated_fiber_back();
 }
 
 /* A thread that can go on, drawn; MAX_THREADS: none. */
