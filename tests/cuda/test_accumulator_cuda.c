@@ -390,6 +390,13 @@ static void check_refusals(fedge_shard shard)
                               : FEDGE_OUT_OF_RANGE);
         memcpy(bytes[1] + at, saved, is_int8 ? 1 : 4);
     }
+    char text[512];
+    fedge_gpu_stats stats[3];
+    ops->describe(opened, text, sizeof(text));
+    assert_non_null(
+        strstr(text, shard == FEDGE_SHARD_CLIENTS ? "GPU 2, by clients" : "GPU 2, by coordinates"));
+    assert_int_equal(ops->stats(opened, stats, 3), 3);
+    assert_true(stats[2].gpu == 2 && stats[2].memory_bytes > 0);
     fedge_encoded update = encoded(1);
     fedge_encoded *batch = &update;
     update.bytes = NULL;

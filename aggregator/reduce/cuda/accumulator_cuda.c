@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "aggregator/reduce/cuda/open.h"
@@ -529,6 +530,41 @@ static fedge_status cuda_reset(void *state, fedge_error *err)
     return note(self, status, &why, err);
 }
 
+/* What lies on a GPU, in bytes. */
+static size_t bytes_on(const cuda_accumulator *self, const fedge_cuda_gpu *gpu, size_t *slot_bytes)
+{
+    const size_t fixed = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
+                                              self->team.joins, slot_bytes);
+    return fixed + gpu->num_slots * *slot_bytes;
+}
+
+static void cuda_describe(const void *state, char *text, size_t size)
+{
+    const cuda_accumulator *self = state;
+    const char *shard = self->num_groups == self->team.num_gpus ? "clients" : "coordinates";
+    size_t used = 0;
+    for (uint32_t i = 0; i < self->team.num_gpus && used < size; i++) {
+        const fedge_cuda_gpu *gpu = &self->team.gpus[i];
+        size_t slot = 0;
+        const size_t all = bytes_on(self, gpu, &slot);
+        const int length = snprintf(
+            text + used, size - used, "%sGPU %d, by %s: %zu bytes, %u updates of %zu among them",
+            i ? "\n" : "", gpu->ordinal, shard, all, (unsigned)gpu->num_slots, slot);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)
+{
+    const cuda_accumulator *self = state;
+    for (uint32_t i = 0; i < self->team.num_gpus && i < room; i++) {
+        size_t slot = 0;
+        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)self->team.gpus[i].ordinal};
+        stats[i].memory_bytes = bytes_on(self, &self->team.gpus[i], &slot);
+    }
+    return self->team.num_gpus;
+}
+
 const fedge_accumulator_ops fedge_accumulator_cuda = {
     .name = "cuda",
     .copies = false, /* only while there is room on the GPUs */
@@ -544,4 +580,6 @@ const fedge_accumulator_ops fedge_accumulator_cuda = {
     .read = cuda_read,
     .step = cuda_step,
     .reset = cuda_reset,
+    .describe = cuda_describe,
+    .stats = cuda_stats,
 };
