@@ -9,6 +9,6 @@ typedef struct emulated_fiber emulated_fiber;
 emulated_fiber *emulated_fiber_take(void (*entry)(void));
 void emulated_fiber_release(emulated_fiber *fiber); /* into the pool: not the one that runs */
 void emulated_fiber_resume(emulated_fiber *fiber);  /* from the host's stack, until it comes back */
-void emulated_fiber_back(void);             /* from the running fiber to the host's stack */
+void emulated_fiber_back(void);                     /* from the running fiber to the host's stack */
 
 #endif
