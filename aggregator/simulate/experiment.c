@@ -384,6 +384,8 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .test_set = self->test_set,
         .fleet = self->fleet,
         .num_threads = threads < FEDGE_CREW_MAX_THREADS ? threads : FEDGE_CREW_MAX_THREADS,
+        .accumulator = options->accumulator,
+        .sums = options->sums,
         .evaluate_every = options->evaluate_every,
         .rounds_only = !self->config.summary || options->client_accuracy == 0,
         .cancel = cancel,

@@ -130,7 +130,8 @@ static void print_end(const fedge_experiment *self)
 /* Exit codes of what failed before, or while, a round ran. */
 static int code_of(fedge_status status, bool running)
 {
-    const bool machine = status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE;
+    const bool machine =
+        status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE || status == FEDGE_GPU_LOST;
     return status == FEDGE_CANCELLED ? EXIT_INTERRUPTED
            : running || machine      ? EXIT_FAILED
                                      : EXIT_SETTINGS;

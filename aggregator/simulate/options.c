@@ -16,7 +16,6 @@ const char *fedge_simulate_options_help(void)
            "       fedge-simulate compare DIR... [--out FILE.svg] (compare --help)\n"
            "       fedge-simulate generate KIND --out DIR (generate --help); model FILE\n"
            "Runs a federated learning job with N virtual clients on this machine.\n"
-           "\n"
            "  --job JOB            the job, as fedge-aggregator takes it\n"
            "  --clients N          virtual clients (as natural, file, per-file say)\n"
            "  --data FILE          names the training data (client.json beside the job)\n"
@@ -26,6 +25,7 @@ const char *fedge_simulate_options_help(void)
            "  --owner COLUMN       says whose an example is: no value, whatever SPEC is\n"
            "  --seed S, --partition-seed S, --rounds R  in place of the job's and FILE's\n"
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
+           "  --accumulator KIND   what sums: cpu (default), cuda, auto; --gpus, --shard\n"
            "  --evaluate-every K   rounds between evaluations (1)\n"
            "  --validation-split S share of the examples to validate with, not train (0)\n"
            "  --client-accuracy N  clients to evaluate the last model on (10000)\n"
@@ -60,6 +60,9 @@ enum {
     OPT_CLIENTS,
     OPT_ROUNDS,
     OPT_THREADS,
+    OPT_ACCUMULATOR,
+    OPT_GPUS,
+    OPT_SHARD,
     OPT_EVALUATE_EVERY,
     OPT_VALIDATION_SPLIT,
     OPT_CLIENT_ACCURACY,
@@ -90,6 +93,9 @@ static const struct option LONG_OPTIONS[] = {
     {"clients", required_argument, NULL, OPT_CLIENTS},
     {"rounds", required_argument, NULL, OPT_ROUNDS},
     {"threads", required_argument, NULL, OPT_THREADS},
+    {"accumulator", required_argument, NULL, OPT_ACCUMULATOR},
+    {"gpus", required_argument, NULL, OPT_GPUS},
+    {"shard", required_argument, NULL, OPT_SHARD},
     {"evaluate-every", required_argument, NULL, OPT_EVALUATE_EVERY},
     {"validation-split", required_argument, NULL, OPT_VALIDATION_SPLIT},
     {"client-accuracy", required_argument, NULL, OPT_CLIENT_ACCURACY},
@@ -206,6 +212,21 @@ static fedge_status add_axis(const char *value, fedge_simulate_options *out, fed
     return FEDGE_OK;
 }
 
+/* What sums. */
+static fedge_status take_sums(int option, const char *value, fedge_simulate_options *out,
+                              fedge_error *err)
+{
+    switch (option) {
+    case OPT_ACCUMULATOR:
+        out->accumulator = value;
+        return fedge_accumulator_check_name(value, err);
+    case OPT_GPUS:
+        return fedge_accumulator_parse_gpus(value, &out->sums, err);
+    default:
+        return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
+    }
+}
+
 static fedge_status take(int option, const char *value, fedge_simulate_options *out,
                          fedge_error *err)
 {
@@ -241,6 +262,10 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return parse_share("failure", value, &out->fleet.failure, err);
     case OPT_VALIDATION_SPLIT:
         return parse_share("validation-split", value, &out->validation_split, err);
+    case OPT_ACCUMULATOR:
+    case OPT_GPUS:
+    case OPT_SHARD:
+        return take_sums(option, value, out, err);
     case OPT_TARGET:
         return parse_targets(value, out, err);
     case OPT_STOP_AT_TARGET:
@@ -349,8 +374,8 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
 fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,
                                           fedge_error *err)
 {
-    *options =
-        (fedge_simulate_options){.evaluate_every = 1, .client_accuracy = FEDGE_APPRAISAL_CLIENTS};
+    *options = (fedge_simulate_options){
+        .evaluate_every = 1, .client_accuracy = FEDGE_APPRAISAL_CLIENTS, .accumulator = "cpu"};
     opterr = 0;
     optind = 0; /* starts anew, also within tests */
     if (argc > 1 && strcmp(argv[1], "compare") == 0) {

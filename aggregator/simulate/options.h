@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/simulate/fleet.h"
 #include "aggregator/simulate/totals.h"
 #include "edge/core/status.h"
@@ -29,8 +30,10 @@ typedef struct fedge_simulate_options {
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
     uint32_t num_clients, num_threads, num_rounds;
-    uint32_t evaluate_every;  /* 1 when not given */
-    uint32_t client_accuracy; /* clients whose own examples the last model is evaluated on */
+    const char *accumulator;       /* name of a kind, or "auto"; "cpu" when not given */
+    fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
+    uint32_t evaluate_every;       /* 1 when not given */
+    uint32_t client_accuracy;      /* clients whose own examples the last model is evaluated on */
     double validation_split;
     double targets[FEDGE_TOTALS_MAX_TARGETS];
     uint32_t num_targets;

@@ -549,8 +549,11 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = list_test_set(self, err);
     }
     if (status == FEDGE_OK) {
-        const fedge_accumulator_config sums = {.num_lanes = config->num_threads};
-        status = fedge_global_model_init(&self->global, config->job, "cpu", &sums, err);
+        fedge_accumulator_config sums = config->sums;
+        sums.num_lanes = config->num_threads;
+        status =
+            fedge_global_model_init(&self->global, config->job,
+                                    config->accumulator ? config->accumulator : "cpu", &sums, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_global_model_begin(&self->global, err);

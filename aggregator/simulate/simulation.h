@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/crew.h"
 #include "aggregator/simulate/fleet.h"
@@ -31,6 +32,8 @@ typedef struct fedge_simulation_config {
     const fedge_dataset *test_set; /* NULL: none; the population may have examples for validation */
     const fedge_fleet *fleet;      /* of the population's clients; NULL: time is not virtual */
     uint32_t num_threads;
+    const char *accumulator;       /* what sums; NULL: "cpu" */
+    fedge_accumulator_config sums; /* its gpus and shard */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
      * memory is taken for evaluation. */
