@@ -23,6 +23,36 @@ static fedge_status fail_hardware(cudaError_t error, fedge_error *err)
                       cudaGetErrorString(error));
 }
 
+/* After a loss, who asked for this GPU can do without it. */
+static void leave_out(int ordinal, const fedge_accumulator_config *config, const char *why)
+{
+    if (config->log) {
+        FEDGE_LOG(config->log, FEDGE_LOG_WARN, "gpu-left-out", fedge_log_int("gpu", ordinal),
+                  fedge_log_str("why", why));
+    }
+}
+
+static fedge_status take_gpu(plan *self, int ordinal, int there,
+                             const fedge_accumulator_config *config, fedge_error *err)
+{
+    if (ordinal < 0 || ordinal >= there) {
+        fedge_status status = fedge_fail(
+            err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %d", ordinal, there - 1);
+        if (!config->skip_missing) {
+            return status;
+        }
+        leave_out(ordinal, config, "it is not there");
+        return FEDGE_OK;
+    }
+    for (uint32_t i = 0; i < self->num_gpus; i++) {
+        if (self->ordinals[i] == ordinal) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "GPU %d is named twice", ordinal);
+        }
+    }
+    self->ordinals[self->num_gpus++] = ordinal;
+    return FEDGE_OK;
+}
+
 static fedge_status choose_gpus(plan *self, const fedge_accumulator_config *config,
                                 fedge_error *err)
 {
@@ -32,38 +62,45 @@ static fedge_status choose_gpus(plan *self, const fedge_accumulator_config *conf
         return fail_hardware(error != cudaSuccess ? error : cudaErrorNoDevice, err);
     }
     there = there < FEDGE_ACCUMULATOR_MAX_GPUS ? there : FEDGE_ACCUMULATOR_MAX_GPUS;
-    self->num_gpus = config->num_gpus ? config->num_gpus : (uint32_t)there;
-    for (uint32_t i = 0; i < self->num_gpus; i++) {
-        self->ordinals[i] = config->num_gpus ? (int)config->gpus[i] : (int)i;
-        if (self->ordinals[i] < 0 || self->ordinals[i] >= there) {
-            return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %d",
-                              self->ordinals[i], there - 1);
-        }
-        for (uint32_t j = 0; j < i; j++) {
-            if (self->ordinals[i] == self->ordinals[j]) {
-                return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "GPU %d is named twice",
-                                  self->ordinals[i]);
-            }
-        }
+    const uint32_t wanted = config->num_gpus ? config->num_gpus : (uint32_t)there;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < wanted && status == FEDGE_OK; i++) {
+        status =
+            take_gpu(self, config->num_gpus ? (int)config->gpus[i] : (int)i, there, config, err);
     }
-    return FEDGE_OK;
+    return status;
 }
 
-static fedge_status ask_memory(plan *self, fedge_error *err)
+static fedge_status ask_one(int ordinal, size_t *free_bytes, fedge_error *err)
 {
+    const fedge_cuda_gpu gpu = {.ordinal = ordinal};
+    size_t total = 0;
+    fedge_status status = fedge_cuda_gpu_use(&gpu, err);
+    return status == FEDGE_OK ? fedge_cuda_check(&gpu, cudaMemGetInfo(free_bytes, &total),
+                                                 "asking for its memory", err)
+                              : status;
+}
+
+static fedge_status ask_memory(plan *self, const fedge_accumulator_config *config, fedge_error *err)
+{
+    uint32_t kept = 0;
     for (uint32_t i = 0; i < self->num_gpus; i++) {
-        const fedge_cuda_gpu gpu = {.ordinal = self->ordinals[i]};
-        size_t total = 0;
-        fedge_status status = fedge_cuda_gpu_use(&gpu, err);
+        const int ordinal = self->ordinals[i];
+        fedge_error why;
+        fedge_status status = ask_one(ordinal, &self->free_bytes[kept], &why);
         if (status == FEDGE_OK) {
-            status = fedge_cuda_check(&gpu, cudaMemGetInfo(&self->free_bytes[i], &total),
-                                      "asking for its memory", err);
-        }
-        if (status != FEDGE_OK) {
-            return status;
+            self->ordinals[kept++] = ordinal;
+        } else if (config->skip_missing) {
+            leave_out(ordinal, config, why.message);
+        } else {
+            return fedge_fail(err, status, "%s", why.message);
         }
     }
-    return FEDGE_OK;
+    self->num_gpus = kept;
+    return kept > 0 ? FEDGE_OK
+                    : fedge_fail(err, FEDGE_NOT_FOUND,
+                                 "none of the GPUs can be used; see what nvidia-smi says, or sum "
+                                 "on the CPU");
 }
 
 /* Blocks of GPU [index]: all by clients, else an equal part. */
@@ -155,8 +192,8 @@ static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_
         fedge_log_str("gpus", gpus),
         fedge_log_str("shard", choice->shard == FEDGE_SHARD_CLIENTS ? "clients" : "coordinates"),
         fedge_log_str("because", why), fedge_log_int("nccl", team->nccl.version),
-        fedge_log_int("updates_held", choice->num_slots - 1),
-        fedge_log_int("bytes_on_first", (int64_t)(fixed + choice->num_slots * slot)));
+        fedge_log_int("updates-held", choice->num_slots - 1),
+        fedge_log_int("bytes-on-first", (int64_t)(fixed + choice->num_slots * slot)));
 }
 
 fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geometry *geometry,
@@ -167,7 +204,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
     const char *why = "";
     fedge_status status = choose_gpus(&self, config, err);
     if (status == FEDGE_OK) {
-        status = ask_memory(&self, err);
+        status = ask_memory(&self, config, err);
     }
     if (status == FEDGE_OK) {
         status = choose_shard(&self, team, config->shard, choice, &why, err);

@@ -1,7 +1,9 @@
 /* How tests rule the emulated GPUs.
  *
  * Without emulator_start, the first call reads the environment variable FEDGE_EMULATOR, such as
- * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214": names as in the struct below.
+ * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214": names as in the struct below. With
+ * FEDGE_EMULATOR_MARK, a file that is made then, each process but the first reads
+ * FEDGE_EMULATOR_AGAIN instead.
  */
 #ifndef FEDGE_EMULATOR_H
 #define FEDGE_EMULATOR_H

@@ -87,9 +87,23 @@ void emulator_start(const emulator_config *config)
     }
 }
 
+/* The rules of the first process that sees the variables, and of those that come after it. */
+static const char *rules(void)
+{
+    const char *mark = getenv("FEDGE_EMULATOR_MARK");
+    FILE *first = mark ? fopen(mark, "wx") : NULL;
+    if (mark && !first) {
+        return getenv("FEDGE_EMULATOR_AGAIN");
+    }
+    if (first) {
+        fclose(first);
+    }
+    return getenv("FEDGE_EMULATOR");
+}
+
 static void start_from_environment(void)
 {
-    const char *text = getenv("FEDGE_EMULATOR");
+    const char *text = rules();
     unsigned long long values[6] = {1};
     static const char *const KEYS[6] = {"gpus=", "order=", "seed=", "memory=", "fail=", "error="};
     for (int i = 0; text && i < 6; i++) {

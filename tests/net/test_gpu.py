@@ -1,0 +1,121 @@
+"""A whole federation on emulated GPUs: the models of the CPU, whatever the number of GPUs and the way they
+share the work, also when a GPU is lost and the supervisor goes on with fewer."""
+
+import os
+import unittest
+
+import harness
+from harness import NetTest, run
+
+FOLDER = os.environ.get("FEDGE_EMULATED_DIR", "")
+CLIENTS, ROUNDS = 8, 3
+JOB = {"rounds__num_server_rounds": ROUNDS, "rounds__min_train_nodes": CLIENTS, "hidden": 200}
+CODECS = ({"codec": "int8", "deflate": True}, {"codec": "int8", "deflate": False},
+          {"codec": "none", "deflate": False})
+
+
+class Emulated:
+    """A federation whose aggregator is the one that sees emulated GPUs."""
+
+    def __init__(self, federation):
+        self.federation = federation
+        plain = federation.aggregator_arguments
+        program = os.path.join(FOLDER, "fedge-aggregator")
+        federation.aggregator_arguments = lambda *more, **instead: [program, *plain(*more, **instead)[1:]]
+
+
+@unittest.skipUnless(FOLDER, "the programs for emulated GPUs are not built")
+class Gpu(NetTest):
+    def play(self, gpus, *arguments, emulator="", **job):
+        federation = self.federation(clients=CLIENTS, **JOB, **job)
+        if gpus:
+            Emulated(federation)
+            arguments = ("--accumulator", "cuda", *arguments)
+        environment = {"FEDGE_EMULATOR": f"gpus={gpus} order=2 seed=7 {emulator}".strip()}
+        federation.start_aggregator(*arguments, environment=environment)
+        federation.start_clients()
+        federation.complete()
+        return federation
+
+    def test_the_models_are_those_of_the_cpu(self):
+        for update in CODECS:
+            expected = self.play(0, update=update).hashes()
+            self.assertEqual(len(expected), ROUNDS)
+            for gpus in (1, 2, 3, 8):
+                for shard in ("clients", "coordinates") if gpus > 1 else ("auto",):
+                    with self.subTest(update=update, gpus=gpus, shard=shard):
+                        federation = self.play(gpus, "--shard", shard, update=update)
+                        self.assertEqual(federation.hashes(), expected)
+                        chosen = federation.aggregator.wait_event("accumulator")
+                        self.assertEqual(chosen["kind"], "cuda")
+                        self.assertEqual(len(chosen["gpus"].split(",")), gpus)
+
+    def test_scaffold_steps_on_gpus_too(self):
+        job = {"strategy": {"type": "SCAFFOLD", "num-clients": CLIENTS},
+               "training__optimizer": {"type": "SGD"}}
+        expected = self.play(0, **job).hashes()
+        self.assertEqual(self.play(2, **job).hashes(), expected)
+
+    def test_a_lost_gpu_is_told_by_the_exit_code(self):
+        federation = self.federation(clients=CLIENTS, **JOB)
+        Emulated(federation)
+        federation.start_aggregator()  # finds the ports that all use from now on
+        federation.aggregator.kill()
+        federation.launch_aggregator("--accumulator", "cuda",
+                                     environment={"FEDGE_EMULATOR": "gpus=2 fail=90"})
+        federation.start_clients()
+        self.assertEqual(federation.aggregator.wait(), 7, federation.aggregator.tail())
+        self.assertIn("GPU", federation.aggregator.log())
+        federation.start_aggregator("--accumulator", "cuda",
+                                    environment={"FEDGE_EMULATOR": "gpus=1"})
+        federation.complete()
+        self.assertEqual(federation.hashes(), self.play(0).hashes())
+
+    def test_the_supervisor_goes_on_with_fewer(self):
+        expected = self.play(0).hashes()
+        for call in (70, 100, 150, 220, 300):  # while it opens, stages, sums, reduces, steps
+            with self.subTest(call=call):
+                federation = self.federation(clients=CLIENTS, **JOB)
+                Emulated(federation)
+                federation.start_aggregator()  # finds the ports that all use from now on
+                federation.aggregator.kill()
+                # The first process loses a GPU; the next one was asked for two, and sees one.
+                federation.launch_aggregator(
+                    "--supervise", "--accumulator", "cuda", "--gpus", "0,1",
+                    environment={"FEDGE_EMULATOR": f"gpus=2 fail={call}", "FEDGE_EMULATOR_AGAIN": "gpus=1",
+                                 "FEDGE_EMULATOR_MARK": federation.path("mark")})
+                federation.start_clients()
+                federation.aggregator.wait_event("gpu-left-out", gpu=1)
+                federation.complete()
+                self.assertIn("ended with code 7; starting it again", federation.aggregator.log())
+                self.assertEqual(federation.hashes(), expected)
+
+    def test_what_is_missing_is_named(self):
+        federation = self.federation(clients=CLIENTS, **JOB)
+        Emulated(federation)
+        federation.launch_aggregator("--accumulator", "cuda", environment={"FEDGE_EMULATOR": "gpus=0"})
+        self.assertEqual(federation.aggregator.wait(), 7)
+        self.assertIn("no GPU is found", federation.aggregator.log())
+        federation.launch_aggregator("--accumulator", "cuda", "--gpus", "0,2",
+                                     environment={"FEDGE_EMULATOR": "gpus=2"})
+        self.assertEqual(federation.aggregator.wait(), 7)
+        self.assertIn("GPU 2 is not there: there are 0 to 1", federation.aggregator.log())
+        federation.start_aggregator(environment={"FEDGE_EMULATOR": "gpus=0"})
+        passed = federation.aggregator.wait_event("accumulator-passed-over", accumulator="cuda")
+        self.assertIn("no GPU is found", passed["why"])
+        self.assertEqual(federation.aggregator.wait_event("accumulator")["kind"], "cpu")
+
+    def test_simulations_have_the_models_of_the_cpu(self):
+        federation = self.federation(clients=CLIENTS, **JOB)
+        hashes = []
+        for program, words in (("fedge-simulate", ()),
+                               (os.path.join(FOLDER, "fedge-simulate"), ("--accumulator", "cuda"))):
+            out = federation.path(f"simulation-{len(hashes)}")
+            run(program, "--job", federation.job_path, "--data", federation.site_path, "--clients", CLIENTS,
+                "--out", out, "--quiet", *words)
+            hashes.append(run("fedge-simulate", "model", os.path.join(out, "model.safetensors"))[0])
+        self.assertEqual(hashes[0].splitlines()[-1], hashes[1].splitlines()[-1])
+
+
+if __name__ == "__main__":
+    harness.main()
