@@ -97,10 +97,9 @@ typedef struct fedge_accumulator_totals {
 
 /* What one GPU has done since it was opened. */
 typedef struct fedge_gpu_stats {
-    uint32_t gpu;          /* the driver's number */
-    uint64_t memory_bytes; /* taken on it */
-    uint64_t decoded_bytes;
-    double seconds_copy, seconds_decode, seconds_reduce, seconds_step;
+    uint32_t gpu;           /* the driver's number */
+    uint64_t memory_bytes;  /* taken on it */
+    uint64_t decoded_bytes; /* of encoded updates that were summed there */
 } fedge_gpu_stats;
 
 typedef struct fedge_accumulator_ops {

@@ -423,8 +423,9 @@ static fedge_status cpu_reset(void *state, fedge_error *err)
 static void cpu_describe(const void *state, char *text, size_t size)
 {
     const cpu_accumulator *self = state;
-    snprintf(text, size, "CPU: %zu bytes of sums, %u times",
-             self->layout.num_elements * sizeof(int64_t), (unsigned)self->num_lanes);
+    snprintf(text, size, "CPU: %zu bytes of sums in %u %s",
+             self->layout.num_elements * sizeof(int64_t) * self->num_lanes,
+             (unsigned)self->num_lanes, self->num_lanes == 1 ? "block" : "blocks");
 }
 
 static uint32_t cpu_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)

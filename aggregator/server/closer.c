@@ -73,14 +73,18 @@ static fedge_status end_phase(fedge_closer *closer, fedge_error *err)
 {
     fedge_ingest_stats after;
     fedge_closer_result *result = closer->result;
-    fedge_ingest_flush(closer->ingest);
+    fedge_status status = fedge_ingest_flush(closer->ingest, err);
+    if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
+        fedge_journal_free(closer->journal);
+        closer->journal = NULL;
+        return status;
+    }
     fedge_ingest_get_stats(closer->ingest, &after);
     result->summary = closer->summary;
     result->summary.seconds_validate =
         (double)(after.validate_ns - closer->before.validate_ns) * 1e-9;
     result->summary.seconds_journal = (double)(after.journal_ns - closer->before.journal_ns) * 1e-9;
     result->summary.seconds_sum = (double)(after.sum_ns - closer->before.sum_ns) * 1e-9;
-    fedge_status status;
     if (closer->type == JOB_STEP) {
         status = fedge_global_step(closer->global, closer->journal, &result->summary, err);
         result->model = fedge_global_take_model(closer->global, &result->model_size);

@@ -60,6 +60,8 @@ struct fedge_ingest {
     fedge_mailbox *mailbox;
     uint32_t num_workers;
     _Atomic uint64_t validate_ns, journal_ns, sum_ns;
+    pthread_mutex_t failed_lock;
+    fedge_error failed; /* the first that was fatal; FEDGE_OK: none */
     worker workers[];
 };
 
@@ -108,9 +110,16 @@ static void post_result(worker *self, job *work, fedge_status status, const fedg
     job_free(work);
 }
 
-/* The disk failed: said once; from here on nothing is acknowledged. */
+/* The disk failed, or the sums: said once; from here on nothing is acknowledged, and no step is
+ * taken. */
 static void post_fatal(worker *self, const fedge_error *err)
 {
+    fedge_ingest *ingest = self->ingest;
+    pthread_mutex_lock(&ingest->failed_lock);
+    if (ingest->failed.status == FEDGE_OK) {
+        ingest->failed = *err;
+    }
+    pthread_mutex_unlock(&ingest->failed_lock);
     fedge_mail *mail = self->fatal;
     if (mail) {
         self->fatal = NULL;
@@ -419,6 +428,7 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
     fresh->plan = plan;
     fresh->accumulator = accumulator;
     fresh->mailbox = mailbox;
+    pthread_mutex_init(&fresh->failed_lock, NULL);
     for (uint32_t i = 0; i < num_workers; i++) {
         fedge_status status = worker_start(&fresh->workers[i], fresh, err);
         if (status != FEDGE_OK) {
@@ -448,6 +458,7 @@ void fedge_ingest_free(fedge_ingest *ingest)
         pthread_mutex_destroy(&self->mutex);
         worker_release(self);
     }
+    pthread_mutex_destroy(&ingest->failed_lock);
     free(ingest);
 }
 
@@ -546,7 +557,7 @@ fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal, u
         err);
 }
 
-void fedge_ingest_flush(fedge_ingest *ingest)
+fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
 {
     latch gate = {.left = ingest->num_workers};
     pthread_mutex_init(&gate.mutex, NULL);
@@ -563,6 +574,11 @@ void fedge_ingest_flush(fedge_ingest *ingest)
     pthread_mutex_unlock(&gate.mutex);
     pthread_cond_destroy(&gate.passed);
     pthread_mutex_destroy(&gate.mutex);
+    pthread_mutex_lock(&ingest->failed_lock);
+    const fedge_error failed = ingest->failed;
+    pthread_mutex_unlock(&ingest->failed_lock);
+    return failed.status == FEDGE_OK ? FEDGE_OK
+                                     : fedge_fail(err, failed.status, "%s", failed.message);
 }
 
 void fedge_ingest_get_stats(const fedge_ingest *ingest, fedge_ingest_stats *stats)

@@ -71,8 +71,9 @@ FEDGE_MUST_USE fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_jour
                                                 uint32_t slot, uint64_t task_id, fedge_error *err);
 
 /* Waits until everything queued before has been carried out, synced, summed and mailed. Not on a
- * worker. */
-void fedge_ingest_flush(fedge_ingest *ingest);
+ * worker. Once a worker has failed, then or before, it returns that failure: the sums may lack what
+ * the journal has, and are not to be used. */
+FEDGE_MUST_USE fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err);
 
 /* Reads an accepted update of [journal] back and adds it to [accumulator]: recovery's half of
  * finish. */

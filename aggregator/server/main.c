@@ -24,6 +24,7 @@
 /* Everything that main makes, in the order in which it is made. */
 typedef struct program {
     fedge_options options;
+    fedge_supervised supervised; /* all zero: it is not */
     fedge_log log;
     char *job_text;
     size_t job_size;
@@ -197,7 +198,11 @@ static int report_check(const program *self)
         return fail(&err, FEDGE_EXIT_CONFIG);
     }
     if (self->options.json) {
-        printf("{\"status\":\"ok\",\"devices\":%u}\n", fedge_peers_num_devices(self->peers));
+        for (char *at = strchr(places, '\n'); at; at = strchr(at, '\n')) {
+            *at = ';';
+        }
+        printf("{\"status\":\"ok\",\"devices\":%u,\"sums\":\"%s\"}\n",
+               fedge_peers_num_devices(self->peers), places);
     } else {
         printf("%s\nconfiguration ok\n", places);
     }
@@ -366,10 +371,23 @@ static int run(program *self)
     if (open_run(self, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_STATE);
     }
+    fedge_supervised_opened(&self->supervised);
     if (announce(self, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_CONFIG);
     }
     return serve(self);
+}
+
+/* What differs for a process that comes after another one. */
+static void take_over(program *self)
+{
+    const fedge_supervised *before = &self->supervised;
+    if (before->was_opened) { /* done once already */
+        self->options.new_run = false;
+        self->options.restored = false;
+    }
+    self->options.drain = self->options.drain || before->draining;
+    self->options.sums.skip_missing = before->restarts > 0; /* it may have been a GPU */
 }
 
 int main(int argc, char **argv)
@@ -382,16 +400,11 @@ int main(int argc, char **argv)
         return fail(&err, FEDGE_EXIT_USAGE);
     }
     if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
-        uint32_t restarts = 0;
         int code = FEDGE_EXIT_OK;
-        if (!fedge_supervise(&restarts, &code)) {
+        if (!fedge_supervise(&self.supervised, &code)) {
             return code;
         }
-        if (restarts > 0) {
-            self.options.new_run = false; /* the first start has made it */
-            self.options.restored = false;
-            self.options.sums.skip_missing = true; /* it may have been a GPU */
-        }
+        take_over(&self);
     }
     self.log.level = self.options.log_level;
     self.log.json = self.options.log_json;

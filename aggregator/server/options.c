@@ -212,6 +212,11 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
                               needed[i].name);
         }
     }
+    if (strcmp(options->accumulator, "cpu") == 0 &&
+        (options->sums.num_gpus > 0 || options->sums.shard != FEDGE_SHARD_AUTO)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--gpus and --shard want --accumulator cuda or auto");
+    }
     if (options->http_on && options->http.port != 0 && options->http.port == options->listen.port &&
         strcmp(options->http.host, options->listen.host) == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

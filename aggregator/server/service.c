@@ -9,6 +9,7 @@
 #include "edge/core/os.h"
 
 #define NUM_SIGNALS 4
+#define SAME_SIGNAL_MS 250u /* two that come so close are one */
 
 static const int SIGNALS[NUM_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
@@ -25,6 +26,7 @@ struct fedge_service {
     fedge_engine *engine;
     uint64_t next_second_ms;
     bool ending;
+    uint64_t ending_since_ms;
     uint64_t end_ms; /* when it ends although clients are still connected */
     fedge_ending how;
     fedge_error failure;
@@ -34,6 +36,7 @@ static void begin_end(fedge_service *service, fedge_ending how, uint64_t patienc
                       fedge_reason reason, const char *text)
 {
     service->ending = true;
+    service->ending_since_ms = fedge_os_monotonic_ms();
     service->how = how;
     service->end_ms = fedge_os_monotonic_ms() + patience_ms;
     fedge_transport_close_all(service->transport, FEDGE_MESSAGE_BYE, reason,
@@ -104,7 +107,10 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
     } else if (watcher->signum == SIGUSR1) {
         fedge_engine_drain(service->engine, fedge_os_monotonic_ms());
     } else if (service->ending) {
-        ev_break(loop, EVBREAK_ALL);
+        /* A terminal or systemd signals the whole group, and the supervisor passes its own on. */
+        if (fedge_os_monotonic_ms() - service->ending_since_ms >= SAME_SIGNAL_MS) {
+            ev_break(loop, EVBREAK_ALL);
+        }
     } else {
         begin_end(service, FEDGE_ENDING_STOPPED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_SHUTTING_DOWN,
                   "the aggregator stops; the run goes on when it starts again");

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,8 +45,19 @@ static int await_signal(const sigset_t *signals, int64_t timeout_ms)
     return got;
 }
 
-/* Until the child has ended; what comes for it is passed on. *stopping: it was told to end. */
-static int await_child(pid_t child, const sigset_t *signals, bool *stopping)
+/* What signals have asked for. */
+typedef struct wishes {
+    bool stop, drain;
+} wishes;
+
+static void note(wishes *wanted, int signal)
+{
+    wanted->stop = wanted->stop || signal == SIGTERM || signal == SIGINT;
+    wanted->drain = wanted->drain || signal == SIGUSR1;
+}
+
+/* Until the child has ended; what comes for it is passed on. */
+static int await_child(pid_t child, const sigset_t *signals, wishes *wanted)
 {
     int ended = 0;
     for (;;) {
@@ -55,23 +67,20 @@ static int await_child(pid_t child, const sigset_t *signals, bool *stopping)
         }
         const int signal = await_signal(signals, -1);
         if (signal > 0 && signal != SIGCHLD) {
-            *stopping = *stopping || signal == SIGTERM || signal == SIGINT;
+            note(wanted, signal);
             (void)kill(child, signal);
         }
     }
 }
 
-/* True: a signal has asked to end instead. */
-static bool pause_for(int64_t pause_ms, const sigset_t *signals)
+/* Until it is over, or a signal asks to end. */
+static void pause_for(int64_t pause_ms, const sigset_t *signals, wishes *wanted)
 {
     const uint64_t end_ms = fedge_os_monotonic_ms() + (uint64_t)pause_ms;
-    for (uint64_t now = fedge_os_monotonic_ms(); now < end_ms; now = fedge_os_monotonic_ms()) {
-        const int signal = await_signal(signals, (int64_t)(end_ms - now));
-        if (signal == SIGTERM || signal == SIGINT) {
-            return true;
-        }
+    for (uint64_t now = fedge_os_monotonic_ms(); now < end_ms && !wanted->stop;
+         now = fedge_os_monotonic_ms()) {
+        note(wanted, await_signal(signals, (int64_t)(end_ms - now)));
     }
-    return false;
 }
 
 static void say_ended(int code, int signal, int64_t pause_ms)
@@ -104,31 +113,61 @@ static void collect_signals(sigset_t *signals)
     sigaddset(signals, SIGUSR1);
 }
 
-bool fedge_supervise(uint32_t *restarts, int *exit_code)
+/* A byte that children share with the supervisor; NULL when there is no memory. */
+static bool *make_shared(void)
+{
+    void *shared =
+        mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? NULL : shared;
+}
+
+void fedge_supervised_opened(fedge_supervised *self)
+{
+    if (self->opened) {
+        *self->opened = true;
+    }
+}
+
+/* One child from its start to its end. True: this is the child. */
+static bool run_child(fedge_supervised *self, const sigset_t *signals, const sigset_t *before,
+                      wishes *wanted, int *ended)
+{
+    const pid_t parent = getpid();
+    const pid_t child = fork();
+    if (child == 0) {
+        fedge_os_end_with_parent((int64_t)parent);
+        (void)sigprocmask(SIG_SETMASK, before, NULL);
+        self->was_opened = self->opened && *self->opened;
+        self->draining = wanted->drain;
+        return true;
+    }
+    if (child < 0) {
+        fprintf(stderr, "fedge-aggregator: cannot start a process: %s\n", strerror(errno));
+        wanted->stop = true;
+        *ended = FEDGE_EXIT_FAILURE << 8; /* as wait says it */
+        return false;
+    }
+    *ended = await_child(child, signals, wanted);
+    return false;
+}
+
+bool fedge_supervise(fedge_supervised *self, int *exit_code)
 {
     sigset_t signals, before;
+    wishes wanted = {0};
+    *self = (fedge_supervised){.opened = make_shared()};
     collect_signals(&signals);
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     uint32_t num_quick = 0;
-    for (*restarts = 0;; ++*restarts) {
+    for (;; self->restarts++) {
         const uint64_t started_ms = fedge_os_monotonic_ms();
-        const pid_t parent = getpid();
-        const pid_t child = fork();
-        if (child == 0) {
-            fedge_os_end_with_parent((int64_t)parent);
-            (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        int ended = 0;
+        if (run_child(self, &signals, &before, &wanted, &ended)) {
             return true;
         }
-        if (child < 0) {
-            fprintf(stderr, "fedge-aggregator: cannot start a process: %s\n", strerror(errno));
-            *exit_code = FEDGE_EXIT_FAILURE;
-            break;
-        }
-        bool stopping = false;
-        const int ended = await_child(child, &signals, &stopping);
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
-        if (stopping || !fedge_supervisor_restarts(*exit_code, signal)) {
+        if (wanted.stop || !fedge_supervisor_restarts(*exit_code, signal)) {
             break;
         }
         const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
@@ -138,7 +177,8 @@ bool fedge_supervise(uint32_t *restarts, int *exit_code)
         if (pause_ms < 0) {
             break;
         }
-        if (pause_for(pause_ms, &signals)) {
+        pause_for(pause_ms, &signals, &wanted);
+        if (wanted.stop) {
             *exit_code = FEDGE_EXIT_OK;
             break;
         }

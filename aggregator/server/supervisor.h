@@ -21,10 +21,20 @@ bool fedge_supervisor_restarts(int exit_code, int signal);
  */
 int64_t fedge_supervisor_pause_ms(uint32_t num_quick);
 
-/* Forks. In a child it returns true, and *restarts is how many came before it; the child ends with
- * the supervisor. In the supervisor it returns false once the last child has ended, and *exit_code
- * is that child's. TERM, INT, HUP and USR1 are passed on to the child. Before any thread is
- * started. */
-bool fedge_supervise(uint32_t *restarts, int *exit_code);
+/* What a child has to know of those before it. */
+typedef struct fedge_supervised {
+    uint32_t restarts; /* children before this one */
+    bool was_opened;   /* one of them has called fedge_supervised_opened */
+    bool draining;     /* SIGUSR1 has come */
+    bool *opened;      /* shared with the supervisor; NULL: not supervised */
+} fedge_supervised;
+
+/* Forks. In a child it returns true and fills [self]; the child ends with the supervisor. In the
+ * supervisor it returns false once the last child has ended, and *exit_code is that child's. TERM,
+ * INT, HUP and USR1 are passed on to the child. Before any thread is started. */
+bool fedge_supervise(fedge_supervised *self, int *exit_code);
+/* In a child: the run is open, so that what was asked for it once (another run, a restored backup)
+ * has been done. */
+void fedge_supervised_opened(fedge_supervised *self);
 
 #endif

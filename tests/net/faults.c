@@ -5,6 +5,7 @@
  *           these); open or pread
  *     WHAT  EIO, ENOSPC: it fails so, once; kill-before, kill-after: SIGKILL there
  *     half  (pwrite) half of the bytes are written, then SIGKILL
+ *   FEDGE_FAULT_ONCE=PATH   only in the first process that comes so far: PATH is made then
  *   FEDGE_FAULT_FILE=TEXT   only calls on files with TEXT in their path count; the temporary name
  *                           of a file has its own in it
  *
@@ -82,6 +83,9 @@ static fault_kind next(const char *name, int fd, const char *path)
     const int reads = strcmp(name, "open") == 0 || strcmp(name, "pread") == 0;
     if (!at || (strcmp(call, name) != 0 && (reads || strcmp(call, "io") != 0)) ||
         !counts(fd, path) || atomic_fetch_add(&calls, 1) + 1 != strtol(number, NULL, 10))
+        return FAULT_NONE;
+    const char *once = getenv("FEDGE_FAULT_ONCE");
+    if (once && symlink("done", once) != 0)
         return FAULT_NONE;
     fault_kind kind = kind_of(at);
     if (kind == FAULT_KILL_BEFORE || (kind == FAULT_HALF && strcmp(name, "pwrite") != 0))

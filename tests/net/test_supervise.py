@@ -42,6 +42,39 @@ class Supervise(NetTest):
         self.assertIn("was killed by signal 9; starting it again in", federation.aggregator.log())
         self.assertEqual(federation.hashes(), undisturbed(rounds))
 
+    def test_a_drain_is_remembered(self):
+        federation = self.federation()
+        federation.start_aggregator("--supervise")
+        os.kill(child_of(federation.aggregator.pid), signal.SIGKILL)
+        wait_until("the pause", lambda: "starting it again" in federation.aggregator.log())
+        federation.aggregator.send(signal.SIGUSR1)
+        self.assertEqual(federation.aggregator.wait(), 0)
+        federation.aggregator.wait_event("drained")
+
+    def test_a_signal_to_the_group_is_one(self):
+        federation = self.federation()
+        federation.start_aggregator("--supervise")
+        federation.start_clients()
+        federation.aggregator.wait_event("client-hello", 3)
+        os.kill(child_of(federation.aggregator.pid), signal.SIGINT)
+        federation.aggregator.send(signal.SIGINT)
+        self.assertEqual(federation.aggregator.wait(), 0)
+        for client in federation.seen[1:]:
+            client.wait_event("reconnect")  # it was told to come back
+            self.assertTrue(client.events("disconnect"), client.tail())
+
+    def test_a_backup_is_restored_although_the_first_process_falls(self):
+        federation = self.federation()
+        federation.start_aggregator()
+        federation.aggregator.wait_event("run-started")
+        federation.aggregator.kill()
+        environment = harness.fault("io", 1, "kill-before")
+        environment["FEDGE_FAULT_ONCE"] = federation.path("once")
+        federation.start_aggregator("--supervise", "--restored", environment=environment)
+        federation.aggregator.wait_event("run-resumed")
+        self.assertEqual(federation.metric("fedge_run_incarnation"), 2)
+        self.assertEqual(federation.aggregator.stop(), 0)
+
     def test_what_a_new_start_cannot_mend_is_not_repeated(self):
         federation = self.federation()
         federation.launch_aggregator("--supervise", trust=federation.path("nowhere"))

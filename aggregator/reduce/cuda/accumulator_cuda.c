@@ -561,6 +561,7 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
         size_t slot = 0;
         stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)self->team.gpus[i].ordinal};
         stats[i].memory_bytes = bytes_on(self, &self->team.gpus[i], &slot);
+        stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
     }
     return self->team.num_gpus;
 }

@@ -1,6 +1,7 @@
 #include "aggregator/reduce/cuda/gpu.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -434,6 +435,10 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     for (uint32_t u = 0; u < count && error == cudaSuccess; u++) {
         error = cudaEventRecord(gpu->slots[slots[u]].released, gpu->stream);
     }
+    size_t slot_bytes = 0;
+    (void)fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, false,
+                               &slot_bytes);
+    atomic_fetch_add(&gpu->decoded_bytes, count * slot_bytes);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }
 

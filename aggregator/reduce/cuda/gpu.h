@@ -58,8 +58,9 @@ typedef struct fedge_cuda_gpu {
     fedge_cuda_lane lanes[FEDGE_CUDA_LANES];
     fedge_cuda_slot *slots;
     uint32_t num_slots;
-    fedge_cuda_buffer work[2]; /* of the stream of sums */
-    int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
+    _Atomic uint64_t decoded_bytes; /* of slots that were summed */
+    fedge_cuda_buffer work[2];      /* of the stream of sums */
+    int64_t *joined[2]; /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
 } fedge_cuda_gpu;
 
 /* How much of its memory a GPU with so many blocks needs, and of that each slot. */

@@ -2,6 +2,7 @@
  * disk: promises that a run which goes well does not need. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,11 @@ fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *jour
 /* ---- a disk that has no room when the test says so --------------------------------------------
  */
 
-static bool say_no_space;
-static uint64_t room_to_leave;
-static unsigned num_creates, num_waits_logged;
+/* The closer's thread and the test's look at them. */
+static atomic_bool say_no_space;
+static _Atomic uint64_t room_to_leave;
+static atomic_uint num_creates;
+static unsigned num_waits_logged;
 
 fedge_status __real_fedge_journal_create(const char *dir, const fedge_journal_phase *phase,
                                          const fedge_journal_task *tasks, uint64_t min_free_bytes,
@@ -367,7 +370,8 @@ static void a_full_disk_is_told_once(void **state)
              "\"num-server-rounds\":2,\"min-train-nodes\":5,\"min-available-nodes\":5");
     fed.job->min_free_disk = 1000;
     fed.log = (fedge_log){.level = FEDGE_LOG_WARN, .write = count_waits};
-    num_creates = num_waits_logged = 0;
+    num_creates = 0;
+    num_waits_logged = 0;
     fed_open(&fed);
     for (uint32_t round = 1; round <= 2; round++) {
         say_no_space = true;

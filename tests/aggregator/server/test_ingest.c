@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/server/ingest.h"
@@ -45,7 +46,7 @@ void __real_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail);
 void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail);
 
 static fedge_journal *the_journal;
-static unsigned num_early; /* updates whose answer was posted before they were on the disk */
+static atomic_uint num_early; /* updates whose answer was posted before they were on the disk */
 
 fedge_status __wrap_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
                                         uint64_t offset, const void *bytes, size_t size,
@@ -186,6 +187,22 @@ static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uin
     memset(f.bounds, 2, sizeof f.bounds);
 }
 
+static void flush(void)
+{
+    fedge_error err = {0};
+    if (fedge_ingest_flush(f.ingest, &err) != FEDGE_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+/* A worker has failed: the sums are not to be used, now and later. */
+static void flush_in_vain(fedge_status wanted)
+{
+    fedge_error err;
+    assert_int_equal(fedge_ingest_flush(f.ingest, &err), wanted);
+    assert_true(err.message[0] != '\0');
+}
+
 static void end(void)
 {
     hold(false);
@@ -299,7 +316,7 @@ static void store_sum_and_answer(const char *dir)
             tasks[slot] = slot + 1;
             send_update(slot, slot + 1);
         }
-        fedge_ingest_flush(f.ingest);
+        flush();
         assert_int_equal(take_mail(), 10);
         bool seen[11] = {false};
         for (uint32_t i = 0; i < 10; i++) {
@@ -314,7 +331,7 @@ static void store_sum_and_answer(const char *dir)
             OK(fedge_journal_metadata(f.journal, slot, meta, sizeof meta, NULL));
             assert_int_equal(strtol(meta + 8, NULL, 10), slot + 1);
         }
-        fedge_ingest_flush(f.ingest); /* nothing is left: returns at once */
+        flush(); /* nothing is left: returns at once */
         assert_int_equal(take_mail(), 10);
 
         /* Recovery reads them back, to the same sums. */
@@ -349,7 +366,7 @@ static void deflated_updates_are_summed_too(void **state)
     write_bytes(0, 1, 0, bytes, (uint32_t)upload->upload.size);
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
     send_update(1, 2);
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 2);
     const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
     assert_mail(1 - good, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
@@ -389,7 +406,7 @@ static void a_full_queue_holds_its_senders_back(void **state)
             let_pass(1, written + 2); /* the next one has come: this one is done */
         }
         hold(false);
-        fedge_ingest_flush(f.ingest);
+        flush();
         assert_int_equal(queued(), 0);
         assert_int_equal(take_mail(), turn + 1);
         assert_mail(turn, FEDGE_MAIL_RELIEVED, 0, FEDGE_OK);
@@ -411,7 +428,7 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL)); /* a late end */
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 1);
     assert_int_equal(f.mail[0].type, FEDGE_MAIL_VALIDATED);
     assert_int_equal(f.mail[0].task_id, 1);
@@ -425,7 +442,7 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     free(make_upload(50, other));
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL));
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 3);
     const uint32_t good = f.mail[1].status == FEDGE_OK ? 1 : 2;
     assert_mail(good, FEDGE_MAIL_VALIDATED, 50, FEDGE_OK);
@@ -448,12 +465,12 @@ static void a_late_end_is_stale(void **state)
     write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
     OK(fedge_ingest_finish(f.ingest, f.journal, 1, late, f.bounds, NULL));
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 1);
     assert_mail(0, FEDGE_MAIL_VALIDATED, 2, FEDGE_STALE);
     assert_sum(NULL, 0);
     send_update(1, 50);
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 2);
     assert_mail(1, FEDGE_MAIL_VALIDATED, 50, FEDGE_OK);
     assert_sum((uint64_t[]){50}, 1);
@@ -469,7 +486,7 @@ static void what_comes_too_late_is_told(void **state)
     fedge_journal_task next = test_task(50);
     OK(fedge_ingest_assign(f.ingest, f.journal, 3, &next, NULL));
     OK(fedge_ingest_rewind(f.ingest, f.journal, 3, 4, NULL));
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 2);
     const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
     assert_mail(good, FEDGE_MAIL_VALIDATED, 4, FEDGE_OK);
@@ -480,7 +497,7 @@ static void what_comes_too_late_is_told(void **state)
     send_update(0, 1);
     OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
     OK(fedge_ingest_rewind(f.ingest, f.journal, 1, 2, NULL));
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 4);
     for (uint32_t i = 2; i < 4; i++) {
         assert_int_equal(f.mail[i].type, FEDGE_MAIL_VALIDATED);
@@ -498,14 +515,14 @@ static void a_full_log_loses_the_new_task_alone(void **state)
     while (take_mail() == 0) {
         fedge_journal_task next = test_task(++task_id);
         OK(fedge_ingest_assign(f.ingest, f.journal, 2, &next, NULL));
-        fedge_ingest_flush(f.ingest);
+        flush();
         assert_true(task_id < 1000);
     }
     assert_mail(0, FEDGE_MAIL_VALIDATED, task_id, FEDGE_STALE);
     assert_int_equal(fedge_journal_get_slot(f.journal, 2).task.task_id, task_id - 1);
     send_update(2, task_id - 1);
     send_update(0, 1);
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 3);
     assert_mail(1, FEDGE_MAIL_VALIDATED, task_id - 1, FEDGE_OK);
     assert_mail(2, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
@@ -531,7 +548,7 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     upload->upload.size = UPDATE_SIZE + 1;
     write_bytes(2, 3, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 2, upload, f.bounds, NULL));
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 3);
     assert_mail(0, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
     assert_mail(1, FEDGE_MAIL_VALIDATED, 2, FEDGE_NOT_FINITE);
@@ -540,7 +557,7 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     assert_int_equal(fedge_journal_num_accepted(f.journal), 0);
     OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
     send_update(0, 1);
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(take_mail(), 4);
     assert_mail(3, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
     assert_sum((uint64_t[]){1}, 1);
@@ -553,7 +570,7 @@ static void a_failing_disk_is_fatal(void **state)
     begin(*state, 1, 4, UPDATE_SIZE);
     fail_next(FEDGE_IO);
     send_update(0, 1); /* its first part is lost: the second leaves a gap */
-    fedge_ingest_flush(f.ingest);
+    flush_in_vain(FEDGE_IO);
     assert_true(take_mail() >= 1);
     assert_mail(0, FEDGE_MAIL_FATAL, 0, FEDGE_IO);
     assert_non_null(strstr(f.mail[0].message, "paper"));
@@ -561,7 +578,7 @@ static void a_failing_disk_is_fatal(void **state)
     uint8_t bytes[UPDATE_SIZE];
     free(make_upload(2, bytes));
     write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
-    fedge_ingest_flush(f.ingest);
+    flush_in_vain(FEDGE_IO);
     take_mail();
     for (uint32_t i = 1; i < f.num_mail; i++) {
         assert_int_equal(f.mail[i].type, FEDGE_MAIL_VALIDATED);
@@ -584,7 +601,7 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
     for (uint32_t when = 0; when < 3; when++) {
         begin(*state, 1, 4, UPDATE_SIZE);
         send_update(3, 4);
-        fedge_ingest_flush(f.ingest);
+        flush();
         assert_int_equal(take_mail(), 1);
         uint8_t bytes[UPDATE_SIZE];
         hold(true);
@@ -606,7 +623,7 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
         }
         const uint32_t before = take_mail();
         hold(false);
-        fedge_ingest_flush(f.ingest);
+        flush_in_vain(FEDGE_IO);
         f.journal->file.fd = file;
         assert_int_equal(take_mail(), before + 1);
         assert_mail(before, FEDGE_MAIL_FATAL, 0, FEDGE_IO);
@@ -614,6 +631,32 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
         OK(fedge_os_remove_tree(*state, NULL));
         OK(fedge_os_make_dirs(*state, NULL));
     }
+}
+
+static fedge_status fail_to_add(void *state, fedge_encoded *const *updates, uint32_t count,
+                                uint64_t *ticket, fedge_error *err)
+{
+    (void)state, (void)updates, (void)count, (void)ticket;
+    return fedge_fail(err, FEDGE_GPU_LOST, "GPU 1 is lost");
+}
+
+/* What is in the journal and not in the sums is for recovery: no answer, and no step. */
+static void failing_sums_are_fatal(void **state)
+{
+    begin(*state, 2, 4, UPDATE_SIZE);
+    const fedge_accumulator_ops *ops = f.accumulator.ops;
+    fedge_accumulator_ops failing = *ops;
+    failing.add = fail_to_add;
+    f.accumulator.ops = &failing;
+    send_update(0, 1);
+    flush_in_vain(FEDGE_GPU_LOST);
+    assert_int_equal(take_mail(), 1);
+    assert_mail(0, FEDGE_MAIL_FATAL, 0, FEDGE_GPU_LOST);
+    assert_int_equal(fedge_journal_num_accepted(f.journal), 1);
+    f.accumulator.ops = ops;
+    send_update(1, 2); /* on another worker, for which nothing has failed */
+    flush_in_vain(FEDGE_GPU_LOST);
+    end();
 }
 
 /* Updates that wait share a sync: as long as there is other work, but not for long. */
@@ -664,7 +707,7 @@ static void groups_are_bounded(void **state)
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 1);
     assert_int_equal(take_mail(), FEDGE_INGEST_MAX_GROUP);
     hold(false);
-    fedge_ingest_flush(f.ingest);
+    flush();
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 3);
     assert_int_equal(take_mail(), MANY);
     for (uint32_t i = 0; i < MANY; i++) /* in the order of their ends */
@@ -715,6 +758,7 @@ int main(void)
         TEST(bad_updates_are_refused_and_can_come_again),
         TEST(a_failing_disk_is_fatal),
         TEST(nothing_is_acknowledged_without_a_disk),
+        TEST(failing_sums_are_fatal),
         TEST(updates_wait_for_one_another_for_a_while),
         TEST(groups_are_bounded),
         TEST(nothing_queued_is_lost_at_the_end),

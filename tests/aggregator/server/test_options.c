@@ -50,7 +50,7 @@ static void everything(void **state)
         parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
                      "--new-run --restored --drain --port-file p --log-level debug --log-json "
                      "--json --http-host box.example --max-unauthenticated 7 "
-                     "--max-per-address 5 --accumulator cpu --gpus 3,0 --shard coordinates "
+                     "--max-per-address 5 --accumulator auto --gpus 3,0 --shard coordinates "
                      "--supervise",
               &options, &err),
         FEDGE_OK);
@@ -66,7 +66,7 @@ static void everything(void **state)
     assert_string_equal(options.port_file, "p");
     assert_string_equal(options.http_host, "box.example");
     assert_int_equal(options.log_level, FEDGE_LOG_DEBUG);
-    assert_string_equal(options.accumulator, "cpu");
+    assert_string_equal(options.accumulator, "auto");
     assert_int_equal(options.sums.num_gpus, 2);
     assert_int_equal(options.sums.gpus[0], 3);
     assert_int_equal(options.sums.gpus[1], 0);
@@ -115,6 +115,8 @@ static void mistakes(void **state)
         {NEEDED "word", "'word' is not an option"},
         {NEEDED "--accumulator abacus",
          "there is no accumulator \"abacus\"; this build has auto, "},
+        {NEEDED "--accumulator cpu --gpus 0", "want --accumulator cuda or auto"},
+        {NEEDED "--accumulator cpu --shard clients", "want --accumulator cuda or auto"},
         {NEEDED "--gpus 0,", "with commas between them"},
         {NEEDED "--gpus ,0", "with commas between them"},
         {NEEDED "--gpus 1x", "with commas between them"},
