@@ -42,7 +42,7 @@ static fedge_status settle(fedge_watch_spec *watch, const char *key, const fedge
         return fedge_fail(
             err, FEDGE_INVALID_ARGUMENT,
             "%s: nothing is evaluated: give the job rounds.fraction-evaluate above 0, "
-            "for validation by clients, or a test-set",
+            "for validation by clients, or a test-set, or in a simulation --validation-split",
             key);
     }
     if (watch->metric == FEDGE_CRITERION_AUTO) {
@@ -58,7 +58,7 @@ static fedge_status settle(fedge_watch_spec *watch, const char *key, const fedge
     if (!test && !validation) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s.metric: %s needs rounds.fraction-evaluate above 0, and clients with "
-                          "a validation-fraction",
+                          "a validation-fraction, or in a simulation --validation-split",
                           key, fedge_criterion_text(watch->metric));
     }
     if (!accuracy && !fedge_criterion_is_loss(watch->metric)) {

@@ -393,7 +393,13 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .on_round = on_round,
         .on_progress = on_progress,
         .user = self};
-    fedge_status status = fedge_simulation_new(&config, &self->simulation, err);
+    fedge_selection selection;
+    fedge_status status =
+        fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "%s", options->job);
+    }
+    status = fedge_simulation_new(&config, &self->simulation, err);
     if (status == FEDGE_OK) {
         status = fedge_results_open(&self->results, self->config.out, self->config.resume,
                                     self->job, self->config.job_text, self->config.job_size,

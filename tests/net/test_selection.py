@@ -127,8 +127,10 @@ class Selection(NetTest):
         arguments = federation.aggregator_arguments("--check-config")
         self.assertIn("keep-best.metric: validation-loss needs rounds.fraction-evaluate above 0",
                       harness.run(*arguments, code=3)[1])
-        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients", 3,
-                    code=3)
+        said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                           "--clients", 3, code=3)[1]
+        self.assertIn(f"{federation.job_path}: keep-best.metric: validation-loss needs", said)
+        self.assertIn("or in a simulation --validation-split", said)
         harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients", 3,
                     "--validation-split", 0.2)
 
