@@ -122,10 +122,9 @@ static axis fit_logarithmic(const extent *of)
 {
     const double least = of->high * pow(10.0, -FEDGE_CHART_MAX_DECADES);
     const double low = fmin(fmax(of->positive, least), of->whole);
-    axis y = {.low = round_value(low, false),
-              .high = round_value(of->high, true),
-              .logarithmic = true,
-              .cut = of->low < low};
+    axis y = {
+        .low = round_value(low, false), .high = round_value(of->high, true), .logarithmic = true};
+    y.cut = of->low < y.low * (1.0 - 1e-9);
     const double decades = log10(y.high / y.low);
     y.step = decades <= FINE_DECADES ? 0.0 : ceil(decades / MAX_DECADE_TICKS);
     return y;

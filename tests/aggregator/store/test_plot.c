@@ -364,6 +364,18 @@ static void wild_values_have_a_logarithmic_axis(void **state)
     free(text);
 }
 
+static void draw_lines(const fedge_chart_line *lines, uint32_t count, fedge_buffer *out)
+{
+    const fedge_chart chart = {.width = 400,
+                               .height = 100,
+                               .x_label = "t",
+                               .y_label = "y",
+                               .lines = lines,
+                               .num_lines = count};
+    fedge_buffer_init(out, 65536);
+    assert_int_equal(fedge_chart_draw(out, &chart, &err), FEDGE_OK);
+}
+
 static void draw_values(const double *values, uint32_t count, bool whole, fedge_buffer *out)
 {
     fedge_chart_point points[8];
@@ -372,14 +384,7 @@ static void draw_values(const double *values, uint32_t count, bool whole, fedge_
     }
     const fedge_chart_line line = {
         .points = points, .count = count, .colour = "#000", .thickness = 1.0, .whole = whole};
-    const fedge_chart chart = {.width = 400,
-                               .height = 100,
-                               .x_label = "t",
-                               .y_label = "y",
-                               .lines = &line,
-                               .num_lines = 1};
-    fedge_buffer_init(out, 65536);
-    assert_int_equal(fedge_chart_draw(out, &chart, &err), FEDGE_OK);
+    draw_lines(&line, 1, out);
 }
 
 /* A logarithm wants what is over 0, and a range. */
@@ -404,6 +409,31 @@ static void axes_are_logarithmic_where_they_can_be(void **state)
         draw_values(CASES[i].values, 3, CASES[i].whole, &out);
         if (!strstr((char *)out.data, CASES[i].label)) {
             fail_msg("case %zu: no %s", i, CASES[i].label);
+        }
+        fedge_buffer_fini(&out);
+    }
+}
+
+/* The axis goes down to a round value: what it still shows is not cut off. */
+static void only_what_the_axis_lacks_is_cut_off(void **state)
+{
+    (void)state;
+    static const struct {
+        double least;
+        bool cut;
+    } CASES[] = {{3.2e-5, false}, {2.5e-5, false}, {2.0e-5, false}, {1.9e-5, true}, {0.0, true}};
+    const fedge_chart_point whole[] = {{0.0, 31.0}, {1.0, 1.0}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        const fedge_chart_point other[] = {{0.0, 31.0}, {1.0, CASES[i].least}};
+        fedge_buffer out;
+        draw_lines(
+            (fedge_chart_line[]){
+                {.points = whole, .count = 2, .colour = "#000", .thickness = 1.0, .whole = true},
+                {.points = other, .count = 2, .colour = "#111", .thickness = 1.0}},
+            2, &out);
+        if (!strstr((char *)out.data,
+                    CASES[i].cut ? ">y, logarithmic, cut off below<" : ">y, logarithmic<")) {
+            fail_msg("case %zu: not as it should be", i);
         }
         fedge_buffer_fini(&out);
     }
@@ -666,6 +696,7 @@ int main(void)
         cmocka_unit_test(a_rising_test_loss_is_seen_above_a_small_training_loss),
         cmocka_unit_test(wild_values_have_a_logarithmic_axis),
         cmocka_unit_test(axes_are_logarithmic_where_they_can_be),
+        cmocka_unit_test(only_what_the_axis_lacks_is_cut_off),
         cmocka_unit_test(runs_stand_side_by_side),
         cmocka_unit_test(runs_are_averaged),
         cmocka_unit_test(averages_are_of_the_same_rounds),
