@@ -77,7 +77,7 @@ typedef enum fedge_json_kind {
 #define FEDGE_JSON_REQUIRED 0x1   /* else [fallback] when absent */
 #define FEDGE_JSON_PRESENCE 0x2   /* the bool at [extra] says whether the key is there */
 #define FEDGE_JSON_LIST 0x4       /* an array of [kind]: see FEDGE_JSON_ARRAY */
-#define FEDGE_JSON_SAME_COUNT 0x8 /* a list as long as the one read before into the same count */
+#define FEDGE_JSON_SAME_COUNT 0x8 /* a list as long as the field before, with the same count */
 #define FEDGE_JSON_LENIENT 0x10   /* ENUM: a name that is not known reads as [fallback] */
 #define FEDGE_JSON_SPARSE 0x20    /* numbers, BOOL, ENUM: not written when it is [fallback] */
 #define FEDGE_JSON_HEAP 0x40      /* LIST: see FEDGE_JSON_HEAP_ARRAY */

@@ -359,9 +359,12 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
     uint32_t expected = 0, count = (uint32_t)cJSON_GetArraySize(node);
     memcpy(&expected, (char *)record + field->extra, sizeof expected);
     if ((field->flags & FEDGE_JSON_SAME_COUNT) && count != expected)
-        return fedge_json_fail(json, node, NULL, err,
-                               "has %u elements, but the list that goes with it has %u", count,
-                               expected);
+        return expected == 0
+                   ? fedge_json_fail(json, node, NULL, err, "needs \"%s\" too, as long a list",
+                                     field[-1].key)
+                   : fedge_json_fail(json, node, NULL, err,
+                                     "has %u elements, but the list that goes with it has %u",
+                                     count, expected);
     if (count < field->min_count || count > field->max_count)
         return fedge_json_fail(json, node, NULL, err, "must have %u to %u elements, not %u",
                                field->min_count, field->max_count, count);

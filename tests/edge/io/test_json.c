@@ -272,7 +272,7 @@ static void wrong_values_name_key_and_line(void **state)
         {"{\"u32\":1,\"list\":[1,\"a\"]}", "list[1]: must be a number"},
         {"{\"u32\":1,\"list\":[1,2],\"same\":[1]}", "has 1 elements, but the list that goes"},
         {"{\"u32\":1,\"list\":[1,2]}", "same: is missing"},
-        {"{\"u32\":1,\"same\":[1]}", "has 1 elements, but the list that goes with it has 0"},
+        {"{\"u32\":1,\"same\":[1]}", "same: needs \"list\" too"},
         {"{\"u32\":1,\"points\":[{\"x\":1},{}]}", "points[1].x: is missing"},
         {"{\"u32\":1,\"points\":[1]}", "points[0]: must be an object"},
         {"{\"u32\":1,\"points\":[{\"x\":1,\"lable\":\"a\"}]}",

@@ -339,6 +339,8 @@ static void broken_plans_are_corrupt(void **state)
         {"\"mean\":[0.1,0.2,0.3],", "\"mean\":[0.1,0.2],", "has 3 elements, but the list that"},
         {"\"mean\":[0.1,0.2,0.3],\"std\":[0.3,0.2,0.1]", "\"mean\":[1,2],\"std\":[1,2]",
          "give 1 for all or 3"},
+        {"\"mean\":[0.1,0.2,0.3],", "", "std: needs \"mean\" too"},
+        {",\"std\":[0.3,0.2,0.1]", "", "std: is missing"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
         expect(PLAN, CASES[i].from, CASES[i].to, FEDGE_CORRUPT, CASES[i].part);
