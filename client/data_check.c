@@ -29,12 +29,17 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
     uint64_t values = 1;
     for (uint32_t i = 0; i < spec->rank; i++)
         values *= spec->shape[i];
-    FEDGE_LOG(log, FEDGE_LOG_INFO, "data", fedge_log_str("name", data->name),
-              fedge_log_int("examples", examples), fedge_log_int("features", (int64_t)values),
-              fedge_log_int("labels", spec->num_labels),
-              fedge_log_int("held-out", (int64_t)(examples * data->validation_fraction)),
-              fedge_log_int("partition-id", data->partition_id),
-              fedge_log_int("num-partitions", data->num_partitions));
+    const fedge_log_field fields[] = {
+        fedge_log_str("name", data->name),
+        fedge_log_int("examples", examples),
+        fedge_log_int("features", (int64_t)values),
+        fedge_log_int("labels", spec->num_labels),
+        fedge_log_int("held-out", (int64_t)(examples * data->validation_fraction)),
+        fedge_log_int("partition-id", data->partition_id),
+        fedge_log_int("num-partitions", data->num_partitions)};
+    /* Of undivided data there is no part to tell. */
+    fedge_log_write(log, FEDGE_LOG_INFO, "data", fields,
+                    sizeof fields / sizeof *fields - (data->num_partitions ? 0 : 2));
     fedge_dataset_free(dataset);
     return FEDGE_OK;
 }

@@ -36,7 +36,9 @@ site() { echo "{\"data\": {$1}}" >client.json; }
 site '"points": {"values": "points.csv", "validation-fraction": 0.1},
       "owned": {"values": "owned.csv", "partition": "natural:user", "partition-id": 2, "num-partitions": 6}'
 check 0
-says "data name=points examples=40 features=2 labels=2 held-out=4 "
+says "data name=points examples=40 features=2 labels=2 held-out=4"
+not "num-partitions=0"
+not "partition-id=0"
 says "data name=owned examples=1 features=1 labels=2 held-out=0 partition-id=2 num-partitions=6"
 says "config-ok"
 not "warn"
