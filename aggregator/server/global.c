@@ -145,28 +145,30 @@ static fedge_status append_line(fedge_global *global, const fedge_round_summary 
     return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
 }
 
-/* Durable with the next checkpoint. */
+/* Durable with the checkpoint. */
 static void count_bytes(fedge_global *global, const fedge_round_summary *summary)
 {
     global->checkpoint.bytes_up += summary->bytes_up;
     global->checkpoint.bytes_down += summary->bytes_down;
 }
 
+/* For a phase that leaves no checkpoint of its own: in that of the last closed round. */
+static fedge_status count_in_checkpoint(fedge_global *global, const fedge_round_summary *summary,
+                                        fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH];
+    count_bytes(global, summary);
+    fedge_status status = fedge_run_path(&global->run, "checkpoints", dir, err);
+    return status == FEDGE_OK ? fedge_checkpoint_update(dir, &global->checkpoint, err) : status;
+}
+
 fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
                                          fedge_error *err)
 {
-    bool changed = false;
-    fedge_status status = FEDGE_OK;
-    count_bytes(global, summary);
-    (void)fedge_selection_add(&global->selection, summary, &changed);
-    if (changed) { /* before the line: without one the evaluation is repeated */
-        char dir[FEDGE_MAX_PATH];
-        global->checkpoint.selection = global->selection.state;
-        status = fedge_run_path(&global->run, "checkpoints", dir, err);
-        if (status == FEDGE_OK) {
-            status = fedge_checkpoint_update(dir, &global->checkpoint, err);
-        }
-    }
+    (void)fedge_selection_add(&global->selection, summary, NULL);
+    global->checkpoint.selection = global->selection.state;
+    /* Before the line: without one the evaluation is repeated. */
+    fedge_status status = count_in_checkpoint(global, summary, err);
     return status == FEDGE_OK ? append_line(global, summary, err) : status;
 }
 
@@ -306,8 +308,10 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
 fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
                                const fedge_round_summary *summary, fedge_error *err)
 {
-    count_bytes(global, summary);
-    fedge_status status = fedge_journal_fail(journal, err);
+    fedge_status status = count_in_checkpoint(global, summary, err);
+    if (status == FEDGE_OK) {
+        status = fedge_journal_fail(journal, err);
+    }
     return status == FEDGE_OK ? fedge_global_model_reset(&global->center, err) : status;
 }
 

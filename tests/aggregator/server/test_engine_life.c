@@ -169,6 +169,42 @@ static void a_cut_off_evaluation_is_repeated(void **state)
     assert_int_equal(fed.num_summaries, 2);
 }
 
+static void expect_bytes_after_a_crash(uint64_t up, uint64_t down)
+{
+    fed_close(&fed);
+    fed_open(&fed);
+    assert_int_equal(fed_status(&fed).run_bytes_up, up);
+    assert_int_equal(fed_status(&fed).run_bytes_down, down);
+}
+
+static bool has_evaluated(const federation *it)
+{
+    return it->num_summaries == 2;
+}
+
+static void an_evaluations_bytes_outlive_the_process(void **state)
+{
+    (void)state;
+    begin("\"num-server-rounds\":2,\"min-train-nodes\":4,\"min-evaluate-nodes\":4,"
+          "\"min-available-nodes\":4,\"fraction-evaluate\":1.0",
+          4);
+    fed_until(&fed, has_evaluated, "the end of the evaluation");
+    const fedge_round_summary *of = fed.summaries;
+    assert_int_equal(of[1].kind, FEDGE_TASK_EVALUATE);
+    assert_true(of[1].bytes_up > 0 && of[1].bytes_down > 0);
+    expect_bytes_after_a_crash(of[0].bytes_up + of[1].bytes_up,
+                               of[0].bytes_down + of[1].bytes_down);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed.num_summaries, 4);
+    uint64_t up = 0, down = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        up += of[i].bytes_up;
+        down += of[i].bytes_down;
+    }
+    expect_bytes_after_a_crash(up, down); /* after the last phase, before the run is concluded */
+}
+
 static void evaluation_follows_training(void **state)
 {
     (void)state;
@@ -237,6 +273,20 @@ static void a_device_that_declined_is_asked_when_it_comes_anew(void **state)
         fed_fini(&fed);
     }
     fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+}
+
+static void a_failed_attempts_bytes_outlive_the_process(void **state)
+{
+    (void)state;
+    begin("\"num-server-rounds\":1,\"min-train-nodes\":1,\"min-available-nodes\":1", 0);
+    fed.devices[0].idle = true;
+    fed_join(&fed, 0);
+    fed_settle(&fed);
+    fed_decline(&fed.devices[0], true);
+    fed_until(&fed, has_failed, "the end of the attempt");
+    const fedge_engine_status status = fed_status(&fed);
+    assert_true(status.run_bytes_up > 0 && status.run_bytes_down > 0);
+    expect_bytes_after_a_crash(status.run_bytes_up, status.run_bytes_down);
 }
 
 /* Two gave up, and one of them took the other's slot when it came anew: that, too, is recovered. */
@@ -363,6 +413,8 @@ int main(void)
         cmocka_unit_test_teardown(a_finished_run_stays_finished, tear_down),
         cmocka_unit_test_teardown(the_end_of_a_run_is_cut_off, tear_down),
         cmocka_unit_test_teardown(a_cut_off_evaluation_is_repeated, tear_down),
+        cmocka_unit_test_teardown(an_evaluations_bytes_outlive_the_process, tear_down),
+        cmocka_unit_test_teardown(a_failed_attempts_bytes_outlive_the_process, tear_down),
         cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
         cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
         cmocka_unit_test_teardown(a_device_that_declined_is_asked_when_it_comes_anew, tear_down),
