@@ -66,6 +66,12 @@ void fedge_engine_stop_early(fedge_engine *engine)
               fedge_log_int("evaluations-since", state->waited));
 }
 
+/* A run that was asked for by its name lacks nothing by being finished. */
+static bool is_named(const fedge_engine_config *config, const fedge_run *run)
+{
+    return config->run_id && strcmp(config->run_id, run->run_id) == 0;
+}
+
 /* Brings the round machine to where the run stands, and takes over an open phase. */
 static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint64_t now_ms,
                             fedge_error *err)
@@ -101,7 +107,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
                                       recovery->num_tasks, now_ms, err);
     }
     if (status == FEDGE_OK) {
-        if (engine->global.run.finished) {
+        if (engine->global.run.finished && !is_named(&engine->config, &engine->global.run)) {
             FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "results-missing",
                       fedge_log_str("run", engine->global.run.run_id),
                       fedge_log_str("advice", "they are written now; the next start, or --new-run, "
@@ -146,10 +152,10 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->loss = NAN;
     fresh->accuracy = NAN;
     fedge_recovery recovery = {0};
-    fedge_status status =
-        fedge_global_open(&fresh->global, config->job, config->job_text, config->job_size,
-                          config->evaluator, config->state_dir, config->new_run, config->restored,
-                          config->accumulator, &config->sums, config->log, &recovery, err);
+    fedge_status status = fedge_global_open(
+        &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
+        config->state_dir, config->new_run, config->run_id, config->restored, config->accumulator,
+        &config->sums, config->log, &recovery, err);
     if (status == FEDGE_OK) {
         status = make_blobs(fresh, err);
     }

@@ -31,10 +31,11 @@ typedef struct fedge_engine_config {
     size_t job_size;
     struct fedge_evaluator *evaluator; /* of the job's test set; NULL: none. Outlives the engine */
     const char *state_dir;
-    bool new_run;                  /* start a new run although one is open */
-    bool restored;                 /* a run that goes on is of a backup: raise its incarnation */
-    uint32_t num_workers;          /* ingest threads, ≥ 1 */
-    const char *accumulator;       /* what sums: the name of a kind, or "auto" */
+    bool new_run;            /* start a new run although one is open */
+    const char *run_id;      /* goes on with this run, though it be finished; NULL or "": none */
+    bool restored;           /* a run that goes on is of a backup: raise its incarnation */
+    uint32_t num_workers;    /* ingest threads, ≥ 1 */
+    const char *accumulator; /* what sums: the name of a kind, or "auto" */
     fedge_accumulator_config sums; /* what it is opened with, but for the layout */
     uint32_t num_clients;          /* indices of the registry are below this; may grow by reload */
     const fedge_log *log;

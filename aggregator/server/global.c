@@ -459,8 +459,9 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
 }
 
 static fedge_status set_up(fedge_global *global, const char *job_text, size_t job_size,
-                           const char *state_dir, bool new_run, const char *accumulator,
-                           const fedge_accumulator_config *sums, fedge_error *err)
+                           const char *state_dir, bool new_run, const char *run_id,
+                           const char *accumulator, const fedge_accumulator_config *sums,
+                           fedge_error *err)
 {
     fedge_status status =
         fedge_global_model_init(&global->center, global->job, accumulator, sums, err);
@@ -468,16 +469,17 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
         status = fedge_state_open(state_dir, &global->state, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_run_open(&global->state, job_text, job_size, new_run, &global->run, err);
+        status =
+            fedge_run_open(&global->state, job_text, job_size, new_run, run_id, &global->run, err);
     }
     return status;
 }
 
 fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
                                size_t job_size, fedge_evaluator *evaluator, const char *state_dir,
-                               bool new_run, bool restored, const char *accumulator,
-                               const fedge_accumulator_config *sums, const fedge_log *log,
-                               fedge_recovery *recovery, fedge_error *err)
+                               bool new_run, const char *run_id, bool restored,
+                               const char *accumulator, const fedge_accumulator_config *sums,
+                               const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
 {
     *global = (fedge_global){.job = job,
                              .plan = &job->plan,
@@ -489,7 +491,8 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
     *recovery = (fedge_recovery){0};
     fedge_status status = fedge_selection_init(&global->selection, job, false, err);
     if (status == FEDGE_OK) {
-        status = set_up(global, job_text, job_size, state_dir, new_run, accumulator, sums, err);
+        status =
+            set_up(global, job_text, job_size, state_dir, new_run, run_id, accumulator, sums, err);
     }
     if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished) {
         status = fedge_run_raise_incarnation(&global->run, err);

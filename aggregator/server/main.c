@@ -270,6 +270,7 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .evaluator = self->evaluator,
                                   .state_dir = self->options.state,
                                   .new_run = self->options.new_run,
+                                  .run_id = self->supervised.run_id,
                                   .restored = self->options.restored,
                                   .num_workers = workers,
                                   .accumulator = self->options.accumulator,
@@ -281,7 +282,13 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .wake_user = self->service,
                                   .round_user = self};
     config.sums.log = &self->log;
-    return fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
+    fedge_status status = fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
+    if (status == FEDGE_OK) {
+        fedge_engine_status opened;
+        fedge_engine_get_status(self->engine, &opened);
+        fedge_supervised_opened(&self->supervised, opened.run_id);
+    }
+    return status;
 }
 
 static fedge_status announce(const program *self, fedge_error *err)
@@ -345,9 +352,13 @@ static int serve(program *self)
     if (how == FEDGE_ENDING_STOPPED) {
         return FEDGE_EXIT_OK;
     }
+    if (leave_results(self, &status, &failure) != FEDGE_OK) {
+        return fail(&failure, FEDGE_EXIT_FAILURE);
+    }
     /* Finished last: a start after a crash in between comes back here, not to a new run. */
-    if (leave_results(self, &status, &failure) != FEDGE_OK ||
-        fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
+    fedge_transport_free(self->transport);
+    self->transport = NULL;
+    if (fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
         return fail(&failure, FEDGE_EXIT_FAILURE);
     }
     return FEDGE_EXIT_OK;
@@ -371,7 +382,6 @@ static int run(program *self)
     if (open_run(self, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_STATE);
     }
-    fedge_supervised_opened(&self->supervised);
     if (announce(self, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_CONFIG);
     }
@@ -382,7 +392,7 @@ static int run(program *self)
 static void take_over(program *self)
 {
     const fedge_supervised *before = &self->supervised;
-    if (before->was_opened) { /* done once already */
+    if (before->run_id[0]) { /* done once already */
         self->options.new_run = false;
         self->options.restored = false;
     }

@@ -113,18 +113,18 @@ static void collect_signals(sigset_t *signals)
     sigaddset(signals, SIGUSR1);
 }
 
-/* A byte that children share with the supervisor; NULL when there is no memory. */
-static bool *make_shared(void)
+/* What children share with the supervisor, all zero; NULL when there is no memory. */
+static char *make_shared(void)
 {
     void *shared =
-        mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, FEDGE_RUN_ID_TEXT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared == MAP_FAILED ? NULL : shared;
 }
 
-void fedge_supervised_opened(fedge_supervised *self)
+void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN_ID_TEXT])
 {
-    if (self->opened) {
-        *self->opened = true;
+    if (self->opened_run_id) {
+        memcpy(self->opened_run_id, run_id, FEDGE_RUN_ID_TEXT);
     }
 }
 
@@ -137,7 +137,9 @@ static bool run_child(fedge_supervised *self, const sigset_t *signals, const sig
     if (child == 0) {
         fedge_os_end_with_parent((int64_t)parent);
         (void)sigprocmask(SIG_SETMASK, before, NULL);
-        self->was_opened = self->opened && *self->opened;
+        if (self->opened_run_id) {
+            memcpy(self->run_id, self->opened_run_id, sizeof(self->run_id));
+        }
         self->draining = wanted->drain;
         return true;
     }
@@ -155,7 +157,7 @@ bool fedge_supervise(fedge_supervised *self, int *exit_code)
 {
     sigset_t signals, before;
     wishes wanted = {0};
-    *self = (fedge_supervised){.opened = make_shared()};
+    *self = (fedge_supervised){.opened_run_id = make_shared()};
     collect_signals(&signals);
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     uint32_t num_quick = 0;

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "edge/io/protocol.h"
+
 #define FEDGE_SUPERVISOR_QUICK_MS 10000     /* a child that lived less has failed at its start */
 #define FEDGE_SUPERVISOR_MAX_QUICK 5        /* so many of them in a row, and it is given up */
 #define FEDGE_SUPERVISOR_MAX_PAUSE_MS 30000 /* between starts: 1 s at first, doubled each time */
@@ -23,18 +25,18 @@ int64_t fedge_supervisor_pause_ms(uint32_t num_quick);
 
 /* What a child has to know of those before it. */
 typedef struct fedge_supervised {
-    uint32_t restarts; /* children before this one */
-    bool was_opened;   /* one of them has called fedge_supervised_opened */
-    bool draining;     /* SIGUSR1 has come */
-    bool *opened;      /* shared with the supervisor; NULL: not supervised */
+    uint32_t restarts;              /* children before this one */
+    bool draining;                  /* SIGUSR1 has come */
+    char run_id[FEDGE_RUN_ID_TEXT]; /* of the run that one of them has opened; "": none has */
+    char *opened_run_id;            /* the same, shared with the supervisor; NULL: not supervised */
 } fedge_supervised;
 
 /* Forks. In a child it returns true and fills [self]; the child ends with the supervisor. In the
  * supervisor it returns false once the last child has ended, and *exit_code is that child's. TERM,
  * INT, HUP and USR1 are passed on to the child. Before any thread is started. */
 bool fedge_supervise(fedge_supervised *self, int *exit_code);
-/* In a child: the run is open, so that what was asked for it once (another run, a restored backup)
- * has been done. */
-void fedge_supervised_opened(fedge_supervised *self);
+/* In a child: this run is open, so that what was asked for it once (another run, a restored backup)
+ * has been done, and the next child goes on with it. */
+void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN_ID_TEXT]);
 
 #endif

@@ -196,8 +196,10 @@ typedef struct run_search {
     const char *runs_dir;
     const char *job;
     size_t job_size;
+    const char *run_id; /* the wanted one; NULL: none is named */
     uint32_t num_runs;
     uint64_t last_number;
+    fedge_run named;    /* the wanted one, if it is of this job; number 0 when none */
     fedge_run match;    /* the newest unfinished one of this job; number 0 when none */
     fedge_run finished; /* the newest finished one of this job */
     fedge_run other;    /* the newest unfinished one of another job */
@@ -247,6 +249,8 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
     status = is_same_job(&run, search, &same, err);
     if (status != FEDGE_OK || (run.finished && !same))
         return status;
+    if (same && search->run_id && strcmp(name, search->run_id) == 0)
+        search->named = run;
     fedge_run *newest = run.finished ? &search->finished : same ? &search->match : &search->other;
     if (run.number > newest->number)
         *newest = run;
@@ -320,16 +324,20 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
 }
 
 fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t job_size,
-                            bool new_run, fedge_run *run, fedge_error *err)
+                            bool new_run, const char *run_id, fedge_run *run, fedge_error *err)
 {
     char runs_dir[FEDGE_MAX_PATH];
     fedge_status status = join_path(runs_dir, state->dir, "runs", err);
     if (status != FEDGE_OK)
         return status;
-    run_search search = {.runs_dir = runs_dir, .job = job, .job_size = job_size};
+    run_search search = {.runs_dir = runs_dir, .job = job, .job_size = job_size, .run_id = run_id};
     status = fedge_os_list_dir(runs_dir, look_at_run, &search, err);
     if (status != FEDGE_OK)
         return status;
+    if (search.named.number > 0) {
+        *run = search.named;
+        return FEDGE_OK;
+    }
     if (!new_run && search.match.number > 0) {
         *run = search.match;
         return FEDGE_OK;

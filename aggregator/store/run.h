@@ -49,17 +49,18 @@ typedef struct fedge_run {
     uint64_t number;       /* of the run in its state directory, from 1: the newest is highest */
     uint32_t incarnation;  /* from 1; raised when a backup is restored */
     uint64_t next_task_id; /* that the last start began with; 0: of an older release, or none yet */
-    bool finished;         /* after fedge_run_open: it was, but its results are missing */
+    bool finished;         /* after fedge_run_open: it was named, or its results are missing */
     bool resumed;          /* existed before fedge_run_open */
 } fedge_run;
 
 /* Opens the newest unfinished run whose job.json equals job[0, job_size) byte by byte. Where there
  * is none, opens the newest finished run of this job if one of its results is missing though it has
- * a checkpoint to make them from. Otherwise, or with [new_run], makes a new run. FEDGE_MISMATCH:
- * there are unfinished runs, of other jobs only; the message says what to do. */
+ * a checkpoint to make them from. Otherwise, or with [new_run], makes a new run. Before all that,
+ * the run of this job named [run_id] is opened, finished or not; NULL or "": none is named.
+ * FEDGE_MISMATCH: there are unfinished runs, of other jobs only; the message says what to do. */
 FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state, const char *job,
-                                           size_t job_size, bool new_run, fedge_run *run,
-                                           fedge_error *err);
+                                           size_t job_size, bool new_run, const char *run_id,
+                                           fedge_run *run, fedge_error *err);
 
 /* Records (durably) that all rounds are done and the results are there: the next start with this
  * job makes a new run. */

@@ -4,7 +4,7 @@ import os
 import signal
 
 import harness
-from harness import NetTest, undisturbed, wait_until
+from harness import NetTest, fault, undisturbed, wait_until
 
 
 def child_of(pid):
@@ -74,6 +74,20 @@ class Supervise(NetTest):
         federation.aggregator.wait_event("run-resumed")
         self.assertEqual(federation.metric("fedge_run_incarnation"), 2)
         self.assertEqual(federation.aggregator.stop(), 0)
+
+    def test_a_process_killed_when_its_run_is_finished_is_not_followed_by_a_new_run(self):
+        """run.json is put in its place when the run is made, when it begins and when it is finished."""
+        federation = self.federation(rounds__num_server_rounds=2)
+        federation.start_aggregator("--supervise", environment=fault("rename", 3, "kill-after", "run.json"))
+        federation.start_clients()
+        result = federation.complete()
+        said = federation.aggregator
+        self.assertIn("was killed by signal 9", said.log())
+        self.assertEqual([event["rounds-closed"] for event in said.events("run-started")], [0])
+        self.assertEqual([event["rounds-closed"] for event in said.events("run-resumed")], [2])
+        self.assertEqual(said.events("results-missing"), [])
+        self.assertEqual(len(federation.hashes()), 2)  # of the only run
+        self.assertEqual(result["model_sha256"], federation.hashes()[-1])
 
     def test_what_a_new_start_cannot_mend_is_not_repeated(self):
         federation = self.federation()

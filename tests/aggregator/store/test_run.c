@@ -8,7 +8,7 @@ static const char job_a[] = "{\"name\": \"a\"}", job_b[] = "{\"name\": \"b\"}";
 static fedge_status open_run(const fedge_state *state, const char *job, bool new_run,
                              fedge_run *run, fedge_error *err)
 {
-    return fedge_run_open(state, job, strlen(job), new_run, run, err);
+    return fedge_run_open(state, job, strlen(job), new_run, NULL, run, err);
 }
 
 static void a_run_is_resumed(void **state)
@@ -129,6 +129,27 @@ static void a_new_run_leaves_missing_results(void **state)
     fedge_state_close(&place);
 }
 
+/* A run that is asked for by its name is neither followed by a new one nor passed over. */
+static void a_named_run_is_opened_though_finished(void **state)
+{
+    fedge_state place;
+    fedge_run first, second, again;
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &first, NULL));
+    OK(fedge_run_finish(&first, NULL));
+    OK(fedge_run_open(&place, job_a, strlen(job_a), false, first.run_id, &again, NULL));
+    assert_string_equal(again.run_id, first.run_id);
+    assert_true(again.finished && again.resumed);
+    OK(fedge_run_open(&place, job_a, strlen(job_a), false, "", &second, NULL));
+    assert_int_equal(second.number, 2);
+    OK(fedge_run_open(&place, job_a, strlen(job_a), false, first.run_id, &again, NULL));
+    assert_string_equal(again.run_id, first.run_id);
+    OK(fedge_run_finish(&second, NULL));
+    OK(fedge_run_open(&place, job_b, strlen(job_b), false, first.run_id, &again, NULL));
+    assert_int_equal(again.number, 3); /* of this job it would have to be */
+    fedge_state_close(&place);
+}
+
 static void a_second_aggregator_is_refused(void **state)
 {
     fedge_state first, second;
@@ -219,6 +240,7 @@ int main(void)
         TEST(a_finished_run_is_left_alone),
         TEST(a_finished_run_without_its_results_comes_back),
         TEST(a_new_run_leaves_missing_results),
+        TEST(a_named_run_is_opened_though_finished),
         TEST(a_second_aggregator_is_refused),
         TEST(bad_state_is_told),
         TEST(half_made_runs_vanish),
