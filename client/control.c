@@ -10,6 +10,7 @@
 /* In the store, two places: u64 task id, little-endian, and the values. */
 static const char *const KEYS[2] = {"fedge-control", "fedge-control-next"};
 #define HEADER 8
+#define NO_MEMORY "no memory for a control variate"
 
 /* A value of the store, malloc'ed; NULL where there is none of this size, or a damaged one. */
 static fedge_status get(fedge_store *store, const char *run_id, const char *key, size_t size,
@@ -65,28 +66,35 @@ fedge_status fedge_control_begin(fedge_control *control, const fedge_task *task,
     return status;
 }
 
-fedge_status fedge_control_keep(fedge_control *control, const fedge_control_kept *kept,
-                                fedge_store *store, const int8_t *bounds_log2,
+fedge_status fedge_control_next(fedge_control *control, const int8_t *bounds_log2,
                                 const fedge_upload *upload, const uint8_t *bytes, fedge_error *err)
 {
     const fedge_plan *plan = control->plan;
     const size_t scratch_size = fedge_update_max_size(plan);
-    const size_t size = HEADER + control->num_trained * sizeof(float);
     int32_t *decoded = malloc(plan->sent.schema.num_elements * sizeof(*decoded));
-    uint8_t *scratch = malloc(scratch_size), *value = malloc(size);
-    fedge_status status = !decoded || !scratch || !value
-                              ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control variate")
+    uint8_t *scratch = malloc(scratch_size);
+    fedge_status status = !decoded || !scratch
+                              ? fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY)
                               : fedge_update_decode(plan, bounds_log2, upload, bytes, scratch,
                                                     scratch_size, decoded, err);
     if (!status)
         fedge_control_move(plan, bounds_log2, decoded, control->own);
-    if (!status) {
-        fedge_put_u64(value, upload->task_id);
-        fedge_put_f32s(value + HEADER, control->own, control->num_trained);
-        status = fedge_store_put(store, upload->run_id, KEYS[kept->next], value, size, err);
-    }
     free(decoded);
     free(scratch);
+    return status;
+}
+
+fedge_status fedge_control_keep(const fedge_control *control, const fedge_control_kept *kept,
+                                fedge_store *store, const fedge_upload *upload, fedge_error *err)
+{
+    const size_t size = HEADER + control->num_trained * sizeof(float);
+    uint8_t *value = malloc(size);
+    if (!value)
+        return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
+    fedge_put_u64(value, upload->task_id);
+    fedge_put_f32s(value + HEADER, control->own, control->num_trained);
+    fedge_status status =
+        fedge_store_put(store, upload->run_id, KEYS[kept->next], value, size, err);
     free(value);
     return status;
 }

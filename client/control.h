@@ -34,11 +34,14 @@ FEDGE_MUST_USE fedge_status fedge_control_begin(fedge_control *control, const fe
                                                 const fedge_log *log, fedge_control_kept *kept,
                                                 fedge_error *err);
 
-/* Keeps c_i as it will be if this upload counts. */
-FEDGE_MUST_USE fedge_status fedge_control_keep(fedge_control *control,
-                                               const fedge_control_kept *kept, fedge_store *store,
-                                               const int8_t *bounds_log2,
+/* Moves c_i, once, to what it will be if this upload counts. */
+FEDGE_MUST_USE fedge_status fedge_control_next(fedge_control *control, const int8_t *bounds_log2,
                                                const fedge_upload *upload, const uint8_t *bytes,
                                                fedge_error *err);
+/* Keeps what fedge_control_next has made; to be repeated where there was no room
+ * (FEDGE_NO_SPACE). */
+FEDGE_MUST_USE fedge_status fedge_control_keep(const fedge_control *control,
+                                               const fedge_control_kept *kept, fedge_store *store,
+                                               const fedge_upload *upload, fedge_error *err);
 
 #endif

@@ -257,9 +257,14 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
                                       w->at_work.job.task.learning_rate, w->values, err);
     if (!status)
         status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
-    if (!status && w->plan->scaffold)
-        status = fedge_control_keep(&w->control, &w->control_kept, w->config.store, w->bounds,
-                                    upload, *bytes, err);
+    if (!status && w->plan->scaffold) {
+        status = fedge_control_next(&w->control, w->bounds, upload, *bytes, err);
+        if (!status)
+            do
+                status =
+                    fedge_control_keep(&w->control, &w->control_kept, w->config.store, upload, err);
+            while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
+    }
     if (!status)
         add_metric(upload, "seconds-encode", seconds_since(start_ns));
     return status;

@@ -120,6 +120,18 @@ class Full(NetTest):
         os.unlink(f"{inside}/filler")
         self.assertEqual(federation.complete()["model_sha256"], expected[-1])
 
+    def test_a_clients_control_variate_waits_for_room(self):
+        """What has been trained is not thrown away for it: it is put again, and the round closes."""
+        federation = self.federation(clients=2, rounds__num_server_rounds=2, strategy={"type": "SCAFFOLD"},
+                                     training={"local-steps": 2, "batch-size": 16, "learning-rate": 0.05})
+        federation.start_aggregator()
+        full = federation.start_client(0, environment=fault("pwrite", 1, "ENOSPC", "fedge-control"))
+        federation.start_client(1)
+        federation.complete()
+        self.assertIn("No space left", full.wait_event("store")["error"])
+        self.assertEqual(federation.aggregator.events("client-declined"), [])
+        self.assertEqual([(line["clients"], line["attempt"]) for line in federation.lines()], [(2, 0), (2, 0)])
+
     def test_less_room_than_is_to_stay_free(self):
         federation = self.federation(clients=2, min_free_disk=1 << 52)
         federation.start_aggregator()
