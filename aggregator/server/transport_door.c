@@ -10,6 +10,7 @@
 #include "edge/core/os.h"
 
 #define STOPPED_AFTER_MS 1000u /* silence in a handshake, when room is needed */
+#define SLOW_AFTER_MS 2000u    /* a handshake's age from which it may end for another */
 #define MAX_LOOKS 16           /* at sockets for it, from the oldest on */
 
 static void refused(const fedge_client *peer, const char *reason, uint64_t now_ms)
@@ -46,13 +47,15 @@ static uint32_t count_from(const fedge_transport *transport, const fedge_peer_ad
     return count;
 }
 
-/* A newcomer to end in favour of another, so that silence cannot keep others out: the oldest that
- * has not begun, or the oldest that has stopped in its handshake. [from]: only of this place; NULL:
- * of any. */
-static fedge_client *find_silent(const fedge_transport *transport, const fedge_peer_address *from)
+/* A newcomer to end in favour of another, so that neither silence nor slowness can keep others out:
+ * the oldest that has not begun, the oldest that has stopped in its handshake, or the oldest of all
+ * if it has had time enough. [from]: only of this place; NULL: of any. */
+static fedge_client *find_idle(const fedge_transport *transport, const fedge_peer_address *from,
+                               uint64_t now_ms)
 {
     int looks = MAX_LOOKS;
     fedge_client *stopped = NULL;
+    fedge_client *slow = NULL;
     for (fedge_client *peer = transport->newcomers.first; peer; peer = peer->next) {
         if (peer->dropping || (from && !fedge_peer_address_same_place(&peer->address, from))) {
             continue;
@@ -63,14 +66,17 @@ static fedge_client *find_silent(const fedge_transport *transport, const fedge_p
         if (!stopped && looks-- > 0 && fedge_socket_silent_ms(peer->socket) >= STOPPED_AFTER_MS) {
             stopped = peer;
         }
+        if (!slow && now_ms - peer->accepted_ms >= SLOW_AFTER_MS) {
+            slow = peer;
+        }
     }
-    return stopped;
+    return stopped ? stopped : slow;
 }
 
-static bool evict_silent(const fedge_transport *transport, const fedge_peer_address *from,
-                         const char *reason, uint64_t now_ms)
+static bool evict_idle(const fedge_transport *transport, const fedge_peer_address *from,
+                       const char *reason, uint64_t now_ms)
 {
-    fedge_client *peer = find_silent(transport, from);
+    fedge_client *peer = find_idle(transport, from, now_ms);
     if (peer) {
         turn_away(peer, reason, now_ms);
     }
@@ -87,13 +93,13 @@ static bool has_room(fedge_transport *transport, const fedge_peer_address *addre
                  "%u connections from this address have shown no certificate, the limit "
                  "(--max-per-address)",
                  config->max_per_address);
-        return evict_silent(transport, address, reason, now_ms);
+        return evict_idle(transport, address, reason, now_ms);
     }
     if (transport->newcomers.count >= config->max_unauthenticated) {
         snprintf(reason, reason_size,
                  "%u connections have shown no certificate, the limit (--max-unauthenticated)",
                  config->max_unauthenticated);
-        return evict_silent(transport, NULL, reason, now_ms);
+        return evict_idle(transport, NULL, reason, now_ms);
     }
     return true;
 }

@@ -255,6 +255,39 @@ class Transport(unittest.TestCase):
         first.send(PART, {"task-id": 2, "offset": 0}, b"\0")
         self.assertEqual(first.receive()[0], ACK)
 
+    def join_among_slow_handshakes(self):
+        """As many as there is room for send a byte of their hello at a time, for a while already."""
+        held = [self.plain(f"127.0.0.{2 + i % 4}") for i in range(MAX_UNAUTHENTICATED)]
+        for connection in held:
+            connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        over = threading.Event()
+
+        def trickle():
+            while not over.wait(0.1):
+                for connection in held:
+                    try:
+                        connection.sendall(b"\0")
+                    except OSError:
+                        pass  # sent away
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            time.sleep(2.5)
+            self.join_among_others("clients/0001")
+        finally:
+            over.set()
+            thread.join()
+            for connection in held:
+                connection.close()
+
+    def test_slow_handshakes_keep_no_device_out(self):
+        """The oldest goes for a device, before libwebsockets' time for handshakes is over."""
+        for _ in range(5):  # a slow machine may miss that
+            self.join_among_slow_handshakes()
+            if "connection-refused address=127.0.0.2:" in self.logged():
+                return
+        self.fail(self.logged())
+
     def test_one_address_has_a_limit_of_its_own(self):
         held = [self.plain() for _ in range(MAX_PER_ADDRESS + 1)]
         self.assertEqual(held[0].recv(1), b"")  # the oldest makes room
