@@ -288,8 +288,9 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
         *why = "Sec-WebSocket-Key must be 16 bytes in base64";
         return 400;
     }
-    if (!subprotocol) { /* libwebsockets takes the first protocol then */
-        *why = "the upgrade names no subprotocol: " FEDGE_SUBPROTOCOL;
+    /* libwebsockets takes the first protocol for one that is missing or empty. */
+    if (!subprotocol || !fedge_ws_has_token(subprotocol, FEDGE_SUBPROTOCOL)) {
+        *why = "the upgrade must name the subprotocol " FEDGE_SUBPROTOCOL;
         return 400;
     }
     return 0;

@@ -288,6 +288,7 @@ class Websocket(MisuseTest):
             ("no base64", "GET / HTTP/1.1", {"Sec-WebSocket-Key": "dGhl!HNhbXBsZSBub25jZQ=="}, 400),
             ("two keys", "GET / HTTP/1.1", {"Sec-WebSocket-Key": f"{key}\r\nSec-WebSocket-Key: {key}"}, 400),
             ("no subprotocol", "GET / HTTP/1.1", {"Sec-WebSocket-Protocol": None}, 400),
+            ("an empty subprotocol", "GET / HTTP/1.1", {"Sec-WebSocket-Protocol": ""}, 400),
         ]
         for name, line, changes, status in cases:
             with self.subTest(name), connect_tls(federation.port, f"{federation.keys}/trust",
