@@ -7,12 +7,13 @@
 #include "aggregator/server/engine_internal.h"
 #include "edge/io/update.h"
 
-/* For whoever asks what a round waits for. */
+/* For whoever asks what a round waits for; a device's own words may be in it. */
 static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason reason,
                      const char *text)
 {
     snprintf(engine->gave_up, sizeof(engine->gave_up), "client %u: %s: %.140s", client_index,
              fedge_reason_name(reason), text);
+    fedge_text_plain(engine->gave_up);
 }
 
 static void refuse_task(fedge_engine *engine, fedge_conn *conn, uint64_t task_id,

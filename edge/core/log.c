@@ -46,6 +46,21 @@ static unsigned steering(const unsigned char *p)
     return code - 0xE280A8 < 7 || code - 0xE2808E < 2 || code - 0xE281A6 < 4 ? 3 : 0;
 }
 
+void fedge_text_plain(char *text)
+{
+    char *to = text;
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        unsigned skipped = steering(p);
+        if (skipped > 0 || *p < 0x20 || *p == 0x7f) {
+            *to++ = ' '; /* not nothing: its neighbours could make another */
+            p += skipped > 0 ? skipped - 1 : 0;
+        } else {
+            *to++ = (char)*p;
+        }
+    }
+    *to = '\0';
+}
+
 static void put_escaped(line *out, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {

@@ -58,6 +58,10 @@ void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *ev
     fedge_log_write(log, level, event, (const fedge_log_field[]){__VA_ARGS__},                     \
                     sizeof((const fedge_log_field[]){__VA_ARGS__}) / sizeof(fedge_log_field))
 
+/* For a peer's text that is shown elsewhere, in place: what a log's values lose or escape as a
+ * control character becomes a space. */
+void fedge_text_plain(char *text);
+
 /* An event whose only field is the message of [err]. */
 void fedge_log_failure(const fedge_log *log, fedge_log_level level, const char *event,
                        const fedge_error *err);

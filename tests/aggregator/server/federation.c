@@ -220,7 +220,7 @@ void fed_decline(fed_device *device, bool task)
     fedge_notice notice = {.has_task = task,
                            .task_id = device->task.task_id,
                            .reason = FEDGE_REASON_POLICY,
-                           .text = "not here"};
+                           .text = "not\u202ehere"};
     MUST(fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, ERR));
     receive(device, frame, size);
 }

@@ -74,6 +74,19 @@ static void test_what_steers_the_reader(void **state)
                                      "\u00a0\u00e4\",\"cut\":\"\xe2\x80\"}"));
 }
 
+static void test_plain_text(void **state)
+{
+    (void)state;
+    char text[] = "a\u202eb\xc2\x9b"
+                  "2J\x1b[31m\nc\x7f\u200d\u00e4\u2069"
+                  "\xe2\u202e\x80\xae\xe2\x80";
+    const char *plain = "a b 2J [31m c \u200d\u00e4 \xe2 \x80\xae\xe2\x80";
+    fedge_text_plain(text);
+    assert_string_equal(text, plain);
+    fedge_text_plain(text);
+    assert_string_equal(text, plain);
+}
+
 static void test_levels(void **state)
 {
     (void)state;
@@ -119,6 +132,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_what_steers_the_reader),
+        cmocka_unit_test(test_plain_text),
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_bound),
     };
