@@ -62,7 +62,8 @@ struct fedge_engine {
     bool stalled; /* nobody is at work, since stalled_ms */
     uint64_t stalled_ms, wait_logged_ms;
     char wait_logged[FEDGE_ENGINE_STATE_TEXT];
-    char gave_up[192]; /* the last client that gave up in this round, and why; "" when none */
+    char gave_up[192];       /* the last client that gave up in this round, and why; "" when none */
+    uint32_t gave_up_client; /* its index */
 
     uint64_t bytes_up, bytes_down;
     uint64_t run_bytes_up, run_bytes_down;

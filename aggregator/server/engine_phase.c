@@ -179,6 +179,9 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
     if (!conn) {
         return; /* it gets the task when it comes back */
     }
+    if (engine->gave_up_client == action->client_index) {
+        engine->gave_up[0] = '\0'; /* it tries anew */
+    }
     uint64_t deadline_ms = fedge_rounds_deadline_ms(engine->rounds);
     const fedge_plan *plan = engine->global.plan;
     fedge_task task = {.task_id = action->task_id,

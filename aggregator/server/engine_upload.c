@@ -14,6 +14,7 @@ static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason r
     snprintf(engine->gave_up, sizeof(engine->gave_up), "client %u: %s: %.140s", client_index,
              fedge_reason_name(reason), text);
     fedge_text_plain(engine->gave_up);
+    engine->gave_up_client = client_index;
 }
 
 static void refuse_task(fedge_engine *engine, fedge_conn *conn, uint64_t task_id,

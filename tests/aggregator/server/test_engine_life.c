@@ -264,6 +264,12 @@ static void a_device_that_declined_is_asked_when_it_comes_anew(void **state)
         assert_non_null(strstr(status.state, "waiting for nodes: 0 of 1 connected"));
         assert_non_null(strstr(status.state, "client 0"));
         assert_non_null(strstr(status.state, "(client 0: policy: not here)"));
+        fed_join(&fed, 0); /* mended, it takes its task; what it said before counts no more */
+        fed_settle(&fed);
+        fed_leave(&fed, 0);
+        const fedge_engine_status away = fed_status(&fed);
+        assert_non_null(strstr(away.state, "not connected: client 0"));
+        assert_null(strstr(away.state, "policy"));
         fed.devices[0].idle = false;
         fed_join(&fed, 0);
         finish();
