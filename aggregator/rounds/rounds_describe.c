@@ -114,14 +114,22 @@ static bool has_given_up(const fedge_rounds *rounds, const participant *of)
 
 static void describe_waiting(const fedge_rounds *rounds, char *text, size_t size)
 {
-    snprintf(text, size, "waiting for nodes: %" PRIu32 " of %" PRIu32 " connected",
-             rounds->num_connected, fedge_cohort_needed(&rounds->spec, rounds->kind));
+    const uint32_t needed = fedge_cohort_needed(&rounds->spec, rounds->kind);
+    const uint32_t available = fedge_rounds_num_available(rounds);
+    if (available < rounds->num_connected)
+        snprintf(text, size,
+                 "waiting for nodes: %" PRIu32 " of %" PRIu32 " ready, %" PRIu32 " connected",
+                 available, needed, rounds->num_connected);
+    else
+        snprintf(text, size, "waiting for nodes: %" PRIu32 " of %" PRIu32 " connected", available,
+                 needed);
     if (rounds->num_hopeless > 0) {
         const size_t used = strlen(text);
         snprintf(text + used, size - used, "; attempt %" PRIu32 " of round %" PRIu32 " %s",
                  rounds->attempt + 1, rounds->round,
                  rounds->open_at_ms != 0 ? "follows after a pause" : "follows");
-        name_clients(text, size, "; gave up, asked again on connecting anew: ", rounds,
+        name_clients(text, size,
+                     "; gave up, asked again after a pause, or on connecting anew: ", rounds,
                      has_given_up);
     }
 }
