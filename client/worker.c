@@ -163,7 +163,7 @@ static bool reports(const fedge_client_report *report, const char *name)
 {
     for (uint32_t i = 0; i < report->num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         if (strcmp(report->metrics[i].name, name) == 0)
-            return true;
+            return isfinite(report->metrics[i].value);
     return false;
 }
 

@@ -1,0 +1,152 @@
+/* What the worker makes of the reports of a trainer that is not fedge's own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/worker.h"
+#include "edge/io/plan.h"
+#include "edge/io/safetensors.h"
+#include "secure/identity/identity.h"
+
+#define RUN "00112233445566778899aabbccddeeff"
+#define JOB                                                                                        \
+    "{\"fedge-job\": 1, \"name\": \"own\", \"model\": {\"type\": \"external\", \"tensors\": ["     \
+    "{\"name\": \"w\", \"shape\": [2]}]}, \"training\": {\"learning-rate\": 0.1}, "                \
+    "\"rounds\": {\"num-server-rounds\": 1}}"
+
+typedef struct rig {
+    fedge_store *store;
+    fedge_worker *worker;
+    sem_t done;
+    fedge_worker_result result;
+    fedge_client_report report; /* what the next evaluation says */
+} rig;
+
+static void on_done(void *user)
+{
+    (void)sem_post(&((rig *)user)->done);
+}
+
+static fedge_status take_plan(void *user, fedge_client *client, const fedge_client_plan *plan,
+                              fedge_error *err)
+{
+    (void)user, (void)client, (void)plan, (void)err;
+    return FEDGE_OK;
+}
+
+static fedge_status train(void *user, fedge_client *client, const fedge_client_task *task,
+                          float *values, fedge_client_report *report, fedge_error *err)
+{
+    (void)client, (void)task, (void)values;
+    *report = ((rig *)user)->report;
+    return fedge_fail(err, FEDGE_INTERNAL, "not asked for here");
+}
+
+static fedge_status evaluate(void *user, fedge_client *client, const fedge_client_task *task,
+                             const float *values, fedge_client_report *report, fedge_error *err)
+{
+    (void)client, (void)task, (void)values, (void)err;
+    *report = ((rig *)user)->report;
+    return FEDGE_OK;
+}
+
+static void do_job(rig *r, const fedge_worker_job *job)
+{
+    fedge_worker_start(r->worker, job);
+    while (!fedge_worker_take(r->worker, &r->result)) {
+        (void)sem_wait(&r->done);
+    }
+}
+
+static void put_blob(rig *r, const void *bytes, size_t size, char hash[FEDGE_HASH_TEXT])
+{
+    fedge_sha256_text(bytes, size, hash);
+    assert_int_equal(fedge_store_blob_append(r->store, hash, 0, bytes, size, size, NULL), FEDGE_OK);
+}
+
+/* A worker that has its plan; *task is to evaluate a model that it holds. */
+static void begin(rig *r, fedge_worker_job *task)
+{
+    static const float values[2];
+    fedge_job *job;
+    char *text;
+    uint8_t file[1024];
+    size_t size;
+    (void)sem_init(&r->done, 0, 0);
+    assert_int_equal(fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_open_memory(0, &r->store, NULL), FEDGE_OK);
+    const fedge_worker_config config = {.callbacks = {.struct_size = sizeof(config.callbacks),
+                                                      .user = r,
+                                                      .plan = take_plan,
+                                                      .train = train,
+                                                      .evaluate = evaluate},
+                                        .store = r->store,
+                                        .done = on_done,
+                                        .user = r};
+    assert_int_equal(fedge_worker_new(&config, &r->worker, NULL), FEDGE_OK);
+    fedge_worker_job plan = {.kind = FEDGE_JOB_PLAN, .run_id = RUN};
+    assert_int_equal(fedge_plan_write(&job->plan, &text, &size, NULL), FEDGE_OK);
+    plan.plan_size = size;
+    put_blob(r, text, size, plan.plan_hash);
+    free(text);
+    do_job(r, &plan);
+    assert_int_equal(r->result.status, FEDGE_OK);
+    assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, NULL), FEDGE_OK);
+    assert_in_range(size, 1, sizeof(file));
+    assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, NULL),
+                     FEDGE_OK);
+    *task = (fedge_worker_job){.kind = FEDGE_JOB_TASK, .run_id = RUN};
+    task->task =
+        (fedge_task){.task_id = 1, .kind = FEDGE_TASK_EVALUATE, .round = 1, .model_size = size};
+    put_blob(r, file, size, task->task.model);
+    fedge_job_free(job);
+}
+
+static void end(rig *r)
+{
+    fedge_worker_free(r->worker);
+    fedge_store_close(r->store);
+    (void)sem_destroy(&r->done);
+}
+
+/* It counts as missing, so the task is declined with words for the trainer's author. */
+static void a_metric_that_is_not_finite_is_missing(void **state)
+{
+    (void)state;
+    static rig r;
+    fedge_worker_job task;
+    begin(&r, &task);
+    r.report = (fedge_client_report){
+        .num_examples = 4, .num_metrics = 2, .metrics = {{"loss", 0.5}, {"accuracy", 1}}};
+    static const double NOT_FINITE[] = {NAN, INFINITY, -INFINITY};
+    for (int metric = 0; metric < 2; metric++) {
+        const double good = r.report.metrics[metric].value;
+        for (int i = 0; i < 3; i++) {
+            r.report.metrics[metric].value = NOT_FINITE[i];
+            do_job(&r, &task);
+            assert_int_equal(r.result.status, FEDGE_INVALID_ARGUMENT);
+            assert_non_null(strstr(r.result.error.message, "must report \"loss\" and"));
+        }
+        r.report.metrics[metric].value = good;
+    }
+    do_job(&r, &task);
+    assert_int_equal(r.result.status, FEDGE_OK);
+    assert_true(r.result.upload.num_metrics >= 2);
+    end(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_metric_that_is_not_finite_is_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
