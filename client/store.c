@@ -142,7 +142,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     }
     free(text);
     if (status == FEDGE_CORRUPT)
-        fedge_error_prefix(err, status, "remove it to begin anew");
+        fedge_error_prefix(err, status, "remove state.json to begin anew");
     if (!status && state->format > FEDGE_STORE_FORMAT)
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED,
