@@ -68,7 +68,7 @@ static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *byt
 }
 
 /* The encoded bytes, and beside them the largest section deflated; with SCAFFOLD later the bytes
- * inflated, the update as integers and the client's own variate. */
+ * inflated and the update as integers, and after these the client's own variate. */
 static uint64_t upload(const fedge_plan *plan, uint64_t own)
 {
     uint64_t section = 0;
@@ -78,7 +78,7 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
-    return update + larger(section, plan->scaffold ? update + decoded + own : 0);
+    return update + larger(section, plan->scaffold ? larger(update + decoded, own) : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,
