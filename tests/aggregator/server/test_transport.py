@@ -243,17 +243,29 @@ class Transport(unittest.TestCase):
                 held[-1].sendall(hello[:1] if i % 3 == 1 else hello)
         self.join_among_others("clients/0001")
         for connection in held:  # all are sent away, also those that stopped in the handshake
-            try:
-                while connection.recv(100):
-                    pass
-            except ConnectionError:
-                pass
-        for text in ("8 connections have shown no certificate, the limit (--max-unauthenticated)",
-                     "it said nothing", "it fell silent in the handshake"):
-            self.assertIn(text, self.logged())
+            self.until_sent_away(connection)
+        self.assertIn("8 connections have shown no certificate, the limit (--max-unauthenticated)",
+                      self.logged())
+        # The crowd's refusals are more than the log has a line for each of.
+        self.sent_away_because("it said nothing", b"")
+        self.sent_away_because("it fell silent in the handshake", hello)
         self.assertNotIn("address=unknown", self.logged())
         first.send(PART, {"task-id": 2, "offset": 0}, b"\0")
         self.assertEqual(first.receive()[0], ACK)
+
+    @staticmethod
+    def until_sent_away(connection):
+        try:
+            while connection.recv(100):
+                pass
+        except ConnectionError:
+            pass
+
+    def sent_away_because(self, text, sent):
+        while text not in self.logged():
+            connection = self.plain("127.0.0.6")
+            connection.sendall(sent)
+            self.until_sent_away(connection)
 
     def join_among_slow_handshakes(self):
         """As many as there is room for send a byte of their hello at a time, for a while already."""
