@@ -11,7 +11,7 @@
 
 #define FEDGE_SPEED_QUANTILES 4u
 
-/* A phase of a simulation with virtual time (aggregator/simulate/fleet.h). */
+/* A phase of a simulation with virtual time (aggregator/simulate/time/client_profiles.h). */
 typedef struct fedge_virtual_phase {
     bool present;   /* false: time is not virtual */
     double seconds; /* of the phase */

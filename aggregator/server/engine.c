@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/report/plot.h"
 #include "aggregator/server/engine_internal.h"
 #include "aggregator/store/model_file.h"
-#include "aggregator/store/plot.h"
 #include "edge/core/os.h"
 
 #define HEARTBEAT_S 20

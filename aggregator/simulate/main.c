@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/compare.h"
-#include "aggregator/simulate/experiment.h"
-#include "aggregator/simulate/generate_options.h"
+#include "aggregator/simulate/generate/generate_options.h"
 #include "aggregator/simulate/model_command.h"
-#include "aggregator/simulate/options.h"
-#include "aggregator/simulate/sweep.h"
+#include "aggregator/simulate/run/experiment.h"
+#include "aggregator/simulate/run/options.h"
+#include "aggregator/simulate/sweep/compare.h"
+#include "aggregator/simulate/sweep/sweep.h"
 #include "edge/core/os.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SETTINGS = 3, EXIT_INTERRUPTED = 130 };
@@ -58,39 +58,40 @@ static int fail(const fedge_error *err, int code)
 }
 
 /* The accuracies of one set, after [what]. */
-static void print_curve(const char *what, const fedge_totals_curve *curve)
+static void print_curve(const char *what, const fedge_run_summary_curve *curve)
 {
     if (curve->num_accuracies > 0) {
         printf("%s %.2f%% (best %.2f%%, mean of the last %d %.2f%%)", what, 100.0 * curve->accuracy,
-               100.0 * curve->best, FEDGE_TOTALS_LAST, 100.0 * fedge_totals_last_mean(curve));
+               100.0 * curve->best, FEDGE_RUN_SUMMARY_LAST,
+               100.0 * fedge_run_summary_last_mean(curve));
     }
 }
 
 static void print_end(const fedge_experiment *self)
 {
-    const fedge_totals *totals = &self->results.totals;
-    printf("%s after %" PRIu32 " rounds", self->ending, totals->rounds);
-    print_curve(": accuracy", &totals->test);
-    if (totals->test.num_accuracies == 0 && isfinite(totals->test.loss)) {
-        printf(": loss %.4g", totals->test.loss);
+    const fedge_run_summary *run_summary = &self->results.run_summary;
+    printf("%s after %" PRIu32 " rounds", self->ending, run_summary->rounds);
+    print_curve(": accuracy", &run_summary->test);
+    if (run_summary->test.num_accuracies == 0 && isfinite(run_summary->test.loss)) {
+        printf(": loss %.4g", run_summary->test.loss);
     }
     printf("\n");
-    if (totals->validation.num_accuracies > 0) {
-        print_curve("validation:", &totals->validation);
-        printf(", best in round %" PRIu32, totals->validation.best_round);
-        if (isfinite(totals->test_at_best)) {
-            printf(" with a test accuracy of %.2f%%", 100.0 * totals->test_at_best);
+    if (run_summary->validation.num_accuracies > 0) {
+        print_curve("validation:", &run_summary->validation);
+        printf(", best in round %" PRIu32, run_summary->validation.best_round);
+        if (isfinite(run_summary->test_at_best)) {
+            printf(" with a test accuracy of %.2f%%", 100.0 * run_summary->test_at_best);
         }
         printf("\n");
-    } else if (isfinite(totals->validation.loss)) {
-        printf("validation: loss %.4g\n", totals->validation.loss);
+    } else if (isfinite(run_summary->validation.loss)) {
+        printf("validation: loss %.4g\n", run_summary->validation.loss);
     }
-    if (isfinite(totals->client_accuracy)) {
-        printf("on clients: accuracy %.2f%%\n", 100.0 * totals->client_accuracy);
-    } else if (isfinite(totals->client_loss)) {
-        printf("on clients: loss %.4g\n", totals->client_loss);
+    if (isfinite(run_summary->client_accuracy)) {
+        printf("on clients: accuracy %.2f%%\n", 100.0 * run_summary->client_accuracy);
+    } else if (isfinite(run_summary->client_loss)) {
+        printf("on clients: loss %.4g\n", run_summary->client_loss);
     }
-    const fedge_selection *selection = &totals->selection;
+    const fedge_selection *selection = &run_summary->selection;
     if (selection->keep.present && selection->state.best.round > 0) {
         printf("best: round %" PRIu32 ", %s %.6g%s\n", selection->state.best.round,
                fedge_criterion_text(selection->keep.metric), selection->state.keep.best,
@@ -98,26 +99,28 @@ static void print_end(const fedge_experiment *self)
                    ? " (of the set that chose it, so too good: see --validation-split)"
                    : "");
     }
-    if (totals->rounds > 0) {
+    if (run_summary->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
-               totals->clients, totals->seconds, (double)totals->clients / totals->seconds,
+               run_summary->clients, run_summary->seconds,
+               (double)run_summary->clients / run_summary->seconds,
                (unsigned long long)fedge_simulation_bytes_per_thread(self->simulation));
     }
-    if (totals->clamped > 0) {
+    if (run_summary->clamped > 0) {
         printf("%" PRIu64
                " values of updates were cut to their bounds: raise update.bound-log2, or "
                "lower training.learning-rate\n",
-               totals->clamped);
+               run_summary->clamped);
     }
-    if (totals->has_virtual_time) {
-        printf("virtual time: %.6g s\n", totals->virtual_time);
+    if (run_summary->has_virtual_time) {
+        printf("virtual time: %.6g s\n", run_summary->virtual_time);
     }
-    for (uint32_t i = 0; i < totals->num_targets; i++) {
-        if (isnan(totals->reached[i])) {
-            printf("%.4g%%: not reached in %" PRIu32 " rounds\n", 100.0 * totals->targets[i],
-                   totals->rounds);
+    for (uint32_t i = 0; i < run_summary->num_targets; i++) {
+        if (isnan(run_summary->reached[i])) {
+            printf("%.4g%%: not reached in %" PRIu32 " rounds\n", 100.0 * run_summary->targets[i],
+                   run_summary->rounds);
         } else {
-            printf("%.4g%%: %.1f rounds\n", 100.0 * totals->targets[i], totals->reached[i]);
+            printf("%.4g%%: %.1f rounds\n", 100.0 * run_summary->targets[i],
+                   run_summary->reached[i]);
         }
     }
     if (self->results.dir[0]) {
@@ -141,8 +144,8 @@ static int print_summary(const fedge_experiment *self)
 {
     char *text = NULL;
     fedge_error err;
-    if (fedge_totals_json(&self->results.totals, &self->appraisal, self->job, &self->settings,
-                          self->ending, &text, &err) != FEDGE_OK) {
+    if (fedge_run_summary_json(&self->results.run_summary, &self->final_evaluation, self->job,
+                               &self->settings, self->ending, &text, &err) != FEDGE_OK) {
         return fail(&err, EXIT_FAILED);
     }
     printf("%s\n", text);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/json_text.h"
+#include "aggregator/store/json_text.h"
 #include "aggregator/store/model_file.h"
 
 const char *fedge_model_command_help(void)

@@ -8,27 +8,17 @@
 
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/json_file.h"
+#include "aggregator/store/path.h"
 #include "edge/core/os.h"
 
 #define NEW_RUN_PREFIX "new-" /* of a run's directory until it is complete */
 
 /* --- paths ------------------------------------------------------------------------------------ */
 
-static fedge_status join_path(char path[FEDGE_MAX_PATH], const char *dir, const char *name,
-                              fedge_error *err)
-{
-    int length = snprintf(path, FEDGE_MAX_PATH, "%s/%s", dir, name);
-    if (length < 0 || length >= FEDGE_MAX_PATH)
-        return fedge_fail(err, FEDGE_TOO_BIG,
-                          "path %.60s.../%.60s is over %d bytes; use a shorter state directory",
-                          dir, name, FEDGE_MAX_PATH - 1);
-    return FEDGE_OK;
-}
-
 fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FEDGE_MAX_PATH],
                             fedge_error *err)
 {
-    return join_path(path, run->dir, name, err);
+    return fedge_path_join(run->dir, name, path, err);
 }
 
 /* --- the state directory ---------------------------------------------------------------------- */
@@ -36,7 +26,7 @@ fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FE
 static fedge_status check_format(const char *dir, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = join_path(path, dir, "format.json", err);
+    fedge_status status = fedge_path_join(dir, "format.json", path, err);
     if (status != FEDGE_OK)
         return status;
     if (!fedge_os_exists(path)) {
@@ -65,7 +55,7 @@ static fedge_status remove_incomplete(void *user, const char *name, fedge_error 
     char path[FEDGE_MAX_PATH];
     if (strncmp(name, NEW_RUN_PREFIX, sizeof NEW_RUN_PREFIX - 1) != 0)
         return FEDGE_OK;
-    fedge_status status = join_path(path, user, name, err);
+    fedge_status status = fedge_path_join(user, name, path, err);
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
@@ -74,7 +64,7 @@ static fedge_status prepare_state(fedge_state *state, fedge_error *err)
     char runs[FEDGE_MAX_PATH];
     fedge_status status = check_format(state->dir, err);
     if (status == FEDGE_OK)
-        status = join_path(runs, state->dir, "runs", err);
+        status = fedge_path_join(state->dir, "runs", runs, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(runs, err);
     if (status == FEDGE_OK)
@@ -91,7 +81,7 @@ fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *
 {
     char path[FEDGE_MAX_PATH];
     *state = (fedge_state){.lock = -1};
-    fedge_status status = join_path(path, dir, "lock", err);
+    fedge_status status = fedge_path_join(dir, "lock", path, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(dir, err);
     if (status != FEDGE_OK)
@@ -238,7 +228,7 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has more than %u runs; move old ones away",
                           search->runs_dir, FEDGE_MAX_RUNS);
     memcpy(run.run_id, name, FEDGE_RUN_ID_TEXT);
-    fedge_status status = join_path(run.dir, search->runs_dir, name, err);
+    fedge_status status = fedge_path_join(search->runs_dir, name, run.dir, err);
     if (status == FEDGE_OK)
         status = read_run_file(&run, err);
     if (status != FEDGE_OK)
@@ -312,9 +302,9 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
     for (size_t i = 0; i < sizeof id; i++)
         snprintf(run->run_id + 2 * i, 3, "%02x", id[i]);
     snprintf(name, sizeof name, NEW_RUN_PREFIX "%s", run->run_id);
-    status = join_path(run->dir, search->runs_dir, run->run_id, err);
+    status = fedge_path_join(search->runs_dir, run->run_id, run->dir, err);
     if (status == FEDGE_OK)
-        status = join_path(temporary, search->runs_dir, name, err);
+        status = fedge_path_join(search->runs_dir, name, temporary, err);
     if (status != FEDGE_OK)
         return status;
     status = build_run(run, temporary, search->job, search->job_size, err);
@@ -327,7 +317,7 @@ fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t jo
                             bool new_run, const char *run_id, fedge_run *run, fedge_error *err)
 {
     char runs_dir[FEDGE_MAX_PATH];
-    fedge_status status = join_path(runs_dir, state->dir, "runs", err);
+    fedge_status status = fedge_path_join(state->dir, "runs", runs_dir, err);
     if (status != FEDGE_OK)
         return status;
     run_search search = {.runs_dir = runs_dir, .job = job, .job_size = job_size, .run_id = run_id};

@@ -13,16 +13,16 @@
 
 /* What a stream is for. The values are part of the reproducibility contract: never renumber. */
 typedef enum fedge_purpose {
-    FEDGE_PURPOSE_INIT = 1,      /* weights: a = tensor index */
-    FEDGE_PURPOSE_SHUFFLE = 2,   /* a = round, b = client index, c = epoch */
-    FEDGE_PURPOSE_SAMPLE = 3,    /* cohort: a = round, b = attempt */
-    FEDGE_PURPOSE_PARTITION = 4, /* a = class or client */
-    FEDGE_PURPOSE_DROPOUT = 5,   /* a = round, b = client index, c = step */
-    FEDGE_PURPOSE_TEST = 6,      /* tests and fault injection */
-    FEDGE_PURPOSE_JITTER = 7,    /* reconnect times */
-    FEDGE_PURPOSE_FLEET = 8,     /* a simulated device: a = client index, c = what of it */
-    FEDGE_PURPOSE_FAILURE = 9,   /* of a simulated task: a = round, b = client index, c = attempt */
-    FEDGE_PURPOSE_ONLINE = 10,   /* a simulated device: a = client index, b = stretch of time */
+    FEDGE_PURPOSE_INIT = 1,            /* weights: a = tensor index */
+    FEDGE_PURPOSE_SHUFFLE = 2,         /* a = round, b = client index, c = epoch */
+    FEDGE_PURPOSE_SAMPLE = 3,          /* cohort: a = round, b = attempt */
+    FEDGE_PURPOSE_PARTITION = 4,       /* a = class or client */
+    FEDGE_PURPOSE_DROPOUT = 5,         /* a = round, b = client index, c = step */
+    FEDGE_PURPOSE_TEST = 6,            /* tests and fault injection */
+    FEDGE_PURPOSE_JITTER = 7,          /* reconnect times */
+    FEDGE_PURPOSE_CLIENT_PROFILES = 8, /* a simulated device: a = client index, c = what of it */
+    FEDGE_PURPOSE_FAILURE = 9, /* of a simulated task: a = round, b = client index, c = attempt */
+    FEDGE_PURPOSE_ONLINE = 10, /* a simulated device: a = client index, b = stretch of time */
     FEDGE_PURPOSE_SYNTHETIC = 11, /* data made up: a = client index, b = example, c = what of it */
     FEDGE_PURPOSE_AUGMENT = 12,   /* a = round, b = client index, c = epoch */
     FEDGE_PURPOSE_TURN = 13       /* who of simulated equals is first: as FAILURE */

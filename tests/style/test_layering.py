@@ -2,6 +2,8 @@
 
     edge/core <- edge/train <- edge/io;  edge/core <- secure;  edge, secure <- client;
     edge, secure <- aggregator;  client and aggregator never include each other.
+    In aggregator:  reduce <- rounds <- store <- report <- server;
+    report <- simulate/run <- simulate/sweep <- simulate;  simulate/time <- simulate/run.
 
 Includes of the project are written from the root. edge/core and edge/train live on the C library
 alone (only edge/core/os_*.c may use the system), edge/io adds cJSON and zlib, secure adds mbedTLS,
@@ -15,6 +17,20 @@ import tempfile
 
 import source_tree
 
+# For each room of the aggregator: the rooms it may include besides itself.
+ROOMS = {
+    "keys": (),
+    "reduce": (),
+    "rounds": ("reduce",),
+    "store": ("rounds",),
+    "report": ("rounds", "store"),
+    "server": ("reduce", "rounds", "store", "report"),
+    "simulate/time": ("rounds", "simulate/limits.h"),
+    "simulate/generate": ("store", "simulate/limits.h"),
+    "simulate/run": ("reduce", "rounds", "store", "report", "simulate/time", "simulate/limits.h"),
+    "simulate/sweep": ("rounds", "store", "report", "simulate/run", "simulate/limits.h"),
+    "simulate": ("store",),
+}
 # For each layer: the layers it may include, and the libraries it may use.
 LAYERS = {
     "edge/core": (("edge/core/",), ()),
@@ -22,7 +38,10 @@ LAYERS = {
     "edge/io": (("edge/",), ("cjson/", "zlib.h")),
     "secure": (("edge/core/", "secure/"), ("cjson/", "mbedtls/", "psa/")),
     "client": (("edge/", "secure/", "client/"), ("",)),
-    "aggregator": (("edge/", "secure/", "aggregator/"), ("",)),
+    **{
+        f"aggregator/{room}": (("edge/", "secure/", *(f"aggregator/{r}" for r in (room, *others))), ("",))
+        for room, others in ROOMS.items()
+    },
     "examples": (("edge/", "client/", "examples/"), ("cjson/", "zlib.h")),
     "tests": (("",), ("",)),
     "cmake": ((), ("mbedtls/",)),
@@ -84,8 +103,9 @@ def self_test():
         "edge/io/c.h": '#include "edge/train/b.h"\n#include <zlib.h>\n',
         "secure/d.h": '#include "edge/core/a.h"\n#include <mbedtls/ssl.h>\n',
         "client/e.h": '#include "secure/d.h"\n#include <libwebsockets.h>\n',
-        "aggregator/f.h": '#include "edge/io/c.h"\n#include <sys/socket.h>\n',
-        "tests/g.c": '#include "client/e.h"\n#include "aggregator/f.h"\n',
+        "aggregator/store/f.h": '#include "edge/io/c.h"\n#include <sys/socket.h>\n',
+        "aggregator/simulate/main.h": "",
+        "tests/g.c": '#include "client/e.h"\n#include "aggregator/store/f.h"\n',
     }
     bad = {
         "edge/core/up.c": '#include "edge/train/b.h"\n',
@@ -95,10 +115,12 @@ def self_test():
         "edge/train/os_no.c": "#include <unistd.h>\n",
         "edge/io/up.c": '#include "secure/d.h"\n',
         "secure/up.c": '#include "edge/io/c.h"\n',
-        "client/across.c": '#  include "aggregator/f.h"\n',
-        "aggregator/across.c": '#include "client/e.h"\n',
-        "aggregator/relative.c": '#include "f.h"\n',
-        "aggregator/angle.c": "#include <edge/core/a.h>\n",
+        "client/across.c": '#  include "aggregator/store/f.h"\n',
+        "aggregator/rounds/across.c": '#include "client/e.h"\n',
+        "aggregator/rounds/relative.c": '#include "f.h"\n',
+        "aggregator/rounds/angle.c": "#include <edge/core/a.h>\n",
+        "aggregator/rounds/up.c": '#include "aggregator/store/f.h"\n',
+        "aggregator/simulate/run/up.c": '#include "aggregator/simulate/main.h"\n',
         "newfolder/x.c": "",
     }
     with tempfile.TemporaryDirectory() as root:

@@ -1,0 +1,238 @@
+#include "aggregator/simulate/generate/generate.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "aggregator/simulate/generate/npy_writer.h"
+#include "aggregator/store/path.h"
+#include "edge/core/os.h"
+#include "edge/io/dataset.h"
+
+#define MAX_JSON ((size_t)1 << 16) /* bytes */
+#define FILE_MODE 0600
+
+enum { TRAIN_VALUES, TRAIN_LABELS, TEST_VALUES, TEST_LABELS, NUM_ARRAYS };
+
+static const char *const NAMES[] = {"train-values.npy", "train-labels.npy", "test-values.npy",
+                                    "test-labels.npy",  "owners.csv",       "client.json",
+                                    "job.json"};
+enum { OWNERS = NUM_ARRAYS, SITE, JOB, NUM_FILES };
+
+typedef struct generator {
+    const fedge_generate_settings *settings;
+    char paths[NUM_FILES][FEDGE_MAX_PATH];
+    fedge_npy_writer arrays[NUM_ARRAYS];
+    fedge_synthetic *synthetic;
+    uint32_t *owner; /* (num_train) */
+    void *values;    /* of an example */
+    uint32_t next;   /* position in owner */
+    double best_sum; /* over the test set */
+    fedge_generate_report report;
+} generator;
+
+/* ---- how much -------------------------------------------------------------------------------- */
+
+/* Examples of a client, to train on and for the test set. */
+static void count_client(const fedge_generate_settings *settings, uint32_t client, uint32_t *train,
+                         uint32_t *test)
+{
+    *train = settings->num_examples;
+    *test = 0;
+    if (settings->data.kind == FEDGE_SYNTHETIC_FEDPROX) {
+        const uint32_t all =
+            *train > 0 ? *train : fedge_synthetic_draw_count(settings->seed, client);
+        *test = (all + 9) / 10;
+        *train = all - *test;
+    }
+}
+
+static fedge_status count(generator *self, fedge_error *err)
+{
+    const fedge_generate_settings *settings = self->settings;
+    fedge_generate_report *report = &self->report;
+    const uint64_t example =
+        fedge_synthetic_example_values(&settings->data) * fedge_dtype_size(settings->data.dtype);
+    *report = (fedge_generate_report){.num_test = settings->num_test, .least = UINT32_MAX};
+    for (uint32_t c = 0; c < settings->num_clients; c++) {
+        uint32_t train = 0, test = 0;
+        count_client(settings, c, &train, &test);
+        report->num_train += train;
+        report->num_test += test;
+        report->least = train < report->least ? train : report->least;
+        report->most = train > report->most ? train : report->most;
+    }
+    const uint64_t larger =
+        report->num_train > report->num_test ? report->num_train : report->num_test;
+    if (larger > FEDGE_DATASET_MAX_EXAMPLES || larger * example > FEDGE_DATASET_MAX_BYTES) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "%" PRIu64 " examples of %" PRIu64 " bytes are over the limit of %" PRIu32
+                          " examples and %" PRIu64 " bytes: fewer --clients, --examples or --test",
+                          larger, example, FEDGE_DATASET_MAX_EXAMPLES, FEDGE_DATASET_MAX_BYTES);
+    }
+    return FEDGE_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Names the files, and makes sure that none of them is there. */
+static fedge_status clear(generator *self, fedge_error *err)
+{
+    const fedge_generate_settings *settings = self->settings;
+    fedge_status status = fedge_os_make_dirs(settings->dir, err);
+    for (int i = 0; i < NUM_FILES && status == FEDGE_OK; i++) {
+        status = fedge_path_join(settings->dir, NAMES[i], self->paths[i], err);
+        if (status == FEDGE_OK && !settings->force && fedge_os_exists(self->paths[i])) {
+            status = fedge_fail(err, FEDGE_EXISTS,
+                                "%s is there already: --force replaces it, or take another --out",
+                                self->paths[i]);
+        }
+    }
+    for (int i = NUM_FILES - 1; i >= 0 && status == FEDGE_OK; i--) {
+        if (fedge_os_exists(self->paths[i])) {
+            status = fedge_os_remove(self->paths[i], err);
+        }
+    }
+    return status;
+}
+
+static void remove_all(const generator *self)
+{
+    for (int i = NUM_FILES - 1; i >= 0; i--) {
+        if (fedge_os_exists(self->paths[i]) && fedge_os_remove(self->paths[i], NULL) != FEDGE_OK) {
+            return; /* what failed first is what is told */
+        }
+    }
+}
+
+static fedge_status open_arrays(generator *self, fedge_error *err)
+{
+    const fedge_synthetic_spec *data = &self->settings->data;
+    fedge_status status = FEDGE_OK;
+    for (int i = 0; i < NUM_ARRAYS && status == FEDGE_OK; i++) {
+        const bool is_values = i == TRAIN_VALUES || i == TEST_VALUES;
+        const bool is_train = i == TRAIN_VALUES || i == TRAIN_LABELS;
+        const uint32_t shape[FEDGE_NPY_MAX_RANK] = {
+            (uint32_t)(is_train ? self->report.num_train : self->report.num_test), data->shape[0],
+            data->shape[1], data->shape[2]};
+        status = fedge_npy_writer_init(&self->arrays[i], self->paths[i],
+                                       is_values ? data->dtype : FEDGE_I32,
+                                       is_values ? data->rank + 1 : 1, shape, err);
+    }
+    return status;
+}
+
+/* ---- examples -------------------------------------------------------------------------------- */
+
+/* Appends an example of [client] to the training or the test set. */
+static fedge_status add_example(generator *self, uint32_t client, uint32_t index, bool is_train,
+                                fedge_error *err)
+{
+    int32_t label = 0;
+    const double best =
+        fedge_synthetic_example(self->synthetic, client, index, self->values, &label);
+    if (is_train) {
+        self->owner[self->next++] = client;
+    } else {
+        self->best_sum += best;
+    }
+    fedge_status status =
+        fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_VALUES : TEST_VALUES], self->values,
+                                fedge_synthetic_example_values(&self->settings->data), err);
+    return status == FEDGE_OK
+               ? fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_LABELS : TEST_LABELS],
+                                         &label, 1, err)
+               : status;
+}
+
+static fedge_status add_examples(generator *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t c = 0; c < self->settings->num_clients && status == FEDGE_OK; c++) {
+        uint32_t train = 0, test = 0;
+        count_client(self->settings, c, &train, &test);
+        for (uint32_t i = 0; i < train + test && status == FEDGE_OK; i++) {
+            status = add_example(self, c, i, i < train, err);
+        }
+    }
+    for (uint32_t i = 0; i < self->settings->num_test && status == FEDGE_OK; i++) {
+        status = add_example(self, FEDGE_SYNTHETIC_TEST, i, false, err);
+    }
+    for (int i = 0; i < NUM_ARRAYS && status == FEDGE_OK; i++) {
+        status = fedge_npy_writer_finish(&self->arrays[i], err);
+    }
+    return status;
+}
+
+static fedge_status write_text(const generator *self, int file,
+                               fedge_status (*make)(const fedge_generate_settings *, fedge_buffer *,
+                                                    fedge_error *),
+                               fedge_error *err)
+{
+    fedge_buffer text;
+    fedge_buffer_init(&text, MAX_JSON);
+    fedge_status status = make(self->settings, &text, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_write_file(self->paths[file], text.data, text.size, FILE_MODE, err);
+    }
+    fedge_buffer_fini(&text);
+    return status;
+}
+
+static fedge_status write_all(generator *self, fedge_error *err)
+{
+    fedge_status status = open_arrays(self, err);
+    if (status == FEDGE_OK) {
+        status = add_examples(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_partition_write_csv(self->paths[OWNERS], self->owner, self->next, err);
+    }
+    if (status == FEDGE_OK) {
+        status = write_text(self, SITE, fedge_generate_site, err);
+    }
+    return status == FEDGE_OK ? write_text(self, JOB, fedge_generate_job, err) : status;
+}
+
+static fedge_status take_memory(generator *self, fedge_error *err)
+{
+    const fedge_synthetic_spec *data = &self->settings->data;
+    self->owner = malloc(self->report.num_train * sizeof(*self->owner));
+    self->values = malloc(fedge_synthetic_example_values(data) * fedge_dtype_size(data->dtype));
+    if (!self->owner || !self->values) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the owners of %" PRIu64 " examples",
+                          self->report.num_train);
+    }
+    return fedge_synthetic_new(data, self->settings->seed, &self->synthetic, err);
+}
+
+fedge_status fedge_generate(const fedge_generate_settings *settings, fedge_generate_report *report,
+                            fedge_error *err)
+{
+    generator self = {.settings = settings};
+    for (int i = 0; i < NUM_ARRAYS; i++) {
+        self.arrays[i].file.fd = -1;
+    }
+    fedge_status status = count(&self, err);
+    if (status == FEDGE_OK) {
+        status = take_memory(&self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = clear(&self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = write_all(&self, err);
+        for (int i = 0; i < NUM_ARRAYS; i++) {
+            fedge_npy_writer_fini(&self.arrays[i]);
+        }
+        if (status != FEDGE_OK) {
+            remove_all(&self);
+        }
+    }
+    self.report.best_accuracy = self.best_sum / (double)self.report.num_test;
+    *report = self.report;
+    fedge_synthetic_free(self.synthetic);
+    free(self.owner);
+    free(self.values);
+    return status;
+}

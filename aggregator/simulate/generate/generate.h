@@ -1,0 +1,52 @@
+/* Made-up data (synthetic.h) as ordinary files, with a job that learns them:
+ *
+ *     DIR/train-values.npy, train-labels.npy   client by client
+ *     DIR/test-values.npy, test-labels.npy     the job's test set
+ *     DIR/owners.csv                           whose each example is (partition.h, file:CSV)
+ *     DIR/client.json                          names all these
+ *     DIR/job.json                             written last
+ *
+ * Values are float32 or uint8, labels int32.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_GENERATE_GENERATE_H
+#define FEDGE_AGGREGATOR_SIMULATE_GENERATE_GENERATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/simulate/generate/synthetic.h"
+#include "edge/core/bytes.h"
+#include "edge/core/status.h"
+
+#define FEDGE_GENERATE_MAX_TEXT 64 /* bytes of a kind as text, with NUL */
+
+typedef struct fedge_generate_settings {
+    fedge_synthetic_spec data;
+    char text[FEDGE_GENERATE_MAX_TEXT]; /* the kind, as it was given */
+    const char *dir;
+    uint64_t seed;
+    uint32_t num_clients;
+    uint32_t num_examples; /* of each client to train on; 0: by fedprox's law */
+    uint32_t num_test;     /* of the test set; not for fedprox, where each client adds its own */
+    bool force;            /* replaces these files where they are */
+} fedge_generate_settings;
+
+typedef struct fedge_generate_report {
+    uint64_t num_train, num_test;
+    uint32_t least, most; /* examples of a client to train on */
+    double best_accuracy; /* that a model can have on the test set; NAN: unknown */
+} fedge_generate_report;
+
+/* Writes the files. FEDGE_EXISTS names one that is there; FEDGE_TOO_BIG for more examples or bytes
+ * than a data set may have, before anything is written; FEDGE_NO_SPACE. When it fails later, what
+ * it wrote is removed. */
+FEDGE_MUST_USE fedge_status fedge_generate(const fedge_generate_settings *settings,
+                                           fedge_generate_report *report, fedge_error *err);
+
+/* The texts of job.json and client.json. */
+FEDGE_MUST_USE fedge_status fedge_generate_job(const fedge_generate_settings *settings,
+                                               fedge_buffer *text, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_generate_site(const fedge_generate_settings *settings,
+                                                fedge_buffer *text, fedge_error *err);
+
+#endif

@@ -1,0 +1,90 @@
+/* Data that is made up, for experiments without files.
+ *
+ * An example is a function of (kind with its arguments, seed, client, position) alone: more clients
+ * or more examples leave those there are as they were. The numbers are the same on every CPU: only
+ * IEEE 754's basic operations and roots touch them, and no function of the libm.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_GENERATE_SYNTHETIC_H
+#define FEDGE_AGGREGATOR_SIMULATE_GENERATE_SYNTHETIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+
+#define FEDGE_SYNTHETIC_MAX_FEATURES 65536u
+#define FEDGE_SYNTHETIC_MAX_LABELS 1000u
+#define FEDGE_SYNTHETIC_MAX_CHANNELS 16u
+#define FEDGE_SYNTHETIC_MIN_SIDE 8u /* of an image */
+#define FEDGE_SYNTHETIC_MAX_SIDE 1024u
+#define FEDGE_SYNTHETIC_MAX_LAW ((uint64_t)1 << 24) /* values of an example times labels */
+#define FEDGE_SYNTHETIC_MAX_EXAMPLES 1048576u       /* of one client */
+#define FEDGE_SYNTHETIC_MAX_SPREAD 1000.0           /* of alpha and beta */
+#define FEDGE_SYNTHETIC_TEST UINT32_MAX             /* a client whose examples nobody trains on */
+
+typedef enum fedge_synthetic_kind {
+    /* logistic[:FEATURES,LABELS]: one softmax regression for all. x ~ N(0, I), y drawn from
+     * softmax(Wx + b), where W and b are such that each logit has standard deviation 3. */
+    FEDGE_SYNTHETIC_LOGISTIC,
+
+    /* fedprox[:ALPHA,BETA]: synthetic(alpha, beta) of Li et al. 2020, "Federated Optimization in
+     * Heterogeneous Networks", section 5.1: for client k
+     *
+     *     y = argmax softmax(W_k x + b_k)     W_k ~ N(u_k, 1), b_k ~ N(u_k, 1), u_k ~ N(0, alpha)
+     *     x ~ N(v_k, S), S_jj = j^-1.2        v_k ~ N(B_k, 1), B_k ~ N(0, beta)
+     *
+     * with x in R^60 and 10 labels. As in the authors' program alpha and beta are standard
+     * deviations, a client has floor(exp(N(4, 2))) + 50 examples and a tenth of them, rounded up,
+     * is for the test set. u_k adds the same to all logits of an example, so alpha changes no
+     * label: clients differ by W_k - u_k, b_k - u_k and v_k.
+     *
+     * fedprox:iid: the same W, b ~ N(0, 1) for all clients and v_k = 0. */
+    FEDGE_SYNTHETIC_FEDPROX,
+
+    /* images[:C,H,W[,LABELS]]: bytes. Each label has a smooth random picture; an example is that of
+     * a label drawn uniformly, moved by up to an eighth of each side, with 1/4 to 1/2 of its
+     * contrast, under noise of standard deviation 96. */
+    FEDGE_SYNTHETIC_IMAGES,
+
+    FEDGE_SYNTHETIC_COUNT
+} fedge_synthetic_kind;
+
+typedef struct fedge_synthetic_spec {
+    fedge_synthetic_kind kind;
+    uint32_t rank, shape[3]; /* of an example: (features), or (channels, height, width) */
+    fedge_dtype dtype;       /* of its values: FEDGE_F32, or FEDGE_U8 for images */
+    uint32_t num_labels;
+    double alpha, beta; /* fedprox */
+    bool iid;           /* fedprox:iid */
+} fedge_synthetic_spec;
+
+/* One of the texts above, without arguments with the defaults: logistic:60,10, fedprox:1,1,
+ * images:3,32,32,10. FEDGE_INVALID_ARGUMENT and FEDGE_OUT_OF_RANGE say what is possible. */
+FEDGE_MUST_USE fedge_status fedge_synthetic_parse(const char *text, fedge_synthetic_spec *spec,
+                                                  fedge_error *err);
+
+/* How many values an example has. */
+size_t fedge_synthetic_example_values(const fedge_synthetic_spec *spec);
+
+/* How many examples [client] has by fedprox's law, those for the test set among them: 50 to
+ * FEDGE_SYNTHETIC_MAX_EXAMPLES, where larger draws are cut. */
+uint32_t fedge_synthetic_draw_count(uint64_t seed, uint32_t client);
+
+/* Opaque: the truth behind the data. Not for two threads at a time. */
+typedef struct fedge_synthetic fedge_synthetic;
+
+/* FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_synthetic_new(const fedge_synthetic_spec *spec, uint64_t seed,
+                                                fedge_synthetic **synthetic, fedge_error *err);
+void fedge_synthetic_free(fedge_synthetic *synthetic); /* NULL is fine */
+
+/* Example [index] of [client]: its values, floats or bytes as spec.dtype says, and its label.
+ * Returns the probability that the likeliest label of these values is theirs, where it is known
+ * (logistic), else NAN: its mean is the best accuracy that any model can have. Examples of one
+ * client after another are fastest. */
+double fedge_synthetic_example(fedge_synthetic *synthetic, uint32_t client, uint32_t index,
+                               void *values, int32_t *label);
+
+#endif

@@ -1,0 +1,142 @@
+#include <math.h>
+
+#include "aggregator/simulate/generate/synthetic_kind.h"
+
+/* Whole numbers alone: the same bytes everywhere. */
+enum {
+    NODES = 4,          /* a picture is drawn between so many grey values each way */
+    ONE = 256,          /* of fixed-point shares */
+    MIDDLE = 128,       /* grey */
+    CONTRAST = ONE / 4, /* the least; the most is twice as much */
+    MOVES = 8,          /* a side moves by up to this part of it */
+    NOISE = 96,         /* standard deviation, */
+    BYTES_MEAN = 510,   /* made from the sum of four random bytes: its mean */
+    BYTES_SPREAD = 148  /* and standard deviation */
+};
+
+static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fedge_error *err)
+{
+    uint32_t n[4] = {3, 32, 32, 10};
+    if (arguments && !fedge_synthetic_numbers(arguments, 4, n)) {
+        n[3] = 10;
+        if (!fedge_synthetic_numbers(arguments, 3, n)) {
+            return fedge_synthetic_usage(&fedge_synthetic_images, arguments, err);
+        }
+    }
+    const bool sides = n[1] >= FEDGE_SYNTHETIC_MIN_SIDE && n[1] <= FEDGE_SYNTHETIC_MAX_SIDE &&
+                       n[2] >= FEDGE_SYNTHETIC_MIN_SIDE && n[2] <= FEDGE_SYNTHETIC_MAX_SIDE;
+    if (!sides || n[0] < 1 || n[0] > FEDGE_SYNTHETIC_MAX_CHANNELS || n[3] < 2 ||
+        n[3] > FEDGE_SYNTHETIC_MAX_LABELS ||
+        (uint64_t)n[0] * n[1] * n[2] * n[3] > FEDGE_SYNTHETIC_MAX_LAW) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "images:%u,%u,%u,%u: 1 to %u channels, sides of %u to %u, 2 to %u "
+                          "labels, and at most %u for the product of all",
+                          n[0], n[1], n[2], n[3], FEDGE_SYNTHETIC_MAX_CHANNELS,
+                          FEDGE_SYNTHETIC_MIN_SIDE, FEDGE_SYNTHETIC_MAX_SIDE,
+                          FEDGE_SYNTHETIC_MAX_LABELS, (unsigned)FEDGE_SYNTHETIC_MAX_LAW);
+    }
+    spec->rank = 3;
+    for (int i = 0; i < 3; i++) {
+        spec->shape[i] = n[i];
+    }
+    spec->num_labels = n[3];
+    spec->dtype = FEDGE_U8;
+    return FEDGE_OK;
+}
+
+/* A picture for each label: bytes, (labels, channels, height, width). */
+static size_t law_size(const fedge_synthetic_spec *spec)
+{
+    return fedge_synthetic_example_values(spec) * spec->num_labels;
+}
+
+/* The node before place [at] of [side], and in *share how far behind it, in parts of ONE. */
+static uint32_t node_of(uint32_t at, uint32_t side, uint32_t *share)
+{
+    const uint32_t place = at * (NODES - 1) * ONE / side; /* below (NODES - 1) · ONE */
+    *share = place % ONE;
+    return place / ONE;
+}
+
+/* Fills one channel of a picture by bilinear interpolation between random nodes. */
+static void draw_plane(uint32_t height, uint32_t width, fedge_rng *rng, uint8_t *plane)
+{
+    uint32_t nodes[NODES][NODES];
+    for (int i = 0; i < NODES * NODES; i++) {
+        nodes[i / NODES][i % NODES] = fedge_rng_below(rng, ONE);
+    }
+    for (uint32_t y = 0; y < height; y++) {
+        uint32_t down, right;
+        const uint32_t row = node_of(y, height, &down);
+        for (uint32_t x = 0; x < width; x++) {
+            const uint32_t column = node_of(x, width, &right);
+            const uint32_t *top = &nodes[row][column], *bottom = &nodes[row + 1][column];
+            const uint32_t above = top[0] * (ONE - right) + top[1] * right;
+            const uint32_t below = bottom[0] * (ONE - right) + bottom[1] * right;
+            *plane++ = (uint8_t)((above * (ONE - down) + below * down) / (ONE * ONE));
+        }
+    }
+}
+
+static void draw_law(const fedge_synthetic_spec *spec, uint64_t seed, uint32_t client, void *law)
+{
+    const uint32_t height = spec->shape[1], width = spec->shape[2];
+    uint8_t *plane = law;
+    fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SYNTHETIC, client, 0, FEDGE_DRAW_LAW);
+    for (uint32_t i = 0; i < spec->num_labels * spec->shape[0]; i++) {
+        draw_plane(height, width, &rng, plane);
+        plane += (size_t)height * width;
+    }
+}
+
+/* Of mean 0. */
+static int32_t draw_noise(fedge_rng *rng)
+{
+    const uint32_t bits = fedge_rng_u32(rng);
+    const uint32_t sum = (bits & 0xFF) + (bits >> 8 & 0xFF) + (bits >> 16 & 0xFF) + (bits >> 24);
+    return ((int32_t)sum - BYTES_MEAN) * NOISE / BYTES_SPREAD;
+}
+
+/* A move by up to a part of [side], either way. */
+static int32_t draw_move(uint32_t side, fedge_rng *rng)
+{
+    const uint32_t most = side / MOVES;
+    return (int32_t)fedge_rng_below(rng, 2 * most + 1) - (int32_t)most;
+}
+
+/* Where what comes to [at] was; the border goes on outside. */
+static uint32_t place_before(uint32_t at, int32_t move, uint32_t side)
+{
+    const int32_t from = (int32_t)at - move;
+    return from < 0 ? 0 : from >= (int32_t)side ? side - 1 : (uint32_t)from;
+}
+
+static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rng, void *values,
+                      int32_t *label)
+{
+    const uint32_t channels = spec->shape[0], height = spec->shape[1], width = spec->shape[2];
+    const uint32_t drawn = fedge_rng_below(rng, spec->num_labels);
+    const uint8_t *plane = (const uint8_t *)law + drawn * fedge_synthetic_example_values(spec);
+    const int32_t down = draw_move(height, rng), right = draw_move(width, rng);
+    const int32_t contrast = (int32_t)(CONTRAST + fedge_rng_below(rng, CONTRAST + 1));
+    uint8_t *out = values;
+    for (uint32_t c = 0; c < channels; c++, plane += (size_t)height * width) {
+        for (uint32_t y = 0; y < height; y++) {
+            const uint8_t *row = plane + (size_t)place_before(y, down, height) * width;
+            for (uint32_t x = 0; x < width; x++) {
+                const int32_t grey = row[place_before(x, right, width)] - MIDDLE;
+                const int32_t value = MIDDLE + grey * contrast / ONE + draw_noise(rng);
+                *out++ = (uint8_t)(value < 0 ? 0 : value > UINT8_MAX ? UINT8_MAX : value);
+            }
+        }
+    }
+    *label = (int32_t)drawn;
+    return NAN;
+}
+
+const fedge_synthetic_ops fedge_synthetic_images = {.name = "images",
+                                                    .usage = "images[:C,H,W[,LABELS]]",
+                                                    .parse = parse,
+                                                    .law_size = law_size,
+                                                    .draw_law = draw_law,
+                                                    .example = example};

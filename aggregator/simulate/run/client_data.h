@@ -1,0 +1,45 @@
+/* The simulated clients' data: one data set in memory, divided among them.
+ *
+ * A client's examples are those that a deployed client with the same part of the same division
+ * would load, in the same order, so that both train alike.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_CLIENT_DATA_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_CLIENT_DATA_H
+
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/dataset.h"
+#include "edge/io/partition.h"
+#include "edge/io/plan.h"
+#include "edge/io/site.h"
+
+/* Read by any number of threads once it is made. */
+typedef struct fedge_client_data {
+    fedge_dataset *dataset;
+    uint32_t num_clients;
+    uint32_t *owner;    /* of each example; FEDGE_PARTITION_UNUSED or _VALIDATION: nobody */
+    uint32_t *examples; /* those of client 0, then those of client 1, …; held-out ones of each last;
+                           behind all of them those for validation */
+    uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
+    uint32_t *held;     /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
+    uint32_t most;      /* examples of the largest training or held-out part */
+    uint32_t num_validation;
+} fedge_client_data;
+
+/* Loads the files of [data], sets the share [validation_split] of all examples apart, and divides
+ * the others into [num_clients] parts. Each client holds out data->validation_fraction of its own
+ * examples. Errors as fedge_dataset_load_divided. */
+FEDGE_MUST_USE fedge_status fedge_client_data_new(const fedge_plan *plan,
+                                                  const fedge_site_data *data,
+                                                  double validation_split, uint32_t num_clients,
+                                                  fedge_client_data **client_data,
+                                                  fedge_error *err);
+void fedge_client_data_free(fedge_client_data *client_data); /* NULL is fine */
+
+/* Views into the client data: not to be freed. */
+fedge_view fedge_client_data_train(const fedge_client_data *client_data, uint32_t client);
+fedge_view fedge_client_data_held_out(const fedge_client_data *client_data, uint32_t client);
+fedge_view fedge_client_data_validation(const fedge_client_data *client_data);
+
+#endif

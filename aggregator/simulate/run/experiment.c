@@ -1,0 +1,515 @@
+#define _POSIX_C_SOURCE 200809L /* fileno */
+#include "aggregator/simulate/run/experiment.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/simulate/run/memory.h"
+#include "edge/core/os.h"
+#include "edge/io/csv.h"
+#include "edge/io/file_list.h"
+#include "edge/io/json.h"
+#include "edge/io/path.h"
+
+#define DRAW_MS 100 /* between two pictures of the bar */
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* A sweep's next seed. */
+static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fedge_error *err)
+{
+    *seed += self->config.options->seed_offset;
+    return *seed <= FEDGE_JSON_MAX_INTEGER
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                            "seed %" PRIu64 " is over 2^53 - 1: begin with a lower one", *seed);
+}
+
+static fedge_status load_job(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    fedge_status status = fedge_job_parse(self->config.job_text, self->config.job_size,
+                                          options->job, &self->job, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (options->has_seed) {
+        self->job->plan.seed = options->seed;
+    }
+    fedge_status added = add_offset(self, &self->job->plan.seed, err);
+    if (added != FEDGE_OK) {
+        return added;
+    }
+    if (options->num_rounds > 0) {
+        self->job->rounds.num_server_rounds = options->num_rounds;
+        const fedge_status checked = fedge_job_check_rates(self->job, err);
+        if (checked != FEDGE_OK) {
+            return fedge_error_prefix(err, checked, "%s: training.schedule.gamma", options->job);
+        }
+    }
+    if (self->job->plan.external) {
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s: the model is external, and fedge-simulate trains built-in ones only: "
+            "give it \"layers\"",
+            options->job);
+    }
+    if (!self->job->plan.has_data) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
+    }
+    if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--target is an accuracy, and %s has none: its loss is of real numbers; "
+                          "leave --target out, or use CrossEntropyLoss or BCEWithLogitsLoss",
+                          options->job);
+    }
+    return FEDGE_OK;
+}
+
+/* The column that says whose an example is is no value, whatever the division. natural:COLUMN names
+ * it too. */
+static fedge_status set_owner_aside(fedge_experiment *self, fedge_error *err)
+{
+    const char *owner = self->config.options->owner;
+    const fedge_partition_spec *partition = &self->data.partition;
+    if (partition->scheme == FEDGE_PARTITION_NATURAL) {
+        if (owner && strcmp(owner, partition->source) != 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--owner %.64s: natural:%.64s names another column; name one, or "
+                              "leave --owner out",
+                              owner, partition->source);
+        }
+        owner = partition->source;
+    }
+    self->job->plan.data.aside = owner;
+    return FEDGE_OK;
+}
+
+/* The site file's entry for the job's data, divided as the command line says. */
+static fedge_status load_site(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    char beside[FEDGE_MAX_PATH];
+    const char *path = options->data;
+    fedge_status status = FEDGE_OK;
+    if (!path) {
+        (void)snprintf(beside, sizeof(beside), "client.json");
+        path = beside;
+        if (!fedge_path_resolve(options->job, beside) || !fedge_os_exists(beside)) {
+            status = fedge_fail(err, FEDGE_NOT_FOUND,
+                                "no %s: say with --data FILE where the training data is", beside);
+        }
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_site_load(path, &self->site, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const fedge_site_data *data = fedge_site_find(self->site, self->job->plan.data.name);
+    if (!data) {
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job wants",
+                          path, self->job->plan.data.name);
+    }
+    self->data = *data;
+    if (options->has_partition_seed) {
+        self->data.partition.seed = options->partition_seed;
+    }
+    if (options->has_partition_seed || data->has_partition || data->has_partition_seed) {
+        status = add_offset(self, &self->data.partition.seed, err);
+    } else {
+        self->data.partition.seed = self->job->plan.seed;
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (options->partition) {
+        status = fedge_partition_parse(options->partition, &self->data.partition, err);
+        status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--partition");
+    } else if (!data->has_partition) {
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s does not say how '%s' is divided: give --partition iid, "
+                            "dirichlet:0.5, …",
+                            path, data->name);
+    }
+    return status == FEDGE_OK ? set_owner_aside(self, err) : status;
+}
+
+static fedge_status fail_uncounted(fedge_error *err)
+{
+    return fedge_fail(
+        err, FEDGE_INVALID_ARGUMENT,
+        "--clients is missing: only natural:COLUMN, file:CSV and per-file say how many "
+        "there are");
+}
+
+/* A division that says how many clients there are needs no --clients. They are all there are in the
+ * federation, unless the job says another number. */
+static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    self->settings.num_clients = self->config.options->num_clients;
+    if (self->settings.num_clients == 0) {
+        status = fedge_partition_is_counted(&self->data.partition)
+                     ? fedge_partition_num_parts(&self->data.partition, self->data.values,
+                                                 &self->settings.num_clients, err)
+                     : fail_uncounted(err);
+    }
+    if (status == FEDGE_OK && self->job->plan.scaffold && !self->job->counts_clients) {
+        self->job->num_clients = self->settings.num_clients;
+    }
+    return status;
+}
+
+/* What --resume knows the data by. */
+static void sum_data(fedge_experiment *self)
+{
+    self->settings.has_data_sum = self->config.out != NULL;
+    self->settings.has_test_sum = self->config.out && self->test_set;
+    if (self->settings.has_data_sum) {
+        self->settings.data_sum = fedge_dataset_crc32(self->client_data->dataset);
+    }
+    if (self->settings.has_test_sum) {
+        self->settings.test_sum = fedge_dataset_crc32(self->test_set);
+    }
+}
+
+/* A target that nothing is measured against would stand as "not reached". */
+static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *err)
+{
+    return self->config.options->num_targets > 0 && !self->test_set &&
+                   self->client_data->num_validation == 0
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--target needs something to evaluate on: give the job a \"test-set\" "
+                            "or use --validation-split")
+               : FEDGE_OK;
+}
+
+/* Data that is loaded next may take what is left of the program's memory. */
+static void limit_data(fedge_experiment *self)
+{
+    const uint64_t left = fedge_memory_left();
+    self->job->plan.data.max_bytes =
+        left < FEDGE_DATASET_MAX_BYTES ? left : FEDGE_DATASET_MAX_BYTES;
+}
+
+/* Data that memory does not hold is a setting like others. */
+static fedge_status tell_limit(fedge_status status, fedge_error *err)
+{
+    const uint64_t usable = fedge_os_usable_bytes(NULL);
+    return status == FEDGE_NO_MEMORY && usable > 0
+               ? fedge_error_prefix(err, FEDGE_TOO_BIG,
+                                    "there are %" PRIu64
+                                    " MB for this program, use fewer or smaller examples",
+                                    (usable + 500000) / 1000000)
+               : status;
+}
+
+/* Has the first of the files, if it is csv, that column? */
+static bool has_column(const char *lines, const char *name)
+{
+    fedge_file_list list;
+    fedge_csv csv;
+    if (fedge_file_list_open(&list, lines, NULL) != FEDGE_OK) {
+        return false;
+    }
+    const bool has =
+        list.count > 0 && fedge_csv_open_aside(&csv, list.paths[0], 0, name, NULL) == FEDGE_OK;
+    if (has) {
+        fedge_csv_close(&csv);
+    }
+    fedge_file_list_close(&list);
+    return has;
+}
+
+/* A test set may be without the column that says whose an example is. */
+static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
+{
+    limit_data(self);
+    const fedge_test_set *set = &self->job->test_set;
+    fedge_data_spec spec = self->job->plan.data;
+    if (spec.aside && !has_column(set->images, spec.aside)) {
+        spec.aside = NULL;
+    }
+    fedge_status status = fedge_dataset_load(&spec, set->images, set->labels, &self->test_set, err);
+    status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
+    return tell_limit(status, err);
+}
+
+static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
+{
+    limit_data(self);
+    const char *owner = self->config.options->owner;
+    fedge_status status =
+        fedge_client_data_new(&self->job->plan, &self->data, self->config.options->validation_split,
+                              self->settings.num_clients, &self->client_data, err);
+    if (status == FEDGE_OK && owner && !has_column(self->data.values, owner)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--owner %.64s: it names a column of csv files, and the values are in "
+                            "another format; leave it out",
+                            owner);
+    }
+    return tell_limit(status, err);
+}
+
+static fedge_status load(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = load_job(self, err);
+    if (status == FEDGE_OK) {
+        status = load_site(self, err);
+    }
+    if (status == FEDGE_OK && self->job->test_set.present) {
+        status = load_test_set(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = count_clients(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = load_client_data(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = check_evaluated(self, err);
+    }
+    if (status == FEDGE_OK && fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
+        status = fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
+                                           self->settings.num_clients, &self->profiles, err);
+    }
+    if (status == FEDGE_OK) {
+        self->settings.profiles = self->config.options->profiles;
+        self->settings.seed = self->job->plan.seed;
+        self->settings.partition_seed = self->data.partition.seed;
+        self->settings.validation_fraction = self->data.validation_fraction;
+        self->settings.validation_split = self->config.options->validation_split;
+        self->settings.num_validation = self->client_data->num_validation;
+        self->settings.num_rounds = self->job->rounds.num_server_rounds;
+        self->settings.evaluate_every = self->config.options->evaluate_every;
+        self->settings.draws_turns = self->profiles || self->job->rounds.over_selection > 1.0;
+        fedge_partition_text(&self->data.partition, self->settings.partition);
+        sum_data(self);
+    }
+    return status;
+}
+
+/* ---- what is seen ---------------------------------------------------------------------------- */
+
+static bool is_enough(const fedge_experiment *self)
+{
+    return self->config.options->stop_at_target &&
+           fedge_run_summary_all_reached(&self->results.run_summary);
+}
+
+static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_experiment *self = user;
+    if (self->progress.out && !self->config.run) {
+        fedge_progress_round(&self->progress, summary);
+    }
+    fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
+    return status == FEDGE_OK && is_enough(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "all targets are reached")
+               : status;
+}
+
+/* ", 3 min left"; nothing for what is not known. */
+static const char *left_text(double seconds, char text[24])
+{
+    const bool minutes = seconds >= 180.0, hours = seconds >= 3.0 * 3600.0;
+    text[0] = '\0';
+    if (isfinite(seconds)) {
+        (void)snprintf(text, 24, ", %.0f %s left",
+                       seconds / (hours     ? 3600.0
+                                  : minutes ? 60.0
+                                            : 1.0),
+                       hours     ? "h"
+                       : minutes ? "min"
+                                 : "s");
+    }
+    return text;
+}
+
+/* ", 85.2%", what the model was last found to be right in; nothing before. */
+static const char *accuracy_text(const fedge_run_summary *run_summary, char text[16])
+{
+    const double accuracy = isfinite(run_summary->test.accuracy) ? run_summary->test.accuracy
+                                                                 : run_summary->validation.accuracy;
+    text[0] = '\0';
+    if (isfinite(accuracy)) {
+        (void)snprintf(text, 16, ", %.1f%%", 100.0 * accuracy);
+    }
+    return text;
+}
+
+static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t asked)
+{
+    fedge_experiment *self = user;
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (!self->progress.terminal || now_ms < self->drawn_ms + DRAW_MS) {
+        return;
+    }
+    self->drawn_ms = now_ms;
+    char state[192], time[24], accuracy[16];
+    const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
+    const double rate =
+        (double)(self->results.run_summary.clients - self->clients_at_start + done) / seconds;
+    const double rounds =
+        (double)round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
+    const double left = self->settings.num_rounds - self->resumed_at - rounds;
+    (void)snprintf(state, sizeof(state),
+                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients%s, %.3g clients/s%s",
+                   self->config.run ? self->config.run : "", self->config.run ? ", " : "", round,
+                   done, asked, accuracy_text(&self->results.run_summary, accuracy), rate,
+                   left_text(rounds > 0 ? seconds / rounds * left : NAN, time));
+    fedge_progress_draw(&self->progress, round - 1, state);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static bool cancel(void *user)
+{
+    const fedge_experiment *self = user;
+    return self->config.cancel && self->config.cancel(self->config.cancel_user);
+}
+
+static fedge_status set_up(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    uint32_t threads = options->num_threads ? options->num_threads : fedge_os_num_cpus();
+    const fedge_simulation_config config = {
+        .job = self->job,
+        .client_data = self->client_data,
+        .test_set = self->test_set,
+        .profiles = self->profiles,
+        .num_threads =
+            threads < FEDGE_TRAINER_POOL_MAX_THREADS ? threads : FEDGE_TRAINER_POOL_MAX_THREADS,
+        .accumulator = options->accumulator,
+        .sums = options->sums,
+        .evaluate_every = options->evaluate_every,
+        .rounds_only = !self->config.summary || options->client_accuracy == 0,
+        .cancel = cancel,
+        .no_hashes = !self->config.out,
+        .on_round = on_round,
+        .on_progress = on_progress,
+        .user = self};
+    fedge_selection selection;
+    fedge_status status =
+        fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "%s", options->job);
+    }
+    status = fedge_simulation_new(&config, &self->simulation, err);
+    if (status == FEDGE_OK) {
+        status = fedge_results_open(&self->results, self->config.out, self->config.resume,
+                                    self->job, self->config.job_text, self->config.job_size,
+                                    &self->settings, options->targets, options->num_targets, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_results_partition(&self->results, self->client_data, err);
+    }
+    return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
+}
+
+fedge_status fedge_experiment_check(fedge_experiment *experiment,
+                                    const fedge_experiment_config *config, fedge_error *err)
+{
+    *experiment = (fedge_experiment){.config = *config};
+    fedge_status status = load_job(experiment, err);
+    if (status == FEDGE_OK) {
+        status = load_site(experiment, err);
+    }
+    if (status == FEDGE_OK && config->options->num_clients == 0 &&
+        !fedge_partition_is_counted(&experiment->data.partition)) {
+        status = fail_uncounted(err);
+    }
+    return status;
+}
+
+fedge_status fedge_experiment_init(fedge_experiment *experiment,
+                                   const fedge_experiment_config *config, fedge_error *err)
+{
+    *experiment = (fedge_experiment){.config = *config};
+    fedge_status status = load(experiment, err);
+    if (status == FEDGE_OK) {
+        status = set_up(experiment, err);
+    }
+    if (status == FEDGE_OK) {
+        experiment->progress =
+            (fedge_progress){.out = config->progress,
+                             .terminal = config->progress && isatty(fileno(config->progress)) == 1,
+                             .num_rounds = experiment->settings.num_rounds};
+        experiment->resumed_at = experiment->results.run_summary.rounds;
+        experiment->clients_at_start = experiment->results.run_summary.clients;
+    }
+    return status;
+}
+
+void fedge_experiment_fini(fedge_experiment *experiment)
+{
+    fedge_final_evaluation_fini(&experiment->final_evaluation);
+    fedge_results_close(&experiment->results);
+    fedge_simulation_free(experiment->simulation);
+    fedge_client_profiles_free(experiment->profiles);
+    fedge_client_data_free(experiment->client_data);
+    fedge_dataset_free(experiment->test_set);
+    fedge_site_free(experiment->site);
+    fedge_job_free(experiment->job);
+    *experiment = (fedge_experiment){0};
+}
+
+/* The last model is looked at closely. An interruption until then leaves it to --resume. */
+static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    if (self->config.summary) {
+        status = fedge_final_evaluation_init(&self->final_evaluation, self->simulation,
+                                             &self->job->plan, self->client_data,
+                                             self->config.options->client_accuracy, err);
+    }
+    return status == FEDGE_OK && cancel(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in the last evaluation")
+               : status;
+}
+
+fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
+{
+    experiment->started_ms = fedge_os_monotonic_ms();
+    experiment->drawn_ms = 0;                   /* the first picture at once */
+    fedge_status status = is_enough(experiment) /* resumed */
+                              ? FEDGE_OK
+                              : fedge_simulation_run(experiment->simulation, err);
+    if (experiment->progress.out) {
+        fedge_progress_clear(&experiment->progress);
+    }
+    if (status == FEDGE_OK || (status == FEDGE_CANCELLED && is_enough(experiment))) {
+        status = evaluate_finally(experiment, err);
+    }
+    if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
+        experiment->ending = "failed";
+        fedge_results_fail(&experiment->results, experiment->simulation,
+                           &experiment->final_evaluation, experiment->kept);
+        return status;
+    }
+    const bool whole = experiment->results.run_summary.rounds == experiment->settings.num_rounds;
+    const bool over = fedge_selection_is_over(&experiment->results.run_summary.selection);
+    experiment->ending = status == FEDGE_CANCELLED ? "interrupted"
+                         : whole                   ? "complete"
+                         : over                    ? "early-stopping"
+                                                   : "target";
+    fedge_error second;
+    const fedge_status written =
+        fedge_results_finish(&experiment->results, experiment->simulation,
+                             &experiment->final_evaluation, experiment->ending, &second);
+    if (written != FEDGE_OK) {
+        *err = second;
+        experiment->ending = "failed";
+        const fedge_status told = fedge_results_tell(
+            &experiment->results, &experiment->final_evaluation, experiment->ending, &second);
+        (void)told; /* as far as the disk takes it */
+        fedge_results_describe(&experiment->results, experiment->kept);
+    }
+    return written == FEDGE_OK ? status : written;
+}

@@ -1,0 +1,176 @@
+#include "aggregator/simulate/run/final_evaluation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "edge/core/rng.h"
+
+#define NUM_WHOLE 2u /* sets before the clients': test, validation */
+
+/* What is evaluated: [sets] are those of the server, then the clients'. */
+typedef struct workload {
+    fedge_evaluation_set *sets;
+    uint32_t num_sets, num_clients;
+    fedge_evaluation_set *test, *validation; /* among [sets]; NULL: none */
+} workload;
+
+static void workload_fini(workload *work)
+{
+    for (uint32_t s = 0; work->sets && s < NUM_WHOLE; s++) {
+        free(work->sets[s].predicted);
+    }
+    free(work->sets);
+}
+
+static fedge_view own_examples(const fedge_client_data *client_data, uint32_t client, bool held_out)
+{
+    return held_out ? fedge_client_data_held_out(client_data, client)
+                    : fedge_client_data_train(client_data, client);
+}
+
+/* Lists the clients that have such examples in [clients]; returns how many. */
+static uint32_t list_clients(const fedge_client_data *client_data, bool held_out, uint32_t *clients)
+{
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < client_data->num_clients; c++) {
+        if (own_examples(client_data, c, held_out).count > 0) {
+            clients[count++] = c;
+        }
+    }
+    return count;
+}
+
+static fedge_status add_whole(workload *work, const fedge_view *view, fedge_evaluation_set **at,
+                              fedge_error *err)
+{
+    if (view->count == 0) {
+        return FEDGE_OK;
+    }
+    *at = &work->sets[work->num_sets++];
+    **at =
+        (fedge_evaluation_set){.view = *view, .predicted = malloc(view->count * sizeof(int32_t))};
+    return (*at)->predicted ? FEDGE_OK
+                            : fedge_fail(err, FEDGE_NO_MEMORY,
+                                         "no memory for %" PRIu32 " predictions", view->count);
+}
+
+static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const fedge_view *test,
+                              const fedge_plan *plan, const fedge_client_data *client_data,
+                              uint32_t max_clients, fedge_error *err)
+{
+    uint32_t *clients = malloc((size_t)client_data->num_clients * sizeof(*clients)), count;
+    if (!clients) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list the clients");
+    }
+    to->clients.num_eligible = list_clients(client_data, true, clients);
+    to->clients.held_out = to->clients.num_eligible > 0;
+    if (!to->clients.held_out) {
+        to->clients.num_eligible = list_clients(client_data, false, clients);
+    }
+    count = to->clients.num_eligible;
+    if (count > max_clients) { /* cohorts are drawn for rounds from 1 on: this stream is free */
+        fedge_rng rng = fedge_rng_stream(plan->seed, FEDGE_PURPOSE_SAMPLE, 0, 0, 0);
+        fedge_rng_shuffle(&rng, clients, count);
+        count = max_clients;
+    }
+    const fedge_view validation = fedge_client_data_validation(client_data);
+    fedge_status status = FEDGE_OK;
+    work->sets = calloc(NUM_WHOLE + (size_t)count, sizeof(*work->sets));
+    if (!work->sets) {
+        status =
+            fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate %" PRIu32 " clients", count);
+    }
+    if (status == FEDGE_OK) {
+        status = add_whole(work, test, &work->test, err);
+    }
+    if (status == FEDGE_OK) {
+        status = add_whole(work, &validation, &work->validation, err);
+    }
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        work->sets[work->num_sets++] = (fedge_evaluation_set){
+            .view = own_examples(client_data, clients[i], to->clients.held_out)};
+        work->num_clients++;
+    }
+    free(clients);
+    return status;
+}
+
+static fedge_status classify(fedge_classification *to, const fedge_evaluation_set *set,
+                             const fedge_plan *plan, fedge_error *err)
+{
+    if (!set || isnan(set->loss)) {
+        return FEDGE_OK;
+    }
+    const uint32_t outputs = fedge_model_num_classes(&plan->model);
+    uint32_t classes = outputs > 1 ? outputs : 2;
+    classes = classes > plan->data.num_labels ? classes : plan->data.num_labels;
+    return fedge_classification_init(to, classes, fedge_dataset_labels(set->view.dataset),
+                                     set->view.indices, set->predicted, set->view.count, err);
+}
+
+static fedge_status measure_clients(fedge_client_accuracies *to, const workload *work,
+                                    fedge_error *err)
+{
+    const uint32_t count = work->num_clients;
+    const fedge_evaluation_set *sets = work->sets + work->num_sets - count;
+    if (count == 0) {
+        return FEDGE_OK;
+    }
+    uint64_t *correct = malloc(count * sizeof(*correct));
+    uint32_t *examples = malloc(count * sizeof(*examples));
+    double *room = malloc(count * sizeof(*room));
+    bool diverged = false;
+    fedge_status status = correct && examples && room
+                              ? FEDGE_OK
+                              : fedge_fail(err, FEDGE_NO_MEMORY,
+                                           "no memory for %" PRIu32 " clients' accuracies", count);
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        correct[i] = sets[i].correct;
+        examples[i] = sets[i].view.count;
+        diverged = diverged || isnan(sets[i].loss);
+    }
+    if (status == FEDGE_OK && !diverged) {
+        fedge_client_accuracies_measure(to, correct, examples, count, room);
+    }
+    free(correct);
+    free(examples);
+    free(room);
+    return status;
+}
+
+fedge_status fedge_final_evaluation_init(fedge_final_evaluation *to, fedge_simulation *simulation,
+                                         const fedge_plan *plan,
+                                         const fedge_client_data *client_data, uint32_t max_clients,
+                                         fedge_error *err)
+{
+    workload work = {0};
+    const fedge_view test = fedge_simulation_test_set(simulation);
+    *to = (fedge_final_evaluation){.clients = {0}};
+    if (!fedge_has_accuracy(plan)) {
+        return FEDGE_OK;
+    }
+    fedge_status status = plan_work(&work, to, &test, plan, client_data, max_clients, err);
+    if (status == FEDGE_OK) {
+        status = fedge_simulation_evaluate(simulation, work.sets, work.num_sets, true, err);
+    }
+    if (status == FEDGE_OK) {
+        status = classify(&to->test, work.test, plan, err);
+    }
+    if (status == FEDGE_OK) {
+        status = classify(&to->validation, work.validation, plan, err);
+    }
+    if (status == FEDGE_OK) {
+        status = measure_clients(&to->clients, &work, err);
+    }
+    workload_fini(&work);
+    return status == FEDGE_CANCELLED ? FEDGE_OK : status;
+}
+
+void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation)
+{
+    fedge_classification_fini(&final_evaluation->test);
+    fedge_classification_fini(&final_evaluation->validation);
+    *final_evaluation = (fedge_final_evaluation){.clients = {0}};
+}

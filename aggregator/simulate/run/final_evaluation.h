@@ -1,0 +1,33 @@
+/* The last model, looked at closely: class by class and client by client. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_FINAL_EVALUATION_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_FINAL_EVALUATION_H
+
+#include "aggregator/simulate/run/classification.h"
+#include "aggregator/simulate/run/client_accuracies.h"
+#include "aggregator/simulate/run/client_data.h"
+#include "aggregator/simulate/run/simulation.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_FINAL_EVALUATION_CLIENTS 10000u /* evaluated when nobody says how many */
+
+/* Plain data but for the classifications' arrays; all 0: nothing is known. */
+typedef struct fedge_final_evaluation {
+    fedge_classification test, validation; /* of the sets that there are */
+    fedge_client_accuracies clients;
+} fedge_final_evaluation;
+
+/* Evaluates the present model on the test set, the examples for validation and the clients' own:
+ * those that they hold out, or where nobody does those that they train with. Of more than
+ * [max_clients] as many are taken, by the job's seed. No round may be open. Nothing is known of a
+ * model that tells no classes apart or has diverged, nor when the simulation's cancel says so in
+ * between. FEDGE_NO_MEMORY, and what reading examples gives; then, too, [to] is for
+ * fedge_final_evaluation_fini. */
+FEDGE_MUST_USE fedge_status fedge_final_evaluation_init(fedge_final_evaluation *to,
+                                                        fedge_simulation *simulation,
+                                                        const fedge_plan *plan,
+                                                        const fedge_client_data *client_data,
+                                                        uint32_t max_clients, fedge_error *err);
+void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation); /* all 0 is fine */
+
+#endif

@@ -1,0 +1,138 @@
+#include "aggregator/simulate/run/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/control_variates.h"
+#include "edge/core/os.h"
+#include "edge/io/safetensors.h"
+
+#define MB 1000000u
+#define MAX_PARTS 5
+#define MACHINE_CLIENT 16u             /* bytes of the round machine, and for joining, a client */
+#define MACHINE_TASK 128u              /* and a task, which has a place in the virtual clock too */
+#define THREAD_ROOM ((uint64_t)192000) /* what of a thread is nobody's: stack and allocator */
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+uint64_t fedge_memory_left(void)
+{
+    const uint64_t usable = fedge_os_usable_bytes(NULL), present = fedge_os_resident_bytes();
+    return usable == 0 ? UINT64_MAX : usable > present ? usable - present : 1;
+}
+
+/* The values of the global model, what the strategy keeps, and its file:
+ * of every round's model, whose hash is taken, or else of the last. A checkpoint has the strategy's
+ * state and a client's variate once more. */
+static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand *demand,
+                                fedge_error *err)
+{
+    const fedge_plan *plan = &demand->job->plan;
+    const fedge_section *delta = &plan->sent.sections[0];
+    const uint64_t trained = (uint64_t)delta->schema.num_elements * sizeof(float);
+    size_t file = 0, control = 0;
+    fedge_status status = fedge_safetensors_size(&plan->schema, &file, err);
+    if (status == FEDGE_OK && plan->scaffold) {
+        status = fedge_safetensors_size(&delta->schema, &control, err);
+    }
+    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + control;
+    memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
+    memory->model += demand->job->keep_best.present && !demand->no_hashes
+                         ? (uint64_t)plan->schema.num_elements * sizeof(float)
+                         : 0;
+    memory->model += plan->scaffold ? (demand->no_hashes ? 1 : 3) * trained : 0;
+    return status;
+}
+
+static void count_clients(fedge_memory *memory, const fedge_memory_demand *demand)
+{
+    const fedge_job *job = demand->job;
+    const uint64_t clients = demand->num_clients;
+    const fedge_cohort_size train =
+        fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, (uint32_t)clients);
+    const fedge_cohort_size evaluate =
+        fedge_cohort_size_of(&job->rounds, FEDGE_TASK_EVALUATE, (uint32_t)clients);
+    const bool evaluated = job->rounds.fraction_evaluate > 0 && evaluate.asked > train.asked;
+    memory->tasks = clients * MACHINE_CLIENT + (evaluated ? evaluate.asked : train.asked) *
+                                                   (demand->task_bytes + MACHINE_TASK);
+    if (job->plan.scaffold) {
+        memory->variates = fedge_control_variates_size(
+            (uint32_t)clients, train.asked, job->rounds.num_server_rounds,
+            job->plan.sent.sections[0].schema.num_elements);
+    }
+}
+
+fedge_status fedge_memory_count(fedge_memory *memory, const fedge_memory_demand *demand,
+                                fedge_error *err)
+{
+    *memory =
+        (fedge_memory){.present = fedge_os_resident_bytes(), .num_threads = demand->num_threads};
+    memory->threads = (demand->thread_bytes + THREAD_ROOM) * demand->num_threads;
+    count_clients(memory, demand);
+    return count_model(memory, demand, err);
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+typedef struct part {
+    uint64_t bytes;
+    const char *name;   /* behind "12 MB " */
+    const char *advice; /* behind "use " */
+} part;
+
+static int by_bytes(const void *a, const void *b)
+{
+    const part *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return bytes / MB + (bytes % MB >= MB / 2);
+}
+
+/* Appends to a text of [room] bytes, as far as it has any. */
+static void append(char *text, size_t room, const char *more)
+{
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, room - used, "%s", more);
+}
+
+fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fedge_error *err)
+{
+    char threads[64], shares[240] = "", advice[200] = "";
+    (void)snprintf(threads, sizeof(threads), "for %" PRIu32 " threads of %" PRIu64 " MB each",
+                   memory->num_threads, rounded(memory->threads / memory->num_threads));
+    part parts[MAX_PARTS] = {
+        {memory->present, "that the program and its data have", "fewer or smaller examples"},
+        {memory->model, "for the global model", "a smaller model"},
+        {memory->threads, threads, "fewer --threads, a smaller batch-size or a smaller model"},
+        {memory->variates, "for SCAFFOLD's variates of clients and an open round's copies",
+         "fewer clients or rounds, a smaller cohort or another strategy"},
+        {memory->tasks, "for a round's tasks", "fewer clients a round"}};
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < MAX_PARTS; i++) {
+        all = parts[i].bytes > UINT64_MAX - all ? UINT64_MAX : all + parts[i].bytes;
+    }
+    if (usable == 0 || all <= usable) {
+        return FEDGE_OK;
+    }
+    qsort(parts, MAX_PARTS, sizeof(parts[0]), by_bytes);
+    for (uint32_t i = 0; i < MAX_PARTS && parts[i].bytes >= MB / 2; i++) {
+        char share[128];
+        (void)snprintf(share, sizeof(share), "%s%" PRIu64 " MB %s", i > 0 ? ", " : "",
+                       rounded(parts[i].bytes), parts[i].name);
+        append(shares, sizeof(shares), share);
+        if (i == 0 || parts[i].bytes >= all / 4) { /* changing less would not help */
+            append(advice, sizeof(advice), i > 0 ? "; " : "");
+            append(advice, sizeof(advice), parts[i].advice);
+        }
+    }
+    return fedge_fail(err, FEDGE_TOO_BIG,
+                      "%" PRIu64 " MB are needed: %s; and there are %" PRIu64
+                      " MB for this program: use %s",
+                      all / MB + 1, shares, usable / MB, advice);
+}

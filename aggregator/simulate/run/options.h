@@ -1,0 +1,58 @@
+/* The command line of fedge-simulate. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_OPTIONS_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/reduce/accumulator.h"
+#include "aggregator/simulate/run/run_summary.h"
+#include "aggregator/simulate/time/client_profiles.h"
+#include "edge/core/status.h"
+
+#define FEDGE_SIMULATE_MAX_AXES 8
+#define FEDGE_SIMULATE_MAX_ROUNDS 1000000u
+
+typedef enum fedge_simulate_action {
+    FEDGE_SIMULATE_RUN,
+    FEDGE_SIMULATE_COMPARE, /* dirs, out, each, json */
+    FEDGE_SIMULATE_COMPARE_HELP,
+    FEDGE_SIMULATE_HELP,
+    FEDGE_SIMULATE_VERSION
+} fedge_simulate_action;
+
+/* Texts are argv's; NULL and 0 when not given. */
+typedef struct fedge_simulate_options {
+    fedge_simulate_action action;
+    const char *job, *data, *out, *partition;
+    const char *owner; /* the csv files' column that says whose an example is */
+    bool has_seed, has_partition_seed;
+    uint64_t seed, partition_seed;
+    uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
+    uint32_t num_clients, num_threads, num_rounds;
+    const char *accumulator;       /* name of a kind, or "auto"; "cpu" when not given */
+    fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
+    uint32_t evaluate_every;       /* 1 when not given */
+    uint32_t client_accuracy;      /* clients whose own examples the last model is evaluated on */
+    double validation_split;
+    double targets[FEDGE_RUN_SUMMARY_MAX_TARGETS];
+    uint32_t num_targets;
+    bool stop_at_target;                       /* num_targets is above 0 then */
+    const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
+    uint32_t num_axes;                         /* 0: no sweep */
+    fedge_client_profiles_settings profiles;
+    bool resume, quiet, json;
+    bool each;   /* of compare */
+    char **dirs; /* to compare */
+    uint32_t num_dirs;
+} fedge_simulate_options;
+
+/* Reads argv. FEDGE_INVALID_ARGUMENT. */
+FEDGE_MUST_USE fedge_status fedge_simulate_options_parse(int argc, char **argv,
+                                                         fedge_simulate_options *options,
+                                                         fedge_error *err);
+
+/* For --help: fits a screen. */
+const char *fedge_simulate_options_help(void);
+
+#endif

@@ -1,0 +1,644 @@
+#include "aggregator/simulate/run/simulation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/memory.h"
+#include "aggregator/simulate/run/simulation_internal.h"
+#include "edge/core/os.h"
+#include "secure/identity/identity.h"
+
+/* ---- numbers of a phase ---------------------------------------------------------------------- */
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+}
+
+static int by_slot(const void *a, const void *b)
+{
+    const sent_task *x = a, *y = b;
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+/* The weighted means of those that were reported, in slot order as the server takes them. */
+static fedge_round_summary summarise(fedge_simulation *self, const fedge_action *action)
+{
+    fedge_round_summary summary = {.round = action->round,
+                                   .attempt = action->attempt,
+                                   .kind = action->kind,
+                                   .loss = NAN,
+                                   .accuracy = NAN,
+                                   .train_loss = NAN,
+                                   .train_accuracy = NAN,
+                                   .seconds_encode = NAN,
+                                   .seconds_upload = NAN,
+                                   .seconds_train = NAN,
+                                   .virtual_phase = fedge_simulation_virtual_phase(self)};
+    double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
+    qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
+    (void)fedge_rounds_cohort(self->rounds, &summary.asked);
+    summary.bytes_down = (uint64_t)self->num_downloads * self->model_bytes;
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const fedge_trainer_pool_task *work = &self->sent[i].work;
+        if (!self->sent[i].reported) {
+            continue;
+        }
+        const fedge_trainer_result *result = &work->result;
+        const double seen = result->num_seen ? (double)result->num_seen : 1.0;
+        const double weight = fedge_report_weight(self->config.job, result->num_examples);
+        summary.reported++;
+        summary.examples += result->num_examples;
+        summary.bytes_up += work->bytes_up;
+        summary.clamped += work->clamped;
+        loss += result->loss_sum / seen * weight;
+        accuracy += (double)result->correct / seen * weight;
+        weights += weight;
+        seconds += work->seconds;
+    }
+    if (summary.reported > 0) {
+        const bool train = action->kind == FEDGE_TASK_TRAIN;
+        *(train ? &summary.train_loss : &summary.loss) = loss / weights;
+        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
+        summary.seconds_train = train ? seconds / summary.reported : NAN;
+    }
+    return summary;
+}
+
+/* The global model on the server's test set and on the examples for validation. */
+static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
+                               fedge_error *err)
+{
+    const bool last = summary->round == self->config.job->rounds.num_server_rounds;
+    const fedge_view validation = fedge_client_data_validation(self->config.client_data);
+    summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
+    if (summary->round % self->config.evaluate_every != 0 && !last) {
+        return FEDGE_OK;
+    }
+    const uint64_t start_ns = fedge_os_monotonic_ns();
+    fedge_evaluation_set sets[2];
+    const uint32_t tested = self->test_set.count > 0, validated = validation.count > 0;
+    if (tested + validated == 0) {
+        return FEDGE_OK;
+    }
+    sets[0] = (fedge_evaluation_set){.view = self->test_set};
+    sets[tested] = validated ? (fedge_evaluation_set){.view = validation} : sets[tested];
+    fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
+    if (status == FEDGE_OK && tested) {
+        summary->loss = sets[0].loss;
+        summary->accuracy = sets[0].accuracy;
+    }
+    if (status == FEDGE_OK && validated) {
+        summary->validation.loss = sets[tested].loss;
+        summary->validation.accuracy = sets[tested].accuracy;
+    }
+    summary->seconds_evaluate = seconds_since(start_ns);
+    return status;
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
+                                   fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, control_size = 0;
+    const fedge_status status =
+        fedge_global_model_write(&self->global, &file, &size, &control_size, err);
+    if (status == FEDGE_OK) {
+        fedge_sha256_text(file, size, text);
+    }
+    free(file);
+    return status;
+}
+
+static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
+{
+    const uint64_t start_ns = fedge_os_monotonic_ns();
+    self->mid_step = true; /* a strategy that fails may leave half a step */
+    fedge_status status =
+        fedge_global_model_step(&self->global, summary->round, self->bounds_log2, err);
+    if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
+        self->mid_step = false;
+        self->rounds_closed = summary->round;
+        fedge_control_variates_keep(&self->variates, summary->round);
+        status = fedge_global_model_reset(&self->global, err);
+    }
+    if (status == FEDGE_OK && !self->config.no_hashes) {
+        status = fedge_simulation_hash(self, summary->model, err);
+    }
+    summary->seconds_step = seconds_since(start_ns);
+    return status;
+}
+
+static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_status status = fedge_simulation_end_time(self, err);
+    if (status == FEDGE_OK) {
+        fedge_rounds_closed(self->rounds, fedge_simulation_now_ms(self));
+    }
+    return status;
+}
+
+/* What has been summed has been reported. */
+static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
+{
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const sent_task *task = &self->sent[i];
+        if (task->worked && task->work.status == FEDGE_OK && !task->reported) {
+            return fedge_fail(err, FEDGE_INTERNAL,
+                              "client %" PRIu32 " was trained and not waited for",
+                              task->work.client);
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status close_phase(fedge_simulation *self, const fedge_action *action,
+                                fedge_error *err)
+{
+    fedge_round_summary summary = summarise(self, action);
+    fedge_status status = check_sums(self, err);
+    if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
+        status = step(self, &summary, err);
+        if (status == FEDGE_OK) {
+            status = test_model(self, &summary, err);
+        }
+    }
+    if (!fedge_has_accuracy(self->plan)) {
+        summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
+    }
+    summary.seconds = seconds_since(self->phase_started_ns);
+    self->failures = 0;
+    memset(self->asked_in_vain, 0, sizeof(self->asked_in_vain));
+    self->clock_us = self->virtual_clock.now_us;
+    self->evaluation_due =
+        action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
+    if (status == FEDGE_OK && self->config.on_round) {
+        status = self->config.on_round(self->config.user, &summary, err);
+    }
+    return status == FEDGE_OK ? end_phase(self, err) : status;
+}
+
+static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
+{
+    const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
+    const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
+    memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
+    fedge_control_variates_undo(&self->variates); /* what does not count moves no variate */
+    fedge_status status = fedge_global_model_reset(&self->global, err);
+    self->failures += train;
+    if (status == FEDGE_OK && self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "round %" PRIu32 ": too few of %" PRIu32
+                          " clients reported, %d attempts in a row; %.180s",
+                          action->round, self->num_sent, FEDGE_SIMULATE_MAX_FAILURES, self->why);
+    }
+    return status == FEDGE_OK ? end_phase(self, err) : status;
+}
+
+/* ---- the open phase -------------------------------------------------------------------------- */
+
+static void open_phase(fedge_simulation *self)
+{
+    self->num_sent = self->num_done = self->num_reported = self->num_downloads = 0;
+    self->phase_started_ns = fedge_os_monotonic_ns();
+    fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
+    fedge_virtual_clock_open(&self->virtual_clock, self->config.job->rounds.round_deadline_ms);
+    self->first_opened_us =
+        self->failures == 0 ? self->virtual_clock.now_us : self->first_opened_us;
+    fedge_rounds_opened(self->rounds, fedge_simulation_now_ms(self));
+}
+
+/* Whose result comes first of those that are there at the same time, or of all without virtual
+ * time: the same for every client, or over-selection would choose among them. */
+static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_action *action)
+{
+    fedge_rng rng =
+        fedge_rng_stream(self->plan->seed, FEDGE_PURPOSE_TURN, action->round, action->client_index,
+                         fedge_client_profiles_stream(action->kind, action->attempt));
+    return fedge_rng_u32(&rng);
+}
+
+static fedge_status send_task(fedge_simulation *self, const fedge_action *action, fedge_error *err)
+{
+    self->num_downloads++;
+    const bool again =
+        self->config.profiles && self->config.profiles->availability && !action->fresh;
+    for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
+        if (self->sent[i].task_id == action->task_id) {
+            return fedge_simulation_begin_task(self, action, i, err);
+        }
+    }
+    if (self->num_sent == self->capacity) { /* more than a cohort: slots that changed hands */
+        const uint32_t more = self->capacity * 2 + 64;
+        sent_task *sent = realloc(self->sent, more * sizeof(*sent));
+        self->sent = sent ? sent : self->sent;
+        fedge_trainer_pool_task *wave = realloc(self->wave, more * sizeof(*wave));
+        self->wave = wave ? wave : self->wave;
+        wave_task *order = realloc(self->order, more * sizeof(*order));
+        self->order = order ? order : self->order;
+        if (!sent || !wave || !order) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", more);
+        }
+        self->capacity = more;
+    }
+    self->sent[self->num_sent++] = (sent_task){
+        .task_id = action->task_id,
+        .slot = action->slot,
+        .tie_break = draw_tie_break(self, action),
+        .size = fedge_client_data_train(self->config.client_data, action->client_index).count,
+        .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_TRAINER_POOL_TRAIN
+                                                          : FEDGE_TRAINER_POOL_EVALUATE,
+                 .client = action->client_index}};
+    return self->config.profiles
+               ? fedge_simulation_begin_task(self, action, self->num_sent - 1, err)
+               : FEDGE_OK;
+}
+
+static int by_tie_break(const void *a, const void *b)
+{
+    const sent_task *x = a, *y = b;
+    return x->tie_break != y->tie_break ? (x->tie_break < y->tie_break ? -1 : 1)
+                                        : (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+/* Without client profiles: does the work of tasks that were sent, as many as the phase still wants,
+ * and reports it. The work of clients that would come too late is not done. */
+static fedge_status work(fedge_simulation *self, fedge_error *err)
+{
+    const uint32_t wanted = fedge_rounds_wanted(self->rounds) - self->num_reported;
+    const uint32_t left = self->num_sent - self->num_done;
+    const uint32_t count = left < wanted ? left : wanted;
+    if (count == 0) { /* nobody is left to ask: time passes until the deadline */
+        self->now_ms = fedge_rounds_deadline_ms(self->rounds);
+        fedge_rounds_tick(self->rounds, self->now_ms);
+        return FEDGE_OK;
+    }
+    if (count < left) {
+        qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_tie_break);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        fedge_simulation_plan_work(self, i, self->num_done + i);
+    }
+    self->num_done += count;
+    fedge_status status = fedge_simulation_do_work(self, count, err);
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        status = fedge_simulation_report(self, &self->sent[self->order[i].task], err);
+    }
+    return status;
+}
+
+static bool cancel(void *user)
+{
+    return fedge_simulation_is_cancelled(user);
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static fedge_status carry_out(fedge_simulation *self, const fedge_action *action, bool *finished,
+                              fedge_error *err)
+{
+    switch (action->type) {
+    case FEDGE_ACTION_OPEN:
+        open_phase(self);
+        return FEDGE_OK;
+    case FEDGE_ACTION_SEND:
+        self->next_task_id =
+            action->task_id >= self->next_task_id ? action->task_id + 1 : self->next_task_id;
+        return send_task(self, action, err);
+    case FEDGE_ACTION_CLOSE:
+        return close_phase(self, action, err);
+    case FEDGE_ACTION_FAIL:
+        return drop_phase(self, action, err);
+    case FEDGE_ACTION_FINISH:
+        *finished = true;
+        return FEDGE_OK;
+    case FEDGE_ACTION_CANCEL:
+        return FEDGE_OK; /* its client has not begun */
+    }
+    return fedge_fail(err, FEDGE_INTERNAL, "unknown action %d", (int)action->type);
+}
+
+fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
+{
+    fedge_status status = fedge_simulation_join_all(self, err);
+    bool finished = false;
+    while (status == FEDGE_OK && !finished) {
+        fedge_action action;
+        if (fedge_rounds_next(self->rounds, &action)) {
+            status = carry_out(self, &action, &finished, err);
+        } else if (self->config.profiles) {
+            status = fedge_simulation_pass_time(self, err);
+        } else if (fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_RUNNING) {
+            status = work(self, err);
+        } else {
+            char text[128];
+            fedge_rounds_describe(self->rounds, text, sizeof(text));
+            status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
+        }
+    }
+    if (status != FEDGE_OK) { /* what has closed is kept already */
+        fedge_control_variates_undo(&self->variates);
+    }
+    if (status == FEDGE_NO_MEMORY) { /* room to write down what has closed */
+        fedge_trainer_pool_free(self->pool);
+        self->pool = NULL;
+    }
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static bool holds_out(const fedge_client_data *client_data)
+{
+    for (uint32_t c = 0; c < client_data->num_clients; c++) {
+        if (fedge_client_data_held_out(client_data, c).count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec, uint32_t num_clients,
+                                            fedge_error *err)
+{
+    const uint32_t needed = fedge_cohort_needed(spec, FEDGE_TASK_TRAIN);
+    return needed <= num_clients
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
+                            "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
+                            "--clients",
+                            needed, num_clients);
+}
+
+static fedge_status check(const fedge_simulation_config *config, fedge_error *err)
+{
+    const fedge_rounds_spec *spec = &config->job->rounds;
+    const uint32_t clients = config->client_data->num_clients;
+    if (config->job->plan.external) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the job's model is external: only built-in models are simulated");
+    }
+    const fedge_status enough = fedge_simulation_check_clients(spec, clients, err);
+    if (enough != FEDGE_OK) {
+        return enough;
+    }
+    if (config->job->plan.scaffold && config->job->num_clients != clients) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "strategy.num-clients, by which SCAFFOLD's control variates are "
+                          "weighed, is %" PRIu32 ", and there are %" PRIu32
+                          " clients: set it to %" PRIu32
+                          " or leave it out, fedge-simulate counts them",
+                          config->job->num_clients, clients, clients);
+    }
+    if (spec->fraction_evaluate > 0 && !holds_out(config->client_data)) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "the job's fraction-evaluate is over 0, and no client holds out examples: "
+            "set 'validation-fraction' in the clients' file, high enough for one "
+            "example of a client, or fraction-evaluate to 0");
+    }
+    if (config->evaluate_every == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
+{
+    if (!self->config.test_set) {
+        return FEDGE_OK;
+    }
+    const uint32_t count = fedge_dataset_size(self->config.test_set);
+    self->test_set = (fedge_view){self->config.test_set, calloc(count, sizeof(uint32_t)), count};
+    if (!self->test_set.indices) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " test examples", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        self->test_set.indices[i] = i;
+    }
+    return FEDGE_OK;
+}
+
+uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config)
+{
+    const bool tested = config->test_set && fedge_dataset_size(config->test_set) > 0;
+    const bool validated = fedge_client_data_validation(config->client_data).count > 0;
+    return config->rounds_only && !tested && !validated ? 0 : FEDGE_EVALUATION_PORTION;
+}
+
+fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
+                                     fedge_memory_demand *demand, fedge_error *err)
+{
+    const fedge_trainer_pool_config pool = {.job = config->job,
+                                            .client_data = config->client_data,
+                                            .max_evaluated =
+                                                fedge_simulation_max_evaluated(config)};
+    *demand = (fedge_memory_demand){.job = config->job,
+                                    .num_clients = config->client_data->num_clients,
+                                    .num_threads = config->num_threads,
+                                    .task_bytes = sizeof(sent_task) + sizeof(wave_task) +
+                                                  sizeof(fedge_trainer_pool_task),
+                                    .no_hashes = config->no_hashes};
+    return fedge_trainer_pool_size(&pool, &demand->thread_bytes, err);
+}
+
+/* Before any memory is filled. */
+static fedge_status check_memory(fedge_simulation *self, fedge_error *err)
+{
+    fedge_memory memory;
+    fedge_memory_demand demand;
+    fedge_status status = fedge_simulation_demand(&self->config, &demand, err);
+    if (status == FEDGE_OK) {
+        status = fedge_memory_count(&memory, &demand, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    self->promised = memory.model + memory.threads + memory.variates + memory.tasks;
+    return fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err);
+}
+
+static fedge_status set_up(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_simulation_config *config = &self->config;
+    size_t control = 0;
+    uint8_t *file = NULL;
+    fedge_status status = check_memory(self, err);
+    if (status == FEDGE_OK) {
+        status = list_test_set(self, err);
+    }
+    if (status == FEDGE_OK) {
+        fedge_accumulator_config sums = config->sums;
+        sums.num_lanes = config->num_threads;
+        status =
+            fedge_global_model_init(&self->global, config->job,
+                                    config->accumulator ? config->accumulator : "cpu", &sums, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_begin(&self->global, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &control, err);
+        self->model_bytes += control;
+        free(file);
+    }
+    if (status == FEDGE_OK && self->plan->scaffold) {
+        status = fedge_control_variates_init(&self->variates, config->client_data->num_clients,
+                                             self->plan->sent.sections[0].schema.num_elements, err);
+    }
+    if (status == FEDGE_OK) {
+        const fedge_trainer_pool_config pool = {.job = config->job,
+                                                .client_data = config->client_data,
+                                                .global = &self->global,
+                                                .max_evaluated =
+                                                    fedge_simulation_max_evaluated(config),
+                                                .variates = &self->variates,
+                                                .num_threads = config->num_threads,
+                                                .cancel = config->cancel ? cancel : NULL,
+                                                .on_done = fedge_simulation_tell_progress,
+                                                .user = self};
+        status = fedge_trainer_pool_new(&pool, &self->pool, err);
+    }
+    /* Everybody is there before the first round opens. */
+    fedge_rounds_spec spec = config->job->rounds;
+    if (!config->profiles || !config->profiles->availability) {
+        spec.min_available_nodes = config->client_data->num_clients;
+    }
+    return status == FEDGE_OK ? fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err)
+                              : status;
+}
+
+fedge_status fedge_simulation_new(const fedge_simulation_config *config,
+                                  fedge_simulation **simulation, fedge_error *err)
+{
+    *simulation = NULL;
+    fedge_status status = check(config, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_simulation *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a simulation");
+    }
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    fresh->next_task_id = 1;
+    status = set_up(fresh, err);
+    if (status != FEDGE_OK) {
+        fedge_simulation_free(fresh);
+        return status;
+    }
+    *simulation = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_simulation_free(fedge_simulation *simulation)
+{
+    if (!simulation) {
+        return;
+    }
+    fedge_trainer_pool_free(simulation->pool);
+    fedge_rounds_free(simulation->rounds);
+    fedge_global_model_fini(&simulation->global);
+    fedge_control_variates_fini(&simulation->variates);
+    fedge_view_fini(&simulation->test_set);
+    free(simulation->sent);
+    free(simulation->wave);
+    free(simulation->order);
+    fedge_virtual_clock_fini(&simulation->virtual_clock);
+    free(simulation);
+}
+
+fedge_status fedge_simulation_restore(fedge_simulation *simulation,
+                                      const fedge_simulation_state *state, const uint8_t *file,
+                                      size_t file_size, const uint8_t *strategy,
+                                      size_t strategy_size, fedge_error *err)
+{
+    const uint32_t rounds = simulation->config.job->rounds.num_server_rounds;
+    if (simulation->plan->scaffold && state->rounds_closed < rounds &&
+        state->rounds_closed != simulation->variates.round) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "SCAFFOLD cannot go on after round %" PRIu32 " of %" PRIu32
+                          " with its clients' variates of round %" PRIu32,
+                          state->rounds_closed, rounds, simulation->variates.round);
+    }
+    fedge_status status =
+        fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
+    if (status == FEDGE_OK && state->evaluation_due && state->rounds_closed > 0) {
+        fedge_rounds_restore_evaluation(simulation->rounds, state->rounds_closed,
+                                        state->next_task_id);
+    } else if (status == FEDGE_OK) {
+        status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
+                                      state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
+    }
+    simulation->rounds_closed = state->rounds_closed;
+    simulation->next_task_id = state->next_task_id;
+    simulation->evaluation_due = state->evaluation_due;
+    simulation->clock_us = simulation->virtual_clock.now_us = state->clock_us;
+    return status;
+}
+
+fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation)
+{
+    return (fedge_simulation_state){simulation->rounds_closed, simulation->next_task_id,
+                                    simulation->clock_us, simulation->evaluation_due};
+}
+
+void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round)
+{
+    fedge_rounds_end_after(simulation->rounds, round);
+}
+
+bool fedge_simulation_is_whole(const fedge_simulation *simulation)
+{
+    return !simulation->mid_step &&
+           (!simulation->plan->scaffold || simulation->variates.round == simulation->rounds_closed);
+}
+
+const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)
+{
+    return &simulation->global;
+}
+
+const fedge_control_variates *fedge_simulation_variates(const fedge_simulation *simulation)
+{
+    return simulation->plan->scaffold ? &simulation->variates : NULL;
+}
+
+fedge_status fedge_simulation_load_variates(fedge_simulation *simulation, const char *path,
+                                            fedge_error *err)
+{
+    return fedge_control_variates_load(&simulation->variates, path, err);
+}
+
+uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)
+{
+    return simulation->promised;
+}
+
+uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
+{
+    return fedge_trainer_pool_bytes_per_thread(simulation->pool);
+}
+
+fedge_view fedge_simulation_test_set(const fedge_simulation *simulation)
+{
+    return simulation->test_set;
+}
+
+fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evaluation_set *sets,
+                                       uint32_t num_sets, bool may_stop, fedge_error *err)
+{
+    simulation->testing = true;
+    const fedge_status status =
+        fedge_evaluate_sets(simulation->pool, sets, num_sets, may_stop, err);
+    simulation->testing = false;
+    return status;
+}

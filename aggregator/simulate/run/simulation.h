@@ -1,0 +1,131 @@
+/* A simulated run: the round state machine of the server over virtual clients.
+ *
+ * Rounds, cohorts, training, codec, sums and strategy are those of deployment, so a simulated run
+ * gives the model that a deployed one with the same job, seed and cohorts gives, bit for bit on the
+ * same CPU kernels. Without client profiles nobody waits for a network: whoever is asked has
+ * reported at once. With client profiles time is virtual: the machine sees each client's report,
+ * failure or absence at the time at which it would see it, and only work that is sure to be
+ * reported is done.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/reduce/accumulator.h"
+#include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/run/control_variates.h"
+#include "aggregator/simulate/run/evaluation_set.h"
+#include "aggregator/simulate/run/memory.h"
+#include "aggregator/simulate/run/trainer_pool.h"
+#include "aggregator/simulate/time/client_profiles.h"
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_SIMULATE_MAX_WAIT_US ((uint64_t)30 * 86400 * 1000000) /* for enough clients */
+#define FEDGE_SIMULATE_MAX_FAILURES 10 /* attempts of one round that fail before the run does */
+
+typedef struct fedge_simulation fedge_simulation;
+
+typedef struct fedge_simulation_config {
+    const fedge_job *job;
+    const fedge_client_data *client_data;
+    const fedge_dataset
+        *test_set; /* NULL: none; the client data may have examples for validation */
+    const fedge_client_profiles
+        *profiles; /* of the client data's clients; NULL: time is not virtual */
+    uint32_t num_threads;
+    const char *accumulator;       /* what sums; NULL: "cpu" */
+    fedge_accumulator_config sums; /* its gpus and shard */
+    uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
+    /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
+     * memory is taken for evaluation. */
+    bool rounds_only;
+    /* Summaries are without the hash of their model, which takes longer than a step of a small one.
+     */
+    bool no_hashes;
+    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
+     * ends the run. */
+    fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);
+    /* Before clients begin to work, and now and then while they do: [done] of [asked] of the phase.
+     * May be NULL. */
+    void (*on_progress)(void *user, uint32_t round, uint32_t done, uint32_t asked);
+    void *user; /* of all three */
+} fedge_simulation_config;
+
+/* What a run has to know to go on. Plain data. */
+typedef struct fedge_simulation_state {
+    uint32_t rounds_closed;
+    uint64_t next_task_id; /* ≥ 1 */
+    uint64_t clock_us;     /* virtual, of the last phase that has ended */
+    bool evaluation_due;   /* on clients: that of the last closed round has not been */
+} fedge_simulation_state;
+
+/* Are there as many clients as the job's rounds need? FEDGE_INVALID_ARGUMENT says what to change.
+ */
+FEDGE_MUST_USE fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec,
+                                                           uint32_t num_clients, fedge_error *err);
+
+/* What decides how much memory the run will take (memory.h). */
+FEDGE_MUST_USE fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
+                                                    fedge_memory_demand *demand, fedge_error *err);
+
+/* Checks the job against the client data and takes all memory. FEDGE_UNSUPPORTED: an external
+ * model. FEDGE_INVALID_ARGUMENT: the job wants more clients than there are, or clients to evaluate,
+ * of whom none holds out examples. FEDGE_TOO_BIG: more than memory holds, in all (memory.h). */
+FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
+                                                 fedge_simulation **simulation, fedge_error *err);
+void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
+
+/* With SCAFFOLD, before fedge_simulation_restore: the variates that fedge_control_variates_save
+ * wrote. */
+FEDGE_MUST_USE fedge_status fedge_simulation_load_variates(fedge_simulation *simulation,
+                                                           const char *path, fedge_error *err);
+/* Goes on from [state] with the model in [file] and the strategy's saved state; before
+ * fedge_simulation_run. With SCAFFOLD the clients' variates are loaded first, unless no round was
+ * closed or none is left: FEDGE_MISMATCH when they are of another round. */
+FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
+                                                     const fedge_simulation_state *state,
+                                                     const uint8_t *file, size_t file_size,
+                                                     const uint8_t *strategy, size_t strategy_size,
+                                                     fedge_error *err);
+
+/* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
+ * and the model is that of the last closed one, which was evaluated and given to [on_round]: what
+ * evaluates is not interrupted. After any other failure it is that of the last closed round too,
+ * which [on_round] may not have seen, if fedge_simulation_is_whole. FEDGE_NO_MEMORY: also when a
+ * client's work lacked it; then the threads are gone, and nothing is run or evaluated any more. */
+FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
+
+/* No round follows [round]: from on_round the one that has ended, or before
+ * fedge_simulation_restore the one to go on from. Its evaluation on clients does, if the job has
+ * one. */
+void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round);
+
+/* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simulation,
+                                                  char text[FEDGE_HASH_TEXT], fedge_error *err);
+
+/* Where it stands. */
+fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);
+/* Are model, strategy and variates those of the last closed round? False only after a failure. */
+bool fedge_simulation_is_whole(const fedge_simulation *simulation);
+const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation);
+/* SCAFFOLD's variates of the clients, of the last closed round once fedge_simulation_run has ended
+ * or in on_round; NULL with another strategy. */
+const fedge_control_variates *fedge_simulation_variates(const fedge_simulation *simulation);
+uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
+/* All that it may come to take, besides the data. */
+uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);
+
+/* All of the test set, by index; count 0: none. Not to be freed. */
+fedge_view fedge_simulation_test_set(const fedge_simulation *simulation);
+
+/* The present model on any examples, while no round is open: fedge_evaluate_sets. */
+FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulation,
+                                                      fedge_evaluation_set *sets, uint32_t num_sets,
+                                                      bool may_stop, fedge_error *err);
+
+#endif

@@ -1,0 +1,111 @@
+/* What the files of the simulation share; nobody else includes it. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_INTERNAL_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_INTERNAL_H
+
+#include "aggregator/rounds/rounds.h"
+#include "aggregator/simulate/run/control_variates.h"
+#include "aggregator/simulate/run/simulation.h"
+#include "aggregator/simulate/time/virtual_clock.h"
+
+/* A task that was sent and what came of it. */
+typedef struct sent_task {
+    uint64_t task_id;
+    uint32_t slot, size; /* size: examples of its client */
+    uint32_t
+        tie_break; /* among those that end at the same time, or without client profiles; drawn */
+    bool worked, reported;
+    fedge_trainer_pool_task work;
+} sent_task;
+
+/* A task whose work is to be done. */
+typedef struct wave_task {
+    uint32_t size, slot; /* size: its client's examples */
+    uint32_t task;       /* its place in [sent] */
+} wave_task;
+
+struct fedge_simulation {
+    fedge_simulation_config config;
+    const fedge_plan *plan;
+    fedge_global_model global;
+    fedge_view test_set; /* all of it, by index; count 0: none */
+    fedge_control_variates variates;
+    uint64_t promised; /* bytes: fedge_memory of this run */
+    fedge_trainer_pool *pool;
+    fedge_rounds *rounds;
+    uint64_t now_ms;                   /* without client profiles */
+    fedge_virtual_clock virtual_clock; /* with one */
+    uint64_t clock_us;                 /* likewise: when the last phase ended */
+    uint64_t waiting_us;               /* likewise: since when a phase could open */
+    bool evaluation_due;               /* the next phase is an evaluation */
+    bool mid_step;                     /* the model is between two rounds */
+    uint32_t rounds_closed;
+    uint64_t next_task_id;
+    uint32_t failures;        /* of attempts, one after another */
+    uint64_t first_opened_us; /* with client profiles: when the first of them opened, or this one */
+    uint32_t asked_in_vain[FEDGE_SPEED_QUANTILES]; /* likewise: tasks in them */
+    char why[FEDGE_ERROR_MESSAGE_SIZE];            /* the last attempt failed */
+    /* The open phase. */
+    int8_t bounds_log2[FEDGE_MAX_TENSORS];
+    sent_task *sent; /* as sent; without client profiles, those in work by tie-break */
+    uint32_t num_sent, num_done, capacity;
+    uint32_t num_reported, num_downloads;
+    fedge_trainer_pool_task *wave; /* room for [capacity] */
+    wave_task *order;              /* likewise: whose work [wave] is */
+    uint64_t phase_started_ns;
+    size_t model_bytes;
+    bool testing; /* the pool is at the test set */
+};
+
+/* simulation.c */
+
+/* Examples of one piece of testing; 0: nothing is tested. */
+uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config);
+
+/* simulation_work.c: what simulation.c and simulation_time.c both use. */
+
+/* What the round machine takes for the time. */
+uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
+
+/* FEDGE_CANCELLED when the caller wants an end. */
+FEDGE_MUST_USE fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self,
+                                                             fedge_error *err);
+
+/* Puts the work of sent[task] on order[place]. */
+void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task);
+
+/* Does the work of the tasks order[0, count), all threads together. */
+FEDGE_MUST_USE fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count,
+                                                     fedge_error *err);
+
+/* Tells the machine what became of a task that was worked on. */
+FEDGE_MUST_USE fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task,
+                                                    fedge_error *err);
+
+/* Why the last attempt failed, if it does: this client's message. */
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_pool_task *work);
+
+/* As fedge_trainer_pool_config.on_done: user is the simulation. */
+void fedge_simulation_tell_progress(void *user, uint32_t num_done);
+
+bool fedge_simulation_is_cancelled(const fedge_simulation *self);
+
+/* simulation_time.c: with client profiles. */
+
+/* The open phase, which ends now; .present is false without client profiles. */
+fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self);
+
+/* All that are there at the beginning join the machine, without client profiles too. */
+FEDGE_MUST_USE fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err);
+
+/* The phase is over. Whoever comes or goes now has done so before the next one opens. */
+FEDGE_MUST_USE fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err);
+
+/* A client begins sent[task]: when the task ends, and how, is known beforehand. */
+FEDGE_MUST_USE fedge_status fedge_simulation_begin_task(fedge_simulation *self,
+                                                        const fedge_action *action, uint32_t task,
+                                                        fedge_error *err);
+
+/* Goes to what happens next. */
+FEDGE_MUST_USE fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err);
+
+#endif

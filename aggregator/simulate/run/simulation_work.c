@@ -1,0 +1,103 @@
+/* The work of a simulation's tasks: begun by all threads together, then reported to the machine. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "aggregator/simulate/run/simulation_internal.h"
+#include "edge/core/os.h"
+
+uint64_t fedge_simulation_now_ms(const fedge_simulation *self)
+{
+    return self->config.profiles ? self->virtual_clock.now_us / 1000 : self->now_ms;
+}
+
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_pool_task *work)
+{
+    (void)fedge_os_format(self->why, sizeof(self->why),
+                          "the last to fail: client %" PRIu32 ": %.180s", work->client,
+                          work->message);
+}
+
+bool fedge_simulation_is_cancelled(const fedge_simulation *self)
+{
+    return self->config.cancel && self->config.cancel(self->config.user);
+}
+
+fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedge_error *err)
+{
+    return fedge_simulation_is_cancelled(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
+                            fedge_rounds_round(self->rounds))
+               : FEDGE_OK;
+}
+
+/* Those with the most work come first, so that no thread begins a long one at the end. */
+static int by_size(const void *a, const void *b)
+{
+    const wave_task *x = a, *y = b;
+    return x->size != y->size ? (x->size < y->size ? 1 : -1)
+                              : (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+void fedge_simulation_tell_progress(void *user, uint32_t num_done)
+{
+    const fedge_simulation *self = user;
+    if (self->config.on_progress && !self->testing) {
+        self->config.on_progress(self->config.user, fedge_rounds_round(self->rounds),
+                                 self->num_reported + num_done, fedge_rounds_wanted(self->rounds));
+    }
+}
+
+/* A machine without memory is no client that declines: whoever was asked next would lack it too. */
+static fedge_status check_machine(const fedge_simulation *self, uint32_t count, fedge_error *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (self->wave[i].status == FEDGE_NO_MEMORY) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "round %" PRIu32 ": client %" PRIu32 ": %s",
+                              fedge_rounds_round(self->rounds), self->wave[i].client,
+                              self->wave[i].message);
+        }
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
+{
+    qsort(self->order, count, sizeof(*self->order), by_size);
+    for (uint32_t i = 0; i < count; i++) {
+        self->wave[i] = self->sent[self->order[i].task].work;
+    }
+    fedge_simulation_tell_progress(self, 0);
+    fedge_trainer_pool_run(self->pool, fedge_rounds_round(self->rounds), self->bounds_log2,
+                           self->wave, count);
+    /* What evaluates is not interrupted: its round has closed. */
+    const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_POOL_TRAIN;
+    fedge_status status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = check_machine(self, count, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sent_task *task = &self->sent[self->order[i].task];
+        task->work = self->wave[i];
+        task->worked = true;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fedge_error *err)
+{
+    task->reported = task->work.status == FEDGE_OK;
+    self->num_reported += task->reported;
+    if (task->reported) {
+        return fedge_rounds_report(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
+    }
+    fedge_simulation_note_failure(self, &task->work);
+    return fedge_rounds_lose(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
+}
+
+void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task)
+{
+    self->order[place] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
+}

@@ -1,0 +1,573 @@
+#include "aggregator/simulate/run/trainer_pool.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/classification.h"
+#include "aggregator/simulate/run/fold.h"
+#include "aggregator/simulate/run/spin_backoff.h"
+#include "edge/core/os.h"
+#include "edge/io/control.h"
+#include "edge/io/update.h"
+
+#define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
+
+/* How long a thread that waits looks at most whether it must, before it sleeps: about as long as
+ * being woken takes. With more threads than CPUs it would keep others from work. */
+#define BACKOFF_NS 100000
+
+/* What one thread works with. */
+typedef struct worker {
+    fedge_trainer_pool *pool;
+    uint32_t lane; /* of the global model's accumulator */
+    pthread_t thread;
+    fedge_spin_backoff backoff;
+    fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
+    fedge_model *tester;            /* as the server's own evaluation has it */
+    void *block, *evaluator_block, *tester_block, *scratch;
+    size_t scratch_size;
+    float *values; /* as trained, then what travels of it; NULL: fold.h takes the model's */
+    int32_t *v;    /* with SCAFFOLD: the update in fixed point */
+    uint_fast32_t ready_for;  /* the call in which the model is as the global one already */
+    fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
+    uint8_t *bytes, *packed;
+    fedge_control control; /* when the plan has SCAFFOLD */
+    uint64_t total;        /* bytes of all of it */
+} worker;
+
+struct fedge_trainer_pool {
+    fedge_trainer_pool_config config;
+    const fedge_plan *plan;
+    /* The work in hand. */
+    uint32_t round;
+    const int8_t *bounds_log2;
+    fedge_trainer_pool_task *tasks;
+    uint32_t num_tasks;
+    atomic_uint_fast32_t next, num_done;
+    uint32_t num_started;                      /* threads besides the caller's */
+    atomic_uint_fast32_t at_work;              /* of these: have not finished the present call */
+    atomic_uint_fast32_t num_calls, num_ended; /* of fedge_trainer_pool_run */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* one of these two has */
+    bool stopping;
+    worker workers[];
+};
+
+/* ---- one task -------------------------------------------------------------------------------- */
+
+/* SCAFFOLD: the correction of the client's gradients; *own is its variate. */
+static fedge_status begin_control(worker *self, uint32_t client, float **own, fedge_error *err)
+{
+    const fedge_global_model *global = self->pool->config.global;
+    fedge_control *control = &self->control;
+    const size_t size = control->num_trained * sizeof(float);
+    *own = fedge_control_variates_of(self->pool->config.variates, client);
+    if (!*own) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory for a control variate of %zu bytes: give the program more "
+                          "memory, or use fewer clients or rounds, a smaller cohort, fewer "
+                          "--threads or another strategy",
+                          size);
+    }
+    memcpy(control->server, global->strategy->control(global->strategy_state), size);
+    memcpy(control->own, *own, size);
+    fedge_control_correct(control);
+    memcpy(fedge_model_correction(self->model), control->correction,
+           fedge_model_num_values(self->model) * sizeof(float));
+    return FEDGE_OK;
+}
+
+/* What travels of a model whose values do not lie there as they are, or with SCAFFOLD. */
+static fedge_status make_changes(worker *self, const fedge_trainer_pool_task *task, double rate,
+                                 fedge_error *err)
+{
+    const fedge_plan *plan = self->pool->plan;
+    const float *start = self->pool->config.global->values;
+    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
+    fedge_model_get_trained(self->model, self->values);
+    fedge_sections_changes(&plan->sent, start, self->values);
+    return plan->scaffold ? fedge_control_change(&self->control, task->result.num_steps, rate,
+                                                 self->values, err)
+                          : FEDGE_OK;
+}
+
+/* Sums what has become of the model; [own] is moved, for SCAFFOLD. */
+static fedge_status add_update(worker *self, fedge_trainer_pool_task *task, double rate, float *own,
+                               fedge_error *err)
+{
+    const fedge_trainer_pool *pool = self->pool;
+    const fedge_plan *plan = pool->plan;
+    const fedge_fold update = {.plan = plan,
+                               .bounds_log2 = pool->bounds_log2,
+                               .changes = self->values,
+                               .start = pool->config.global->values,
+                               .parameters = fedge_model_values(self->model),
+                               .buffers = fedge_model_buffers(self->model),
+                               .v = self->v,
+                               .deflater = self->deflater,
+                               .bytes = self->bytes,
+                               .packed = self->packed};
+    fedge_folded folded;
+    fedge_status status = self->values ? make_changes(self, task, rate, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = fedge_fold_update(&update, &pool->config.global->accumulator, self->lane,
+                                   fedge_update_weight(pool->config.job, task->result.num_examples),
+                                   &folded, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    task->bytes_up = folded.size;
+    task->clamped = folded.clamped;
+    const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
+    self->ready_for = whole && !self->values ? pool->num_calls : 0;
+    if (plan->scaffold) {
+        fedge_control_move(plan, pool->bounds_log2, self->v, own);
+    }
+    return FEDGE_OK;
+}
+
+/* The model as the global one, from where training starts. */
+static void prepare(worker *self)
+{
+    if (self->ready_for != self->pool->num_calls) {
+        fedge_model_set_state(self->model, self->pool->config.global->values);
+    }
+    self->ready_for = 0;
+}
+
+static fedge_status train(worker *self, fedge_trainer_pool_task *task, fedge_error *err)
+{
+    const fedge_trainer_pool *pool = self->pool;
+    const fedge_plan *plan = pool->plan;
+    const fedge_view view = fedge_client_data_train(pool->config.client_data, task->client);
+    const double rate = fedge_plan_learning_rate(plan, pool->round);
+    const fedge_trainer_config config =
+        fedge_plan_trainer_config(plan, pool->round, task->client, rate);
+    const fedge_examples stored = fedge_view_examples(&view);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
+    float *own = NULL;
+    prepare(self);
+    fedge_model_reset_optimizer(self->model);
+    fedge_status status = plan->scaffold ? begin_control(self, task->client, &own, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status =
+            fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
+                              pool->config.cancel, pool->config.user, &task->result, err);
+    }
+    return status == FEDGE_OK ? add_update(self, task, rate, own, err) : status;
+}
+
+static fedge_status evaluate(worker *self, fedge_trainer_pool_task *task, fedge_error *err)
+{
+    const fedge_trainer_pool_config *config = &self->pool->config;
+    const fedge_view view = fedge_client_data_held_out(config->client_data, task->client);
+    if (view.count == 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "no examples are held out: set 'validation-fraction' in the site file");
+    }
+    const fedge_examples examples = fedge_view_examples(&view);
+    fedge_model_set_state(self->evaluator, config->global->values);
+    /* Not to be cancelled: its round has closed already, and its line would be lost. */
+    return fedge_trainer_evaluate(self->evaluator, &examples,
+                                  fedge_model_max_batch(self->evaluator), self->scratch,
+                                  self->scratch_size, NULL, NULL, &task->result, err);
+}
+
+/* Batch by batch, since a model keeps its outputs until the next. */
+static fedge_status test(worker *self, fedge_trainer_pool_task *task, fedge_error *err)
+{
+    const fedge_trainer_pool *pool = self->pool;
+    fedge_status status = FEDGE_OK;
+    task->result = (fedge_trainer_result){.num_examples = task->view.count};
+    if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user)) {
+        return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
+    }
+    fedge_model_set_state(self->tester, pool->config.global->values);
+    for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
+        const uint32_t left = task->view.count - at;
+        const fedge_view batch = {task->view.dataset, task->view.indices + at,
+                                  left < FEDGE_EVALUATOR_BATCH ? left : FEDGE_EVALUATOR_BATCH};
+        const fedge_examples examples = fedge_view_examples(&batch);
+        fedge_trainer_result result;
+        status =
+            fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH, self->scratch,
+                                   self->scratch_size, NULL, NULL, &result, err);
+        task->result.num_seen += result.num_seen;
+        task->result.loss_sum += result.loss_sum;
+        task->result.correct += result.correct;
+        if (status == FEDGE_OK && task->predicted) {
+            fedge_classify(&pool->plan->model, fedge_model_outputs(self->tester), batch.count,
+                           task->predicted + at);
+        }
+        at += batch.count;
+    }
+    return status;
+}
+
+static void work(worker *self)
+{
+    fedge_trainer_pool *pool = self->pool;
+    uint_fast32_t at;
+    while ((at = atomic_fetch_add(&pool->next, 1)) < pool->num_tasks) {
+        fedge_trainer_pool_task *task = &pool->tasks[at];
+        fedge_error err;
+        const uint64_t start_ns = fedge_os_monotonic_ns();
+        task->status = task->work == FEDGE_TRAINER_POOL_TRAIN      ? train(self, task, &err)
+                       : task->work == FEDGE_TRAINER_POOL_EVALUATE ? evaluate(self, task, &err)
+                                                                   : test(self, task, &err);
+        task->message[0] = '\0';
+        if (task->status != FEDGE_OK) {
+            memcpy(task->message, err.message, sizeof(task->message));
+        }
+        task->seconds = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+        const uint_fast32_t done = atomic_fetch_add(&pool->num_done, 1) + 1;
+        if (self == pool->workers && pool->config.on_done) {
+            pool->config.on_done(pool->config.user, (uint32_t)done);
+        }
+    }
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* Looks for as long as the backoff is. One that finds it only after that has been put off. */
+static bool look_for(fedge_spin_backoff *backoff, atomic_uint_fast32_t *counter,
+                     uint_fast32_t value)
+{
+    if (atomic_load(counter) != value) {
+        return true;
+    }
+    const uint64_t backoff_ns = fedge_spin_backoff_begin(backoff);
+    uint64_t now_ns = fedge_os_monotonic_ns();
+    const uint64_t until_ns = now_ns + backoff_ns;
+    bool found = false;
+    while (!found && now_ns < until_ns) {
+        found = atomic_load(counter) != value;
+        now_ns = fedge_os_monotonic_ns();
+    }
+    fedge_spin_backoff_end(backoff, found && now_ns <= until_ns);
+    return found;
+}
+
+/* Waits until [counter] has gone past [value]. */
+static void wait_for(worker *self, atomic_uint_fast32_t *counter, uint_fast32_t value)
+{
+    fedge_trainer_pool *pool = self->pool;
+    if (look_for(&self->backoff, counter, value)) {
+        return;
+    }
+    pthread_mutex_lock(&pool->mutex);
+    while (atomic_load(counter) == value) {
+        pthread_cond_wait(&pool->changed, &pool->mutex);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void advance(fedge_trainer_pool *pool, atomic_uint_fast32_t *counter)
+{
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_add(counter, 1);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void *work_loop(void *arg)
+{
+    worker *self = arg;
+    fedge_trainer_pool *pool = self->pool;
+    for (uint_fast32_t done = 0;; done++) {
+        wait_for(self, &pool->num_calls, done);
+        if (pool->stopping) {
+            return NULL;
+        }
+        work(self);
+        if (atomic_fetch_sub(&pool->at_work, 1) == 1) {
+            advance(pool, &pool->num_ended);
+        }
+    }
+}
+
+void fedge_trainer_pool_run(fedge_trainer_pool *pool, uint32_t round, const int8_t *bounds_log2,
+                            fedge_trainer_pool_task *tasks, uint32_t num_tasks)
+{
+    const uint_fast32_t num_ended = atomic_load(&pool->num_ended);
+    pool->round = round;
+    pool->bounds_log2 = bounds_log2;
+    pool->tasks = tasks;
+    pool->num_tasks = num_tasks;
+    atomic_store(&pool->next, 0);
+    atomic_store(&pool->num_done, 0);
+    atomic_store(&pool->at_work, pool->num_started);
+    advance(pool, &pool->num_calls);
+    work(&pool->workers[0]);
+    if (pool->num_started > 0) {
+        wait_for(&pool->workers[0], &pool->num_ended, num_ended);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* What is large begins with a large page, so that only its end is without. */
+static void *take(worker *self, size_t size)
+{
+    self->total += size;
+    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+static fedge_status no_memory(const worker *self, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY,
+                      "no memory for a thread (%llu bytes so far): use fewer --threads, a smaller "
+                      "batch-size or a smaller model",
+                      (unsigned long long)self->total);
+}
+
+static fedge_status make_model(worker *self, const fedge_model_options *options, void **block,
+                               fedge_model **model, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_model_spec *spec = &self->pool->plan->model;
+    fedge_status status = fedge_model_size(spec, options, &memory, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    *block = take(self, memory.total);
+    fedge_os_large_pages(*block, memory.total);
+    return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
+                  : no_memory(self, err);
+}
+
+static fedge_status make_models(worker *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->pool->plan;
+    fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_status status = make_model(self, &options, &self->block, &self->model, err);
+    self->evaluator = self->model;
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
+        status = make_model(self, &options, &self->evaluator_block, &self->evaluator, err);
+    }
+    if (status == FEDGE_OK && self->pool->config.max_evaluated > 0) {
+        options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
+        status = make_model(self, &options, &self->tester_block, &self->tester, err);
+    }
+    return status;
+}
+
+static uint32_t most_examples(const fedge_trainer_pool_config *config)
+{
+    return config->client_data->most > config->max_evaluated ? config->client_data->most
+                                                             : config->max_evaluated;
+}
+
+static size_t scratch_size(const fedge_trainer_pool_config *config)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const uint32_t batch = plan->training.batch_size;
+    return fedge_trainer_scratch_size(&plan->model, most_examples(config),
+                                      batch > FEDGE_EVALUATOR_BATCH ? batch
+                                                                    : FEDGE_EVALUATOR_BATCH);
+}
+
+/* Of what travels, or was trained, where it does not lie in the model. */
+static size_t num_apart(const fedge_plan *plan)
+{
+    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
+    return model > sent ? model : sent;
+}
+
+/* The sums of its lane, and with SCAFFOLD its control. */
+static uint64_t size_of_others(const fedge_plan *plan)
+{
+    const uint64_t sums = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
+    const uint64_t trained = plan->sent.sections[0].schema.num_elements;
+    return sums + (plan->scaffold ? (2 * trained + plan->num_parameters) * sizeof(float) : 0);
+}
+
+static fedge_status make_worker(worker *self, fedge_error *err)
+{
+    const fedge_trainer_pool *pool = self->pool;
+    const fedge_plan *plan = pool->plan;
+    fedge_status status = make_models(self, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    self->scratch_size = scratch_size(&pool->config);
+    self->scratch = take(self, self->scratch_size);
+    const bool apart = plan->scaffold || !fedge_model_values(self->model);
+    const bool deflated = plan->update.deflate;
+    if (apart) {
+        self->values = take(self, num_apart(plan) * sizeof(*self->values));
+    }
+    if (plan->scaffold) {
+        self->v = take(self, plan->sent.schema.num_elements * sizeof(*self->v));
+    }
+    if (deflated) {
+        self->bytes = take(self, fedge_update_max_size(plan));
+        self->packed = take(self, fedge_update_max_size(plan));
+        status = fedge_deflater_new(&self->deflater, err);
+    }
+    if (status != FEDGE_OK || !self->scratch || (apart && !self->values) ||
+        (plan->scaffold && !self->v) || (deflated && (!self->bytes || !self->packed))) {
+        return no_memory(self, err);
+    }
+    self->total += size_of_others(plan);
+    return plan->scaffold ? fedge_control_init(&self->control, plan, err) : FEDGE_OK;
+}
+
+static fedge_status add_model(const fedge_plan *plan, const fedge_model_options *options,
+                              uint64_t *bytes, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_status status = fedge_model_size(&plan->model, options, &memory, err);
+    *bytes += status == FEDGE_OK ? memory.total : 0;
+    return status;
+}
+
+/* What make_worker takes. */
+fedge_status fedge_trainer_pool_size(const fedge_trainer_pool_config *config, uint64_t *bytes,
+                                     fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
+    fedge_model_options options = fedge_plan_model_options(plan);
+    const bool narrow = options.weights != FEDGE_STORAGE_FP32;
+    const bool apart = plan->scaffold || narrow || options.precision == FEDGE_PRECISION_INT8;
+    *bytes = scratch_size(config) + size_of_others(plan);
+    *bytes += apart ? num_apart(plan) * sizeof(float) : 0;
+    *bytes += plan->scaffold ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    *bytes += plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0;
+    fedge_status status = add_model(plan, &options, bytes, err);
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
+        status = add_model(plan, &options, bytes, err);
+    }
+    return status == FEDGE_OK && config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err)
+                                                           : status;
+}
+
+/* Has a round enough clients on whose examples the model can be trained? One on whose it cannot be,
+ * for the last batch of an epoch is too small for a layer, is replaced as others that fail. */
+static fedge_status check_clients(const worker *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->pool->plan;
+    const fedge_client_data *client_data = self->pool->config.client_data;
+    const fedge_rounds_spec *rounds = &self->pool->config.job->rounds;
+    const uint32_t wanted =
+        fedge_cohort_size_of(rounds, FEDGE_TASK_TRAIN, client_data->num_clients).wanted;
+    const uint32_t needed = fedge_cohort_min_reports(rounds, wanted);
+    fedge_error first = {.status = FEDGE_OK}, last = {.status = FEDGE_OK};
+    uint32_t able = 0, client = 0, checked = 0;
+    for (; client < client_data->num_clients && able < needed; client++) {
+        const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
+        const uint32_t count = fedge_client_data_train(client_data, client).count;
+        if (client == 0 || count != checked) {
+            last.status = fedge_trainer_check(self->model, count, &config, &last);
+        }
+        checked = count;
+        able += last.status == FEDGE_OK;
+        if (last.status != FEDGE_OK && first.status == FEDGE_OK) {
+            first = last;
+            first.status = fedge_error_prefix(&first, last.status, "client %" PRIu32, client);
+        }
+    }
+    if (able >= needed || first.status == FEDGE_OK) { /* too few clients are said elsewhere */
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, first.status,
+                      "%" PRIu32 " of %" PRIu32
+                      " clients can be trained, and a round needs %" PRIu32 "; %s",
+                      able, client_data->num_clients, needed, first.message);
+}
+
+static fedge_status start(fedge_trainer_pool *pool, fedge_error *err)
+{
+    const bool crowded = pool->config.num_threads > fedge_os_num_cpus();
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < pool->config.num_threads && status == FEDGE_OK; i++) {
+        pool->workers[i].pool = pool;
+        fedge_spin_backoff_init(&pool->workers[i].backoff, crowded ? 0 : BACKOFF_NS);
+        pool->workers[i].lane = i;
+        status = make_worker(&pool->workers[i], err);
+        status = status == FEDGE_OK && i == 0 ? check_clients(&pool->workers[0], err) : status;
+    }
+    /* The first worker is the caller's thread. */
+    for (uint32_t i = 1; i < pool->config.num_threads && status == FEDGE_OK; i++) {
+        int failed = pthread_create(&pool->workers[i].thread, NULL, work_loop, &pool->workers[i]);
+        if (failed) {
+            status =
+                fedge_fail_errno(err, failed, "cannot start thread %u: use fewer --threads", i + 1);
+        } else {
+            pool->num_started++;
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_trainer_pool_new(const fedge_trainer_pool_config *config,
+                                    fedge_trainer_pool **pool, fedge_error *err)
+{
+    *pool = NULL;
+    if (config->num_threads == 0 || config->num_threads > FEDGE_ACCUMULATOR_MAX_LANES) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
+                          FEDGE_ACCUMULATOR_MAX_LANES);
+    }
+    fedge_trainer_pool *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads", config->num_threads);
+    }
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    atomic_init(&fresh->next, 0);
+    atomic_init(&fresh->num_done, 0);
+    atomic_init(&fresh->at_work, 0);
+    atomic_init(&fresh->num_calls, 0);
+    atomic_init(&fresh->num_ended, 0);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    pthread_cond_init(&fresh->changed, NULL);
+    fedge_status status = start(fresh, err);
+    if (status != FEDGE_OK) {
+        fedge_trainer_pool_free(fresh);
+        return status;
+    }
+    *pool = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_trainer_pool_free(fedge_trainer_pool *pool)
+{
+    if (!pool) {
+        return;
+    }
+    pool->stopping = true;
+    advance(pool, &pool->num_calls);
+    for (uint32_t i = 1; i <= pool->num_started; i++) {
+        pthread_join(pool->workers[i].thread, NULL);
+    }
+    for (uint32_t i = 0; i < pool->config.num_threads; i++) {
+        worker *self = &pool->workers[i];
+        free(self->block);
+        free(self->evaluator_block);
+        free(self->tester_block);
+        free(self->scratch);
+        free(self->values);
+        free(self->v);
+        free(self->bytes);
+        free(self->packed);
+        fedge_deflater_free(self->deflater);
+        fedge_control_fini(&self->control);
+    }
+    pthread_cond_destroy(&pool->changed);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
+}
+
+uint64_t fedge_trainer_pool_bytes_per_thread(const fedge_trainer_pool *pool)
+{
+    return pool->workers[0].total;
+}

@@ -1,0 +1,411 @@
+/* The axes of a sweep: what they say, and the settings, names and folders of a combination. */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/limits.h"
+#include "aggregator/simulate/run/experiment.h"
+#include "aggregator/simulate/sweep/sweep_internal.h"
+#include "edge/core/number.h"
+#include "edge/io/plan_fields.h"
+
+#define MAX_SEEDS 1000u
+#define SEEDS "seeds"
+#define SEED "seed"
+#define MOMENTUM_PATH "training.optimizer.momentum"
+#define ROUNDS "rounds"
+#define ROUNDS_PATH "rounds.num-server-rounds"
+
+/* ---- axes ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name, *path;
+} SHORT_NAMES[] = {{"lr", "training.learning-rate"},
+                   {"epochs", "training.local-epochs"},
+                   {"batch", "training.batch-size"},
+                   {"fraction", "rounds.fraction-train"},
+                   {"server-lr", "strategy.server-learning-rate"},
+                   {"momentum", MOMENTUM_PATH},
+                   {"strategy", "strategy.type"},
+                   {"codec", "update.codec"},
+                   {ROUNDS, ROUNDS_PATH}};
+
+/* The path of a key in the job, with each part as docs/jobs.md spells it first. */
+typedef struct job_path {
+    char text[2 * FEDGE_SWEEP_MAX_TEXT];
+} job_path;
+
+/* The next part of [*path], which goes on behind it; false behind the last, or when it is too long.
+ */
+static bool next_part(const char **path, char part[FEDGE_SWEEP_MAX_TEXT])
+{
+    const size_t length = strcspn(*path, ".");
+    if (**path == '\0' || length >= FEDGE_SWEEP_MAX_TEXT) {
+        return false;
+    }
+    memcpy(part, *path, length);
+    part[length] = '\0';
+    *path += length + ((*path)[length] == '.');
+    return true;
+}
+
+/* Where a key stands in the job; partition and clients stand for themselves. */
+static job_path path_of(const char *key)
+{
+    job_path path = {.text = ""};
+    char part[FEDGE_SWEEP_MAX_TEXT];
+    const fedge_json_field *fields = fedge_job_fields;
+    size_t size = 0;
+    for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
+        key = strcmp(key, SHORT_NAMES[k].name) == 0 ? SHORT_NAMES[k].path : key;
+    }
+    while (next_part(&key, part) && size < sizeof(path.text)) {
+        const fedge_json_field *field = fedge_json_field_of(fields, part);
+        size += (size_t)snprintf(path.text + size, sizeof(path.text) - size, "%s%s",
+                                 size > 0 ? "." : "", field ? field->key : part);
+        fields = field ? field->fields : NULL;
+    }
+    return path;
+}
+
+/* The same setting by another name? */
+static bool is_same(const char *a, const char *b)
+{
+    const job_path x = path_of(a), y = path_of(b);
+    return strcmp(x.text, y.text) == 0;
+}
+
+/* 0.1 and 0.10 are one value. */
+static bool same_value(const char *a, const char *b)
+{
+    char *end_a, *end_b;
+    const double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    const bool numbers = *end_a == '\0' && *end_b == '\0';
+    return strcmp(a, b) == 0 || (numbers && x <= y && x >= y);
+}
+
+static bool has_value(const sweep_axis *of, const char *value)
+{
+    for (uint32_t i = 0; i < of->num_values; i++) {
+        if (same_value(of->values[i], value)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The comma behind a value, those within a list or an object passed over; NULL: it is the last. */
+static char *find_comma(char *value)
+{
+    int depth = 0;
+    for (; *value && (*value != ',' || depth > 0); value++) {
+        depth += (*value == '[' || *value == '{') - (*value == ']' || *value == '}');
+    }
+    return *value ? value : NULL;
+}
+
+static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *err)
+{
+    const size_t length = strlen(text);
+    *to = (sweep_axis){.num_values = 0};
+    if (length >= sizeof(to->text)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %.40s… is over %u bytes", text,
+                          FEDGE_SWEEP_MAX_TEXT - 1);
+    }
+    memcpy(to->text, text, length + 1);
+    char *at = strchr(to->text, '=');
+    if (!at || at == to->text || at[1] == '\0') {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep wants KEY=VALUE,VALUE…, such as lr=0.03,0.1, not '%.80s'", text);
+    }
+    *at = '\0';
+    to->key = to->text;
+    while (at) {
+        if (to->num_values == FEDGE_SWEEP_MAX_VALUES) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s has more than %u values",
+                              to->key, FEDGE_SWEEP_MAX_VALUES);
+        }
+        char *value = ++at;
+        at = find_comma(value);
+        if (at) {
+            *at = '\0';
+        }
+        if (value[0] == '\0' || has_value(to, value)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s in '%.80s'",
+                              value[0] ? "a value stands twice" : "an empty value", text);
+        }
+        to->values[to->num_values++] = value;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status take_seeds(fedge_sweep *sweep, const sweep_axis *seeds, fedge_error *err)
+{
+    char *end = NULL;
+    const unsigned long count = strtoul(seeds->values[0], &end, 10);
+    if (seeds->num_values != 1 || *end != '\0' || count < 1 || count > MAX_SEEDS) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: seeds=N is a number of seeds, 1 to %u", MAX_SEEDS);
+    }
+    sweep->num_seeds = (uint32_t)count;
+    return FEDGE_OK;
+}
+
+static bool has_axis(const fedge_sweep *sweep, const char *key)
+{
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        if (is_same(key, sweep->axes[i].key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same setting twice, by whatever name, would be two columns of which one is a lie. */
+static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_error *err)
+{
+    if ((strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0) || has_axis(sweep, key)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: '%.80s' is set twice", key);
+    }
+    /* seeds=2 with seed=1,2 would run seed 2 twice. */
+    const bool seeds = strcmp(key, SEEDS) == 0;
+    if ((seeds && has_axis(sweep, SEED)) || (strcmp(key, SEED) == 0 && sweep->num_seeds > 0)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: seeds=N counts on from each seed=…, so runs would stand twice: "
+                          "leave one of them out (seeds=N begins with the job's seed or --seed)");
+    }
+    const fedge_simulate_options *options = sweep->options;
+    if ((strcmp(key, SEED) == 0 && options->has_seed) ||
+        (is_same(key, ROUNDS) && options->num_rounds > 0)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: '%s' is an option too: leave the option out", key);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_error *err)
+{
+    sweep->num_combinations = 1;
+    for (uint32_t i = 0; i < sweep->options->num_axes; i++) {
+        sweep_axis *to = &sweep->axes[sweep->num_axes];
+        fedge_status status = parse_axis(sweep->options->axes[i], to, err);
+        if (status == FEDGE_OK) {
+            status = check_once(sweep, to->key, err);
+        }
+        if (status == FEDGE_OK && strcmp(to->key, SEEDS) == 0) {
+            status = take_seeds(sweep, to, err);
+        } else if (status == FEDGE_OK) {
+            sweep->num_axes++;
+            sweep->num_combinations *= to->num_values;
+        }
+        if (status != FEDGE_OK) {
+            return status;
+        }
+        const uint32_t seeds = sweep->num_seeds > 0 ? sweep->num_seeds : 1;
+        if ((uint64_t)sweep->num_combinations * seeds > FEDGE_SWEEP_MAX_RUNS) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "--sweep: more than %u runs: take fewer values",
+                              FEDGE_SWEEP_MAX_RUNS);
+        }
+    }
+    sweep->num_seeds = sweep->num_seeds > 0 ? sweep->num_seeds : 1;
+    return FEDGE_OK;
+}
+
+const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
+{
+    for (uint32_t i = sweep->num_axes - 1; i > at; i--) {
+        combination /= sweep->axes[i].num_values;
+    }
+    const sweep_axis *of = &sweep->axes[at];
+    return of->values[combination % of->num_values];
+}
+
+size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
+                           char name[FEDGE_SWEEP_MAX_NAME])
+{
+    size_t size = 0;
+    name[0] = '\0';
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const size_t at = size < FEDGE_SWEEP_MAX_NAME ? size : FEDGE_SWEEP_MAX_NAME - 1;
+        size += (size_t)snprintf(name + at, FEDGE_SWEEP_MAX_NAME - at, "%s%s=%s", i > 0 ? "," : "",
+                                 sweep->axes[i].key, fedge_sweep_value_of(sweep, combination, i));
+    }
+    return size;
+}
+
+/* "/" would be a folder in a folder, and two values must not become one. */
+size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
+                             char folder[FEDGE_SWEEP_MAX_NAME])
+{
+    char name[FEDGE_SWEEP_MAX_NAME];
+    char *to = folder;
+    size_t size = fedge_sweep_name_of(sweep, combination, name);
+    *to = '\0';
+    if (size >= FEDGE_SWEEP_MAX_NAME) {
+        return size;
+    }
+    size = 0;
+    for (const char *at = name; *at; at++) {
+        const char *text = *at == '/' ? "%2F" : *at == '%' ? "%25" : NULL;
+        const size_t length = text ? strlen(text) : 1;
+        if (size + length < FEDGE_SWEEP_MAX_NAME) {
+            memcpy(to, text ? text : at, length);
+            to += length;
+        }
+        size += length;
+    }
+    *to = '\0';
+    return size;
+}
+
+char *fedge_sweep_folder_name(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                              char name[FEDGE_SWEEP_MAX_FOLDER])
+{
+    char folder[FEDGE_SWEEP_MAX_NAME];
+    (void)fedge_sweep_folder_of(sweep, combination, folder);
+    (void)snprintf(name, FEDGE_SWEEP_MAX_FOLDER, "%s%s" SEED "=%" PRIu32, folder,
+                   folder[0] ? "," : "", seed + 1);
+    return name;
+}
+
+char *fedge_sweep_curve_name(const fedge_sweep *sweep, uint32_t combination,
+                             char name[FEDGE_SWEEP_MAX_FOLDER])
+{
+    char folder[FEDGE_SWEEP_MAX_NAME];
+    (void)fedge_sweep_folder_of(sweep, combination, folder);
+    (void)snprintf(name, FEDGE_SWEEP_MAX_FOLDER, "%s%s" SEED "=%s", folder, folder[0] ? "," : "",
+                   sweep->num_seeds > 1 ? "*" : "1");
+    return name;
+}
+
+/* ---- one combination ------------------------------------------------------------------------- */
+
+/* The member [key] of [object], in whichever spelling it is there. */
+static cJSON *find_member(const cJSON *object, const fedge_json_field *fields, const char *key)
+{
+    const fedge_json_field *field = fedge_json_field_of(fields, key);
+    cJSON *member = NULL;
+    cJSON_ArrayForEach(member, object)
+    {
+        if (strcmp(member->string, key) == 0 ||
+            (field && field == fedge_json_field_of(fields, member->string))) {
+            return member;
+        }
+    }
+    return NULL;
+}
+
+/* Puts a value where [path] says, making the objects on the way; the job's own check comes after.
+ */
+static bool set_key(cJSON *job, const char *path, const char *text)
+{
+    char key[128];
+    cJSON *at = job;
+    const char *dot;
+    const fedge_json_field *fields = fedge_job_fields;
+    while ((dot = strchr(path, '.')) != NULL) {
+        if ((size_t)(dot - path) >= sizeof(key)) {
+            return false;
+        }
+        memcpy(key, path, (size_t)(dot - path));
+        key[dot - path] = '\0';
+        cJSON *next = find_member(at, fields, key);
+        at = next ? next : cJSON_AddObjectToObject(at, key);
+        const fedge_json_field *field = fedge_json_field_of(fields, key);
+        fields = field ? field->fields : NULL;
+        path = dot + 1;
+        if (!cJSON_IsObject(at)) {
+            return false;
+        }
+    }
+    /* All of it is JSON, or it is a text. */
+    cJSON *value = cJSON_ParseWithOpts(text, NULL, true);
+    value = value ? value : cJSON_CreateString(text);
+    cJSON *before = find_member(at, fields, path);
+    if (before) {
+        cJSON_Delete(cJSON_DetachItemViaPointer(at, before));
+    }
+    return cJSON_AddItemToObject(at, path, value);
+}
+
+/* A job without an optimizer has SGD, which has to be said beside a momentum. */
+static bool name_optimizer(cJSON *job)
+{
+    const cJSON *training = cJSON_GetObjectItemCaseSensitive(job, "training");
+    return !training || cJSON_HasObjectItem(training, "optimizer") ||
+           set_key(job, "training.optimizer.type", "SGD");
+}
+
+static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
+                          fedge_simulate_options *options, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
+        const char *value = fedge_sweep_value_of(sweep, combination, i);
+        const job_path path = path_of(sweep->axes[i].key);
+        const char *key = path.text;
+        if (strcmp(key, "partition") == 0) {
+            options->partition = value;
+        } else if (strcmp(key, "clients") == 0) {
+            status = fedge_option_count("sweep clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
+                                        &options->num_clients, err);
+        } else if (strcmp(sweep->axes[i].key, ROUNDS) == 0) {
+            status = fedge_option_count("sweep rounds", value, FEDGE_SIMULATE_MAX_ROUNDS,
+                                        &options->num_rounds, err);
+        } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||
+                   !set_key(job, key, value)) {
+            status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                "--sweep: cannot set '%.80s': a part of it is no object in the job",
+                                key);
+        }
+    }
+    return status;
+}
+
+/* cJSON writes 15 digits of a number: those that need more get all of theirs. */
+static bool keep_digits(cJSON *within)
+{
+    bool kept = true;
+    for (cJSON *at = within->child, *next = NULL; at && kept; at = next) {
+        char text[32];
+        next = at->next;
+        (void)snprintf(text, sizeof(text), "%.15g", at->valuedouble);
+        if (cJSON_IsNumber(at) && strtod(text, NULL) != at->valuedouble) {
+            (void)snprintf(text, sizeof(text), "%.17g", at->valuedouble);
+            cJSON *exact = cJSON_CreateRaw(text);
+            kept = exact &&
+                   (at->string ? cJSON_ReplaceItemInObjectCaseSensitive(within, at->string, exact)
+                               : cJSON_ReplaceItemViaPointer(within, at, exact));
+        } else {
+            kept = keep_digits(at);
+        }
+    }
+    return kept;
+}
+
+fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
+                              fedge_simulate_options *options, char **text, fedge_error *err)
+{
+    *options = *sweep->options;
+    *text = NULL;
+    cJSON *job = cJSON_ParseWithLength(sweep->job_text, sweep->job_size);
+    if (!cJSON_IsObject(job)) {
+        fedge_job *none = NULL;
+        cJSON_Delete(job);
+        const fedge_status status =
+            fedge_job_parse(sweep->job_text, sweep->job_size, sweep->options->job, &none, err);
+        fedge_job_free(none);
+        return status == FEDGE_OK
+                   ? fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object", sweep->options->job)
+                   : status;
+    }
+    fedge_status status = apply(sweep, combination, job, options, err);
+    if (status == FEDGE_OK) {
+        *text = keep_digits(job) ? cJSON_Print(job) : NULL;
+        status = *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job");
+    }
+    cJSON_Delete(job);
+    return status;
+}

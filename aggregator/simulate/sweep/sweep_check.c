@@ -1,0 +1,204 @@
+/* What is known of a sweep's runs before the first of them: that they can be, and how many clients
+ * train at once. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/experiment.h"
+#include "aggregator/simulate/sweep/sweep_internal.h"
+#include "edge/io/file_list.h"
+
+#define TEST_SET "test-set"
+#define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
+
+/* ---- what a message is about ----------------------------------------------------------------- */
+
+/* A message of a job file, "job.json:3: …", without where it is. */
+static const char *behind_place(const char *message)
+{
+    const char *colon = strstr(message, ": ");
+    return colon ? colon : message;
+}
+
+/* Before *err's message: of which combination, without a line of its text, which nobody sees. */
+static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_status status,
+                              fedge_error *err)
+{
+    const fedge_error cause = *err;
+    const char *path = sweep->options->job;
+    const size_t size = strlen(path);
+    if (strncmp(cause.message, path, size) != 0 || cause.message[size] != ':') {
+        return fedge_error_prefix(err, status, "with %.80s", name);
+    }
+    const char *rest = cause.message + size + 1;
+    return fedge_fail(err, status, "with %.80s: %s:%s", name, path,
+                      rest + strspn(rest, "0123456789") + (*rest == ' ' ? 0 : 1));
+}
+
+/* ---- clients and cohorts --------------------------------------------------------------------- */
+
+/* As many as the division says, read once for each partition of each data set; 0: that cannot be
+ * told, and the run will say why. */
+static uint32_t count_clients(fedge_sweep *sweep, const fedge_experiment *experiment)
+{
+    const fedge_simulate_options *options = experiment->config.options;
+    const char *name = experiment->job->plan.data.name;
+    if (options->num_clients > 0) {
+        return options->num_clients;
+    }
+    for (uint32_t i = 0; i < sweep->num_counted; i++) {
+        if (sweep->counted[i].partition == options->partition &&
+            strcmp(sweep->counted[i].data, name) == 0) {
+            return sweep->counted[i].clients;
+        }
+    }
+    uint32_t clients = 0;
+    if (fedge_partition_num_parts(&experiment->data.partition, experiment->data.values, &clients,
+                                  NULL) != FEDGE_OK) {
+        clients = 0;
+    }
+    if (sweep->num_counted < FEDGE_SWEEP_MAX_VALUES) {
+        sweep_counted *to = &sweep->counted[sweep->num_counted++];
+        *to = (sweep_counted){.partition = options->partition, .clients = clients};
+        (void)snprintf(to->data, sizeof(to->data), "%s", name);
+    }
+    return clients;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static fedge_status check_files(const char *lines, fedge_error *err)
+{
+    fedge_file_list list;
+    const fedge_status status = fedge_file_list_open(&list, lines, err);
+    if (status == FEDGE_OK) {
+        fedge_file_list_close(&list);
+    }
+    return status;
+}
+
+/* Once, unless it is an axis. */
+static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fedge_error *err)
+{
+    const fedge_test_set *set = &job->test_set;
+    bool swept = false;
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        swept = swept || strncmp(sweep->axes[i].key, TEST_SET, strlen(TEST_SET)) == 0;
+    }
+    if (!set->present || (sweep->has_test_set && !swept)) {
+        return FEDGE_OK;
+    }
+    fedge_status status = check_files(set->images, err);
+    if (status == FEDGE_OK) {
+        status = check_files(set->labels, err);
+    }
+    sweep->has_test_set = status == FEDGE_OK;
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, TEST_SET);
+}
+
+/* What takes virtual time, once for each number of clients. */
+static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_options *options,
+                                   const fedge_job *job, uint32_t clients, fedge_error *err)
+{
+    fedge_client_profiles *profiles = NULL;
+    bool known = !fedge_client_profiles_is_wanted(&options->profiles);
+    for (uint32_t i = 0; i < sweep->num_profiles && !known; i++) {
+        known = sweep->profiles[i] == clients;
+    }
+    if (known) {
+        return FEDGE_OK;
+    }
+    const fedge_status status =
+        fedge_client_profiles_new(&options->profiles, job->plan.seed, clients, &profiles, err);
+    if (status == FEDGE_OK && sweep->num_profiles < FEDGE_SWEEP_MAX_VALUES) {
+        sweep->profiles[sweep->num_profiles++] = clients;
+    }
+    fedge_client_profiles_free(profiles);
+    return status;
+}
+
+/* ---- what is evaluated ----------------------------------------------------------------------- */
+
+/* A file that divides may set examples for validation apart. */
+static bool may_evaluate(const fedge_experiment *experiment)
+{
+    const fedge_job *job = experiment->job;
+    return job->test_set.present || job->rounds.fraction_evaluate > 0.0 ||
+           experiment->config.options->validation_split > 0.0 ||
+           experiment->data.partition.scheme == FEDGE_PARTITION_FILE;
+}
+
+/* ---- one combination ------------------------------------------------------------------------- */
+
+/* Can it be run, as far as that is known without the data? *cohort: clients that train in a round;
+ * 0: unknown. */
+static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *options,
+                            const char *text, size_t size, uint32_t *cohort, fedge_error *err)
+{
+    fedge_experiment *experiment = calloc(1, sizeof(*experiment));
+    if (!experiment) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an experiment");
+    }
+    const fedge_experiment_config config = {.options = options, .job_text = text, .job_size = size};
+    fedge_status status = fedge_experiment_check(experiment, &config, err);
+    const fedge_job *job = experiment->job;
+    if (status == FEDGE_OK) {
+        status = check_test_set(sweep, job, err);
+    }
+    const uint32_t clients = status == FEDGE_OK ? count_clients(sweep, experiment) : 0;
+    if (clients > 0) {
+        *cohort = fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted;
+        status = fedge_simulation_check_clients(&job->rounds, clients, err);
+    }
+    if (status == FEDGE_OK && clients > 0) {
+        status = check_profiles(sweep, options, job, clients, err);
+    }
+    sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
+    fedge_experiment_fini(experiment);
+    free(experiment);
+    return status;
+}
+
+/* Is the job, or an option, at fault without any setting? Then *err tells the job's line, which the
+ * combination's text, written anew, has elsewhere. */
+static bool is_own(fedge_sweep *sweep, fedge_error *err)
+{
+    uint32_t cohort = 0;
+    fedge_error own;
+    const fedge_status status =
+        examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &own);
+    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0) {
+        return false;
+    }
+    *err = own;
+    return true;
+}
+
+fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_error *err)
+{
+    char name[FEDGE_SWEEP_MAX_NAME], *text = NULL;
+    fedge_simulate_options options;
+    fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
+    options.seed_offset = sweep->num_seeds - 1; /* the highest */
+    if (status == FEDGE_OK) {
+        status = examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination], err);
+    }
+    free(text);
+    if (status == FEDGE_OK && sweep->options->out &&
+        fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >
+            FEDGE_SWEEP_MAX_NAME) {
+        status = fedge_fail(err, FEDGE_TOO_BIG,
+                            "its folder would have a name over %u bytes: sweep fewer settings, or "
+                            "shorter ones, at once",
+                            FEDGE_SWEEP_MAX_NAME - 1);
+    }
+    if (status == FEDGE_OK || is_own(sweep, err)) {
+        return status;
+    }
+    if (fedge_sweep_name_of(sweep, combination, name) == 0) { /* seeds alone */
+        (void)snprintf(name, sizeof(name), "seeds=%" PRIu32, sweep->num_seeds);
+    }
+    return fail_with(sweep, name, status, err);
+}

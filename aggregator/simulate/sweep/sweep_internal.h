@@ -1,0 +1,148 @@
+/* What the files of a sweep share; nobody else includes it. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_SWEEP_SWEEP_INTERNAL_H
+#define FEDGE_AGGREGATOR_SIMULATE_SWEEP_SWEEP_INTERNAL_H
+
+#include "aggregator/simulate/run/run_summary.h"
+#include "aggregator/simulate/sweep/sweep.h"
+#include "edge/io/plan.h"
+
+#define FEDGE_SWEEP_MAX_VALUES 64u /* of one axis */
+#define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
+#define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
+
+#define FEDGE_SWEEP_MAX_FOLDER (FEDGE_SWEEP_MAX_NAME + 32u) /* of a run: with its seed */
+
+#define FEDGE_SWEEP_COLUMN "run" /* the first of the table as csv */
+
+/* What to do for a table with more than times in it. */
+#define FEDGE_SWEEP_MEASURE                                                                        \
+    "give the job a \"test-set\" or fraction-evaluate, or use --validation-split"
+
+typedef struct sweep_axis {
+    char text[FEDGE_SWEEP_MAX_TEXT]; /* KEY=VALUE,… cut up: key and values point into it */
+    const char *key;
+    const char *values[FEDGE_SWEEP_MAX_VALUES];
+    uint32_t num_values;
+} sweep_axis;
+
+/* What came of a run. */
+typedef struct sweep_outcome {
+    bool done, failed;
+    bool begun; /* it got as far as its rounds */
+    char why[FEDGE_ERROR_MESSAGE_SIZE];
+    fedge_run_summary run_summary;
+} sweep_outcome;
+
+/* One of the runs. */
+typedef struct sweep_run {
+    uint32_t number; /* in the order of running, from 1 */
+    uint32_t combination, seed;
+    uint32_t num_threads; /* ≥ 1 */
+    bool alone;           /* no other goes beside it: it may draw its bar */
+} sweep_run;
+
+/* Who looks after a run. */
+typedef struct sweep_watch {
+    fedge_cancel_fn cancel;
+    void (*begun)(void *user, uint64_t promised); /* it is set up; bytes that it will touch yet */
+    void *user;                                   /* of both */
+} sweep_watch;
+
+/* How many clients a partition says that there are. */
+typedef struct sweep_counted {
+    const char *partition; /* as the options have it, by its place; NULL: the client's file's */
+    char data[FEDGE_MAX_DATA_NAME];
+    uint32_t clients; /* 0: unknown */
+} sweep_counted;
+
+struct fedge_sweep {
+    const fedge_simulate_options *options;
+    const char *job_text;
+    size_t job_size;
+    sweep_axis axes[FEDGE_SIMULATE_MAX_AXES]; /* without seeds */
+    uint32_t num_axes;
+    uint32_t num_seeds;        /* 0 until they are known */
+    uint32_t num_combinations; /* without seeds */
+    sweep_outcome *outcomes;   /* num_combinations · num_seeds, seeds innermost */
+    uint32_t *cohorts;         /* of each combination: clients that train in a round; 0: unknown */
+    sweep_counted counted[FEDGE_SWEEP_MAX_VALUES];
+    uint32_t num_counted;
+    uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are checked */
+    uint32_t num_profiles;
+    bool has_test_set; /* its files are there */
+    bool is_measured;  /* a run has something to evaluate on, or may have */
+};
+
+/* sweep_axes.c: reads sweep->options->axes. FEDGE_INVALID_ARGUMENT names what is wrong. */
+FEDGE_MUST_USE fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_error *err);
+
+/* sweep_axes.c: the value of an axis in a combination; the last axis changes fastest. */
+const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at);
+
+/* sweep_axes.c: "lr=0.1,partition=iid"; returns its bytes, of which FEDGE_SWEEP_MAX_NAME − 1 are
+ * written. */
+size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
+                           char name[FEDGE_SWEEP_MAX_NAME]);
+
+/* sweep_axes.c: the same as the name of a folder, another for each combination. */
+size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
+                             char folder[FEDGE_SWEEP_MAX_NAME]);
+
+/* sweep_axes.c: the folder of a run within options->out, "lr=0.1,partition=iid,seed=2". Returns
+ * [name].
+ */
+char *fedge_sweep_folder_name(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                              char name[FEDGE_SWEEP_MAX_FOLDER]);
+
+/* sweep_axes.c: the folders of a combination's seeds, "lr=0.1,partition=iid,seed=*". Returns
+ * [name]. */
+char *fedge_sweep_curve_name(const fedge_sweep *sweep, uint32_t combination,
+                             char name[FEDGE_SWEEP_MAX_FOLDER]);
+
+/* sweep_axes.c: the options and the job's text of a combination; *text is malloc'ed. */
+FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
+                                             fedge_simulate_options *options, char **text,
+                                             fedge_error *err);
+
+/* sweep_run.c: the path of a run's folder. */
+FEDGE_MUST_USE fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination,
+                                                   uint32_t seed, char path[FEDGE_MAX_PATH],
+                                                   fedge_error *err);
+
+/* sweep_table.c: the table as csv, with every measure that any run has. */
+FEDGE_MUST_USE fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path,
+                                                  fedge_error *err);
+
+/* sweep_table.c: what the best combinations have most of: accuracy, or where none is known the
+ * negative loss; NaN: unknown. */
+double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination);
+
+/* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume; what writing
+ * there gives. Makes options->out. */
+FEDGE_MUST_USE fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err);
+
+/* sweep_run.c: makes the run. to->done and failed are the caller's to say. */
+FEDGE_MUST_USE fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
+                                                const sweep_watch *watch, sweep_outcome *to,
+                                                fedge_error *err);
+
+/* sweep_run.c: is it the machine that failed, which other runs would meet as well? */
+bool fedge_sweep_is_machines(fedge_status status);
+
+/* sweep_run.c: the line of a run that has ended. */
+void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of);
+
+/* sweep_pool.c: the share of [num_threads] that a run gets: as many runs go side by side as it
+ * takes to keep all threads at work on their cohorts, at most [most]. */
+uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most);
+
+/* sweep_pool.c: is there memory for another beside [running] runs? One goes alone until what a run
+ * needs is known; usable 0: there is no telling. */
+bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
+
+/* sweep_check.c: can the combination be run, as far as that is known without its data? Its cohort
+ * is noted. */
+FEDGE_MUST_USE fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination,
+                                              fedge_error *err);
+
+#endif

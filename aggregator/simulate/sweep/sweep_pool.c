@@ -1,0 +1,291 @@
+#define _POSIX_C_SOURCE 200809L
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/sweep/sweep_internal.h"
+#include "edge/core/os.h"
+
+#define STACK_SIZE ((size_t)8 << 20) /* of a thread that sets up runs, as a program's first has */
+
+/* The runs of a sweep, which go side by side where one has no work for all threads. */
+typedef struct pool {
+    fedge_sweep *sweep;
+    fedge_cancel_fn cancel;
+    void *user;
+    uint32_t num_runs, num_threads; /* of all runs together */
+    uint64_t usable, at_start;      /* bytes: of the machine, and resident before any run */
+    atomic_bool stopping;           /* the machine failed one: the others end as with Ctrl-C */
+    pthread_mutex_t mutex;          /* of all below */
+    pthread_cond_t changed;
+    uint32_t num_workers;
+    uint32_t next;             /* the first that has not begun, in the order of running */
+    uint32_t running, at_work; /* runs, and their threads */
+    uint64_t need;             /* bytes of one run; 0: not known yet */
+    uint32_t interrupted;
+    fedge_status status; /* what ended them all */
+    fedge_error err;
+} pool;
+
+/* ---- how many at once ------------------------------------------------------------------------ */
+
+uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most)
+{
+    uint32_t at_once = cohort > 0 ? num_threads / cohort : 1;
+    at_once = at_once < most ? at_once : most;
+    return num_threads / (at_once > 0 ? at_once : 1);
+}
+
+bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable)
+{
+    const bool known = need > 0;
+    return running == 0 ||
+           (known && (usable == 0 ||
+                      (at_start < usable && (usable - at_start) / need >= (uint64_t)running + 1)));
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One of every combination first: who stops early can compare them. */
+static sweep_run next_run(const pool *self)
+{
+    const uint32_t combinations = self->sweep->num_combinations;
+    sweep_run run = {.number = self->next + 1,
+                     .combination = self->next % combinations,
+                     .seed = self->next / combinations};
+    const uint32_t left = self->running + self->num_runs - self->next;
+    run.num_threads = fedge_sweep_threads(self->num_threads, self->sweep->cohorts[run.combination],
+                                          least(left, self->num_workers));
+    run.alone = run.num_threads == self->num_threads;
+    return run;
+}
+
+/* Waits until the next run may begin. False: there is none. */
+static bool take(pool *self, sweep_run *run)
+{
+    pthread_mutex_lock(&self->mutex);
+    bool taken = false;
+    while (!taken && self->next < self->num_runs) {
+        *run = next_run(self);
+        taken = self->at_work + run->num_threads <= self->num_threads &&
+                fedge_sweep_has_room(self->running, self->at_start, self->need, self->usable);
+        if (!taken) {
+            pthread_cond_wait(&self->changed, &self->mutex);
+        }
+    }
+    if (taken) {
+        self->next++;
+        self->running++;
+        self->at_work += run->num_threads;
+    }
+    pthread_cond_broadcast(&self->changed); /* another is the next now */
+    pthread_mutex_unlock(&self->mutex);
+    return taken;
+}
+
+/* ---- while they run -------------------------------------------------------------------------- */
+
+static bool is_over(void *user)
+{
+    pool *self = user;
+    return atomic_load_explicit(&self->stopping, memory_order_relaxed) ||
+           (self->cancel && self->cancel(self->user));
+}
+
+/* A run has its data and is about to train: how much memory do such runs take? What its threads
+ * were promised may not be resident yet. */
+static void on_begun(void *user, uint64_t promised)
+{
+    pool *self = user;
+    const uint64_t resident = fedge_os_resident_bytes();
+    pthread_mutex_lock(&self->mutex);
+    const uint64_t grown =
+        resident > self->at_start ? (resident - self->at_start) / self->running : 0;
+    if (grown + promised > self->need) {
+        self->need = grown + promised;
+    }
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* What came of a run, and whether it ends the others. */
+static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fedge_status ended,
+                         const fedge_error *why)
+{
+    const bool machines = of->begun && fedge_sweep_is_machines(ended);
+    if (ended == FEDGE_CANCELLED || machines) {
+        self->next = self->num_runs;
+        self->interrupted += ended == FEDGE_CANCELLED;
+        if (self->status == FEDGE_OK || (self->status == FEDGE_CANCELLED && machines)) {
+            self->status = ended;
+            self->err = *why;
+        }
+        if (machines) {
+            atomic_store(&self->stopping, true);
+        }
+        return;
+    }
+    of->done = true;
+    of->failed = ended != FEDGE_OK;
+    if (of->failed) {
+        memcpy(of->why, why->message, sizeof(of->why));
+    }
+    if (!self->sweep->options->quiet && !self->sweep->options->json) {
+        fedge_sweep_print_run(self->sweep, run, of);
+    }
+}
+
+/* Runs side by side count each other's memory: one that finds too little waits until no other is
+ * under way, and tries once more. */
+static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
+                                sweep_outcome *to, fedge_error *err)
+{
+    const fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
+    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY)) {
+        return status;
+    }
+    pthread_mutex_lock(&self->mutex);
+    const bool alone = self->running == 1;
+    if (!alone) {
+        self->running--;
+        self->at_work -= run->num_threads;
+        pthread_cond_broadcast(&self->changed);
+        while (self->running > 0) {
+            pthread_cond_wait(&self->changed, &self->mutex);
+        }
+        self->running++;
+        self->at_work += run->num_threads;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return alone ? status : fedge_sweep_run_one(self->sweep, run, watch, to, err);
+}
+
+static void *work_loop(void *arg)
+{
+    pool *self = arg;
+    const sweep_watch watch = {.cancel = is_over, .begun = on_begun, .user = self};
+    sweep_run run;
+    while (take(self, &run)) {
+        fedge_error why;
+        sweep_outcome *to =
+            &self->sweep->outcomes[(size_t)run.combination * self->sweep->num_seeds + run.seed];
+        const fedge_status ended = run_or_wait(self, &run, &watch, to, &why);
+        pthread_mutex_lock(&self->mutex);
+        self->running--;
+        self->at_work -= run.num_threads;
+        take_outcome(self, &run, to, ended, &why);
+        pthread_cond_broadcast(&self->changed);
+        pthread_mutex_unlock(&self->mutex);
+    }
+    return NULL;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* An option that an axis takes the place of. */
+static void print_replaced(const fedge_sweep *sweep)
+{
+    const fedge_simulate_options *options = sweep->options;
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const char *key = sweep->axes[i].key;
+        if ((strcmp(key, "partition") == 0 && options->partition) ||
+            (strcmp(key, "clients") == 0 && options->num_clients > 0)) {
+            fprintf(stderr, "fedge-simulate: --sweep has %s=…, which takes the place of --%s\n",
+                    key, key);
+        }
+    }
+}
+
+/* As many threads as runs may ever go at once; the caller's is the first of them. */
+static uint32_t most_at_once(const pool *self)
+{
+    uint32_t most = 1;
+    for (uint32_t c = 0; c < self->sweep->num_combinations; c++) {
+        const uint32_t each =
+            fedge_sweep_threads(self->num_threads, self->sweep->cohorts[c], self->num_runs);
+        most = self->num_threads / each > most ? self->num_threads / each : most;
+    }
+    return least(most, self->num_runs);
+}
+
+/* With fewer workers than were wanted, fewer runs go side by side. */
+static void work_together(pool *self)
+{
+    assert(self->num_workers > 0);
+    pthread_attr_t attributes;
+    pthread_t *others = calloc(self->num_workers, sizeof(*others));
+    uint32_t started = 0;
+    const bool ready = others && pthread_attr_init(&attributes) == 0;
+    if (ready) {
+        (void)pthread_attr_setstacksize(&attributes, STACK_SIZE);
+        while (started + 1 < self->num_workers &&
+               pthread_create(&others[started], &attributes, work_loop, self) == 0) {
+            started++;
+        }
+        (void)pthread_attr_destroy(&attributes);
+    }
+    pthread_mutex_lock(&self->mutex);
+    self->num_workers = started + 1;
+    pthread_mutex_unlock(&self->mutex);
+    (void)work_loop(self);
+    for (uint32_t i = 0; i < started; i++) {
+        pthread_join(others[i], NULL);
+    }
+    free(others);
+}
+
+fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
+                             fedge_error *err)
+{
+    const uint32_t threads = sweep->options->num_threads;
+    pool self = {.sweep = sweep,
+                 .cancel = cancel,
+                 .user = user,
+                 .num_runs = sweep->num_combinations * sweep->num_seeds,
+                 .num_threads = threads > 0 ? threads : fedge_os_num_cpus(),
+                 .usable = fedge_os_usable_bytes(NULL),
+                 .at_start = fedge_os_resident_bytes()};
+    print_replaced(sweep);
+    if (!sweep->is_measured) {
+        fprintf(stderr, "fedge-simulate: nothing will be evaluated: " FEDGE_SWEEP_MEASURE "\n");
+    }
+    atomic_init(&self.stopping, false);
+    pthread_mutex_init(&self.mutex, NULL);
+    pthread_cond_init(&self.changed, NULL);
+    self.num_workers = most_at_once(&self);
+    work_together(&self);
+    pthread_cond_destroy(&self.changed);
+    pthread_mutex_destroy(&self.mutex);
+    if (self.status == FEDGE_CANCELLED && self.interrupted > 1) {
+        return fedge_fail(err, FEDGE_CANCELLED, "interrupted with %" PRIu32 " runs under way",
+                          self.interrupted);
+    }
+    if (self.status != FEDGE_OK) {
+        *err = self.err;
+    }
+    return self.status;
+}
+
+uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
+        done += sweep->outcomes[i].done;
+    }
+    return done;
+}
+
+uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep)
+{
+    uint32_t unable = 0;
+    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
+        unable += sweep->outcomes[i].done && !sweep->outcomes[i].begun;
+    }
+    return unable;
+}

@@ -1,0 +1,198 @@
+#define _POSIX_C_SOURCE 200809L /* flockfile */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/report/table_csv.h"
+#include "aggregator/simulate/run/experiment.h"
+#include "aggregator/simulate/run/results.h"
+#include "aggregator/simulate/sweep/sweep_internal.h"
+#include "aggregator/store/path.h"
+#include "edge/core/os.h"
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                                    char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    return fedge_path_join(sweep->options->out,
+                           fedge_sweep_folder_name(sweep, combination, seed, name), path, err);
+}
+
+static bool is_begun(const char *out)
+{
+    char path[FEDGE_MAX_PATH + 32];
+    (void)snprintf(path, sizeof(path), "%s/simulation.json", out);
+    return fedge_os_exists(path);
+}
+
+/* How many of the runs have a folder already; the first of them is left in [path]. */
+static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
+                                char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
+    fedge_status status = FEDGE_OK;
+    *count = 0;
+    for (uint32_t i = 0; i < runs && sweep->options->out && status == FEDGE_OK; i++) {
+        char folder[FEDGE_MAX_PATH];
+        status =
+            fedge_sweep_run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err);
+        if (status == FEDGE_OK && is_begun(folder) && (*count)++ == 0) {
+            memcpy(path, folder, FEDGE_MAX_PATH);
+        }
+    }
+    return status;
+}
+
+/* Can folders be made there? */
+static fedge_status check_writable(const char *out, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH + 32];
+    (void)snprintf(path, sizeof(path), "%s/.can-be-written", out);
+    fedge_status status = fedge_os_make_dirs(out, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_write_file(path, "\n", 1, 0600, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_os_remove(path, err);
+    }
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
+}
+
+/* What is called as a sweep's table is, and is none, is somebody's; so is a picture without it. */
+static fedge_status check_names(const char *out, fedge_error *err)
+{
+    char table[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
+    fedge_status status = fedge_path_join(out, FEDGE_SWEEP_TABLE, table, err);
+    if (status == FEDGE_OK) {
+        status = fedge_table_csv_check(table, FEDGE_SWEEP_COLUMN, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_path_join(out, FEDGE_SWEEP_PICTURE, picture, err);
+    }
+    return status == FEDGE_OK && fedge_os_exists(picture) && !fedge_os_exists(table)
+               ? fedge_fail(err, FEDGE_EXISTS,
+                            "%s is there already, and no sweep's: choose another --out", picture)
+               : status;
+}
+
+/* Before the first run, not hours later at the one whose folder is there. */
+fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint32_t begun = 0;
+    fedge_status status = count_begun(sweep, &begun, path, err);
+    if (status == FEDGE_OK && begun > 0 && !sweep->options->resume) {
+        status = fedge_fail(err, FEDGE_EXISTS,
+                            "%s has a simulation already: --resume goes on with it, or choose "
+                            "another --out",
+                            path);
+    }
+    if (status == FEDGE_OK && begun == 0 && sweep->options->resume) {
+        fprintf(stderr, "fedge-simulate: %s has none of these runs: nothing to resume, all begin\n",
+                sweep->options->out);
+    }
+    if (status == FEDGE_OK && sweep->options->out) {
+        status = check_names(sweep->options->out, err);
+    }
+    return status == FEDGE_OK && sweep->options->out ? check_writable(sweep->options->out, err)
+                                                     : status;
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+/* Is it the machine that failed, which the next run would meet as well? */
+bool fedge_sweep_is_machines(fedge_status status)
+{
+    return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
+           status == FEDGE_INTERNAL;
+}
+
+fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
+                                 const sweep_watch *watch, sweep_outcome *to, fedge_error *err)
+{
+    char *text = NULL, out[FEDGE_MAX_PATH], number[64];
+    fedge_simulate_options options;
+    fedge_experiment *experiment = calloc(1, sizeof(*experiment));
+    to->begun = false;
+    if (!experiment) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a run");
+    }
+    fedge_status status = fedge_sweep_make(sweep, run->combination, &options, &text, err);
+    (void)snprintf(number, sizeof(number), "run %" PRIu32 " of %" PRIu32, run->number,
+                   sweep->num_combinations * sweep->num_seeds);
+    const bool seen = run->alone && !sweep->options->quiet && !sweep->options->json;
+    fedge_experiment_config config = {.options = &options,
+                                      .job_text = text,
+                                      .job_size = text ? strlen(text) : 0,
+                                      .out = sweep->options->out ? out : NULL,
+                                      .summary = sweep->options->out != NULL,
+                                      .progress = seen ? stderr : NULL,
+                                      .run = number,
+                                      .cancel = watch->cancel,
+                                      .cancel_user = watch->user};
+    options.seed_offset = run->seed;
+    options.num_threads = run->num_threads;
+    if (status == FEDGE_OK && config.out) {
+        status = fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err);
+        config.resume = sweep->options->resume;
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_experiment_init(experiment, &config, err);
+    }
+    to->begun = status == FEDGE_OK;
+    if (to->begun) {
+        watch->begun(watch->user, fedge_simulation_promised_bytes(experiment->simulation));
+        status = fedge_experiment_run(experiment, err);
+        to->run_summary = experiment->results.run_summary;
+    }
+    if (fedge_sweep_is_machines(status) && experiment->kept[0]) { /* it ends the sweep */
+        fprintf(stderr, "fedge-simulate: %s\n", experiment->kept);
+    }
+    fedge_experiment_fini(experiment);
+    free(experiment);
+    free(text);
+    fedge_os_return_freed(); /* the next run counts what there is */
+    return status;
+}
+
+/* What is known of the model: its accuracy, or without one its loss, on the test set, or without
+ * one on the examples for validation, or else on clients. */
+static void print_result(const fedge_run_summary *run_summary, FILE *out)
+{
+    const fedge_run_summary_curve *curve =
+        isfinite(run_summary->test.loss) || isfinite(run_summary->test.accuracy)
+            ? &run_summary->test
+            : &run_summary->validation;
+    const bool known = isfinite(curve->loss) || isfinite(curve->accuracy);
+    const double accuracy = known ? curve->accuracy : run_summary->client_accuracy;
+    const double loss = known ? curve->loss : run_summary->client_loss;
+    if (isfinite(accuracy)) {
+        fprintf(out, "%.2f%%", 100.0 * accuracy);
+    } else if (isfinite(loss)) {
+        fprintf(out, "loss %.4g", loss);
+    } else {
+        fprintf(out, "round %" PRIu32, run_summary->rounds);
+    }
+}
+
+/* The line is whole, whatever other runs write. */
+void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of)
+{
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    flockfile(stderr);
+    fprintf(stderr, "%" PRIu32 " of %" PRIu32 ": %s: ", run->number,
+            sweep->num_combinations * sweep->num_seeds,
+            fedge_sweep_folder_name(sweep, run->combination, run->seed, name));
+    if (!of->begun) {
+        fprintf(stderr, "failed: %s\n", of->why);
+    } else {
+        fputs(of->failed ? "failed at " : "", stderr);
+        print_result(&of->run_summary, stderr);
+        fprintf(stderr, " in %.1f s%s%s\n", of->run_summary.seconds, of->failed ? ": " : "",
+                of->why);
+    }
+    funlockfile(stderr);
+}

@@ -1,0 +1,511 @@
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/report/table_csv.h"
+#include "aggregator/rounds/progress.h"
+#include "aggregator/simulate/sweep/sweep_internal.h"
+#include "aggregator/store/json_text.h"
+
+/* ---- numbers over seeds ---------------------------------------------------------------------- */
+
+/* A number of a run. From ROUNDS_TO on: rounds to the target of that place. */
+typedef enum measure {
+    LAST_ACCURACY,
+    LAST_TEN,
+    BEST_VALIDATION,
+    TEST_AT_BEST,
+    CLIENT_ACCURACY,
+    LAST_LOSS,
+    VALIDATION_LOSS,
+    CLIENT_LOSS,
+    VIRTUAL_SECONDS,
+    BYTES_UP,
+    SECONDS,
+    ROUNDS_TO
+} measure;
+
+static double value_of(const fedge_run_summary *run_summary, uint32_t what)
+{
+    switch (what) {
+    case LAST_ACCURACY:
+        return run_summary->test.accuracy;
+    case LAST_TEN:
+        return fedge_run_summary_last_mean(&run_summary->test);
+    case BEST_VALIDATION:
+        return run_summary->validation.best;
+    case TEST_AT_BEST:
+        return run_summary->test_at_best;
+    case CLIENT_ACCURACY:
+        return run_summary->client_accuracy;
+    case LAST_LOSS:
+        return run_summary->test.loss;
+    case VALIDATION_LOSS:
+        return run_summary->validation.loss;
+    case CLIENT_LOSS:
+        return run_summary->client_loss;
+    case VIRTUAL_SECONDS:
+        return run_summary->has_virtual_time ? run_summary->virtual_time : NAN;
+    case BYTES_UP:
+        return (double)run_summary->bytes_up;
+    case SECONDS:
+        return run_summary->seconds;
+    default:
+        return run_summary->reached[what - ROUNDS_TO];
+    }
+}
+
+static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combination,
+                                       uint32_t seed)
+{
+    return &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
+}
+
+/* Of one seed; NaN: not to be counted. [what]: a measure. */
+static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t seed, uint32_t what)
+{
+    const sweep_outcome *of = outcome_of(sweep, combination, seed);
+    const double value = of->done && !of->failed ? value_of(&of->run_summary, what) : NAN;
+    return isfinite(value) ? value : NAN;
+}
+
+/* Over the seeds of a combination; values that are not finite do not count. */
+static fedge_spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
+{
+    fedge_spread of = {0};
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        fedge_spread_add(&of, value_at(sweep, combination, i, what));
+    }
+    return of;
+}
+
+static double mean_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
+{
+    const fedge_spread of = spread_of(sweep, combination, what);
+    return fedge_spread_mean(&of);
+}
+
+/* The measures that the table has, in its order: those that any run has a number for. */
+static const struct {
+    const char *title, *key;
+    measure what;
+    bool in_json; /* of machines, whether known or not */
+    bool is_loss; /* stands where no accuracy does */
+    double scale;
+    int decimals;
+} MEASURES[] = {{"accuracy %", "accuracy", LAST_ACCURACY, true, false, 100.0, 2},
+                {"mean of last 10", "accuracy_last_10", LAST_TEN, true, false, 100.0, 2},
+                {"best validation", "validation_best", BEST_VALIDATION, false, false, 100.0, 2},
+                {"accuracy there", "accuracy_at_best", TEST_AT_BEST, false, false, 100.0, 2},
+                {"on clients %", "client_accuracy", CLIENT_ACCURACY, false, false, 100.0, 2},
+                {"loss", "loss", LAST_LOSS, false, true, 1.0, 4},
+                {"validation loss", "validation_loss", VALIDATION_LOSS, false, true, 1.0, 4},
+                {"loss on clients", "client_loss", CLIENT_LOSS, false, true, 1.0, 4},
+                {"virtual seconds", "virtual_seconds", VIRTUAL_SECONDS, false, false, 1.0, 1}};
+
+#define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
+#define NOTHING UINT32_MAX
+#define MIN_WIDTH 12 /* of an axis's column */
+
+/* What the table has, by what the runs have. */
+typedef struct layout {
+    bool stands[NUM_MEASURES];
+    bool measured;   /* anything but time is known */
+    uint32_t chosen; /* the combination with the best validation; NOTHING without any */
+    int widths[FEDGE_SIMULATE_MAX_AXES]; /* of the axes' columns */
+} layout;
+
+/* The combination with the best validation, a failed seed not counting; NOTHING without any. */
+static uint32_t choose(const fedge_sweep *sweep)
+{
+    double best = -INFINITY;
+    uint32_t chosen = NOTHING;
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        const fedge_spread of = spread_of(sweep, c, BEST_VALIDATION);
+        if (of.count > 0 && of.mean > best) {
+            best = of.mean;
+            chosen = c;
+        }
+    }
+    return chosen;
+}
+
+/* Has any run this number? */
+static bool any(const fedge_sweep *sweep, measure what)
+{
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        if (spread_of(sweep, c, what).count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static layout lay_out(const fedge_sweep *sweep)
+{
+    layout of = {.chosen = choose(sweep)};
+    const bool has_accuracy =
+        any(sweep, LAST_ACCURACY) || any(sweep, BEST_VALIDATION) || any(sweep, CLIENT_ACCURACY);
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        of.stands[m] = any(sweep, MEASURES[m].what) && !(MEASURES[m].is_loss && has_accuracy);
+        of.measured = of.measured || (of.stands[m] && MEASURES[m].what != VIRTUAL_SECONDS);
+    }
+    if (!of.measured) {
+        of.stands[0] = true;
+    }
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const sweep_axis *axis = &sweep->axes[i];
+        of.widths[i] = MIN_WIDTH;
+        for (uint32_t k = 0; k <= axis->num_values; k++) {
+            const int width = (int)strlen(k < axis->num_values ? axis->values[k] : axis->key);
+            of.widths[i] = width > of.widths[i] ? width : of.widths[i];
+        }
+    }
+    return of;
+}
+
+static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
+{
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        failed += outcome_of(sweep, combination, i)->failed;
+    }
+    return failed;
+}
+
+static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        done += outcome_of(sweep, combination, i)->done;
+    }
+    return done;
+}
+
+/* Values of updates that were cut to their bounds, over all seeds. */
+static uint64_t count_clamped(const fedge_sweep *sweep, uint32_t combination)
+{
+    uint64_t clamped = 0;
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const sweep_outcome *of = outcome_of(sweep, combination, i);
+        clamped += of->done ? of->run_summary.clamped : 0;
+    }
+    return clamped;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+static void print_spread(FILE *out, fedge_spread of, double scale, int decimals)
+{
+    char text[64] = "-", deviation[24] = "-";
+    if (of.count > 1) {
+        (void)snprintf(deviation, sizeof(deviation), "%.*f", decimals,
+                       scale * fedge_spread_deviation(&of));
+    }
+    if (of.count > 0) {
+        (void)snprintf(text, sizeof(text), "%.*f ± %*s", decimals, scale * of.mean, decimals + 2,
+                       deviation);
+    }
+    /* The sign takes two bytes and one column. */
+    fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
+}
+
+/* Over the whole run; they hardly differ between seeds. */
+static void print_bytes(FILE *out, fedge_spread of)
+{
+    char text[FEDGE_BYTES_TEXT];
+    fprintf(out, " %9s", of.count > 0 ? fedge_bytes_text((uint64_t)llround(of.mean), text) : "-");
+}
+
+static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
+{
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fprintf(out, "%-*s ", of->widths[i], sweep->axes[i].key);
+    }
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (of->stands[m]) {
+            fprintf(out, " %16s", MEASURES[m].title);
+        }
+    }
+    fprintf(out, " %9s", "bytes up");
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        char text[32];
+        (void)snprintf(text, sizeof(text), "rounds to %g%%", 100.0 * sweep->options->targets[t]);
+        fprintf(out, " %16s      ", text);
+    }
+    fprintf(out, " %16s\n", "seconds");
+}
+
+static void print_row(const fedge_sweep *sweep, uint32_t combination, const layout *of, FILE *out)
+{
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fprintf(out, "%-*s ", of->widths[i], fedge_sweep_value_of(sweep, combination, i));
+    }
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (of->stands[m]) {
+            print_spread(out, spread_of(sweep, combination, MEASURES[m].what), MEASURES[m].scale,
+                         MEASURES[m].decimals);
+        }
+    }
+    print_bytes(out, spread_of(sweep, combination, BYTES_UP));
+    const uint32_t failed = count_failed(sweep, combination), done = count_done(sweep, combination);
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
+        print_spread(out, rounds, 1.0, 1);
+        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, done);
+    }
+    print_spread(out, spread_of(sweep, combination, SECONDS), 1.0, 1);
+    if (done < sweep->num_seeds) {
+        fprintf(out, "  %" PRIu32 " of %" PRIu32 " seeds", done, sweep->num_seeds);
+    }
+    if (failed > 0) {
+        fprintf(out, "  %" PRIu32 " failed", failed);
+    }
+    if (count_clamped(sweep, combination) > 0) {
+        fprintf(out, "  %" PRIu64 " values cut", count_clamped(sweep, combination));
+    }
+    if (combination == of->chosen) {
+        fprintf(out, "  * chosen by validation%s",
+                failed > 0 ? ", of the seeds that did not fail" : "");
+    }
+    fputc('\n', out);
+}
+
+/* The first seed from [seed] on that failed for this reason; num_seeds: none. */
+static uint32_t next_failed(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                            const char *why)
+{
+    while (seed < sweep->num_seeds &&
+           !(outcome_of(sweep, combination, seed)->failed &&
+             strcmp(outcome_of(sweep, combination, seed)->why, why) == 0)) {
+        seed++;
+    }
+    return seed;
+}
+
+/* Below the table: a line for each reason. */
+static void print_failures(const fedge_sweep *sweep, uint32_t combination, FILE *out)
+{
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const sweep_outcome *of = outcome_of(sweep, combination, i);
+        if (!of->failed || next_failed(sweep, combination, 0, of->why) < i) {
+            continue;
+        }
+        fputs("failed:", out);
+        for (uint32_t k = i; k < sweep->num_seeds;
+             k = next_failed(sweep, combination, k + 1, of->why)) {
+            fprintf(out, " %s", fedge_sweep_folder_name(sweep, combination, k, name));
+        }
+        fprintf(out, ": %s\n", of->why);
+    }
+}
+
+/* ---- for machines ---------------------------------------------------------------------------- */
+
+static void add_number(cJSON *json, const char *key, const char *suffix, double value)
+{
+    char text[64];
+    (void)snprintf(text, sizeof(text), "%s%s", key, suffix);
+    (void)cJSON_AddNumberToObject(json, text, value);
+}
+
+static void add_spread(cJSON *json, const char *key, const fedge_spread *of)
+{
+    add_number(json, key, "", fedge_spread_mean(of));
+    add_number(json, key, "_deviation", fedge_spread_deviation(of));
+}
+
+static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combination)
+{
+    cJSON *list = cJSON_AddArrayToObject(json, "failures");
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        if (outcome_of(sweep, combination, i)->failed) {
+            cJSON *one = cJSON_CreateObject();
+            add_number(one, "seed", "", i + 1);
+            (void)fedge_json_add_text(one, "why", outcome_of(sweep, combination, i)->why);
+            (void)cJSON_AddItemToArray(list, one);
+        }
+    }
+}
+
+static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const layout *of,
+                           FILE *out)
+{
+    cJSON *json = cJSON_CreateObject();
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        (void)fedge_json_add_text(json, sweep->axes[i].key,
+                                  fedge_sweep_value_of(sweep, combination, i));
+    }
+    add_number(json, "seeds", "", sweep->num_seeds);
+    add_number(json, "done", "", count_done(sweep, combination));
+    add_number(json, "failed", "", count_failed(sweep, combination));
+    add_failures(json, sweep, combination);
+    add_number(json, "clamped", "", (double)count_clamped(sweep, combination));
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (of->stands[m] || MEASURES[m].in_json) {
+            const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
+            add_spread(json, MEASURES[m].key, &values);
+        }
+    }
+    if (of->chosen != NOTHING) {
+        (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
+    }
+    add_number(json, "bytes_up", "", mean_of(sweep, combination, BYTES_UP));
+    add_number(json, "seconds", "", mean_of(sweep, combination, SECONDS));
+    cJSON *targets = cJSON_AddArrayToObject(json, "targets");
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
+        cJSON *target = cJSON_CreateObject();
+        add_number(target, "accuracy", "", sweep->options->targets[t]);
+        add_spread(target, "rounds", &rounds);
+        add_number(target, "reached", "", rounds.count);
+        (void)cJSON_AddItemToArray(targets, target);
+    }
+    char *text = cJSON_PrintUnformatted(json);
+    fprintf(out, "%s\n", text ? text : "{}");
+    free(text);
+    cJSON_Delete(json);
+}
+
+/* Runs that have ended well. */
+static uint32_t count_good(const fedge_sweep *sweep)
+{
+    uint32_t good = 0;
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        good += count_done(sweep, c) - count_failed(sweep, c);
+    }
+    return good;
+}
+
+static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
+{
+    uint32_t left_out = 0;
+    print_head(sweep, of, out);
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        if (count_done(sweep, c) > 0) {
+            print_row(sweep, c, of, out);
+        } else {
+            left_out++;
+        }
+    }
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        print_failures(sweep, c, out);
+    }
+    if (!of->measured && count_good(sweep) > 0) {
+        fprintf(out, "nothing was evaluated: " FEDGE_SWEEP_MEASURE "\n");
+    }
+    if (left_out > 0) {
+        fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", left_out,
+                sweep->num_combinations);
+    }
+}
+
+void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
+{
+    const layout of = lay_out(sweep);
+    if (!sweep->options->json) {
+        print_table(sweep, &of, out);
+        return;
+    }
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        print_json_row(sweep, c, &of, out);
+    }
+}
+
+/* ---- as csv ---------------------------------------------------------------------------------- */
+
+static void add_heads(const fedge_sweep *sweep, const layout *of, fedge_table_csv *table)
+{
+    fedge_table_csv_text(table, FEDGE_SWEEP_COLUMN);
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fedge_table_csv_text(table, sweep->axes[i].key);
+    }
+    fedge_table_csv_text(table, "seeds");
+    fedge_table_csv_text(table, "done");
+    fedge_table_csv_text(table, "failed");
+    fedge_table_csv_text(table, "clamped");
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (any(sweep, MEASURES[m].what)) {
+            fedge_table_csv_spread_head(table, MEASURES[m].key);
+        }
+    }
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        char text[64];
+        (void)snprintf(text, sizeof(text), "rounds_to_%g", sweep->options->targets[t]);
+        fedge_table_csv_spread_head(table, text);
+        (void)snprintf(text, sizeof(text), "reached_%g", sweep->options->targets[t]);
+        fedge_table_csv_text(table, text);
+    }
+    fedge_table_csv_text(table, "bytes_up");
+    fedge_table_csv_spread_head(table, "seconds");
+    if (of->chosen != NOTHING) {
+        fedge_table_csv_text(table, "chosen");
+    }
+    fedge_table_csv_end_row(table);
+}
+
+static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout *of,
+                    fedge_table_csv *table)
+{
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    fedge_table_csv_text(table, fedge_sweep_curve_name(sweep, combination, name));
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        fedge_table_csv_text(table, fedge_sweep_value_of(sweep, combination, i));
+    }
+    fedge_table_csv_number(table, sweep->num_seeds);
+    fedge_table_csv_number(table, count_done(sweep, combination));
+    fedge_table_csv_number(table, count_failed(sweep, combination));
+    fedge_table_csv_number(table, (double)count_clamped(sweep, combination));
+    for (size_t m = 0; m < NUM_MEASURES; m++) {
+        if (any(sweep, MEASURES[m].what)) {
+            const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
+            fedge_table_csv_spread(table, &values);
+        }
+    }
+    for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
+        const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
+        fedge_table_csv_spread(table, &rounds);
+        fedge_table_csv_number(table, rounds.count);
+    }
+    const fedge_spread seconds = spread_of(sweep, combination, SECONDS);
+    fedge_table_csv_number(table, mean_of(sweep, combination, BYTES_UP));
+    fedge_table_csv_spread(table, &seconds);
+    if (of->chosen != NOTHING) {
+        fedge_table_csv_text(table, combination == of->chosen ? "true" : "false");
+    }
+    fedge_table_csv_end_row(table);
+}
+
+fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path, fedge_error *err)
+{
+    const layout of = lay_out(sweep);
+    fedge_table_csv table;
+    fedge_table_csv_init(&table);
+    add_heads(sweep, &of, &table);
+    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+        add_row(sweep, c, &of, &table);
+    }
+    const fedge_status status = fedge_table_csv_write(&table, path, err);
+    fedge_table_csv_fini(&table);
+    return status;
+}
+
+double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination)
+{
+    static const measure ACCURACIES[] = {LAST_ACCURACY, BEST_VALIDATION, CLIENT_ACCURACY};
+    static const measure LOSSES[] = {LAST_LOSS, VALIDATION_LOSS, CLIENT_LOSS};
+    for (int i = 0; i < 3; i++) {
+        if (any(sweep, ACCURACIES[i])) {
+            return mean_of(sweep, combination, ACCURACIES[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if (any(sweep, LOSSES[i])) {
+            return -mean_of(sweep, combination, LOSSES[i]);
+        }
+    }
+    return NAN;
+}

@@ -1,0 +1,314 @@
+#include "aggregator/simulate/time/availability.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/rng.h"
+#include "edge/io/csv.h"
+
+#define STRETCH 64.0 /* average periods on and off that a stretch of drawn time has */
+
+enum { CLIENT, FROM, TO, NUM_COLUMNS };
+
+/* A row of the file. */
+typedef struct span {
+    uint32_t client;
+    uint64_t from, to; /* seconds */
+    uint64_t line;
+} span;
+
+struct fedge_availability {
+    uint64_t seed;
+    uint32_t num_clients;
+    /* Drawn. */
+    double share, on_us, off_us; /* means */
+    uint64_t stretch_us;
+    /* Read; NULL: drawn. */
+    span *spans; /* ascending by (client, from) */
+    uint32_t num_spans, capacity;
+    uint32_t *first; /* (num_clients + 1): client c has spans[first[c], first[c + 1]) */
+    uint64_t period; /* seconds */
+};
+
+/* ---- drawn ----------------------------------------------------------------------------------- */
+
+static fedge_status parse_drawn(fedge_availability *self, const char *text, fedge_error *err)
+{
+    char *end = NULL;
+    const double share = strtod(text, &end);
+    const bool comma = end != text && *end == ',';
+    const char *second = comma ? end + 1 : text;
+    const double seconds = comma ? strtod(second, &end) : 0.0;
+    if (!comma || end == second || *end != '\0' || !(share >= FEDGE_AVAILABILITY_MIN_SHARE) ||
+        !(share <= FEDGE_AVAILABILITY_MAX_SHARE) || !(seconds >= 1.0) ||
+        !(seconds <= FEDGE_AVAILABILITY_MAX_SECONDS)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--availability must be file:CSV or the share of time online, %g to %g, "
+                          "and the seconds of a period online, 1 to %.0f, such as 0.3,3600, not "
+                          "'%.100s'",
+                          FEDGE_AVAILABILITY_MIN_SHARE, FEDGE_AVAILABILITY_MAX_SHARE,
+                          FEDGE_AVAILABILITY_MAX_SECONDS, text);
+    }
+    self->share = share;
+    self->on_us = seconds * 1e6;
+    self->off_us = self->on_us * (1.0 - share) / share;
+    self->stretch_us = (uint64_t)(STRETCH * (self->on_us + self->off_us));
+    return FEDGE_OK;
+}
+
+/* Exponentially distributed, at least a microsecond. */
+static uint64_t draw_period(fedge_rng *rng, double mean_us)
+{
+    return 1 + (uint64_t)(-mean_us * log(1.0 - fedge_rng_double(rng)));
+}
+
+/* The client's state at [time_us], and until when it stays within the stretch. */
+static bool drawn_at(const fedge_availability *self, uint32_t client, uint64_t time_us,
+                     uint64_t *until_us)
+{
+    const uint64_t number = time_us / self->stretch_us;
+    fedge_rng rng = fedge_rng_stream(self->seed, FEDGE_PURPOSE_ONLINE, client, (uint32_t)number, 0);
+    bool online = fedge_rng_double(&rng) < self->share;
+    uint64_t at = number * self->stretch_us;
+    const uint64_t end = at + self->stretch_us;
+    for (;;) {
+        at += draw_period(&rng, online ? self->on_us : self->off_us);
+        if (at > time_us || at >= end) {
+            *until_us = at < end ? at : end;
+            return online;
+        }
+        online = !online;
+    }
+}
+
+/* ---- read ------------------------------------------------------------------------------------ */
+
+static fedge_status read_header(fedge_csv *csv, uint32_t column[NUM_COLUMNS], fedge_error *err)
+{
+    static const char *const names[NUM_COLUMNS] = {"client", "from", "to"};
+    bool has[NUM_COLUMNS] = {false};
+    fedge_status status = fedge_csv_header(csv, err);
+    const char *at = csv->line;
+    for (uint32_t field = 0; status == FEDGE_OK && field < NUM_COLUMNS; field++) {
+        at += strspn(at, " \t");
+        const size_t size = strcspn(at, ", \t");
+        for (uint32_t i = 0; i < NUM_COLUMNS; i++) {
+            if (strlen(names[i]) == size && memcmp(names[i], at, size) == 0) {
+                has[i] = true;
+                column[i] = field;
+            }
+        }
+        at += size;
+        at += strspn(at, " \t");
+        at += *at == ',';
+    }
+    if (status == FEDGE_OK && !(has[CLIENT] && has[FROM] && has[TO] && *at == '\0')) {
+        status = fedge_fail(err, FEDGE_CORRUPT,
+                            "%s:%" PRIu64 ": the columns must be client, from and to",
+                            csv->reader.path, csv->number);
+    }
+    csv->columns = NUM_COLUMNS;
+    return status;
+}
+
+static fedge_status check_row(const fedge_availability *self, const fedge_csv *csv, int64_t client,
+                              int64_t from, int64_t to, fedge_error *err)
+{
+    const char *path = csv->reader.path;
+    if (client < 0 || client >= (int64_t)self->num_clients) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%s:%" PRIu64 ": client %" PRId64 " is none of 0 to %" PRIu32
+                          ": correct it or change --clients",
+                          path, csv->number, client, self->num_clients - 1);
+    }
+    if (from < 0 || to <= from || (double)to > 100.0 * FEDGE_AVAILABILITY_MAX_SECONDS) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%s:%" PRIu64 ": from %" PRId64 " to %" PRId64
+                          ": times are from 0 to %.0f seconds, and the second is later",
+                          path, csv->number, from, to, 100.0 * FEDGE_AVAILABILITY_MAX_SECONDS);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status add_span(fedge_availability *self, span row, fedge_error *err)
+{
+    if (self->num_spans == self->capacity) {
+        const uint32_t more = self->capacity > 0 ? self->capacity * 2 : 1024;
+        span *spans = more <= FEDGE_AVAILABILITY_MAX_ROWS
+                          ? realloc(self->spans, more * sizeof(*spans))
+                          : NULL;
+        if (!spans) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " rows", more);
+        }
+        self->spans = spans;
+        self->capacity = more;
+    }
+    self->spans[self->num_spans++] = row;
+    self->period = row.to > self->period ? row.to : self->period;
+    return FEDGE_OK;
+}
+
+static fedge_status read_rows(fedge_availability *self, fedge_csv *csv,
+                              const uint32_t column[NUM_COLUMNS], fedge_error *err)
+{
+    for (;;) {
+        int64_t row[NUM_COLUMNS] = {0};
+        bool end = false;
+        fedge_status status = fedge_csv_next(csv, &end, err);
+        if (status != FEDGE_OK || end) {
+            return status;
+        }
+        status = fedge_csv_integers(csv, row, err);
+        const int64_t client = row[column[CLIENT]], from = row[column[FROM]], to = row[column[TO]];
+        if (status == FEDGE_OK) {
+            status = check_row(self, csv, client, from, to, err);
+        }
+        if (status == FEDGE_OK) {
+            status = add_span(self,
+                              (span){.client = (uint32_t)client,
+                                     .from = (uint64_t)from,
+                                     .to = (uint64_t)to,
+                                     .line = csv->number},
+                              err);
+        }
+        if (status != FEDGE_OK) {
+            return status;
+        }
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    if (x->client != y->client) {
+        return x->client < y->client ? -1 : 1;
+    }
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+/* Sorts the spans and finds each client's. */
+static fedge_status index_spans(fedge_availability *self, const char *path, fedge_error *err)
+{
+    self->first = calloc((size_t)self->num_clients + 1, sizeof(*self->first));
+    if (!self->first) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients",
+                          self->num_clients);
+    }
+    if (self->num_spans > 0) {
+        qsort(self->spans, self->num_spans, sizeof(*self->spans), by_time);
+    }
+    uint32_t at = 0;
+    for (uint32_t c = 0; c < self->num_clients; c++) {
+        self->first[c] = at;
+        while (at < self->num_spans && self->spans[at].client == c) {
+            const span *here = &self->spans[at];
+            if (at > self->first[c] && here->from < here[-1].to) {
+                return fedge_fail(err, FEDGE_CORRUPT,
+                                  "%s:%" PRIu64 ": client %" PRIu32 " is online from %" PRIu64
+                                  " on, as line %" PRIu64 " says already: make one row of the two",
+                                  path, here->line, c, here->from, here[-1].line);
+            }
+            at++;
+        }
+        if (at == self->first[c]) {
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "%s: client %" PRIu32 " has no row: each of 0 to %" PRIu32
+                              " needs a time online",
+                              path, c, self->num_clients - 1);
+        }
+    }
+    self->first[self->num_clients] = at;
+    return FEDGE_OK;
+}
+
+static fedge_status load(fedge_availability *self, const char *path, fedge_error *err)
+{
+    fedge_csv csv;
+    uint32_t column[NUM_COLUMNS] = {0};
+    fedge_status status = fedge_csv_open(&csv, path, 0, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    status = read_header(&csv, column, err);
+    if (status == FEDGE_OK) {
+        status = read_rows(self, &csv, column, err);
+    }
+    fedge_csv_close(&csv);
+    return status == FEDGE_OK ? index_spans(self, path, err) : status;
+}
+
+/* The client's state at [time_us], and until when the trace says so without a look at the next
+ * row. */
+static bool read_at(const fedge_availability *self, uint32_t client, uint64_t time_us,
+                    uint64_t *until_us)
+{
+    const uint64_t period_us = self->period * 1000000, base_us = time_us / period_us * period_us;
+    const uint64_t within_us = time_us - base_us;
+    uint32_t low = self->first[client], high = self->first[client + 1];
+    while (low < high) { /* the first row that ends later */
+        const uint32_t middle = low + (high - low) / 2;
+        if (self->spans[middle].to * 1000000 <= within_us) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == self->first[client + 1]) {
+        *until_us = base_us + period_us;
+        return false;
+    }
+    const bool online = self->spans[low].from * 1000000 <= within_us;
+    *until_us = base_us + 1000000 * (online ? self->spans[low].to : self->spans[low].from);
+    return online;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_availability_new(const char *text, uint64_t seed, uint32_t num_clients,
+                                    fedge_availability **availability, fedge_error *err)
+{
+    *availability = NULL;
+    fedge_availability *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' availability");
+    }
+    fresh->seed = seed;
+    fresh->num_clients = num_clients;
+    fedge_status status =
+        strncmp(text, "file:", 5) == 0 ? load(fresh, text + 5, err) : parse_drawn(fresh, text, err);
+    if (status != FEDGE_OK) {
+        fedge_availability_free(fresh);
+        return status;
+    }
+    *availability = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_availability_free(fedge_availability *availability)
+{
+    if (availability) {
+        free(availability->spans);
+        free(availability->first);
+        free(availability);
+    }
+}
+
+bool fedge_availability_at(const fedge_availability *self, uint32_t client, uint64_t time_us,
+                           uint64_t *until_us)
+{
+    bool (*const at)(const fedge_availability *, uint32_t, uint64_t, uint64_t *) =
+        self->spans ? read_at : drawn_at;
+    const bool online = at(self, client, time_us, until_us);
+    uint64_t next_us;
+    /* Rows and stretches may meet. Who is online in every row of a period always is. */
+    while (at(self, client, *until_us, &next_us) == online) {
+        *until_us = next_us;
+        if (self->spans && next_us > time_us + 2 * self->period * 1000000) {
+            *until_us = FEDGE_AVAILABILITY_NEVER;
+            break;
+        }
+    }
+    return online;
+}

@@ -1,0 +1,115 @@
+#include "aggregator/simulate/time/virtual_clock.h"
+
+#include <stdlib.h>
+
+void fedge_virtual_clock_fini(fedge_virtual_clock *virtual_clock)
+{
+    fedge_event_queue_fini(&virtual_clock->due);
+    fedge_event_queue_fini(&virtual_clock->changes);
+    free(virtual_clock->sure);
+    *virtual_clock = (fedge_virtual_clock){0};
+}
+
+/* NEVER when it would be later than can be told. */
+static uint64_t later(uint64_t time_us, uint64_t by_us)
+{
+    return by_us < FEDGE_TIME_NEVER - time_us ? time_us + by_us : FEDGE_TIME_NEVER;
+}
+
+void fedge_virtual_clock_open(fedge_virtual_clock *virtual_clock, uint64_t deadline_ms)
+{
+    const bool endless = deadline_ms == 0 || deadline_ms > FEDGE_TIME_NEVER / 1000;
+    virtual_clock->opened_us = virtual_clock->now_us;
+    virtual_clock->deadline_us =
+        endless ? FEDGE_TIME_NEVER : later(virtual_clock->now_us, deadline_ms * 1000);
+    virtual_clock->due.count = 0;
+}
+
+fedge_status fedge_virtual_clock_begin(fedge_virtual_clock *virtual_clock, fedge_event event,
+                                       uint64_t duration_us, fedge_error *err)
+{
+    event.time_us = later(virtual_clock->now_us, duration_us);
+    return fedge_event_queue_push(&virtual_clock->due, event, err);
+}
+
+void fedge_virtual_clock_close(fedge_virtual_clock *virtual_clock)
+{
+    virtual_clock->due.count = 0;
+    virtual_clock->deadline_us = FEDGE_TIME_NEVER;
+}
+
+fedge_status fedge_virtual_clock_change(fedge_virtual_clock *virtual_clock, uint32_t client,
+                                        fedge_event_kind kind, uint64_t time_us, fedge_error *err)
+{
+    const fedge_event event = {
+        .time_us = time_us, .client = client, .task = FEDGE_TIME_NO_TASK, .kind = kind};
+    return time_us == FEDGE_TIME_NEVER
+               ? FEDGE_OK
+               : fedge_event_queue_push(&virtual_clock->changes, event, err);
+}
+
+static bool change_is_first(const fedge_virtual_clock *virtual_clock)
+{
+    const fedge_event_queue *due = &virtual_clock->due, *changes = &virtual_clock->changes;
+    return changes->count > 0 &&
+           (due->count == 0 || fedge_event_compare(&changes->items[0], &due->items[0]) < 0);
+}
+
+const fedge_event *fedge_virtual_clock_first(const fedge_virtual_clock *virtual_clock)
+{
+    const fedge_event_queue *first =
+        change_is_first(virtual_clock) ? &virtual_clock->changes : &virtual_clock->due;
+    const bool in_time = first->count > 0 && first->items[0].time_us <= virtual_clock->deadline_us;
+    return in_time ? &first->items[0] : NULL;
+}
+
+bool fedge_virtual_clock_next(fedge_virtual_clock *virtual_clock, fedge_event *event)
+{
+    if (!fedge_virtual_clock_first(virtual_clock)) {
+        if (virtual_clock->deadline_us != FEDGE_TIME_NEVER) {
+            virtual_clock->now_us = virtual_clock->deadline_us;
+        }
+        return false;
+    }
+    *event = fedge_event_queue_pop(change_is_first(virtual_clock) ? &virtual_clock->changes
+                                                                  : &virtual_clock->due);
+    virtual_clock->now_us = event->time_us;
+    return true;
+}
+
+/* Is [event] sure, when those before it are? [change]: the next that lets another client in, or
+ * NULL. */
+static bool is_sure(const fedge_virtual_clock *virtual_clock, const fedge_event *event,
+                    const fedge_event *change)
+{
+    return event->kind == FEDGE_EVENT_FINISH && event->time_us <= virtual_clock->deadline_us &&
+           (!change || fedge_event_compare(event, change) < 0);
+}
+
+fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32_t most,
+                                      bool is_empty, const fedge_event **events, uint32_t *num,
+                                      fedge_error *err)
+{
+    fedge_event_queue *due = &virtual_clock->due;
+    *num = 0;
+    if (virtual_clock->sure_capacity < due->count) {
+        fedge_event *sure = realloc(virtual_clock->sure, due->capacity * sizeof(*sure));
+        if (!sure) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u events", due->capacity);
+        }
+        virtual_clock->sure = sure;
+        virtual_clock->sure_capacity = due->capacity;
+    }
+    const fedge_event *change =
+        is_empty && virtual_clock->changes.count > 0 ? &virtual_clock->changes.items[0] : NULL;
+    /* Taken out and put back: that costs what the sure ones are, not what is due. */
+    while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change)) {
+        virtual_clock->sure[(*num)++] = fedge_event_queue_pop(due);
+    }
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < *num && status == FEDGE_OK; i++) {
+        status = fedge_event_queue_push(due, virtual_clock->sure[i], err); /* there is room */
+    }
+    *events = virtual_clock->sure;
+    return status;
+}

@@ -1,0 +1,24 @@
+#include "aggregator/store/json_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/io/json.h"
+
+bool fedge_json_add_text(cJSON *json, const char *key, const char *text)
+{
+    const size_t size = strlen(text);
+    unsigned char *clean = malloc(size + 1);
+    if (!clean) {
+        return false;
+    }
+    memcpy(clean, text, size + 1);
+    for (size_t at = 0; at < size;) {
+        const size_t length = fedge_utf8_sequence(clean + at, size - at);
+        clean[at] = length > 0 ? clean[at] : '?';
+        at += length > 0 ? length : 1;
+    }
+    const bool added = cJSON_AddStringToObject(json, key, (const char *)clean) != NULL;
+    free(clean);
+    return added;
+}
