@@ -9,8 +9,39 @@
 #include "edge/core/os.h"
 
 #define SCALE_BYTES 2
-#define SCALE_SHIFT 7
 #define BLOCK_BYTES (SCALE_BYTES + FEDGE_CODEC_BLOCK)
+
+/* 127 · 32767 · FEDGE_SUM_MAX_UPDATES < 2^31: kernels add products of limbs in 32 bits. */
+static_assert((int64_t)127 * ((1 << FEDGE_SUM_LIMB_BITS) - 1) * FEDGE_SUM_MAX_UPDATES < INT32_MAX,
+              "sums of limbs fit");
+static_assert(FEDGE_SUM_MAX_LIMBS == 4 && FEDGE_SUM_LIMB_BITS * FEDGE_SUM_MAX_LIMBS >= 32 + 16,
+              "limbs hold every factor");
+static_assert(FEDGE_SUM_MAX_UPDATES % 4 == 0, "updates are taken by fours");
+
+static const fedge_sum_kernels *const all_kernels[] = {
+#if defined(__x86_64__)
+    &fedge_sum_avx512vnni, &fedge_sum_avx512, &fedge_sum_avx2,
+#elif defined(__ARM_NEON)
+    &fedge_sum_neon,
+#endif
+    NULL};
+
+const fedge_sum_kernels *fedge_sum_kernels_at(size_t index)
+{
+    assert(index < sizeof(all_kernels) / sizeof(all_kernels[0]));
+    return all_kernels[index];
+}
+
+const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features)
+{
+    const fedge_sum_kernels *const *at = all_kernels;
+    while (*at && (features & (*at)->needs) != (*at)->needs) {
+        at++;
+    }
+    return *at;
+}
+
+/* ---- floats ---------------------------------------------------------------------------------- */
 
 void fedge_sum_floats_scalar(int64_t *sum, const fedge_summand *updates, uint32_t count,
                              size_t first, size_t n, int bound_log2)
@@ -39,14 +70,10 @@ void fedge_sum_floats(int64_t *sum, const fedge_summand *updates, uint32_t count
                       int bound_log2)
 {
     assert(count <= FEDGE_SUM_MAX_UPDATES);
-    const unsigned features = fedge_os_cpu_features();
+    const fedge_sum_kernels *kernels = fedge_sum_kernels_choose(fedge_os_cpu_features());
     size_t done = 0;
-    if (weights_are_signed(updates, count)) {
-        if (features & FEDGE_CPU_AVX512) {
-            done = fedge_sum_floats_avx512(sum, updates, count, n, bound_log2);
-        } else if (features & FEDGE_CPU_AVX2) {
-            done = fedge_sum_floats_avx2(sum, updates, count, n, bound_log2);
-        }
+    if (kernels && weights_are_signed(updates, count)) {
+        done = kernels->floats(sum, updates, count, n, bound_log2);
     }
     fedge_sum_floats_scalar(sum, updates, count, done, n, bound_log2);
 }
@@ -56,7 +83,7 @@ void fedge_sum_floats(int64_t *sum, const fedge_summand *updates, uint32_t count
 static void add_block_scalar(int64_t *sum, const int8_t *q, size_t first, size_t n, uint16_t scale,
                              uint32_t weight)
 {
-    const int64_t factor = ((int64_t)scale << SCALE_SHIFT) * (int64_t)weight;
+    const int64_t factor = ((int64_t)scale << FEDGE_SUM_SCALE_SHIFT) * (int64_t)weight;
     for (size_t i = first; i < n; i++) {
         sum[i] += q[i] * factor;
     }
@@ -74,40 +101,37 @@ void fedge_sum_int8_scalar(int64_t *sum, const fedge_summand *updates, uint32_t 
     }
 }
 
-/* 127 · 32767 · FEDGE_SUM_MAX_UPDATES < 2^31: the vectors add products of limbs in 32 bits. */
-static_assert((int64_t)127 * ((1 << FEDGE_SUM_LIMB_BITS) - 1) * FEDGE_SUM_MAX_UPDATES < INT32_MAX,
-              "sums of limbs fit");
-
 static void make_block(fedge_sum_block *block, const fedge_summand *updates, uint32_t count,
                        size_t offset)
 {
-    const uint64_t mask = (1u << FEDGE_SUM_LIMB_BITS) - 1;
-    uint64_t largest = 1;
-    block->num_pairs = (count + 1) / 2;
-    for (uint32_t u = 0; u < 2 * block->num_pairs; u++) {
-        const fedge_summand *from = &updates[u < count ? u : u - 1];
+    block->count = (count + 3) / 4 * 4;
+    block->bits = 0;
+    for (uint32_t u = 0; u < block->count; u++) {
+        const fedge_summand *from = &updates[u < count ? u : count - 1];
         const uint8_t *in = from->bytes + offset;
-        uint64_t product = u < count ? (uint64_t)from->weight * fedge_get_u16(in) : 0;
         block->q[u] = (const int8_t *)in + SCALE_BYTES;
-        largest = product > largest ? product : largest;
-        for (uint32_t limb = 0; limb < FEDGE_SUM_MAX_LIMBS; limb++) {
-            const uint32_t part = (uint32_t)(product & mask);
-            uint32_t *pair = &block->limbs[limb][u / 2];
-            *pair = u % 2 == 0 ? part : *pair | part << 16;
-            product >>= FEDGE_SUM_LIMB_BITS;
-        }
+        block->factors[u] = u < count ? (uint64_t)from->weight * fedge_get_u16(in) : 0;
+        block->bits |= block->factors[u];
     }
-    block->num_limbs = 0;
-    for (; largest > 0; largest >>= FEDGE_SUM_LIMB_BITS) {
-        block->num_limbs++;
+}
+
+void fedge_sum_split(const fedge_sum_block *block, fedge_sum_limbs *limbs)
+{
+    const uint64_t mask = (1u << FEDGE_SUM_LIMB_BITS) - 1;
+    limbs->num_limbs = block->bits >> 2 * FEDGE_SUM_LIMB_BITS ? 4 : 2;
+    for (uint32_t limb = 0; limb < limbs->num_limbs; limb++) {
+        for (uint32_t u = 0; u < block->count; u++) {
+            limbs->limbs[limb][u] =
+                (int16_t)(block->factors[u] >> limb * FEDGE_SUM_LIMB_BITS & mask);
+        }
     }
 }
 
 void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n)
 {
     assert(count >= 1 && count <= FEDGE_SUM_MAX_UPDATES);
-    const unsigned features = fedge_os_cpu_features();
-    if (!(features & (FEDGE_CPU_AVX2 | FEDGE_CPU_AVX512))) {
+    const fedge_sum_kernels *kernels = fedge_sum_kernels_choose(fedge_os_cpu_features());
+    if (!kernels) {
         fedge_sum_int8_scalar(sum, updates, count, n);
         return;
     }
@@ -116,9 +140,7 @@ void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, 
         const size_t left = n - at, size = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
         fedge_sum_block block;
         make_block(&block, updates, count, offset);
-        const size_t done = features & FEDGE_CPU_AVX512
-                                ? fedge_sum_block_avx512(sum + at, &block, size)
-                                : fedge_sum_block_avx2(sum + at, &block, size);
+        const size_t done = kernels->block(sum + at, &block, size);
         for (uint32_t u = 0; done < size && u < count; u++) {
             const uint8_t *in = updates[u].bytes + offset;
             add_block_scalar(sum + at, (const int8_t *)in + SCALE_BYTES, done, size,

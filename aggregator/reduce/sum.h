@@ -26,27 +26,46 @@ void fedge_sum_floats(int64_t *sum, const fedge_summand *updates, uint32_t count
 /* Codec int8: n values each, in blocks that begin with [bytes]. */
 void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n);
 
-/* The references, and what each set of instructions does of the front of a run: how many values of
- * all updates have been added; the caller does the rest. */
+/* The references. */
 void fedge_sum_floats_scalar(int64_t *sum, const fedge_summand *updates, uint32_t count,
                              size_t first, size_t n, int bound_log2);
 void fedge_sum_int8_scalar(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n);
-size_t fedge_sum_floats_avx2(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
-                             int bound_log2);
-size_t fedge_sum_floats_avx512(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
-                               int bound_log2);
 
-/* One block of int8: q of each update and weight · scale · 2^7 split into limbs of 15 bits. */
-#define FEDGE_SUM_LIMB_BITS 15
-#define FEDGE_SUM_MAX_LIMBS 4 /* a weight of 32 bits times a scale of 16 */
+/* One block of int8: q[u][i] · factors[u] · 2^7 is what value i of update u adds. */
 typedef struct fedge_sum_block {
     const int8_t *q[FEDGE_SUM_MAX_UPDATES];
-    /* limbs[l][p]: those of updates 2p (low half) and 2p + 1 (high half) */
-    uint32_t limbs[FEDGE_SUM_MAX_LIMBS][FEDGE_SUM_MAX_UPDATES / 2];
-    uint32_t num_pairs; /* an odd update is paired with itself and limbs of 0 */
-    uint32_t num_limbs; /* 1 to FEDGE_SUM_MAX_LIMBS, of the largest product */
+    uint64_t factors[FEDGE_SUM_MAX_UPDATES]; /* weight · scale < 2^48 */
+    uint64_t bits;                           /* all factors, or'ed */
+    uint32_t count; /* a multiple of 4: the last update is repeated with a factor of 0 */
 } fedge_sum_block;
-size_t fedge_sum_block_avx2(int64_t *sum, const fedge_sum_block *block, size_t n);
-size_t fedge_sum_block_avx512(int64_t *sum, const fedge_sum_block *block, size_t n);
+
+/* What one set of instructions does. Both functions do the front of a run and return how many
+ * values of all updates have been added; the caller does the rest. */
+typedef struct fedge_sum_kernels {
+    const char *name;
+    unsigned needs; /* FEDGE_CPU_ bits (edge/core/os.h) */
+    /* weights ≤ INT32_MAX */
+    size_t (*floats)(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
+                     int bound_log2);
+    size_t (*block)(int64_t *sum, const fedge_sum_block *block, size_t n);
+} fedge_sum_kernels;
+
+/* Those that are built for this family of CPUs, the fastest first; NULL after the last. */
+const fedge_sum_kernels *fedge_sum_kernels_at(size_t index);
+/* The first of them that a CPU with [features] can run; NULL: only the references. */
+const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features);
+
+extern const fedge_sum_kernels fedge_sum_avx512vnni, fedge_sum_avx512, fedge_sum_avx2,
+    fedge_sum_neon;
+
+/* For kernels that multiply numbers of 16 bits: the factors, split into limbs of 15. */
+#define FEDGE_SUM_SCALE_SHIFT 7 /* of a block's scale, as the codec has it */
+#define FEDGE_SUM_LIMB_BITS 15
+#define FEDGE_SUM_MAX_LIMBS 4 /* a weight of 32 bits times a scale of 16 */
+typedef struct fedge_sum_limbs {
+    uint32_t num_limbs;                                        /* 2 or 4; some may be all 0 */
+    int16_t limbs[FEDGE_SUM_MAX_LIMBS][FEDGE_SUM_MAX_UPDATES]; /* the lowest first */
+} fedge_sum_limbs;
+void fedge_sum_split(const fedge_sum_block *block, fedge_sum_limbs *limbs);
 
 #endif

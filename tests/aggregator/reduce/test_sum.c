@@ -10,6 +10,7 @@
 #include "aggregator/reduce/sum.h"
 #include "edge/core/bytes.h"
 #include "edge/core/codec.h"
+#include "edge/core/fixed.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 
@@ -35,9 +36,11 @@ static void draw_floats(fedge_rng *rng)
     for (uint32_t u = 0; u < FEDGE_SUM_MAX_UPDATES; u++) {
         for (size_t i = 0; i < MOST; i++) {
             const uint32_t kind = fedge_rng_below(rng, 8);
+            const float half = (float)((int)fedge_rng_below(rng, 100) - 50) + 0.5f;
             const float x = kind == 0   ? bound
                             : kind == 1 ? -bound
                             : kind == 2 ? 0x1p-149f
+                            : kind == 3 ? ldexpf(half, BOUND_LOG2 - FEDGE_FIXED_VALUE_BITS)
                                         : (float)(fedge_rng_normal(rng) * 0.4);
             fedge_put_f32(rooms[u] + u % 2 + i * sizeof(float), x);
         }
@@ -86,16 +89,9 @@ static void assert_sums(size_t n)
     }
 }
 
-typedef size_t (*floats_fn)(int64_t *, const fedge_summand *, uint32_t, size_t, int);
-
-static void floats_one(floats_fn kernel, unsigned feature, uint32_t count, size_t n)
+static bool runs_here(const fedge_sum_kernels *kernels)
 {
-    if (fedge_os_cpu_features() & feature) {
-        const size_t done = kernel(sums, updates, count, n, BOUND_LOG2);
-        assert_true(n < 16 || done > 0);
-        fedge_sum_floats_scalar(sums, updates, count, done, n, BOUND_LOG2);
-        assert_sums(n);
-    }
+    return (fedge_os_cpu_features() & kernels->needs) == kernels->needs;
 }
 
 static void floats_are_summed_exactly(void **state)
@@ -112,8 +108,15 @@ static void floats_are_summed_exactly(void **state)
             assert_sums(n);
             fedge_sum_floats(sums, updates, count, n, BOUND_LOG2);
             assert_sums(n);
-            floats_one(fedge_sum_floats_avx2, FEDGE_CPU_AVX2, count, n);
-            floats_one(fedge_sum_floats_avx512, FEDGE_CPU_AVX512, count, n);
+            const fedge_sum_kernels *kernels;
+            for (size_t at = 0; (kernels = fedge_sum_kernels_at(at)); at++) {
+                if (runs_here(kernels)) {
+                    const size_t done = kernels->floats(sums, updates, count, n, BOUND_LOG2);
+                    assert_true(n < 16 || done > 0);
+                    fedge_sum_floats_scalar(sums, updates, count, done, n, BOUND_LOG2);
+                    assert_sums(n);
+                }
+            }
         }
     }
 }
@@ -156,40 +159,71 @@ static void int8_are_summed_exactly(void **state)
     }
 }
 
-/* The kernels that this machine would not choose, on one block with limbs of the largest size. */
+/* The kernels that this machine would not choose, on one block with factors of up to [bits] bits.
+ */
+static void blocks_of(fedge_rng *rng, uint32_t count, int bits, size_t n)
+{
+    const uint64_t most = ((uint64_t)1 << bits) - 1;
+    fedge_sum_block block = {.count = count};
+    int64_t plain[FEDGE_CODEC_BLOCK], fast[FEDGE_CODEC_BLOCK];
+    for (size_t i = 0; i < n; i++) {
+        plain[i] = (int64_t)i * 1000003 - 500000;
+    }
+    for (uint32_t u = 0; u < count; u++) {
+        block.q[u] = (const int8_t *)rooms[u] + u % 2 + 2;
+        block.factors[u] = u == 1 ? most : fedge_rng_u64(rng) & most;
+        block.bits |= block.factors[u];
+    }
+    const fedge_sum_kernels *kernels;
+    for (size_t at = 0; (kernels = fedge_sum_kernels_at(at)); at++) {
+        if (!runs_here(kernels)) {
+            continue;
+        }
+        memcpy(fast, plain, sizeof(fast));
+        const size_t done = kernels->block(fast, &block, n);
+        assert_true(done <= n && n - done < 16);
+        for (uint32_t u = 0; u < count; u++) { /* modulo 2^64, as vectors add */
+            for (size_t i = 0; i < n; i++) {
+                const uint64_t add = (uint64_t)block.q[u][i] * block.factors[u] << 7;
+                fast[i] = (int64_t)((uint64_t)fast[i] - (i < done ? add : 0));
+            }
+        }
+        assert_memory_equal(fast, plain, n * sizeof(*fast));
+    }
+}
+
 static void blocks_are_summed_by_each_kernel(void **state)
 {
     (void)state;
     fedge_rng rng = fedge_rng_stream(14, FEDGE_PURPOSE_TEST, 0, 0, 0);
-    const uint32_t most = (1u << FEDGE_SUM_LIMB_BITS) - 1;
+    const int bits[] = {1, 8, 15, 16, 17, 24, 25, 30, 31, 32, 33, 45, 48};
+    const size_t sizes[] = {16, 48, 63, 64, 65, 127, 128, 200, FEDGE_CODEC_BLOCK};
     draw_int8(&rng, UINT16_MAX);
-    for (uint32_t limbs = 1; limbs <= FEDGE_SUM_MAX_LIMBS; limbs++) {
-        fedge_sum_block block = {.num_pairs = FEDGE_SUM_MAX_UPDATES / 2, .num_limbs = limbs};
-        int64_t plain[FEDGE_CODEC_BLOCK] = {0}, wide[FEDGE_CODEC_BLOCK] = {0},
-                narrow[FEDGE_CODEC_BLOCK] = {0};
-        for (uint32_t u = 0; u < FEDGE_SUM_MAX_UPDATES; u++) {
-            uint64_t factor = 0; /* and sums modulo 2^64, as vectors add */
-            block.q[u] = (const int8_t *)rooms[u] + u % 2 + 2;
-            for (uint32_t l = 0; l < limbs; l++) {
-                const uint32_t part = u == 0 ? most : fedge_rng_below(&rng, most + 1);
-                block.limbs[l][u / 2] |= u % 2 ? part << 16 : part;
-                factor += (uint64_t)part << (7 + l * FEDGE_SUM_LIMB_BITS);
+    for (uint32_t count = 4; count <= FEDGE_SUM_MAX_UPDATES; count += 4) {
+        for (size_t b = 0; b < sizeof(bits) / sizeof(bits[0]); b++) {
+            for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+                blocks_of(&rng, count, bits[b], sizes[k]);
             }
-            for (size_t i = 0; i < FEDGE_CODEC_BLOCK; i++) {
-                plain[i] = (int64_t)((uint64_t)plain[i] + (uint64_t)block.q[u][i] * factor);
-            }
-        }
-        if (fedge_os_cpu_features() & FEDGE_CPU_AVX2) {
-            assert_int_equal(fedge_sum_block_avx2(narrow, &block, FEDGE_CODEC_BLOCK),
-                             FEDGE_CODEC_BLOCK);
-            assert_memory_equal(narrow, plain, sizeof(plain));
-        }
-        if (fedge_os_cpu_features() & FEDGE_CPU_AVX512) {
-            assert_int_equal(fedge_sum_block_avx512(wide, &block, FEDGE_CODEC_BLOCK),
-                             FEDGE_CODEC_BLOCK);
-            assert_memory_equal(wide, plain, sizeof(plain));
         }
     }
+}
+
+/* The first of the table that the features allow; none without them. */
+static void the_fastest_kernel_is_chosen(void **state)
+{
+    (void)state;
+    const fedge_sum_kernels *kernels;
+    assert_null(fedge_sum_kernels_choose(0));
+    for (size_t at = 0; (kernels = fedge_sum_kernels_at(at)); at++) {
+        assert_ptr_equal(fedge_sum_kernels_choose(kernels->needs), kernels);
+        assert_int_not_equal(kernels->needs, 0);
+    }
+    assert_ptr_equal(fedge_sum_kernels_choose(~0u), fedge_sum_kernels_at(0));
+#if defined(__x86_64__)
+    assert_string_equal(fedge_sum_kernels_choose(FEDGE_CPU_AVX2)->name, "avx2");
+#elif defined(__ARM_NEON)
+    assert_string_equal(fedge_sum_kernels_choose(fedge_os_cpu_features())->name, "neon");
+#endif
 }
 
 int main(void)
@@ -199,6 +233,7 @@ int main(void)
         cmocka_unit_test(weights_may_have_32_bits),
         cmocka_unit_test(int8_are_summed_exactly),
         cmocka_unit_test(blocks_are_summed_by_each_kernel),
+        cmocka_unit_test(the_fastest_kernel_is_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
