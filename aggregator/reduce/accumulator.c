@@ -52,15 +52,20 @@ static bool is_passed_over(fedge_status status)
     return status == FEDGE_NOT_FOUND || status == FEDGE_NO_MEMORY || status == FEDGE_UNSUPPORTED;
 }
 
-/* Opens the first kind that this machine can. The last one's failure is that of all. */
-static fedge_status open_first(const fedge_accumulator_config *config,
-                               const fedge_accumulator_ops **ops, void **state, fedge_error *err)
+/* What is tried with one kind after another. */
+typedef fedge_status (*attempt_fn)(const fedge_accumulator_ops *ops,
+                                   const fedge_accumulator_config *config, void *user,
+                                   fedge_error *err);
+
+/* With the first kind that can. The last one's failure is that of all. */
+static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn attempt, void *user,
+                            const fedge_accumulator_ops **ops, fedge_error *err)
 {
     fedge_error why = {0};
     fedge_status status = FEDGE_NOT_FOUND;
     for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
         *ops = fedge_accumulator_kinds[i];
-        status = (*ops)->open(config, state, &why);
+        status = attempt(*ops, config, user, &why);
         if (status == FEDGE_OK) {
             return FEDGE_OK;
         }
@@ -79,7 +84,7 @@ static fedge_status open_first(const fedge_accumulator_config *config,
 /* What sums, a line of the log for each place. */
 static void log_places(const fedge_accumulator *accumulator, const fedge_log *log)
 {
-    char text[64 * FEDGE_ACCUMULATOR_MAX_GPUS];
+    char text[FEDGE_ACCUMULATOR_MAX_DESCRIPTION];
     fedge_accumulator_describe(accumulator, text, sizeof(text));
     for (char *line = text; line && *line;) {
         char *next = strchr(line, '\n');
@@ -92,10 +97,11 @@ static void log_places(const fedge_accumulator *accumulator, const fedge_log *lo
     }
 }
 
-fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_config *config,
-                                    fedge_accumulator *accumulator, fedge_error *err)
+/* With the kind named [name]; "auto": with the first that can. */
+static fedge_status try_by_name(const char *name, const fedge_accumulator_config *config,
+                                attempt_fn attempt, void *user, const fedge_accumulator_ops **ops,
+                                fedge_error *err)
 {
-    *accumulator = (fedge_accumulator){0};
     if (config->num_lanes == 0 || config->num_lanes > FEDGE_ACCUMULATOR_MAX_LANES) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u blocks of sums: 1 to %d",
                           (unsigned)config->num_lanes, FEDGE_ACCUMULATOR_MAX_LANES);
@@ -107,16 +113,31 @@ fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_co
     if (status != FEDGE_OK) {
         return status;
     }
-    void *state = NULL;
-    const fedge_accumulator_ops *ops = find(name);
-    if (ops) {
-        status = ops->open(config, &state, err);
-        if (is_passed_over(status) && ops != &fedge_accumulator_cpu) {
-            status = fedge_error_prefix(err, FEDGE_GPU_LOST, "accumulator %s", name);
-        }
-    } else {
-        status = open_first(config, &ops, &state, err);
+    *ops = find(name);
+    if (!*ops) {
+        return try_all(config, attempt, user, ops, err);
     }
+    status = attempt(*ops, config, user, err);
+    if (is_passed_over(status) && *ops != &fedge_accumulator_cpu) {
+        status = fedge_error_prefix(err, FEDGE_GPU_LOST, "accumulator %s", name);
+    }
+    return status;
+}
+
+static fedge_status attempt_open(const fedge_accumulator_ops *ops,
+                                 const fedge_accumulator_config *config, void *user,
+                                 fedge_error *err)
+{
+    return ops->open(config, (void **)user, err);
+}
+
+fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_config *config,
+                                    fedge_accumulator *accumulator, fedge_error *err)
+{
+    *accumulator = (fedge_accumulator){0};
+    void *state = NULL;
+    const fedge_accumulator_ops *ops = NULL;
+    const fedge_status status = try_by_name(name, config, attempt_open, &state, &ops, err);
     if (status == FEDGE_OK) {
         *accumulator = (fedge_accumulator){.ops = ops, .state = state};
         if (config->log) {
@@ -124,6 +145,36 @@ fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_co
         }
     }
     return status;
+}
+
+typedef struct forecast {
+    char *text;
+    size_t size;
+} forecast;
+
+static fedge_status attempt_forecast(const fedge_accumulator_ops *ops,
+                                     const fedge_accumulator_config *config, void *user,
+                                     fedge_error *err)
+{
+    const forecast *into = user;
+    if (ops->forecast) {
+        return ops->forecast(config, into->text, into->size, err);
+    }
+    void *state = NULL;
+    const fedge_status status = ops->open(config, &state, err);
+    if (status == FEDGE_OK) {
+        ops->describe(state, into->text, into->size);
+        ops->close(state);
+    }
+    return status;
+}
+
+fedge_status fedge_accumulator_forecast(const char *name, const fedge_accumulator_config *config,
+                                        char *text, size_t size, fedge_error *err)
+{
+    forecast into = {text, size};
+    const fedge_accumulator_ops *ops = NULL;
+    return try_by_name(name, config, attempt_forecast, &into, &ops, err);
 }
 
 void fedge_accumulator_close(fedge_accumulator *accumulator)

@@ -33,6 +33,7 @@
 #define FEDGE_ACCUMULATOR_MAX_BATCH 16 /* updates of one add */
 #define FEDGE_ACCUMULATOR_MAX_GPUS 64
 #define FEDGE_ACCUMULATOR_MAX_LANES 256
+#define FEDGE_ACCUMULATOR_MAX_DESCRIPTION ((size_t)192 * FEDGE_ACCUMULATOR_MAX_GPUS) /* bytes */
 
 /* A run of tensors in one codec. */
 typedef struct fedge_layout_section {
@@ -141,6 +142,10 @@ typedef struct fedge_accumulator_ops {
 
     /* For people, a line for each place: what lies there, in bytes. */
     void (*describe)(const void *state, char *text, size_t size);
+    /* What describe would say after an open, and how open would fail, without taking memory of the
+     * GPUs. NULL: it takes an open to know. */
+    fedge_status (*forecast)(const fedge_accumulator_config *config, char *text, size_t size,
+                             fedge_error *err);
     /* Fills stats (room) and returns how many GPUs there are. Any thread, at any time. */
     uint32_t (*stats)(const void *state, fedge_gpu_stats *stats, uint32_t room);
 } fedge_accumulator_ops;
@@ -166,6 +171,10 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_open(const char *name,
                                                    fedge_error *err);
 /* Is there a kind of this name, or is it "auto"? FEDGE_INVALID_ARGUMENT lists them. */
 FEDGE_MUST_USE fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err);
+/* What fedge_accumulator_describe would say after this open; fails as the open would. */
+FEDGE_MUST_USE fedge_status fedge_accumulator_forecast(const char *name,
+                                                       const fedge_accumulator_config *config,
+                                                       char *text, size_t size, fedge_error *err);
 void fedge_accumulator_close(fedge_accumulator *accumulator); /* one that is closed is fine */
 
 /* The functions of the table, for one accumulator. */

@@ -174,27 +174,16 @@ static int fail_loading(const program *self, fedge_error *err)
     return fail(err, FEDGE_EXIT_CONFIG);
 }
 
-/* Opens what would sum, to see whether it fits, and says where it lies. */
-static fedge_status describe_sums(const program *self, char *text, size_t size, fedge_error *err)
-{
-    const fedge_layout layout = fedge_plan_layout(&self->job->plan);
-    fedge_accumulator_config config = self->options.sums;
-    fedge_accumulator accumulator;
-    config.layout = &layout;
-    fedge_status status =
-        fedge_accumulator_open(self->options.accumulator, &config, &accumulator, err);
-    if (status == FEDGE_OK) {
-        fedge_accumulator_describe(&accumulator, text, size);
-        fedge_accumulator_close(&accumulator);
-    }
-    return status;
-}
-
 static int report_check(const program *self)
 {
-    char places[64 * FEDGE_ACCUMULATOR_MAX_GPUS];
+    char places[FEDGE_ACCUMULATOR_MAX_DESCRIPTION];
     fedge_error err;
-    if (describe_sums(self, places, sizeof(places), &err) != FEDGE_OK) {
+    const fedge_layout layout = fedge_plan_layout(&self->job->plan);
+    fedge_accumulator_config config = self->options.sums;
+    config.layout = &layout;
+    config.log = &self->log; /* why it is not the GPUs */
+    if (fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
+                                   &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_CONFIG);
     }
     if (self->options.json) {

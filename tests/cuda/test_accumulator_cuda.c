@@ -2,6 +2,7 @@
  * references, bit for bit; and every failure ends with a status that says so. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -438,7 +439,11 @@ static void expect_open(emulator_config machine, fedge_shard shard, uint32_t gpu
     const fedge_accumulator_config config = {
         .layout = &layout, .shard = shard, .num_gpus = gpus, .gpus = {0, 1}};
     emulator_start(&machine);
+    char text[512];
+    assert_int_equal(ops->forecast(&config, text, sizeof(text), &err), status);
+    const fedge_error forecast = err;
     assert_int_equal(ops->open(&config, &opened, &err), status);
+    assert_string_equal(err.message, forecast.message);
     if (status != FEDGE_OK) {
         assert_null(opened);
         if (!strstr(err.message, word))
@@ -465,6 +470,60 @@ static void test_hardware(void **state)
     expect_open(no_nccl, any, 0, FEDGE_OK, "");
     expect_open(no_nccl, clients, 1, FEDGE_OK, "");
     free_updates();
+}
+
+/* The forecast takes nothing, and says what an open takes. */
+static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory)
+{
+    const fedge_accumulator_config config = {.layout = &layout, .shard = shard};
+    const emulator_config machine = {.num_gpus = gpus, .memory_bytes = memory};
+    char forecast[2048], text[2048];
+    fedge_gpu_stats stats[8];
+    void *opened = NULL;
+    emulator_start(&machine);
+    assert_int_equal(ops->forecast(&config, forecast, sizeof(forecast), NULL), FEDGE_OK);
+    assert_int_equal(emulator_leaks(), 0);
+    assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+    ops->describe(opened, text, sizeof(text));
+    assert_string_equal(text, forecast);
+    assert_int_equal(ops->stats(opened, stats, 8), gpus);
+    const char *line = text;
+    for (uint32_t g = 0; g < gpus; g++) {
+        size_t left = 0, total = 0, said = 0, sums_part = 0, held = 0, slot = 0, others = 0;
+        unsigned slots = 0;
+        assert_int_equal(cudaSetDevice((int)g), cudaSuccess);
+        assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
+        assert_int_equal(
+            sscanf(strchr(line, ':'),
+                   ": %zu bytes, %zu of sums, %zu of %u updates of %zu, %zu of buffers", &said,
+                   &sums_part, &held, &slots, &slot, &others),
+            6);
+        assert_int_equal(said, total - left);
+        assert_int_equal(said, stats[g].memory_bytes);
+        assert_int_equal(said, sums_part + held + others);
+        assert_int_equal(held, slots * slot);
+        line = strchr(line, '\n') ? strchr(line, '\n') + 1 : line;
+    }
+    ops->close(opened);
+    assert_int_equal(emulator_leaks(), 0);
+    /* Too small for a line, too small for all. */
+    char small[40] = "";
+    assert_int_equal(ops->forecast(&config, small, 30, NULL), FEDGE_OK);
+    assert_int_equal(strlen(small), 29);
+    assert_memory_equal(small, forecast, 29);
+}
+
+static void test_forecast(void **state)
+{
+    (void)state;
+    for (int codec = 0; codec < 2; codec++) {
+        seed_all(17, codec ? FEDGE_CODEC_INT8 : FEDGE_CODEC_NONE, 5000);
+        check_forecast(1, FEDGE_SHARD_AUTO, 0);
+        check_forecast(1, FEDGE_SHARD_AUTO, 1 << 20); /* fewer updates */
+        check_forecast(3, FEDGE_SHARD_CLIENTS, 0);
+        check_forecast(3, FEDGE_SHARD_COORDINATES, 0);
+        free_updates();
+    }
 }
 
 /* Each call of CUDA and NCCL fails once, in turn: with an error of the GPU that stays, or of
@@ -531,7 +590,7 @@ int main(void)
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_hardware),  cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_hang),      cmocka_unit_test(test_forecast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

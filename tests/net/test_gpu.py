@@ -2,6 +2,8 @@
 share the work, also when a GPU is lost and the supervisor goes on with fewer."""
 
 import os
+import re
+import subprocess
 import unittest
 
 import harness
@@ -12,6 +14,8 @@ CLIENTS, ROUNDS = 8, 3
 JOB = {"rounds__num_server_rounds": ROUNDS, "rounds__min_train_nodes": CLIENTS, "hidden": 200}
 CODECS = ({"codec": "int8", "deflate": True}, {"codec": "int8", "deflate": False},
           {"codec": "none", "deflate": False})
+PLACE = re.compile(r"^GPU (\d+), by (clients|coordinates): (\d+) bytes, (\d+) of sums, (\d+) of (\d+) updates of "
+                   r"(\d+), (\d+) of buffers and tables$", re.MULTILINE)
 
 
 class Emulated:
@@ -104,6 +108,47 @@ class Gpu(NetTest):
         passed = federation.aggregator.wait_event("accumulator-passed-over", accumulator="cuda")
         self.assertIn("no GPU is found", passed["why"])
         self.assertEqual(federation.aggregator.wait_event("accumulator")["kind"], "cpu")
+
+    def check(self, federation, code, *more, gpus, memory, standard="stdout"):
+        done = subprocess.run(
+            federation.aggregator_arguments("--check-config", *more), text=True, capture_output=True, timeout=60,
+            env={**os.environ, "FEDGE_EMULATOR": f"gpus={gpus} memory={memory}"})
+        self.assertEqual(done.returncode, code, done.stderr)
+        return getattr(done, standard)
+
+    def test_check_config_says_what_lies_where_and_refuses_what_does_not_fit(self):
+        federation = self.federation(clients=CLIENTS, **JOB, update={"codec": "none"})
+        Emulated(federation)
+        cuda = ("--accumulator", "cuda")
+        memory = 1 << 30
+        for gpus, shard in ((1, "clients"), (3, "clients"), (3, "coordinates")):
+            with self.subTest(gpus=gpus, shard=shard):
+                said = self.check(federation, 0, *cuda, "--shard", shard, gpus=gpus, memory=memory)
+                found = PLACE.findall(said)
+                self.assertEqual([line[:2] for line in found], [(str(g), shard) for g in range(gpus)], said)
+                for line in found:
+                    total, sums, held, slots, slot, others = map(int, line[2:])
+                    self.assertEqual(total, sums + held + others)
+                    self.assertEqual(held, slots * slot)
+        # The sums of a GPU that has them all, and two updates: one byte less is not enough.
+        said = self.check(federation, 0, *cuda, gpus=1, memory=memory)
+        total, sums, held, slots, slot, others = map(int, PLACE.findall(said)[0][2:])
+        need = sums + others + 2 * slot
+        said = self.check(federation, 0, *cuda, gpus=1, memory=need)
+        self.assertEqual(PLACE.findall(said)[0][2], str(need))
+        refused = self.check(federation, 7, *cuda, gpus=1, memory=need - 1, standard="stderr")
+        self.assertRegex(refused, r"GPU 0 has \d+ MiB free and needs \d+ MiB .* by coordinates")
+        self.check(federation, 7, *cuda, "--shard", "clients", gpus=2, memory=need - 1)
+        said = self.check(federation, 0, *cuda, gpus=2, memory=need - 1)
+        self.assertEqual([line[:2] for line in PLACE.findall(said)], [("0", "coordinates"), ("1", "coordinates")])
+        # With "auto" the CPU has them, and the log says why.
+        self.assertRegex(self.check(federation, 0, gpus=1, memory=need - 1), r"^CPU: \d+ bytes of sums")
+        self.assertIn("accumulator-passed-over",
+                      self.check(federation, 0, gpus=1, memory=need - 1, standard="stderr"))
+        # And what it says is what a run takes.
+        said = self.check(federation, 0, *cuda, gpus=2, memory=memory)
+        federation.start_aggregator(*cuda, environment={"FEDGE_EMULATOR": f"gpus=2 memory={memory}"})
+        federation.aggregator.wait_event("accumulator", place=said.splitlines()[1])
 
     def test_simulations_have_the_models_of_the_cpu(self):
         federation = self.federation(clients=CLIENTS, **JOB)

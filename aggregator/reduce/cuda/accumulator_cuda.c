@@ -530,37 +530,48 @@ static fedge_status cuda_reset(void *state, fedge_error *err)
     return note(self, status, &why, err);
 }
 
-/* What lies on a GPU, in bytes. */
-static size_t bytes_on(const cuda_accumulator *self, const fedge_cuda_gpu *gpu, size_t *slot_bytes)
+static fedge_cuda_place place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
 {
-    const size_t fixed = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
-                                              self->team.joins, slot_bytes);
-    return fixed + gpu->num_slots * *slot_bytes;
+    return (fedge_cuda_place){.ordinal = gpu->ordinal,
+                              .by_clients = self->num_groups == self->team.num_gpus,
+                              .num_slots = gpu->num_slots,
+                              .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block,
+                                                            gpu->num_blocks, self->team.joins)};
 }
 
 static void cuda_describe(const void *state, char *text, size_t size)
 {
     const cuda_accumulator *self = state;
-    const char *shard = self->num_groups == self->team.num_gpus ? "clients" : "coordinates";
     size_t used = 0;
-    for (uint32_t i = 0; i < self->team.num_gpus && used < size; i++) {
-        const fedge_cuda_gpu *gpu = &self->team.gpus[i];
-        size_t slot = 0;
-        const size_t all = bytes_on(self, gpu, &slot);
-        const int length = snprintf(
-            text + used, size - used, "%sGPU %d, by %s: %zu bytes, %u updates of %zu among them",
-            i ? "\n" : "", gpu->ordinal, shard, all, (unsigned)gpu->num_slots, slot);
-        used += length > 0 ? (size_t)length : 0;
+    for (uint32_t i = 0; i < self->team.num_gpus && used + 2 < size; i++) {
+        const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
+        if (i > 0) {
+            text[used++] = '\n';
+        }
+        used += fedge_cuda_describe_place(&place, text + used, size - used);
     }
+}
+
+static fedge_status cuda_forecast(const fedge_accumulator_config *config, char *text, size_t size,
+                                  fedge_error *err)
+{
+    fedge_cuda_geometry geometry;
+    fedge_status status = fedge_cuda_geometry_init(&geometry, config->layout, err);
+    if (status == FEDGE_OK) {
+        status = fedge_cuda_forecast_team(&geometry, config, text, size, err);
+    }
+    fedge_cuda_geometry_fini(&geometry);
+    return status;
 }
 
 static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)
 {
     const cuda_accumulator *self = state;
     for (uint32_t i = 0; i < self->team.num_gpus && i < room; i++) {
-        size_t slot = 0;
-        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)self->team.gpus[i].ordinal};
-        stats[i].memory_bytes = bytes_on(self, &self->team.gpus[i], &slot);
+        const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
+        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)place.ordinal};
+        stats[i].memory_bytes =
+            place.bytes.sums + place.num_slots * place.bytes.slot + place.bytes.others;
         stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
     }
     return self->team.num_gpus;
@@ -582,5 +593,6 @@ const fedge_accumulator_ops fedge_accumulator_cuda = {
     .step = cuda_step,
     .reset = cuda_reset,
     .describe = cuda_describe,
+    .forecast = cuda_forecast,
     .stats = cuda_stats,
 };

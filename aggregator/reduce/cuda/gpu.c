@@ -59,17 +59,18 @@ static size_t sums_bytes(uint32_t num_blocks, bool joins)
            sizeof(int64_t);
 }
 
-size_t fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                            uint32_t num_blocks, bool joins, size_t *slot_bytes)
+fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
+                                      uint32_t num_blocks, bool joins)
 {
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
     uint32_t count = 0;
-    *slot_bytes = cut_segments(geometry, first_block, num_blocks, segments, &count) +
-                  num_blocks * sizeof(uint16_t);
+    const size_t planes = cut_segments(geometry, first_block, num_blocks, segments, &count);
     const size_t buffers =
         FEDGE_CUDA_LANES * (2 * FEDGE_CUDA_CHUNK_BYTES + geometry->num_tensors + sizeof(uint64_t)) +
         2 * FEDGE_CUDA_CHUNK_BYTES + (joins ? 2 * FEDGE_CUDA_CHUNK_BYTES : 0);
-    return buffers + sums_bytes(num_blocks, joins) + num_blocks * sizeof(fedge_cuda_block);
+    return (fedge_cuda_bytes){.sums = sums_bytes(num_blocks, joins),
+                              .slot = planes + num_blocks * sizeof(uint16_t),
+                              .others = buffers + num_blocks * sizeof(fedge_cuda_block)};
 }
 
 static fedge_status take(const fedge_cuda_gpu *gpu, void *pointer, size_t size, bool pinned,
@@ -202,12 +203,11 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
                                  uint32_t num_slots, bool joins, fedge_error *err)
 {
     int processors = 0;
-    size_t slot_bytes = 0;
+    const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, joins);
     *gpu = (fedge_cuda_gpu){.ordinal = ordinal,
                             .geometry = geometry,
                             .first_block = first_block,
                             .num_blocks = num_blocks};
-    (void)fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, joins, &slot_bytes);
     gpu->scales =
         cut_segments(geometry, first_block, num_blocks, gpu->segments, &gpu->num_segments);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
@@ -224,7 +224,7 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
         status = make_lane(gpu, &gpu->lanes[i], err);
     }
     if (status == FEDGE_OK) {
-        status = make_slots(gpu, num_slots, slot_bytes, err);
+        status = make_slots(gpu, num_slots, bytes.slot, err);
     }
     return status == FEDGE_OK ? copy_blocks(gpu, err) : status;
 }
@@ -435,10 +435,9 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     for (uint32_t u = 0; u < count && error == cudaSuccess; u++) {
         error = cudaEventRecord(gpu->slots[slots[u]].released, gpu->stream);
     }
-    size_t slot_bytes = 0;
-    (void)fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, false,
-                               &slot_bytes);
-    atomic_fetch_add(&gpu->decoded_bytes, count * slot_bytes);
+    const fedge_cuda_bytes bytes =
+        fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, false);
+    atomic_fetch_add(&gpu->decoded_bytes, count * bytes.slot);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }
 

@@ -63,9 +63,14 @@ typedef struct fedge_cuda_gpu {
     int64_t *joined[2]; /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
 } fedge_cuda_gpu;
 
-/* How much of its memory a GPU with so many blocks needs, and of that each slot. */
-size_t fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                            uint32_t num_blocks, bool joins, size_t *slot_bytes);
+/* What a GPU needs of its memory, in bytes. */
+typedef struct fedge_cuda_bytes {
+    size_t sums;
+    size_t slot;   /* of each */
+    size_t others; /* buffers of lanes and of the step, and the table of blocks */
+} fedge_cuda_bytes;
+fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
+                                      uint32_t num_blocks, bool joins);
 
 /* All sums 0. [gpu] is to be closed also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,

@@ -124,9 +124,8 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, shard, i, &first);
-        size_t slot = 0;
-        const size_t fixed = fedge_cuda_gpu_bytes(self->geometry, first, blocks, joins, &slot);
-        const size_t needed = fixed + FEDGE_CUDA_MIN_SLOTS * slot;
+        const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(self->geometry, first, blocks, joins);
+        const size_t needed = bytes.sums + bytes.others + FEDGE_CUDA_MIN_SLOTS * bytes.slot;
         if (needed > self->free_bytes[i]) {
             return fedge_fail(err, FEDGE_NO_MEMORY,
                               "GPU %d has %zu MiB free and needs %zu MiB for sums and updates; "
@@ -135,7 +134,7 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
         }
         /* A tenth is left for what the driver and NCCL take. */
         const size_t room = self->free_bytes[i] / 10 * 9;
-        const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / slot : 0;
+        const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / bytes.slot : 0;
         const uint32_t here =
             fit > FEDGE_CUDA_MIN_SLOTS
                 ? (uint32_t)(fit < FEDGE_CUDA_MAX_SLOTS ? fit : FEDGE_CUDA_MAX_SLOTS)
@@ -179,10 +178,6 @@ static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_
 {
     char gpus[FEDGE_ACCUMULATOR_MAX_GPUS * 4] = "";
     size_t used = 0;
-    size_t slot = 0;
-    uint32_t first = 0;
-    const uint32_t blocks = blocks_of(self, choice->shard, 0, &first);
-    const size_t fixed = fedge_cuda_gpu_bytes(self->geometry, first, blocks, team->joins, &slot);
     for (uint32_t i = 0; i < self->num_gpus && used < sizeof(gpus) - 4; i++) {
         used += (size_t)snprintf(gpus + used, sizeof(gpus) - used, "%s%d", i ? "," : "",
                                  self->ordinals[i]);
@@ -192,8 +187,63 @@ static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_
         fedge_log_str("gpus", gpus),
         fedge_log_str("shard", choice->shard == FEDGE_SHARD_CLIENTS ? "clients" : "coordinates"),
         fedge_log_str("because", why), fedge_log_int("nccl", team->nccl.version),
-        fedge_log_int("updates-held", choice->num_slots - 1),
-        fedge_log_int("bytes-on-first", (int64_t)(fixed + choice->num_slots * slot)));
+        fedge_log_int("updates-held", choice->num_slots - 1));
+}
+
+/* All that is chosen before anything is taken. */
+static fedge_status choose(plan *self, fedge_cuda_team *team,
+                           const fedge_accumulator_config *config, fedge_cuda_choice *choice,
+                           const char **why, fedge_error *err)
+{
+    fedge_status status = choose_gpus(self, config, err);
+    if (status == FEDGE_OK) {
+        status = ask_memory(self, config, err);
+    }
+    if (status == FEDGE_OK) {
+        status = choose_shard(self, team, config->shard, choice, why, err);
+    }
+    team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
+    return status;
+}
+
+size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size)
+{
+    const fedge_cuda_bytes *bytes = &place->bytes;
+    const int length = snprintf(text, size,
+                                "GPU %d, by %s: %zu bytes, %zu of sums, %zu of %u updates of %zu, "
+                                "%zu of buffers and tables",
+                                place->ordinal, place->by_clients ? "clients" : "coordinates",
+                                bytes->sums + place->num_slots * bytes->slot + bytes->others,
+                                bytes->sums, place->num_slots * bytes->slot,
+                                (unsigned)place->num_slots, bytes->slot, bytes->others);
+    return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
+}
+
+fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
+                                      const fedge_accumulator_config *config, char *text,
+                                      size_t size, fedge_error *err)
+{
+    fedge_cuda_team team = {0};
+    plan self = {.geometry = geometry};
+    fedge_cuda_choice choice;
+    const char *why = "";
+    size_t used = 0;
+    const fedge_status status = choose(&self, &team, config, &choice, &why, err);
+    for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK && used + 2 < size; i++) {
+        uint32_t first = 0;
+        const uint32_t blocks = blocks_of(&self, choice.shard, i, &first);
+        const fedge_cuda_place place = {
+            .ordinal = self.ordinals[i],
+            .by_clients = choice.shard == FEDGE_SHARD_CLIENTS,
+            .num_slots = choice.num_slots,
+            .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins)};
+        if (i > 0) {
+            text[used++] = '\n';
+        }
+        used += fedge_cuda_describe_place(&place, text + used, size - used);
+    }
+    fedge_cuda_team_close(&team);
+    return status;
 }
 
 fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geometry *geometry,
@@ -202,14 +252,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
 {
     plan self = {.geometry = geometry};
     const char *why = "";
-    fedge_status status = choose_gpus(&self, config, err);
-    if (status == FEDGE_OK) {
-        status = ask_memory(&self, config, err);
-    }
-    if (status == FEDGE_OK) {
-        status = choose_shard(&self, team, config->shard, choice, &why, err);
-    }
-    team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self.num_gpus > 1;
+    fedge_status status = choose(&self, team, config, choice, &why, err);
     for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(&self, choice->shard, i, &first);

@@ -13,6 +13,23 @@ typedef struct fedge_cuda_choice {
     uint32_t num_slots; /* of each GPU, with the spare one */
 } fedge_cuda_choice;
 
+/* What lies on one GPU. */
+typedef struct fedge_cuda_place {
+    int ordinal;
+    bool by_clients;
+    uint32_t num_slots;
+    fedge_cuda_bytes bytes;
+} fedge_cuda_place;
+
+/* A line without an end, for people; gives its length. size ≥ 1. */
+size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size);
+
+/* Chooses as fedge_cuda_open_team does, and fails as it does, but takes nothing: a line for each
+ * GPU says what would lie there. */
+FEDGE_MUST_USE fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
+                                                     const fedge_accumulator_config *config,
+                                                     char *text, size_t size, fedge_error *err);
+
 /* Opens the GPUs that [config] names, or all, and NCCL where they join their sums. With
  * FEDGE_SHARD_AUTO by clients where the sums of all coordinates and two updates fit on each GPU and
  * NCCL can be had, else by coordinates. FEDGE_NOT_FOUND: no driver, no GPU, not this GPU, no NCCL
