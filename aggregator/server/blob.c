@@ -1,5 +1,6 @@
 #include "aggregator/server/blob.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "secure/identity/identity.h"
@@ -14,7 +15,7 @@ fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedg
     }
     fresh->bytes = bytes;
     fresh->size = size;
-    fresh->references = 1;
+    atomic_init(&fresh->references, 1);
     fedge_sha256_text(bytes, size, fresh->hash);
     *blob = fresh;
     return FEDGE_OK;
@@ -22,13 +23,13 @@ fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedg
 
 fedge_blob *fedge_blob_retain(fedge_blob *blob)
 {
-    blob->references++;
+    atomic_fetch_add(&blob->references, 1);
     return blob;
 }
 
 void fedge_blob_release(fedge_blob *blob)
 {
-    if (blob && --blob->references == 0) {
+    if (blob && atomic_fetch_sub(&blob->references, 1) == 1) {
         free(blob->bytes);
         free(blob);
     }

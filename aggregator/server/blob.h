@@ -1,7 +1,7 @@
 /* Blobs: the immutable bytes that clients fetch (the plan, a model), named by their SHA-256.
  *
  * Counted references, because a slow client may still read the last round's model when the next
- * one is announced. One thread (the service thread) counts.
+ * one is announced. Any thread may retain and release.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_BLOB_H
 #define FEDGE_AGGREGATOR_SERVER_BLOB_H
@@ -16,7 +16,7 @@ typedef struct fedge_blob {
     char hash[FEDGE_HASH_TEXT];
     uint8_t *bytes;
     size_t size;
-    uint32_t references;
+    _Atomic uint32_t references;
 } fedge_blob;
 
 /* Takes ownership of [bytes] (malloc'ed), also on failure; one reference. */

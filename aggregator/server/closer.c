@@ -18,7 +18,7 @@ struct fedge_closer {
     fedge_journal_task *tasks;
     fedge_journal *journal;
     fedge_round_summary summary;
-    fedge_mail *mail;
+    fedge_completion *mail;
     fedge_closer_result *result;
     fedge_ingest_stats before; /* the workers' times when the phase opened */
 };
@@ -100,8 +100,8 @@ static fedge_status end_phase(fedge_closer *closer, fedge_error *err)
 static void carry_out(fedge_closer *closer)
 {
     fedge_error err = {0};
-    fedge_mail *mail = closer->mail;
-    mail->type = closer->type == JOB_OPEN ? FEDGE_MAIL_OPENED : FEDGE_MAIL_CLOSED;
+    fedge_completion *mail = closer->mail;
+    mail->type = closer->type == JOB_OPEN ? FEDGE_COMPLETION_OPENED : FEDGE_COMPLETION_CLOSED;
     if (closer->type == JOB_OPEN) {
         mail->status = open_phase(closer, &err);
     } else if (closer->type == JOB_LOG) {
@@ -131,12 +131,12 @@ static void *close_loop(void *arg)
             break;
         }
         pthread_mutex_unlock(&closer->mutex);
-        fedge_mail *mail = closer->mail;
+        fedge_completion *mail = closer->mail;
         carry_out(closer);
         pthread_mutex_lock(&closer->mutex);
         closer->type = JOB_NONE; /* idle before the answer: its receiver may start the next job */
         pthread_cond_broadcast(&closer->changed);
-        fedge_mailbox_post(closer->mailbox, mail);
+        fedge_mailbox_post(closer->mailbox, &mail->item);
     }
     pthread_mutex_unlock(&closer->mutex);
     return NULL;
@@ -187,7 +187,7 @@ void fedge_closer_free(fedge_closer *closer)
 static fedge_status start(fedge_closer *closer, job_type type, fedge_journal *journal,
                           const fedge_round_summary *summary, fedge_error *err)
 {
-    fedge_mail *mail = calloc(1, sizeof(*mail));
+    fedge_completion *mail = calloc(1, sizeof(*mail));
     fedge_closer_result *result = calloc(1, sizeof(*result));
     if (!mail || !result) {
         free(mail);

@@ -4,12 +4,12 @@
 #ifndef FEDGE_AGGREGATOR_SERVER_CLOSER_H
 #define FEDGE_AGGREGATOR_SERVER_CLOSER_H
 
+#include "aggregator/server/completion.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/ingest.h"
-#include "aggregator/server/mailbox.h"
 #include "edge/core/status.h"
 
-/* What FEDGE_MAIL_OPENED and FEDGE_MAIL_CLOSED carry; its receiver frees it with
+/* What FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED carry; its receiver frees it with
  * fedge_closer_result_free, after taking what it keeps. */
 typedef struct fedge_closer_result {
     fedge_journal *journal;      /* OPENED */
@@ -31,17 +31,19 @@ FEDGE_MUST_USE fedge_status fedge_closer_new(fedge_closer **closer, fedge_global
 void fedge_closer_free(fedge_closer *closer);
 
 /* Each starts one job; no other may be under way. [phase] and [tasks] (phase->num_tasks) are
- * copied. FEDGE_MAIL_OPENED: the status is fedge_journal_create's. */
+ * copied. FEDGE_COMPLETION_OPENED: the status is fedge_journal_create's. */
 FEDGE_MUST_USE fedge_status fedge_closer_open(fedge_closer *closer,
                                               const fedge_journal_phase *phase,
                                               const fedge_journal_task *tasks, fedge_error *err);
-/* Flushes the ingest, then fedge_global_step; takes ownership of [journal]. FEDGE_MAIL_CLOSED. */
+/* Flushes the ingest, then fedge_global_step; takes ownership of [journal].
+ * FEDGE_COMPLETION_CLOSED. */
 FEDGE_MUST_USE fedge_status fedge_closer_step(fedge_closer *closer, fedge_journal *journal,
                                               const fedge_round_summary *summary, fedge_error *err);
-/* Flushes the ingest, then fedge_global_drop; takes ownership of [journal]. FEDGE_MAIL_CLOSED. */
+/* Flushes the ingest, then fedge_global_drop; takes ownership of [journal].
+ * FEDGE_COMPLETION_CLOSED. */
 FEDGE_MUST_USE fedge_status fedge_closer_drop(fedge_closer *closer, fedge_journal *journal,
                                               const fedge_round_summary *summary, fedge_error *err);
-/* The line of an evaluation phase. FEDGE_MAIL_CLOSED. */
+/* The line of an evaluation phase. FEDGE_COMPLETION_CLOSED. */
 FEDGE_MUST_USE fedge_status fedge_closer_log(fedge_closer *closer,
                                              const fedge_round_summary *summary, fedge_error *err);
 

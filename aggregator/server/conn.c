@@ -1,14 +1,13 @@
 #include "aggregator/server/conn.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/os.h"
-
 typedef enum conn_state {
     CONN_NEW,    /* no HELLO yet */
-    CONN_READY,  /* joined */
+    CONN_READY,  /* joined, unless it declined the plan */
     CONN_CLOSING /* a last frame is on its way */
 } conn_state;
 
@@ -19,13 +18,15 @@ typedef struct queued_frame {
 } queued_frame;
 
 struct fedge_conn {
-    fedge_engine *engine;
-    fedge_conn_transport transport;
+    uint64_t id;
     const fedge_log *log;
+    fedge_traffic *traffic;
     fedge_registry_match match;
     conn_state state;
-    bool joined;
-    uint64_t deadline_ms; /* of the state, while NEW or CLOSING */
+    uint64_t deadline_ms;    /* of the state, while NEW or CLOSING */
+    fedge_request *farewell; /* LEAVE, made with the connection so that it never fails; NULL when
+                                the engine has it */
+    bool joined;             /* the engine knows of it */
 
     /* The frame that is arriving. */
     uint8_t header[FEDGE_MESSAGE_HEADER_SIZE];
@@ -38,24 +39,48 @@ struct fedge_conn {
     uint32_t out_count;
     fedge_blob *sending; /* retained */
     uint64_t sending_offset;
+
+    /* Actions that nobody has taken yet. */
+    fedge_mailbox_item *requests, **last_request;
+    bool must_write, must_drop, was_replaced, must_pause, must_resume;
+    bool paused;
 };
 
-fedge_status fedge_conn_new(fedge_conn **conn, fedge_engine *engine,
-                            const fedge_registry_match *match,
-                            const fedge_conn_transport *transport, const fedge_log *log,
-                            uint64_t now_ms, fedge_error *err)
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static fedge_request *new_request(const fedge_conn *conn, fedge_request_type type)
+{
+    fedge_request *request = calloc(1, sizeof(*request));
+    if (request) {
+        request->type = type;
+        request->conn_id = conn->id;
+        request->client_index = conn->match.index;
+        memcpy(request->device_id, conn->match.device_id, sizeof(request->device_id));
+    }
+    return request;
+}
+
+fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry_match *match,
+                            fedge_traffic *traffic, const fedge_log *log, uint64_t now_ms,
+                            fedge_error *err)
 {
     *conn = NULL;
+    assert(id != FEDGE_CONN_ALL);
     fedge_conn *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (fresh) {
+        fresh->id = id;
+        fresh->match = *match;
+        fresh->traffic = traffic;
+        fresh->log = log;
+        fresh->out_tail = &fresh->out_head;
+        fresh->last_request = &fresh->requests;
+        fresh->deadline_ms = now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS;
+        fresh->farewell = new_request(fresh, FEDGE_REQUEST_LEAVE);
+    }
+    if (!fresh || !fresh->farewell) {
+        free(fresh);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a connection");
     }
-    fresh->engine = engine;
-    fresh->match = *match;
-    fresh->transport = *transport;
-    fresh->log = log;
-    fresh->out_tail = &fresh->out_head;
-    fresh->deadline_ms = now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS;
     *conn = fresh;
     return FEDGE_OK;
 }
@@ -73,28 +98,21 @@ static void discard_output(fedge_conn *conn)
     conn->sending = NULL;
 }
 
-static void leave(fedge_conn *conn, uint64_t now_ms)
-{
-    if (conn->joined) {
-        conn->joined = false;
-        fedge_engine_leave(conn->engine, conn, now_ms);
-    }
-}
-
-void fedge_conn_free(fedge_conn *conn, uint64_t now_ms)
+void fedge_conn_free(fedge_conn *conn)
 {
     if (!conn) {
         return;
     }
-    leave(conn, now_ms);
+    assert(!conn->joined && !conn->requests);
     discard_output(conn);
+    free(conn->farewell);
     free(conn->frame);
     free(conn);
 }
 
-uint32_t fedge_conn_client_index(const fedge_conn *conn)
+uint64_t fedge_conn_id(const fedge_conn *conn)
 {
-    return conn->match.index;
+    return conn->id;
 }
 
 const fedge_registry_match *fedge_conn_match(const fedge_conn *conn)
@@ -102,14 +120,77 @@ const fedge_registry_match *fedge_conn_match(const fedge_conn *conn)
     return &conn->match;
 }
 
-const fedge_log *fedge_conn_log(const fedge_conn *conn)
+/* ---- actions --------------------------------------------------------------------------------- */
+
+static void ask(fedge_conn *conn, fedge_request *request)
 {
-    return conn->log;
+    request->item.next = NULL;
+    *conn->last_request = &request->item;
+    conn->last_request = &request->item.next;
 }
 
-void fedge_conn_pause(fedge_conn *conn, bool paused)
+static void leave(fedge_conn *conn)
 {
-    conn->transport.pause(conn->transport.user, paused);
+    if (conn->joined) {
+        assert(conn->farewell);
+        conn->joined = false;
+        ask(conn, conn->farewell);
+        conn->farewell = NULL;
+    }
+}
+
+void fedge_conn_end(fedge_conn *conn)
+{
+    leave(conn);
+}
+
+static fedge_request *next_request(fedge_conn *conn)
+{
+    fedge_request *request = (fedge_request *)conn->requests;
+    conn->requests = request->item.next;
+    if (!conn->requests) {
+        conn->last_request = &conn->requests;
+    }
+    return request;
+}
+
+static bool take_flag(bool *flag)
+{
+    const bool was_set = *flag;
+    *flag = false;
+    return was_set;
+}
+
+bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
+{
+    const struct {
+        bool *flag;
+        fedge_conn_action_type type;
+    } flags[] = {{&conn->was_replaced, FEDGE_CONN_REPLACED},
+                 {&conn->must_pause, FEDGE_CONN_PAUSE},
+                 {&conn->must_resume, FEDGE_CONN_RESUME},
+                 {&conn->must_write, FEDGE_CONN_WRITE},
+                 {&conn->must_drop, FEDGE_CONN_DROP}};
+    if (conn->requests) {
+        *action = (fedge_conn_action){FEDGE_CONN_REQUEST, next_request(conn)};
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (take_flag(flags[i].flag)) {
+            *action = (fedge_conn_action){.type = flags[i].type};
+            return true;
+        }
+    }
+    return false;
+}
+
+static void pause_reading(fedge_conn *conn, bool paused)
+{
+    if (conn->paused != paused) {
+        conn->paused = paused;
+        conn->must_pause = paused;
+        conn->must_resume = !paused;
+    }
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -120,12 +201,12 @@ static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
         FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-does-not-read",
                   fedge_log_str("device", conn->match.device_id),
                   fedge_log_int("frames-queued", conn->out_count));
-        conn->transport.drop(conn->transport.user);
+        conn->must_drop = true;
         return;
     }
     queued_frame *frame = malloc(sizeof(*frame) + size);
     if (!frame) {
-        conn->transport.drop(conn->transport.user);
+        conn->must_drop = true;
         return;
     }
     frame->next = NULL;
@@ -134,93 +215,81 @@ static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
     *conn->out_tail = frame;
     conn->out_tail = &frame->next;
     conn->out_count++;
-    conn->transport.want_write(conn->transport.user);
+    conn->must_write = true;
 }
 
-/* Frames that the server makes are within every limit, so packing them cannot fail but by a bug. */
-static void enqueue_packed(fedge_conn *conn, fedge_status status, const fedge_error *err,
-                           const uint8_t *bytes, size_t size)
+static fedge_status pack(const fedge_reply *reply, uint8_t *out, size_t room, size_t *size,
+                         fedge_error *err)
 {
-    if (status != FEDGE_OK) {
-        fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "frame-not-packed", err);
-        conn->transport.drop(conn->transport.user);
+    switch (reply->message) {
+    case FEDGE_MESSAGE_WELCOME:
+        return fedge_welcome_pack(&reply->welcome, out, room, size, err);
+    case FEDGE_MESSAGE_TASK:
+        return fedge_task_pack(&reply->task, out, room, size, err);
+    case FEDGE_MESSAGE_ACK:
+        return fedge_ack_pack(&reply->ack, out, room, size, err);
+    case FEDGE_MESSAGE_RESUME:
+        return fedge_resume_pack(&reply->position, out, room, size, err);
+    default:
+        return fedge_notice_pack(reply->message, &reply->notice, out, room, size, err);
+    }
+}
+
+#define SMALL_FRAME (FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META)
+
+static void send_message(fedge_conn *conn, const fedge_reply *reply)
+{
+    uint8_t bytes[SMALL_FRAME];
+    size_t size = 0;
+    fedge_error err;
+    if (pack(reply, bytes, sizeof(bytes), &size, &err) != FEDGE_OK) {
+        /* What the server says is within every limit: this is a bug. */
+        fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "frame-not-packed", &err);
+        conn->must_drop = true;
         return;
     }
     enqueue(conn, bytes, size);
 }
 
-#define SMALL_FRAME (FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META)
-
-void fedge_conn_send_task(fedge_conn *conn, const fedge_task *task)
+static void send_notice(fedge_conn *conn, fedge_message_type type, const fedge_notice *notice)
 {
-    uint8_t bytes[SMALL_FRAME];
-    size_t size = 0;
-    fedge_error err;
-    fedge_status status = fedge_task_pack(task, bytes, sizeof(bytes), &size, &err);
-    enqueue_packed(conn, status, &err, bytes, size);
+    send_message(conn, &(fedge_reply){.message = type, .notice = *notice});
 }
 
-void fedge_conn_send_ack(fedge_conn *conn, const fedge_ack *ack)
+/* Tells the engine that the device will not come back. */
+static void give_up(fedge_conn *conn, const fedge_notice *notice)
 {
-    uint8_t bytes[SMALL_FRAME];
-    size_t size = 0;
-    fedge_error err;
-    fedge_status status = fedge_ack_pack(ack, bytes, sizeof(bytes), &size, &err);
-    enqueue_packed(conn, status, &err, bytes, size);
-}
-
-void fedge_conn_send_resume(fedge_conn *conn, const fedge_position *position)
-{
-    uint8_t bytes[SMALL_FRAME];
-    size_t size = 0;
-    fedge_error err;
-    fedge_status status = fedge_resume_pack(position, bytes, sizeof(bytes), &size, &err);
-    enqueue_packed(conn, status, &err, bytes, size);
-}
-
-void fedge_conn_send_notice(fedge_conn *conn, fedge_message_type type, const fedge_notice *notice)
-{
-    uint8_t bytes[SMALL_FRAME];
-    size_t size = 0;
-    fedge_error err;
-    fedge_status status = fedge_notice_pack(type, notice, bytes, sizeof(bytes), &size, &err);
-    enqueue_packed(conn, status, &err, bytes, size);
+    fedge_request *request = new_request(conn, FEDGE_REQUEST_DECLINE);
+    if (request) { /* else its task is lost with the connection, as if it might come back */
+        request->notice = *notice;
+        ask(conn, request);
+    }
 }
 
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
-                      uint64_t after_ms, const char *text)
+                      uint64_t after_ms, const char *text, uint64_t now_ms)
 {
     if (conn->state == CONN_CLOSING) {
         return;
     }
-    uint64_t now_ms = fedge_os_monotonic_ms();
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
     discard_output(conn);
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
-    if (reason == FEDGE_REASON_REPLACED && conn->transport.replaced) {
-        conn->transport.replaced(conn->transport.user);
-    }
+    conn->was_replaced = reason == FEDGE_REASON_REPLACED;
     if (conn->joined && reason == FEDGE_REASON_REVOKED) {
-        fedge_engine_decline(conn->engine, conn, &notice, now_ms); /* it will not come back */
+        give_up(conn, &notice);
     }
-    leave(conn, now_ms);
-    fedge_conn_send_notice(conn, type, &notice);
+    leave(conn);
+    send_notice(conn, type, &notice);
 }
 
-/* The round it belonged to is over: a newer TASK is on its way or will come. */
-static void refuse_blob(fedge_conn *conn, const char *hash)
-{
-    fedge_notice notice = {.reason = FEDGE_REASON_STALE_TASK};
-    snprintf(notice.text, sizeof(notice.text), "no blob %.16s… is served any more", hash);
-    fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
-}
-
-void fedge_conn_withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
+static void withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
 {
     if (conn->sending == blob) {
-        refuse_blob(conn, blob->hash);
+        const fedge_notice notice = fedge_blob_is_gone(blob->hash);
+        send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
         fedge_blob_release(conn->sending);
         conn->sending = NULL;
     }
@@ -238,10 +307,15 @@ void fedge_conn_broke_rules(const fedge_conn *conn, const char *why)
     log_refusal(conn, FEDGE_REASON_BAD_FRAME, why);
 }
 
-static void refuse(fedge_conn *conn, fedge_reason reason, const char *text)
+static void refuse(fedge_conn *conn, fedge_reason reason, const char *text, uint64_t now_ms)
 {
     log_refusal(conn, reason, text);
-    fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text);
+    fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text, now_ms);
+}
+
+static void refuse_for_memory(fedge_conn *conn, uint64_t now_ms)
+{
+    fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory", now_ms);
 }
 
 static size_t next_chunk(fedge_conn *conn, uint8_t *out)
@@ -256,7 +330,7 @@ static size_t next_chunk(fedge_conn *conn, uint8_t *out)
     if (fedge_chunk_pack(&ref, blob->bytes + conn->sending_offset, part, out,
                          FEDGE_MESSAGE_MAX_SIZE, &size, &err) != FEDGE_OK) {
         fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "frame-not-packed", &err);
-        conn->transport.drop(conn->transport.user);
+        conn->must_drop = true;
         return 0;
     }
     conn->sending_offset += part;
@@ -283,7 +357,7 @@ size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out)
     } else if (conn->sending) {
         size = next_chunk(conn, out);
     }
-    fedge_engine_count_bytes(conn->engine, 0, size);
+    atomic_fetch_add(&conn->traffic->down, size);
     return size;
 }
 
@@ -302,160 +376,221 @@ bool fedge_conn_should_close(const fedge_conn *conn)
     return conn->state == CONN_CLOSING && !fedge_conn_has_frames(conn);
 }
 
+/* ---- replies --------------------------------------------------------------------------------- */
+
+static void log_refused_update(const fedge_conn *conn, const fedge_notice *notice)
+{
+    FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "update-refused",
+              fedge_log_int("task", (int64_t)notice->task_id),
+              fedge_log_str("device", conn->match.device_id),
+              fedge_log_str("reason", fedge_reason_name(notice->reason)),
+              fedge_log_str("error", notice->text));
+}
+
+static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
+{
+    if (reply->offset >= reply->blob->size) {
+        refuse(conn, FEDGE_REASON_BAD_META, "FETCH: offset is not inside the blob", now_ms);
+        return;
+    }
+    fedge_blob_release(conn->sending); /* a later FETCH replaces an earlier one */
+    conn->sending = fedge_blob_retain(reply->blob);
+    conn->sending_offset = reply->offset;
+    conn->must_write = true;
+}
+
+void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
+{
+    if (conn->state == CONN_CLOSING) {
+        return;
+    }
+    switch (reply->type) {
+    case FEDGE_REPLY_MESSAGE:
+        if (reply->message == FEDGE_MESSAGE_REFUSE && reply->notice.has_task) {
+            log_refused_update(conn, &reply->notice);
+        }
+        send_message(conn, reply);
+        break;
+    case FEDGE_REPLY_BLOB:
+        begin_blob(conn, reply, now_ms);
+        break;
+    case FEDGE_REPLY_WITHDRAW:
+        withdraw_blob(conn, reply->blob);
+        break;
+    case FEDGE_REPLY_CLOSE:
+        fedge_conn_close(conn, reply->message, reply->notice.reason, reply->notice.after_ms,
+                         reply->notice.text, now_ms);
+        break;
+    case FEDGE_REPLY_PAUSE:
+    case FEDGE_REPLY_RESUME:
+        pause_reading(conn, reply->type == FEDGE_REPLY_PAUSE);
+        break;
+    case FEDGE_REPLY_ROUND:
+        assert(!"for the service");
+    }
+}
+
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-static void handle_hello(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
+static void log_hello(const fedge_conn *conn, const fedge_hello *hello)
+{
+    FEDGE_LOG(conn->log, FEDGE_LOG_INFO, "client-hello",
+              fedge_log_str("device", conn->match.device_id),
+              fedge_log_int("client", conn->match.index), fedge_log_str("release", hello->release),
+              fedge_log_str("arch", hello->arch), fedge_log_int("ram", (int64_t)hello->ram_bytes));
+    for (uint32_t i = 0; i < hello->num_errors; i++) {
+        FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-reported-error",
+                  fedge_log_str("device", conn->match.device_id),
+                  fedge_log_str("error", hello->errors[i]));
+    }
+}
+
+static void handle_hello(fedge_conn *conn, const fedge_message *message, fedge_request *request,
+                         uint64_t now_ms)
 {
     fedge_error err;
     fedge_hello *hello = calloc(1, sizeof(*hello));
     if (!hello) {
-        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory");
-        return;
-    }
-    if (conn->state != CONN_NEW) {
-        refuse(conn, FEDGE_REASON_BAD_STATE, "HELLO came twice");
+        refuse_for_memory(conn, now_ms);
+    } else if (conn->state != CONN_NEW) {
+        refuse(conn, FEDGE_REASON_BAD_STATE, "HELLO came twice", now_ms);
     } else if (fedge_hello_read(message, hello, &err) != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message);
+        refuse(conn, FEDGE_REASON_BAD_META, err.message, now_ms);
     } else if (hello->protocol_min > FEDGE_PROTOCOL_MAX ||
                hello->protocol_max < FEDGE_PROTOCOL_MIN) {
         refuse(conn, FEDGE_REASON_PROTOCOL_RANGE,
-               "no common protocol version: this aggregator speaks version 1");
+               "no common protocol version: this aggregator speaks version 1", now_ms);
     } else {
-        FEDGE_LOG(conn->log, FEDGE_LOG_INFO, "client-hello",
-                  fedge_log_str("device", conn->match.device_id),
-                  fedge_log_int("client", conn->match.index),
-                  fedge_log_str("release", hello->release), fedge_log_str("arch", hello->arch),
-                  fedge_log_int("ram", (int64_t)hello->ram_bytes));
-        for (uint32_t i = 0; i < hello->num_errors; i++) {
-            FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-reported-error",
-                      fedge_log_str("device", conn->match.device_id),
-                      fedge_log_str("error", hello->errors[i]));
-        }
-        fedge_welcome welcome;
-        fedge_engine_welcome(conn->engine, conn->match.index, &welcome);
-        uint8_t bytes[SMALL_FRAME];
-        size_t size = 0;
-        fedge_status status = fedge_welcome_pack(&welcome, bytes, sizeof(bytes), &size, &err);
-        enqueue_packed(conn, status, &err, bytes, size);
+        log_hello(conn, hello);
         conn->state = CONN_READY;
         conn->joined = true;
-        if (fedge_engine_join(conn->engine, conn, now_ms, &err) != FEDGE_OK) {
-            conn->joined = false;
-            fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_INTERNAL, 10000, err.message);
-        }
+        ask(conn, request);
+        request = NULL;
     }
+    fedge_request_free(request);
     free(hello);
 }
 
-static void handle_fetch(fedge_conn *conn, const fedge_message *message)
+/* Takes over the message's frame, so that the engine gets its bytes without a copy. */
+static void hand_over(fedge_conn *conn, const fedge_message *message, fedge_request *request,
+                      uint8_t **frame)
 {
-    fedge_error err;
-    fedge_blob_ref ref;
-    if (fedge_fetch_read(message, &ref, &err) != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message);
-        return;
-    }
-    fedge_blob *blob = fedge_engine_find_blob(conn->engine, ref.hash);
-    if (!blob) {
-        refuse_blob(conn, ref.hash);
-        return;
-    }
-    if (ref.offset >= blob->size) {
-        refuse(conn, FEDGE_REASON_BAD_META, "FETCH: offset is not inside the blob");
-        return;
-    }
-    fedge_blob_release(conn->sending); /* a later FETCH replaces an earlier one */
-    conn->sending = fedge_blob_retain(blob);
-    conn->sending_offset = ref.offset;
-    conn->transport.want_write(conn->transport.user);
+    request->frame = *frame;
+    *frame = NULL;
+    request->meta = message->meta;
+    request->meta_size = message->meta_size;
+    request->payload = message->payload;
+    request->payload_size = message->payload_size;
+    ask(conn, request);
 }
 
-static void handle_upload(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
+static void log_notice(const fedge_conn *conn, fedge_message_type type, const fedge_notice *notice)
 {
-    fedge_error err;
-    fedge_upload *upload = malloc(sizeof(*upload));
-    if (!upload) {
-        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory");
+    const bool bye = type == FEDGE_MESSAGE_BYE;
+    FEDGE_LOG(
+        conn->log, bye ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, bye ? "client-bye" : "client-declined",
+        fedge_log_str("device", conn->match.device_id), fedge_log_int("client", conn->match.index),
+        fedge_log_str("reason", fedge_reason_name(notice->reason)),
+        fedge_log_str("text", notice->text));
+}
+
+static void handle_notice(fedge_conn *conn, fedge_message_type type, fedge_request *request)
+{
+    log_notice(conn, type, &request->notice);
+    if (type != FEDGE_MESSAGE_DECLINE || !conn->joined) {
+        fedge_request_free(request);
         return;
     }
-    if (fedge_upload_read(message, upload, &err) == FEDGE_OK) {
-        fedge_engine_upload(conn->engine, conn, upload, message->meta, message->meta_size, now_ms);
+    const bool stays = request->notice.has_task;
+    ask(conn, request);
+    if (!stays) {
+        leave(conn); /* it declined the plan: it stays connected but gets no task */
+    }
+}
+
+static fedge_status read_message(const fedge_message *message, fedge_request *request,
+                                 fedge_error *err)
+{
+    switch (message->type) {
+    case FEDGE_MESSAGE_FETCH:
+        request->type = FEDGE_REQUEST_FETCH;
+        return fedge_fetch_read(message, &request->blob, err);
+    case FEDGE_MESSAGE_UPLOAD:
+        request->type = FEDGE_REQUEST_UPLOAD;
+        request->upload = malloc(sizeof(*request->upload));
+        return request->upload ? fedge_upload_read(message, request->upload, err)
+                               : fedge_fail(err, FEDGE_NO_MEMORY, "out of memory");
+    case FEDGE_MESSAGE_PART:
+        request->type = FEDGE_REQUEST_PART;
+        return fedge_position_read(message, &request->position, err);
+    default:
+        request->type = FEDGE_REQUEST_DECLINE;
+        return fedge_notice_read(message, &request->notice, err);
+    }
+}
+
+/* A message of a client that has said HELLO. */
+static void handle_ready(fedge_conn *conn, const fedge_message *message, fedge_request *request,
+                         uint8_t **frame, uint64_t now_ms)
+{
+    fedge_error err;
+    const fedge_status status = read_message(message, request, &err);
+    if (status == FEDGE_NO_MEMORY) {
+        refuse_for_memory(conn, now_ms);
+        fedge_request_free(request);
+    } else if (status != FEDGE_OK) {
+        refuse(conn, FEDGE_REASON_BAD_META, err.message, now_ms);
+        fedge_request_free(request);
+    } else if (request->type == FEDGE_REQUEST_DECLINE) {
+        handle_notice(conn, message->type, request);
     } else {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message);
+        hand_over(conn, message, request, frame);
     }
-    free(upload);
 }
 
-static void handle_part(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
+static bool is_of_clients(unsigned type)
 {
-    fedge_error err;
-    fedge_position position;
-    if (fedge_position_read(message, &position, &err) != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message);
-        return;
-    }
-    fedge_engine_part(conn->engine, conn, &position, message->payload, message->payload_size,
-                      now_ms);
+    return type == FEDGE_MESSAGE_HELLO || type == FEDGE_MESSAGE_FETCH ||
+           type == FEDGE_MESSAGE_UPLOAD || type == FEDGE_MESSAGE_PART ||
+           type == FEDGE_MESSAGE_DECLINE || type == FEDGE_MESSAGE_BYE;
 }
 
-static void handle_notice(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
-{
-    fedge_error err;
-    fedge_notice notice;
-    if (fedge_notice_read(message, &notice, &err) != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message);
-        return;
-    }
-    FEDGE_LOG(conn->log, message->type == FEDGE_MESSAGE_BYE ? FEDGE_LOG_INFO : FEDGE_LOG_WARN,
-              message->type == FEDGE_MESSAGE_BYE ? "client-bye" : "client-declined",
-              fedge_log_str("device", conn->match.device_id),
-              fedge_log_int("client", conn->match.index),
-              fedge_log_str("reason", fedge_reason_name(notice.reason)),
-              fedge_log_str("text", notice.text));
-    if (message->type == FEDGE_MESSAGE_DECLINE && conn->joined) {
-        fedge_engine_decline(conn->engine, conn, &notice, now_ms);
-        if (!notice.has_task) {
-            leave(conn, now_ms); /* it declined the plan: it stays connected but gets no task */
-        }
-    }
-}
-
-static void handle(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
+/* A type that is not known is skipped, unless it says that it must not be. */
+static void handle_other(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
 {
     char text[96];
-    bool ready = conn->state == CONN_READY;
-    switch (message->type) {
-    case FEDGE_MESSAGE_HELLO:
-        handle_hello(conn, message, now_ms);
+    if (fedge_message_type_name(message->type)) {
+        snprintf(text, sizeof(text), "%s is not for a client to send",
+                 fedge_message_type_name(message->type));
+        refuse(conn, FEDGE_REASON_BAD_STATE, text, now_ms);
+    } else if (message->flags & FEDGE_MESSAGE_FLAG_MUST) {
+        snprintf(text, sizeof(text), "message type %u is not known here", message->type);
+        refuse(conn, FEDGE_REASON_UNKNOWN_TYPE, text, now_ms);
+    }
+}
+
+/* *frame, in which the message lies, is NULL afterwards when it was taken over. */
+static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **frame, uint64_t now_ms)
+{
+    char text[96];
+    if (!is_of_clients(message->type)) {
+        handle_other(conn, message, now_ms);
         return;
-    case FEDGE_MESSAGE_FETCH:
-    case FEDGE_MESSAGE_UPLOAD:
-    case FEDGE_MESSAGE_PART:
-    case FEDGE_MESSAGE_DECLINE:
-    case FEDGE_MESSAGE_BYE:
-        if (!ready) {
-            snprintf(text, sizeof(text), "%s came before HELLO",
-                     fedge_message_type_name(message->type));
-            refuse(conn, FEDGE_REASON_BAD_STATE, text);
-        } else if (message->type == FEDGE_MESSAGE_FETCH) {
-            handle_fetch(conn, message);
-        } else if (message->type == FEDGE_MESSAGE_UPLOAD) {
-            handle_upload(conn, message, now_ms);
-        } else if (message->type == FEDGE_MESSAGE_PART) {
-            handle_part(conn, message, now_ms);
-        } else {
-            handle_notice(conn, message, now_ms);
-        }
+    }
+    const bool hello = message->type == FEDGE_MESSAGE_HELLO;
+    if (!hello && conn->state != CONN_READY) {
+        snprintf(text, sizeof(text), "%s came before HELLO",
+                 fedge_message_type_name(message->type));
+        refuse(conn, FEDGE_REASON_BAD_STATE, text, now_ms);
         return;
-    default:
-        if (fedge_message_type_name(message->type)) {
-            snprintf(text, sizeof(text), "%s is not for a client to send",
-                     fedge_message_type_name(message->type));
-            refuse(conn, FEDGE_REASON_BAD_STATE, text);
-        } else if (message->flags & FEDGE_MESSAGE_FLAG_MUST) {
-            snprintf(text, sizeof(text), "message type %u is not known here", message->type);
-            refuse(conn, FEDGE_REASON_UNKNOWN_TYPE, text);
-        }
+    }
+    fedge_request *request = new_request(conn, FEDGE_REQUEST_JOIN);
+    if (!request) {
+        refuse_for_memory(conn, now_ms);
+    } else if (hello) {
+        handle_hello(conn, message, request, now_ms);
+    } else {
+        handle_ready(conn, message, request, frame, now_ms);
     }
 }
 
@@ -478,12 +613,12 @@ static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, ui
     if (fedge_message_peek(conn->header, sizeof(conn->header), &conn->frame_size, &err) !=
         FEDGE_OK) {
         refuse(conn, err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG : FEDGE_REASON_BAD_FRAME,
-               err.message);
+               err.message, now_ms);
         return false;
     }
     conn->frame = malloc(conn->frame_size);
     if (!conn->frame) {
-        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory");
+        refuse_for_memory(conn, now_ms);
         return false;
     }
     memcpy(conn->frame, conn->header, sizeof(conn->header));
@@ -500,11 +635,11 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
     fedge_message message;
     fedge_error err;
     if (!frame) {
-        refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is shorter than its header");
+        refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is shorter than its header", now_ms);
     } else if (fedge_message_unpack(frame, received, &message, &err) != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_FRAME, err.message);
+        refuse(conn, FEDGE_REASON_BAD_FRAME, err.message, now_ms);
     } else {
-        handle(conn, &message, now_ms);
+        handle(conn, &message, &frame, now_ms);
     }
     free(frame);
 }
@@ -512,7 +647,7 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
 void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool final,
                         uint64_t now_ms)
 {
-    fedge_engine_count_bytes(conn->engine, size, 0);
+    atomic_fetch_add(&conn->traffic->up, size);
     if (conn->state == CONN_CLOSING) {
         return;
     }
@@ -521,7 +656,8 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
     }
     if (conn->frame && size > 0) {
         if (size > conn->frame_size - conn->received) {
-            refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says");
+            refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says",
+                   now_ms);
             return;
         }
         memcpy(conn->frame + conn->received, data, size);
@@ -532,21 +668,21 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
     }
 }
 
-void fedge_conn_receive_text(fedge_conn *conn)
+void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms)
 {
-    refuse(conn, FEDGE_REASON_BAD_FRAME, "text messages are not part of fedge.v1");
+    refuse(conn, FEDGE_REASON_BAD_FRAME, "text messages are not part of fedge.v1", now_ms);
 }
 
 void fedge_conn_tick(fedge_conn *conn, uint64_t now_ms)
 {
     if (conn->state == CONN_CLOSING) {
         if (now_ms >= conn->deadline_ms) {
-            conn->transport.drop(conn->transport.user);
+            conn->must_drop = true;
         }
     } else if (conn->state == CONN_NEW && now_ms >= conn->deadline_ms) {
-        refuse(conn, FEDGE_REASON_TIMEOUT, "no HELLO within 10 seconds");
+        refuse(conn, FEDGE_REASON_TIMEOUT, "no HELLO within 10 seconds", now_ms);
     } else if (conn->frame_started_ms != 0 &&
                now_ms >= conn->frame_started_ms + FEDGE_CONN_FRAME_TIMEOUT_MS) {
-        refuse(conn, FEDGE_REASON_TIMEOUT, "a message was not complete within 30 seconds");
+        refuse(conn, FEDGE_REASON_TIMEOUT, "a message was not complete within 30 seconds", now_ms);
     }
 }

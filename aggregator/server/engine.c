@@ -174,10 +174,11 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     return FEDGE_OK;
 }
 
-static void discard_mail(fedge_mailbox *mailbox)
+static void discard_completions(fedge_mailbox *mailbox)
 {
-    for (fedge_mail *mail = fedge_mailbox_take(mailbox), *next; mail; mail = next) {
-        next = mail->next;
+    for (fedge_mailbox_item *item = fedge_mailbox_take(mailbox), *next; item; item = next) {
+        fedge_completion *mail = (fedge_completion *)item;
+        next = item->next;
         fedge_closer_result_free(mail->result);
         free(mail);
     }
@@ -191,7 +192,7 @@ void fedge_engine_free(fedge_engine *engine)
     fedge_closer_free(engine->closer);
     fedge_ingest_free(engine->ingest);
     if (engine->mailbox) {
-        discard_mail(engine->mailbox);
+        discard_completions(engine->mailbox);
         fedge_mailbox_free(engine->mailbox);
     }
     fedge_journal_free(engine->journal);
@@ -200,7 +201,7 @@ void fedge_engine_free(fedge_engine *engine)
     }
     free(engine->slots);
     free(engine->accepted);
-    free(engine->conns);
+    free(engine->devices);
     fedge_rounds_free(engine->rounds);
     fedge_blob_release(engine->plan);
     fedge_blob_release(engine->model);
@@ -316,24 +317,25 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
     fedge_engine_pump(engine, now_ms);
 }
 
-void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms)
+void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 {
-    for (fedge_mail *mail = fedge_mailbox_take(engine->mailbox), *next; mail; mail = next) {
-        next = mail->next;
+    for (fedge_mailbox_item *item = fedge_mailbox_take(engine->mailbox), *next; item; item = next) {
+        fedge_completion *mail = (fedge_completion *)item;
+        next = item->next;
         switch (mail->type) {
-        case FEDGE_MAIL_VALIDATED:
+        case FEDGE_COMPLETION_VALIDATED:
             fedge_engine_on_validated(engine, mail, now_ms);
             break;
-        case FEDGE_MAIL_RELIEVED:
-            fedge_engine_on_relieved(engine);
+        case FEDGE_COMPLETION_RELIEVED:
+            fedge_engine_resume_all(engine);
             break;
-        case FEDGE_MAIL_OPENED:
+        case FEDGE_COMPLETION_OPENED:
             fedge_engine_on_opened(engine, mail, now_ms);
             break;
-        case FEDGE_MAIL_CLOSED:
+        case FEDGE_COMPLETION_CLOSED:
             fedge_engine_on_closed(engine, mail, now_ms);
             break;
-        case FEDGE_MAIL_FATAL: {
+        case FEDGE_COMPLETION_FATAL: {
             fedge_error err = {.status = mail->status};
             memcpy(err.message, mail->message, sizeof(err.message));
             fedge_engine_fail(engine, &err);
@@ -346,86 +348,135 @@ void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms)
     fedge_engine_pump(engine, now_ms);
 }
 
-/* ---- connections ----------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
+static void welcome(fedge_engine *engine, const fedge_request *from)
 {
-    *welcome = (fedge_welcome){.protocol = FEDGE_PROTOCOL_MAX,
-                               .client_index = client_index,
-                               .server_time_ms = fedge_os_unix_ms(),
-                               .incarnation = engine->global.run.incarnation,
-                               .plan_size = engine->plan->size,
-                               .heartbeat_s = HEARTBEAT_S};
-    memcpy(welcome->run_id, engine->global.run.run_id, sizeof(welcome->run_id));
-    memcpy(welcome->plan, engine->plan->hash, sizeof(welcome->plan));
+    fedge_reply reply = {.welcome = {.protocol = FEDGE_PROTOCOL_MAX,
+                                     .client_index = from->client_index,
+                                     .server_time_ms = fedge_os_unix_ms(),
+                                     .incarnation = engine->global.run.incarnation,
+                                     .plan_size = engine->plan->size,
+                                     .heartbeat_s = HEARTBEAT_S}};
+    memcpy(reply.welcome.run_id, engine->global.run.run_id, sizeof(reply.welcome.run_id));
+    memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
+    fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
 }
 
 static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge_error *err)
 {
-    if (client_index < engine->num_conns) {
+    if (client_index < engine->num_devices) {
         return FEDGE_OK;
     }
     if (client_index >= FEDGE_REGISTRY_MAX_DEVICES) {
         return fedge_fail(err, FEDGE_TOO_BIG, "client index %u; at most %u devices are served",
                           client_index, FEDGE_REGISTRY_MAX_DEVICES);
     }
-    uint32_t wanted = client_index + 1;
-    uint32_t count = wanted > 2 * engine->num_conns ? wanted : 2 * engine->num_conns;
-    fedge_conn **conns = realloc(engine->conns, count * sizeof(*conns));
-    if (!conns) {
+    const uint32_t wanted = client_index + 1;
+    const uint32_t count = wanted > 2 * engine->num_devices ? wanted : 2 * engine->num_devices;
+    fedge_engine_device *devices = realloc(engine->devices, count * sizeof(*devices));
+    if (!devices) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u connections", count);
     }
-    memset(conns + engine->num_conns, 0, (count - engine->num_conns) * sizeof(*conns));
-    engine->conns = conns;
-    engine->num_conns = count;
+    memset(devices + engine->num_devices, 0, (count - engine->num_devices) * sizeof(*devices));
+    engine->devices = devices;
+    engine->num_devices = count;
     return FEDGE_OK;
 }
 
-fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms,
-                               fedge_error *err)
+/* The device is ready. An older connection of the same device is told so and closed. */
+static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
-    uint32_t client_index = fedge_conn_client_index(conn);
-    fedge_status status = make_room(engine, client_index, err);
-    if (status != FEDGE_OK) {
-        return status;
+    fedge_error err;
+    fedge_status status = make_room(engine, from->client_index, &err);
+    if (status == FEDGE_OK) {
+        fedge_engine_device *device = &engine->devices[from->client_index];
+        if (device->conn_id != FEDGE_CONN_ALL) {
+            fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE,
+                                    FEDGE_REASON_REPLACED, 0,
+                                    "the same device has connected again");
+        }
+        device->conn_id = from->conn_id;
+        memcpy(device->device_id, from->device_id, sizeof(device->device_id));
+        welcome(engine, from);
+        status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, &err);
+        device->conn_id = status == FEDGE_OK ? device->conn_id : FEDGE_CONN_ALL;
     }
-    if (engine->conns[client_index]) {
-        fedge_conn_close(engine->conns[client_index], FEDGE_MESSAGE_BYE, FEDGE_REASON_REPLACED, 0,
-                         "the same device has connected again");
-    }
-    engine->conns[client_index] = conn;
-    status = fedge_rounds_join(engine->rounds, client_index, now_ms, err);
     if (status != FEDGE_OK) {
-        engine->conns[client_index] = NULL;
-        return status;
+        fedge_engine_close_conn(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_INTERNAL,
+                                10000, err.message);
+        return;
     }
     fedge_engine_pump(engine, now_ms);
-    return FEDGE_OK;
 }
 
-void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms)
+static void leave(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
-    uint32_t client_index = fedge_conn_client_index(conn);
-    if (client_index < engine->num_conns && engine->conns[client_index] == conn) {
-        engine->conns[client_index] = NULL;
-        /* What follows is carried out by the next tick: this may be in the middle of a pump. */
-        fedge_rounds_leave(engine->rounds, client_index, now_ms);
+    if (fedge_engine_conn_of(engine, from->client_index) == from->conn_id) {
+        engine->devices[from->client_index].conn_id = FEDGE_CONN_ALL;
+        /* What follows is carried out by the next tick, when all have left who leave together. */
+        fedge_rounds_leave(engine->rounds, from->client_index, now_ms);
     }
 }
 
-fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash)
+static void fetch(fedge_engine *engine, const fedge_request *from)
 {
-    if (strcmp(hash, engine->plan->hash) == 0) {
-        return engine->plan;
+    const char *hash = from->blob.hash;
+    fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan
+                       : strcmp(hash, engine->model->hash) == 0 ? engine->model
+                                                                : NULL;
+    if (blob) {
+        fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset);
+    } else {
+        const fedge_notice notice = fedge_blob_is_gone(hash);
+        fedge_engine_send_notice(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, &notice);
     }
-    return strcmp(hash, engine->model->hash) == 0 ? engine->model : NULL;
 }
 
-void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down)
+/* The device has connected again: what it still said before does not count. */
+static bool is_displaced(const fedge_engine *engine, const fedge_request *from)
 {
-    engine->bytes_up += up;
-    engine->bytes_down += down;
+    const uint64_t present = fedge_engine_conn_of(engine, from->client_index);
+    return from->type != FEDGE_REQUEST_JOIN && present != FEDGE_CONN_ALL &&
+           present != from->conn_id;
 }
+
+static void handle(fedge_engine *engine, const fedge_request *request, uint64_t now_ms)
+{
+    switch (request->type) {
+    case FEDGE_REQUEST_JOIN:
+        join(engine, request, now_ms);
+        break;
+    case FEDGE_REQUEST_LEAVE:
+        leave(engine, request, now_ms);
+        break;
+    case FEDGE_REQUEST_FETCH:
+        fetch(engine, request);
+        break;
+    case FEDGE_REQUEST_UPLOAD:
+        fedge_engine_upload(engine, request, now_ms);
+        break;
+    case FEDGE_REQUEST_PART:
+        fedge_engine_part(engine, request, now_ms);
+        break;
+    case FEDGE_REQUEST_DECLINE:
+        fedge_engine_decline(engine, request, now_ms);
+        break;
+    case FEDGE_REQUEST_DRAIN:
+        fedge_engine_drain(engine, now_ms);
+    }
+}
+
+void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
+{
+    const bool drains = request->type == FEDGE_REQUEST_DRAIN; /* it is of no connection */
+    if (!engine->done && (drains || !is_displaced(engine, request))) {
+        handle(engine, request, now_ms);
+    }
+    fedge_request_free(request);
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
 
 void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status)
 {
@@ -442,8 +493,8 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
         .updates_accepted = engine->updates_accepted,
         .updates_refused = engine->updates_refused,
         .updates_duplicate = engine->updates_duplicate,
-        .bytes_up = engine->bytes_up,
-        .bytes_down = engine->bytes_down,
+        .bytes_up = atomic_load(&engine->config.traffic->up),
+        .bytes_down = atomic_load(&engine->config.traffic->down),
         .run_bytes_up = engine->run_bytes_up,
         .run_bytes_down = engine->run_bytes_down,
         .seconds = (double)(engine->global.elapsed_before_ms + fedge_os_monotonic_ms() -

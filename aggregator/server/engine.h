@@ -1,6 +1,7 @@
 /* The run behind the connections: carries out what the round state machine decides.
  *
- * All functions are for the service thread; slow work (disk, decoding, sums, evaluation) happens on
+ * It is one thread's (engine_thread.h): connections send it requests, and it posts replies, so that
+ * it knows no connection and no socket. Slow work (disk, decoding, sums, evaluation) happens on
  * ingest workers and on the closer's thread, which answer through a mailbox. Starting and
  * recovering are the same path: fedge_engine_new finds out where the run stands.
  */
@@ -14,16 +15,14 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/rounds/selection.h"
-#include "aggregator/server/blob.h"
+#include "aggregator/server/exchange.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-typedef struct fedge_conn fedge_conn; /* conn.h */
 typedef struct fedge_engine fedge_engine;
 struct fedge_evaluator;
-struct fedge_round_summary;
 
 typedef struct fedge_engine_config {
     const fedge_job *job; /* outlives the engine */
@@ -39,10 +38,10 @@ typedef struct fedge_engine_config {
     fedge_accumulator_config sums; /* what it is opened with, but for the layout */
     uint32_t num_clients;          /* indices of the registry are below this; may grow by reload */
     const fedge_log *log;
-    void (*wake)(void *user); /* wakes the service thread; thread-safe */
-    /* After each closed phase, on the service thread: for progress lines. May be NULL. */
-    void (*on_round)(void *round_user, const struct fedge_round_summary *summary);
-    void *wake_user, *round_user;
+    void (*wake)(void *user); /* wakes the engine's thread; thread-safe */
+    void *wake_user;
+    fedge_mailbox *replies;       /* fedge_reply; outlives the engine */
+    const fedge_traffic *traffic; /* of all connections; likewise */
 } fedge_engine_config;
 
 /* Opens the state directory (and holds its lock), recovers or creates the run, starts the threads.
@@ -52,10 +51,13 @@ FEDGE_MUST_USE fedge_status fedge_engine_new(const fedge_engine_config *config, 
 /* Stops the threads, closes files. NULL is fine. */
 void fedge_engine_free(fedge_engine *engine);
 
-/* Time passes; mail arrives; actions are carried out. */
+/* Time passes; requests and completions arrive; what follows is carried out. */
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms);
-void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms); /* frees */
+void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms);
+/* Peers that were paused may be read from again. */
+void fedge_engine_resume_all(fedge_engine *engine);
 /* True once the run is over (or drained) or a fatal error happened; *failure is FEDGE_OK or that
  * error. */
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure);
@@ -66,26 +68,6 @@ FEDGE_MUST_USE fedge_status fedge_engine_export(fedge_engine *engine, fedge_erro
 /* After all results are written, those elsewhere too: marks a run that is complete as finished, so
  * that the next start begins a new one. A start before that comes back to where it writes them. */
 FEDGE_MUST_USE fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err);
-
-/* What a connection needs. */
-void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index,
-                          fedge_welcome *welcome);
-/* The device is ready. An older connection of the same device is told so and closed. */
-FEDGE_MUST_USE fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn,
-                                              uint64_t now_ms, fedge_error *err);
-void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms);
-/* NULL when nothing has this hash. Not retained. */
-fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash);
-/* Each answers through the connection. [now_ms] is the event's time; meta: the UPLOAD's JSON, which
- * the journal keeps. */
-void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
-                         const char *meta, uint32_t meta_size, uint64_t now_ms);
-void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
-                       const uint8_t *data, uint32_t size, uint64_t now_ms);
-/* A notice without a task is about the plan: the device's task, if it has one, is lost as well. */
-void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
-                          uint64_t now_ms);
-void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down);
 
 /* Numbers for /metrics, /healthz and the last line of a run. Counters are since the start of the
  * process unless they say run. */

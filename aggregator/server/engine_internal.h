@@ -4,7 +4,7 @@
 #define FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
 
 #include "aggregator/server/closer.h"
-#include "aggregator/server/conn.h"
+#include "aggregator/server/completion.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/ingest.h"
@@ -29,6 +29,12 @@ typedef struct fedge_engine_slot {
     uint64_t examples;             /* EVALUATE */
 } fedge_engine_slot;
 
+/* Whom tasks are sent to; conn_id FEDGE_CONN_ALL: not connected, or it declined the plan. */
+typedef struct fedge_engine_device {
+    uint64_t conn_id;
+    char device_id[FEDGE_UUID_TEXT];
+} fedge_engine_device;
+
 /* A result that counted, and whose it was. */
 typedef struct fedge_engine_accepted {
     uint64_t task_id;
@@ -45,8 +51,8 @@ struct fedge_engine {
 
     fedge_blob *plan, *model;         /* model: its file, and global.control_size bytes */
     char model_hash[FEDGE_HASH_TEXT]; /* of the file alone */
-    fedge_conn **conns;               /* by client index; NULL: not connected */
-    uint32_t num_conns;               /* length of conns */
+    fedge_engine_device *devices;     /* (num_devices), by client index */
+    uint32_t num_devices;
 
     /* The present phase. */
     fedge_journal *journal; /* NULL between training phases */
@@ -65,7 +71,6 @@ struct fedge_engine {
     char gave_up[192];       /* the last client that gave up in this round, and why; "" when none */
     uint32_t gave_up_client; /* its index */
 
-    uint64_t bytes_up, bytes_down;
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
     uint32_t rounds_closed;
@@ -87,8 +92,8 @@ void fedge_engine_stop_early(fedge_engine *engine);
 
 /* engine_phase.c */
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);
-void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms);
-void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms);
+void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms);
+void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms);
 FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
                                                    fedge_error *err);
 /* The task of slot [index] once more, to a client that has lost track of it. */
@@ -99,8 +104,28 @@ void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size);
 void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms);
 
-/* engine_upload.c */
-void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uint64_t now_ms);
-void fedge_engine_on_relieved(fedge_engine *engine);
+/* engine_reply.c: all to connection [conn_id]; without memory the engine fails. */
+
+/* The connection of a client; FEDGE_CONN_ALL: it has none. */
+uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index);
+/* A message, with the member of [content] that belongs to it. */
+void fedge_engine_send(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
+                       const fedge_reply *content);
+void fedge_engine_send_notice(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
+                              const fedge_notice *notice);
+void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *blob,
+                            uint64_t offset);
+/* A last message, and the end of the connection. */
+void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
+                             fedge_reason reason, uint64_t after_ms, const char *text);
+void fedge_engine_pause(fedge_engine *engine, uint64_t conn_id); /* until fedge_engine_resume_all */
+void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
+void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary);
+
+/* engine_upload.c: requests. */
+void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
+void fedge_engine_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
+void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *mail, uint64_t now_ms);
 
 #endif

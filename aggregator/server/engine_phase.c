@@ -29,19 +29,15 @@ fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fe
     return FEDGE_OK;
 }
 
-static fedge_conn *conn_of(const fedge_engine *engine, uint32_t client_index)
-{
-    return client_index < engine->num_conns ? engine->conns[client_index] : NULL;
-}
-
 /* Who a client is, for the journal. One that has just gone is known by its index alone. */
 static fedge_journal_task journal_task(const fedge_engine *engine, uint64_t task_id,
                                        uint32_t client_index)
 {
     fedge_journal_task task = {.task_id = task_id, .client_index = client_index};
-    fedge_conn *conn = conn_of(engine, client_index);
+    const bool present = fedge_engine_conn_of(engine, client_index) != FEDGE_CONN_ALL;
     snprintf(task.device_id, sizeof(task.device_id), "%s",
-             conn ? fedge_conn_match(conn)->device_id : "00000000-0000-0000-0000-000000000000");
+             present ? engine->devices[client_index].device_id
+                     : "00000000-0000-0000-0000-000000000000");
     return task;
 }
 
@@ -81,8 +77,8 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
     uint32_t num_tasks = 0;
     (void)fedge_rounds_cohort(engine->rounds, &num_tasks);
     engine->phase_started_ms = now_ms;
-    engine->phase_bytes_up = engine->bytes_up;
-    engine->phase_bytes_down = engine->bytes_down;
+    engine->phase_bytes_up = atomic_load(&engine->config.traffic->up);
+    engine->phase_bytes_down = atomic_load(&engine->config.traffic->down);
     fedge_status status = fedge_engine_new_slots(engine, num_tasks, &err);
     if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN) {
         status = journal_cohort(engine, &err);
@@ -94,7 +90,7 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
     }
 }
 
-void fedge_engine_on_opened(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms)
+void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms)
 {
     fedge_closer_result *result = mail->result;
     fedge_error err = {.status = mail->status};
@@ -129,13 +125,9 @@ static void finish(fedge_engine *engine)
     bool complete = fedge_rounds_is_complete(engine->rounds);
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, complete ? "run-complete" : "drained",
               fedge_log_int("rounds", engine->rounds_closed));
-    for (uint32_t i = 0; i < engine->num_conns; i++) {
-        if (engine->conns[i]) {
-            fedge_conn_close(engine->conns[i], FEDGE_MESSAGE_BYE,
-                             complete ? FEDGE_REASON_RUN_COMPLETE : FEDGE_REASON_SHUTTING_DOWN,
-                             complete ? 0 : 10000, complete ? "the run is complete" : "drained");
-        }
-    }
+    fedge_engine_close_conn(engine, FEDGE_CONN_ALL, FEDGE_MESSAGE_BYE,
+                            complete ? FEDGE_REASON_RUN_COMPLETE : FEDGE_REASON_SHUTTING_DOWN,
+                            complete ? 0 : 10000, complete ? "the run is complete" : "drained");
     engine->done = true;
 }
 
@@ -175,8 +167,8 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
         free(slot->incoming);
         *slot = (fedge_engine_slot){.task_id = action->task_id};
     }
-    fedge_conn *conn = conn_of(engine, action->client_index);
-    if (!conn) {
+    const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
+    if (conn_id == FEDGE_CONN_ALL) {
         return; /* it gets the task when it comes back */
     }
     if (engine->gave_up_client == action->client_index) {
@@ -184,23 +176,25 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
     }
     uint64_t deadline_ms = fedge_rounds_deadline_ms(engine->rounds);
     const fedge_plan *plan = engine->global.plan;
-    fedge_task task = {.task_id = action->task_id,
-                       .kind = action->kind,
-                       .round = action->round,
-                       .model_size = engine->model->size,
-                       .control_size = engine->global.control_size,
-                       .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
-                       .learning_rate = fedge_plan_learning_rate(plan, action->round)};
-    memcpy(task.model, engine->model->hash, sizeof(task.model));
+    fedge_reply reply = {0};
+    fedge_task *task = &reply.task;
+    *task = (fedge_task){.task_id = action->task_id,
+                         .kind = action->kind,
+                         .round = action->round,
+                         .model_size = engine->model->size,
+                         .control_size = engine->global.control_size,
+                         .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
+                         .learning_rate = fedge_plan_learning_rate(plan, action->round)};
+    memcpy(task->model, engine->model->hash, sizeof(task->model));
     if (action->kind == FEDGE_TASK_TRAIN && plan->scaffold) {
-        task.has_last_counted = true;
-        task.last_counted = fedge_counted_of(&engine->global.counted, action->client_index);
+        task->has_last_counted = true;
+        task->last_counted = fedge_counted_of(&engine->global.counted, action->client_index);
     }
     if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
-        task.num_bounds = engine->phase.num_bounds;
-        memcpy(task.bounds_log2, engine->phase.bounds_log2, task.num_bounds);
+        task->num_bounds = engine->phase.num_bounds;
+        memcpy(task->bounds_log2, engine->phase.bounds_log2, task->num_bounds);
     }
-    fedge_conn_send_task(conn, &task);
+    fedge_engine_send(engine, conn_id, FEDGE_MESSAGE_TASK, &reply);
 }
 
 void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms)
@@ -217,13 +211,13 @@ void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_
 
 static void cancel_task(fedge_engine *engine, const fedge_action *action)
 {
-    fedge_conn *conn = conn_of(engine, action->client_index);
-    if (conn) {
+    const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
+    if (conn_id != FEDGE_CONN_ALL) {
         fedge_notice notice = {.has_task = true,
                                .task_id = action->task_id,
                                .reason = FEDGE_REASON_STALE_TASK,
                                .text = "the round goes on without this result"};
-        fedge_conn_send_notice(conn, FEDGE_MESSAGE_CANCEL, &notice);
+        fedge_engine_send_notice(engine, conn_id, FEDGE_MESSAGE_CANCEL, &notice);
     }
 }
 
@@ -249,8 +243,8 @@ static fedge_round_summary begin_summary(const fedge_engine *engine, const fedge
         .attempt = action->attempt,
         .kind = action->kind,
         .asked = engine->num_slots,
-        .bytes_up = engine->bytes_up - engine->phase_bytes_up,
-        .bytes_down = engine->bytes_down - engine->phase_bytes_down,
+        .bytes_up = atomic_load(&engine->config.traffic->up) - engine->phase_bytes_up,
+        .bytes_down = atomic_load(&engine->config.traffic->down) - engine->phase_bytes_down,
         .seconds = (double)(now_ms - engine->phase_started_ms) * 1e-3,
         .seconds_upload = mean_upload_seconds(engine),
         .loss = NAN,
@@ -340,16 +334,12 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
 /* One model is in memory, however slowly clients read: who is downloading the old one is told. */
 static void replace_model(fedge_engine *engine, fedge_blob *model)
 {
-    for (uint32_t i = 0; i < engine->num_conns; i++) {
-        if (engine->conns[i]) {
-            fedge_conn_withdraw_blob(engine->conns[i], engine->model);
-        }
-    }
+    fedge_engine_withdraw(engine, engine->model);
     fedge_blob_release(engine->model);
     engine->model = model;
 }
 
-void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now_ms)
+void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms)
 {
     fedge_closer_result *result = mail->result;
     fedge_error err = {.status = mail->status};
@@ -378,8 +368,8 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_mail *mail, uint64_t now
         engine->accuracy = summary->accuracy;
         remember_accepted(engine);
     }
-    if (engine->config.on_round && !result->failed) {
-        engine->config.on_round(engine->config.round_user, summary);
+    if (!result->failed) {
+        fedge_engine_tell_round(engine, summary);
     }
     if (result->over) {
         fedge_engine_stop_early(engine);

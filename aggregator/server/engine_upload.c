@@ -17,32 +17,43 @@ static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason r
     engine->gave_up_client = client_index;
 }
 
-static void refuse_task(fedge_engine *engine, fedge_conn *conn, uint64_t task_id,
-                        fedge_reason reason, const char *text)
+/* [conn_id] FEDGE_CONN_ALL: the device is gone, and only the log is told. */
+static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_index,
+                        uint64_t task_id, fedge_reason reason, const char *text)
 {
     engine->updates_refused++;
-    if (conn && strcmp(fedge_reason_class(reason), "never") == 0) {
-        note_why(engine, fedge_conn_client_index(conn), reason, text);
+    if (conn_id == FEDGE_CONN_ALL) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
+                  fedge_log_int("task", (int64_t)task_id), fedge_log_str("device", "gone"),
+                  fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
+        return;
     }
-    FEDGE_LOG(conn ? fedge_conn_log(conn) : engine->config.log, FEDGE_LOG_WARN, "update-refused",
-              fedge_log_int("task", (int64_t)task_id),
-              fedge_log_str("device", conn ? fedge_conn_match(conn)->device_id : "gone"),
-              fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
-    if (conn) {
-        fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
-        snprintf(notice.text, sizeof(notice.text), "%s", text);
-        fedge_conn_send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
+    if (strcmp(fedge_reason_class(reason), "never") == 0) {
+        note_why(engine, client_index, reason, text);
     }
+    fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
+    snprintf(notice.text, sizeof(notice.text), "%s", text);
+    fedge_engine_send_notice(engine, conn_id, FEDGE_MESSAGE_REFUSE, &notice);
 }
 
-static void acknowledge(fedge_engine *engine, fedge_conn *conn, uint64_t task_id, bool duplicate)
+static void refuse_upload(fedge_engine *engine, const fedge_request *from, fedge_reason reason,
+                          const char *text)
 {
-    if (duplicate) {
-        engine->updates_duplicate++;
-    }
-    if (conn) {
-        fedge_ack ack = {.task_id = task_id, .duplicate = duplicate};
-        fedge_conn_send_ack(conn, &ack);
+    refuse_task(engine, from->conn_id, from->client_index, from->upload->task_id, reason, text);
+}
+
+static void refuse_for_memory(fedge_engine *engine, const fedge_request *from, const char *text)
+{
+    fedge_engine_close_conn(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000,
+                            text);
+}
+
+static void acknowledge(fedge_engine *engine, uint64_t conn_id, uint64_t task_id, bool duplicate)
+{
+    engine->updates_duplicate += duplicate;
+    if (conn_id != FEDGE_CONN_ALL) {
+        const fedge_reply reply = {.ack = {.task_id = task_id, .duplicate = duplicate}};
+        fedge_engine_send(engine, conn_id, FEDGE_MESSAGE_ACK, &reply);
     }
 }
 
@@ -71,15 +82,16 @@ static bool was_accepted(const fedge_engine *engine, uint64_t task_id, uint32_t 
 
 /* ---- UPLOAD ---------------------------------------------------------------------------------- */
 
-static void take_evaluation(fedge_engine *engine, fedge_conn *conn, fedge_engine_slot *slot,
-                            const fedge_upload *upload, uint64_t now_ms)
+static void take_evaluation(fedge_engine *engine, const fedge_request *from,
+                            fedge_engine_slot *slot, uint64_t now_ms)
 {
+    const fedge_upload *upload = from->upload;
     fedge_error err;
     double loss = fedge_upload_metric(upload, "loss");
     double accuracy = fedge_upload_metric(upload, "accuracy");
     if (upload->num_examples == 0 || !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_SCHEMA_MISMATCH,
-                    "an evaluation has at least one example, and the metrics loss and accuracy");
+        refuse_upload(engine, from, FEDGE_REASON_SCHEMA_MISMATCH,
+                      "an evaluation has at least one example, and the metrics loss and accuracy");
         lose(engine, upload->task_id, now_ms);
         return;
     }
@@ -89,7 +101,7 @@ static void take_evaluation(fedge_engine *engine, fedge_conn *conn, fedge_engine
     if (fedge_rounds_report(engine->rounds, upload->task_id, now_ms, &err) == FEDGE_OK) {
         engine->updates_accepted++;
     }
-    acknowledge(engine, conn, upload->task_id, false);
+    acknowledge(engine, from->conn_id, upload->task_id, false);
     fedge_engine_pump(engine, now_ms);
 }
 
@@ -100,10 +112,10 @@ static bool same_upload(const fedge_engine_slot *slot, const fedge_upload *uploa
 }
 
 /* Remembers what is announced, and asks for its bytes from where they are missing. */
-static void begin_upload(fedge_engine *engine, fedge_conn *conn, uint32_t index,
-                         const fedge_upload *upload, const char *meta, uint32_t meta_size,
+static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32_t index,
                          uint64_t now_ms)
 {
+    const fedge_upload *upload = from->upload;
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[index];
     if (!slot->uploading || !same_upload(slot, upload)) {
@@ -112,7 +124,7 @@ static void begin_upload(fedge_engine *engine, fedge_conn *conn, uint32_t index,
         }
         if (!slot->incoming || fedge_ingest_rewind(engine->ingest, engine->journal, index,
                                                    upload->task_id, &err) != FEDGE_OK) {
-            fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory");
+            refuse_for_memory(engine, from, "out of memory");
             return;
         }
         slot->uploading = true;
@@ -121,49 +133,48 @@ static void begin_upload(fedge_engine *engine, fedge_conn *conn, uint32_t index,
     }
     slot->incoming->upload = *upload;
     slot->incoming->weight = fedge_update_weight(engine->config.job, upload->num_examples);
-    slot->incoming->meta_size = meta_size;
-    memcpy(slot->incoming->meta, meta, meta_size);
-    fedge_position position = {.task_id = upload->task_id, .offset = slot->next};
-    fedge_conn_send_resume(conn, &position);
+    slot->incoming->meta_size = from->meta_size;
+    memcpy(slot->incoming->meta, from->meta, from->meta_size);
+    const fedge_reply reply = {.position = {.task_id = upload->task_id, .offset = slot->next}};
+    fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_RESUME, &reply);
 }
 
-static void take_update(fedge_engine *engine, fedge_conn *conn, uint32_t index,
-                        const fedge_upload *upload, const char *meta, uint32_t meta_size,
+static void take_update(fedge_engine *engine, const fedge_request *from, uint32_t index,
                         uint64_t now_ms)
 {
+    const fedge_upload *upload = from->upload;
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[index];
     if (!engine->journal) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK, "the round is closing");
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
     } else if (slot->finishing) {
         return; /* the workers have it: the ACK is on its way */
     } else if (upload->num_examples == 0) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_BAD_VALUE,
-                    "an update over no examples has no weight");
+        refuse_upload(engine, from, FEDGE_REASON_BAD_VALUE,
+                      "an update over no examples has no weight");
         lose(engine, upload->task_id, now_ms);
     } else if (fedge_update_check(engine->global.plan, upload, &err) != FEDGE_OK) {
-        refuse_task(engine, conn, upload->task_id,
-                    err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG
-                                                : FEDGE_REASON_SCHEMA_MISMATCH,
-                    err.message);
+        refuse_upload(engine, from,
+                      err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG
+                                                  : FEDGE_REASON_SCHEMA_MISMATCH,
+                      err.message);
         lose(engine, upload->task_id, now_ms);
     } else {
-        begin_upload(engine, conn, index, upload, meta, meta_size, now_ms);
+        begin_upload(engine, from, index, now_ms);
     }
 }
 
 /* A client that took a result of another time for this task's, as one whose server came back from a
  * crash with ids that were used before: it discards it, and works on what it was asked for. */
-static void refuse_kind(fedge_engine *engine, fedge_conn *conn, uint32_t index, uint64_t task_id,
+static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_t index,
                         uint64_t now_ms)
 {
-    refuse_task(engine, conn, task_id, FEDGE_REASON_STALE_TASK,
-                "the result is of another kind of task");
+    refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the result is of another kind of task");
     if (engine->slots[index].finishing) {
         return; /* the right one has come already */
     }
     if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
-        lose(engine, task_id, now_ms);
+        lose(engine, from->upload->task_id, now_ms);
     } else {
         fedge_engine_send_again(engine, index, now_ms);
     }
@@ -174,36 +185,34 @@ static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
     return (upload->num_sections == 0 && upload->size == 0) == (kind == FEDGE_TASK_EVALUATE);
 }
 
-void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
-                         const char *meta, uint32_t meta_size, uint64_t now_ms)
+void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
+    const fedge_upload *upload = from->upload;
     uint32_t index = 0;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, &index);
     if (strcmp(upload->run_id, engine->global.run.run_id) != 0) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_RUN,
-                    "the result belongs to another run");
+        refuse_upload(engine, from, FEDGE_REASON_STALE_RUN, "the result belongs to another run");
     } else if (upload->incarnation != engine->global.run.incarnation) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_INCARNATION,
-                    "the result belongs to another incarnation of this run");
+        refuse_upload(engine, from, FEDGE_REASON_STALE_INCARNATION,
+                      "the result belongs to another incarnation of this run");
     } else if ((!task || index >= engine->num_slots) &&
-               was_accepted(engine, upload->task_id, fedge_conn_client_index(conn))) {
-        acknowledge(engine, conn, upload->task_id, true);
+               was_accepted(engine, upload->task_id, from->client_index)) {
+        acknowledge(engine, from->conn_id, upload->task_id, true);
     } else if (!task || index >= engine->num_slots) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK,
-                    "the task is not open (any more)");
-    } else if (task->client_index != fedge_conn_client_index(conn)) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK,
-                    "the task was given to another device");
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is not open (any more)");
+    } else if (task->client_index != from->client_index) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,
+                      "the task was given to another device");
     } else if (task->state == FEDGE_TASK_REPORTED) {
-        acknowledge(engine, conn, upload->task_id, true);
+        acknowledge(engine, from->conn_id, upload->task_id, true);
     } else if (task->state == FEDGE_TASK_LOST) {
-        refuse_task(engine, conn, upload->task_id, FEDGE_REASON_STALE_TASK, "the task is over");
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is over");
     } else if (!is_of_kind(upload, fedge_rounds_kind(engine->rounds))) {
-        refuse_kind(engine, conn, index, upload->task_id, now_ms);
+        refuse_kind(engine, from, index, now_ms);
     } else if (fedge_rounds_kind(engine->rounds) == FEDGE_TASK_EVALUATE) {
-        take_evaluation(engine, conn, &engine->slots[index], upload, now_ms);
+        take_evaluation(engine, from, &engine->slots[index], now_ms);
     } else {
-        take_update(engine, conn, index, upload, meta, meta_size, now_ms);
+        take_update(engine, from, index, now_ms);
     }
 }
 
@@ -224,14 +233,15 @@ static void finish_upload(fedge_engine *engine, uint32_t index, uint64_t now_ms)
     }
 }
 
-void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
-                       const uint8_t *data, uint32_t size, uint64_t now_ms)
+void fedge_engine_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
+    const fedge_position *position = &from->position;
+    const uint32_t size = from->payload_size;
     fedge_error err;
     uint32_t index = 0;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, position->task_id, &index);
     if (!task || !engine->journal || index >= engine->num_slots ||
-        task->client_index != fedge_conn_client_index(conn) || task->state != FEDGE_TASK_OPEN) {
+        task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN) {
         return; /* was on its way when the task ended; the client has been or will be told */
     }
     fedge_engine_slot *slot = &engine->slots[index];
@@ -241,30 +251,22 @@ void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_posit
         snprintf(text, sizeof(text),
                  "PART at byte %llu of %u bytes does not continue the upload at byte %llu",
                  (unsigned long long)position->offset, size, (unsigned long long)slot->next);
-        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BAD_STATE, 0, text);
+        fedge_engine_close_conn(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BAD_STATE,
+                                0, text);
         return;
     }
     bool full = false;
     if (fedge_ingest_write(engine->ingest, engine->journal, index, position->task_id,
-                           position->offset, data, size, &full, &err) != FEDGE_OK) {
-        fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, err.message);
+                           position->offset, from->payload, size, &full, &err) != FEDGE_OK) {
+        refuse_for_memory(engine, from, err.message);
         return;
     }
     slot->next += size;
     if (full) {
-        fedge_conn_pause(conn, true);
+        fedge_engine_pause(engine, from->conn_id);
     }
     if (slot->next == slot->incoming->upload.size) {
         finish_upload(engine, index, now_ms);
-    }
-}
-
-void fedge_engine_on_relieved(fedge_engine *engine)
-{
-    for (uint32_t i = 0; i < engine->num_conns; i++) {
-        if (engine->conns[i]) {
-            fedge_conn_pause(engine->conns[i], false);
-        }
     }
 }
 
@@ -291,7 +293,7 @@ static fedge_reason reason_of(fedge_status status)
     }
 }
 
-void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uint64_t now_ms)
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *mail, uint64_t now_ms)
 {
     fedge_error err;
     uint32_t index = 0;
@@ -300,7 +302,7 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uin
         return; /* the phase failed meanwhile: nothing of it counts */
     }
     uint32_t client_index = task->client_index;
-    fedge_conn *conn = client_index < engine->num_conns ? engine->conns[client_index] : NULL;
+    const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
     if (mail->status == FEDGE_OK || mail->status == FEDGE_DUPLICATE) {
         engine->updates_accepted += mail->status == FEDGE_OK;
         if (fedge_rounds_report(engine->rounds, mail->task_id, now_ms, &err) != FEDGE_OK) {
@@ -308,14 +310,14 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_mail *mail, uin
                       fedge_log_int("task", (int64_t)mail->task_id),
                       fedge_log_str("why", err.message));
         }
-        acknowledge(engine, conn, mail->task_id, mail->status == FEDGE_DUPLICATE);
+        acknowledge(engine, conn_id, mail->task_id, mail->status == FEDGE_DUPLICATE);
         return;
     }
     fedge_engine_slot *slot = &engine->slots[index];
     fedge_reason reason = reason_of(mail->status);
     slot->finishing = false;
     slot->next = 0;
-    refuse_task(engine, conn, mail->task_id, reason, mail->message);
+    refuse_task(engine, conn_id, client_index, mail->task_id, reason, mail->message);
     if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
         lose(engine, mail->task_id, now_ms);
     }
@@ -334,11 +336,11 @@ static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_
     return NULL;
 }
 
-void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
-                          uint64_t now_ms)
+void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
     uint32_t index = 0;
-    uint32_t client_index = fedge_conn_client_index(conn);
+    const fedge_notice *notice = &from->notice;
+    const uint32_t client_index = from->client_index;
     const fedge_rounds_task *task = notice->has_task ? NULL : open_task_of(engine, client_index);
     if (notice->has_task || task) {
         uint64_t task_id = task ? task->task_id : notice->task_id;

@@ -31,7 +31,7 @@ typedef struct job {
     const int8_t *bounds_log2;
     fedge_upload_source source;
     bool added; /* to the sums */
-    fedge_mail *mail;
+    fedge_completion *mail;
     latch *latch; /* FLUSH */
 } job;
 
@@ -42,9 +42,9 @@ typedef struct worker {
     pthread_cond_t filled;
     job *head, **tail;
     bool stop;
-    bool was_full;      /* a pusher was told so and waits for relief */
-    fedge_mail *relief; /* posted when the queue has room again */
-    fedge_mail *fatal;  /* posted when the disk fails; NULL afterwards */
+    bool was_full;            /* a pusher was told so and waits for relief */
+    fedge_completion *relief; /* posted when the queue has room again */
+    fedge_completion *fatal;  /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
     fedge_upload_room room;   /* for deflated updates */
     job flush;                /* the marker of a flush; there is one flush at a time */
@@ -100,13 +100,13 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accu
 
 static void post_result(worker *self, job *work, fedge_status status, const fedge_error *err)
 {
-    fedge_mail *mail = work->mail;
+    fedge_completion *mail = work->mail;
     work->mail = NULL;
     mail->status = status;
     if (status != FEDGE_OK) {
         memcpy(mail->message, err->message, sizeof(mail->message));
     }
-    fedge_mailbox_post(self->ingest->mailbox, mail);
+    fedge_mailbox_post(self->ingest->mailbox, &mail->item);
     job_free(work);
 }
 
@@ -120,12 +120,12 @@ static void post_fatal(worker *self, const fedge_error *err)
         ingest->failed = *err;
     }
     pthread_mutex_unlock(&ingest->failed_lock);
-    fedge_mail *mail = self->fatal;
+    fedge_completion *mail = self->fatal;
     if (mail) {
         self->fatal = NULL;
         mail->status = err->status;
         memcpy(mail->message, err->message, sizeof(mail->message));
-        fedge_mailbox_post(self->ingest->mailbox, mail);
+        fedge_mailbox_post(self->ingest->mailbox, &mail->item);
     }
 }
 
@@ -263,14 +263,14 @@ static void finish_update(worker *self, job *work)
 static void relieve(worker *self)
 {
     pthread_mutex_lock(&self->mutex);
-    fedge_mail *relief = self->was_full ? self->relief : NULL;
+    fedge_completion *relief = self->was_full ? self->relief : NULL;
     if (relief) {
         self->was_full = false;
         self->relief = NULL;
     }
     pthread_mutex_unlock(&self->mutex);
     if (relief) {
-        fedge_mailbox_post(self->ingest->mailbox, relief);
+        fedge_mailbox_post(self->ingest->mailbox, &relief->item);
     }
 }
 
@@ -395,7 +395,7 @@ static fedge_status worker_start(worker *self, fedge_ingest *ingest, fedge_error
     if (!self->fatal) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an ingest worker");
     }
-    self->fatal->type = FEDGE_MAIL_FATAL;
+    self->fatal->type = FEDGE_COMPLETION_FATAL;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->filled, NULL);
     int failed = pthread_create(&self->thread, NULL, work_loop, self);
@@ -490,7 +490,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
             target->relief = calloc(1, sizeof(*target->relief));
         }
         if (target->relief) {
-            target->relief->type = FEDGE_MAIL_RELIEVED;
+            target->relief->type = FEDGE_COMPLETION_RELIEVED;
             target->was_full = true;
             *full = true;
         }
@@ -505,14 +505,14 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
                                  fedge_error *err)
 {
     job *work = calloc(1, sizeof(*work));
-    fedge_mail *mail = calloc(1, sizeof(*mail));
+    fedge_completion *mail = calloc(1, sizeof(*mail));
     if (!work || !mail) {
         free(work);
         free(mail);
         free(upload);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to finish an upload");
     }
-    mail->type = FEDGE_MAIL_VALIDATED;
+    mail->type = FEDGE_COMPLETION_VALIDATED;
     mail->task_id = upload->upload.task_id;
     *work = (job){.type = JOB_FINISH,
                   .journal = journal,
@@ -527,13 +527,13 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
 static fedge_status push_copy(fedge_ingest *ingest, const job *wanted, fedge_error *err)
 {
     job *work = malloc(sizeof(*work));
-    fedge_mail *mail = calloc(1, sizeof(*mail));
+    fedge_completion *mail = calloc(1, sizeof(*mail));
     if (!work || !mail) {
         free(work);
         free(mail);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal record");
     }
-    mail->type = FEDGE_MAIL_VALIDATED;
+    mail->type = FEDGE_COMPLETION_VALIDATED;
     mail->task_id = wanted->assigned.task_id;
     *work = *wanted;
     work->mail = mail;

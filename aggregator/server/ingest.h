@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
-#include "aggregator/server/mailbox.h"
+#include "aggregator/server/completion.h"
 #include "aggregator/store/journal.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -38,7 +38,8 @@ FEDGE_MUST_USE fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_
 void fedge_ingest_free(fedge_ingest *ingest);
 
 /* Queues bytes for a slot. [data] is copied. *full is set when the worker's queue is over its
- * limit: stop reading from this peer until FEDGE_MAIL_RELIEVED. [journal] stays open until a flush.
+ * limit: stop reading from this peer until FEDGE_COMPLETION_RELIEVED. [journal] stays open until a
+ * flush.
  */
 FEDGE_MUST_USE fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal,
                                                uint32_t slot, uint64_t task_id, uint64_t offset,
@@ -53,14 +54,15 @@ typedef struct fedge_ingest_upload {
     char meta[FEDGE_MESSAGE_MAX_META]; /* the UPLOAD's JSON, as received */
 } fedge_ingest_upload;
 
-/* Queues the end of an upload; FEDGE_MAIL_VALIDATED follows. Takes ownership of [upload]
+/* Queues the end of an upload; FEDGE_COMPLETION_VALIDATED follows. Takes ownership of [upload]
  * (malloc'ed), also on failure. [bounds_log2] (one per tensor) stays valid until a flush. */
 FEDGE_MUST_USE fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal,
                                                 uint32_t slot, fedge_ingest_upload *upload,
                                                 const int8_t *bounds_log2, fedge_error *err);
 
 /* Queues the record that a slot has a new task, behind all that was queued for the old one. When
- * the journal has no room for it, FEDGE_MAIL_VALIDATED with FEDGE_STALE says that the task is lost.
+ * the journal has no room for it, FEDGE_COMPLETION_VALIDATED with FEDGE_STALE says that the task is
+ * lost.
  */
 FEDGE_MUST_USE fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_journal *journal,
                                                 uint32_t slot, const fedge_journal_task *task,

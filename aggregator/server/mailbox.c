@@ -1,11 +1,12 @@
 #include "aggregator/server/mailbox.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 struct fedge_mailbox {
     pthread_mutex_t mutex;
-    fedge_mail *head, **tail;
+    fedge_mailbox_item *head, **tail;
     void (*wake)(void *user);
     void *user;
 };
@@ -31,33 +32,29 @@ void fedge_mailbox_free(fedge_mailbox *mailbox)
     if (!mailbox) {
         return;
     }
-    for (fedge_mail *mail = mailbox->head, *next; mail; mail = next) {
-        next = mail->next;
-        free(mail->result);
-        free(mail);
-    }
+    assert(!mailbox->head);
     pthread_mutex_destroy(&mailbox->mutex);
     free(mailbox);
 }
 
-void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail)
+void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
 {
-    mail->next = NULL;
+    item->next = NULL;
     pthread_mutex_lock(&mailbox->mutex);
-    *mailbox->tail = mail;
-    mailbox->tail = &mail->next;
+    *mailbox->tail = item;
+    mailbox->tail = &item->next;
     pthread_mutex_unlock(&mailbox->mutex);
     if (mailbox->wake) {
         mailbox->wake(mailbox->user);
     }
 }
 
-fedge_mail *fedge_mailbox_take(fedge_mailbox *mailbox)
+fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox)
 {
     pthread_mutex_lock(&mailbox->mutex);
-    fedge_mail *mail = mailbox->head;
+    fedge_mailbox_item *items = mailbox->head;
     mailbox->head = NULL;
     mailbox->tail = &mailbox->head;
     pthread_mutex_unlock(&mailbox->mutex);
-    return mail;
+    return items;
 }

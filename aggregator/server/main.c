@@ -1,5 +1,6 @@
 /* fedge-aggregator. */
 #define _GNU_SOURCE /* stat is POSIX, not C11 */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "aggregator/rounds/progress.h"
 #include "aggregator/rounds/selection.h"
 #include "aggregator/server/engine.h"
+#include "aggregator/server/engine_thread.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/options.h"
@@ -34,31 +36,39 @@ typedef struct program {
     fedge_service *service;
     fedge_transport *transport;
     fedge_engine *engine;
+    fedge_engine_thread *engine_thread;
+    pthread_mutex_t output;  /* of the log and the progress bar, which share a terminal */
     fedge_progress progress; /* out is NULL: not wanted */
 } program;
 
 static void write_log(void *user, const char *line, size_t size)
 {
     program *self = user;
+    pthread_mutex_lock(&self->output);
     fedge_progress_clear(&self->progress);
     (void)fwrite(line, 1, size, stderr);
+    pthread_mutex_unlock(&self->output);
 }
 
 static void on_round(void *user, const fedge_round_summary *summary)
 {
     program *self = user;
     if (self->progress.out) {
+        pthread_mutex_lock(&self->output);
         fedge_progress_round(&self->progress, summary);
+        pthread_mutex_unlock(&self->output);
     }
 }
 
 static void on_tick(void *user)
 {
     program *self = user;
-    if (self->progress.terminal && self->engine) {
+    if (self->progress.terminal) {
         fedge_engine_status status;
-        fedge_engine_get_status(self->engine, &status);
+        fedge_engine_thread_status(self->engine_thread, &status);
+        pthread_mutex_lock(&self->output);
         fedge_progress_draw(&self->progress, status.rounds_closed, status.state);
+        pthread_mutex_unlock(&self->output);
     }
 }
 
@@ -266,10 +276,10 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .sums = self->options.sums,
                                   .num_clients = fedge_peers_num_devices(self->peers),
                                   .log = &self->log,
-                                  .wake = fedge_service_wake,
-                                  .on_round = on_round,
-                                  .wake_user = self->service,
-                                  .round_user = self};
+                                  .wake = fedge_engine_thread_wake,
+                                  .wake_user = self->engine_thread,
+                                  .replies = fedge_engine_thread_replies(self->engine_thread),
+                                  .traffic = fedge_engine_thread_traffic(self->engine_thread)};
     config.sums.log = &self->log;
     fedge_status status = fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
     if (status == FEDGE_OK) {
@@ -327,7 +337,12 @@ static int serve(program *self)
         fedge_engine_drain(self->engine, fedge_os_monotonic_ms());
     }
     fedge_error failure;
-    fedge_ending how = fedge_service_run(self->service, self->transport, self->engine, &failure);
+    if (fedge_engine_thread_start(self->engine_thread, self->engine, &failure) != FEDGE_OK) {
+        return fail(&failure, FEDGE_EXIT_FAILURE);
+    }
+    fedge_ending how =
+        fedge_service_run(self->service, self->transport, self->engine_thread, &failure);
+    fedge_engine_thread_stop(self->engine_thread);
     fedge_progress_clear(&self->progress);
     fedge_engine_status status;
     fedge_engine_get_status(self->engine, &status);
@@ -356,8 +371,12 @@ static int serve(program *self)
 static int run(program *self)
 {
     fedge_error err;
+    const fedge_service_config service = {
+        .log = &self->log, .on_tick = on_tick, .on_round = on_round, .user = self};
     if (limit_connections(self, &err) != FEDGE_OK ||
-        fedge_service_new(&self->log, on_tick, self, &self->service, &err) != FEDGE_OK) {
+        fedge_service_new(&service, &self->service, &err) != FEDGE_OK ||
+        fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, &err) !=
+            FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_FAILURE);
     }
     if (open_ports(self, &err) != FEDGE_OK) {
@@ -391,7 +410,7 @@ static void take_over(program *self)
 
 int main(int argc, char **argv)
 {
-    program self = {.log.write = write_log};
+    program self = {.log.write = write_log, .output = PTHREAD_MUTEX_INITIALIZER};
     self.log.user = &self;
     fedge_error err;
     fedge_os_hold_streams();
@@ -421,7 +440,9 @@ int main(int argc, char **argv)
     }
     /* Connections leave the engine, the engine wakes the loop: each ends before what it uses. */
     fedge_transport_free(self.transport);
+    fedge_engine_thread_stop(self.engine_thread);
     fedge_engine_free(self.engine);
+    fedge_engine_thread_free(self.engine_thread);
     fedge_service_free(self.service);
     fedge_peers_free(self.peers);
     fedge_evaluator_free(self.evaluator);

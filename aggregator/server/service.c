@@ -14,16 +14,14 @@
 static const int SIGNALS[NUM_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
 struct fedge_service {
-    const fedge_log *log;
-    void (*on_tick)(void *user);
-    void *user;
+    fedge_service_config config;
     struct ev_loop *loop;
-    ev_async mail_watcher;
+    ev_async reply_watcher;
     ev_timer tick_watcher;
     ev_signal signal_watchers[NUM_SIGNALS];
 
     fedge_transport *transport;
-    fedge_engine *engine;
+    fedge_engine_thread *engine;
     uint64_t next_second_ms;
     bool ending;
     uint64_t ending_since_ms;
@@ -44,22 +42,40 @@ static void begin_end(fedge_service *service, fedge_ending how, uint64_t patienc
                               text);
 }
 
-/* Looks whether the engine has come to an end, and ends with it. */
+static void take_replies(fedge_service *service, uint64_t now_ms)
+{
+    fedge_reply *reply = fedge_engine_thread_take(service->engine);
+    for (fedge_reply *next; reply; reply = next) {
+        next = (fedge_reply *)reply->item.next;
+        if (reply->type != FEDGE_REPLY_ROUND) {
+            fedge_transport_take(service->transport, reply, now_ms);
+        } else if (service->config.on_round) {
+            service->config.on_round(service->config.user, &reply->summary);
+        }
+        fedge_reply_free(reply);
+    }
+}
+
+/* Does what the engine says. When it has come to an end, ends with it. */
 static void look(fedge_service *service, uint64_t now_ms)
 {
+    fedge_error failure;
+    const bool done = fedge_engine_thread_done(service->engine, &failure);
+    take_replies(service, now_ms); /* all that it had to say before it was done */
     if (service->ending) {
         if (now_ms >= service->end_ms || fedge_transport_num_connections(service->transport) == 0) {
             ev_break(service->loop, EVBREAK_ALL);
         }
         return;
     }
-    if (!fedge_engine_done(service->engine, &service->failure)) {
+    if (!done) {
         return;
     }
+    service->failure = failure;
     fedge_engine_status status;
-    fedge_engine_get_status(service->engine, &status);
+    fedge_engine_thread_status(service->engine, &status);
     if (service->failure.status != FEDGE_OK) {
-        fedge_log_failure(service->log, FEDGE_LOG_ERROR, "run-failed", &service->failure);
+        fedge_log_failure(service->config.log, FEDGE_LOG_ERROR, "run-failed", &service->failure);
         begin_end(service, FEDGE_ENDING_FAILED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_INTERNAL,
                   "the aggregator failed and must be restarted");
     } else if (status.complete) {
@@ -71,13 +87,10 @@ static void look(fedge_service *service, uint64_t now_ms)
     }
 }
 
-static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
+static void on_reply(struct ev_loop *loop, ev_async *watcher, int events)
 {
     (void)loop, (void)events;
-    fedge_service *service = watcher->data;
-    uint64_t now_ms = fedge_os_monotonic_ms();
-    fedge_engine_handle_mail(service->engine, now_ms);
-    look(service, now_ms);
+    look(watcher->data, fedge_os_monotonic_ms());
 }
 
 static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
@@ -85,27 +98,38 @@ static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
     (void)loop, (void)events;
     fedge_service *service = watcher->data;
     uint64_t now_ms = fedge_os_monotonic_ms();
-    fedge_engine_tick(service->engine, now_ms);
     if (now_ms >= service->next_second_ms) {
         service->next_second_ms = now_ms + 1000;
         fedge_transport_tick(service->transport, now_ms);
     }
-    if (service->on_tick) {
-        service->on_tick(service->user);
+    if (service->config.on_tick) {
+        service->config.on_tick(service->config.user);
     }
     look(service, now_ms);
+}
+
+static void drain(fedge_service *service)
+{
+    fedge_request *request = calloc(1, sizeof(*request));
+    if (request) {
+        request->type = FEDGE_REQUEST_DRAIN;
+        (void)fedge_engine_thread_post(service->engine, request);
+    } else {
+        FEDGE_LOG(service->config.log, FEDGE_LOG_ERROR, "not-drained",
+                  fedge_log_str("error", "out of memory: ask again"));
+    }
 }
 
 static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
 {
     (void)events;
     fedge_service *service = watcher->data;
-    FEDGE_LOG(service->log, FEDGE_LOG_INFO, "signal",
+    FEDGE_LOG(service->config.log, FEDGE_LOG_INFO, "signal",
               fedge_log_str("name", sigabbrev_np(watcher->signum)));
     if (watcher->signum == SIGHUP) {
         fedge_transport_reload(service->transport);
     } else if (watcher->signum == SIGUSR1) {
-        fedge_engine_drain(service->engine, fedge_os_monotonic_ms());
+        drain(service);
     } else if (service->ending) {
         /* A terminal or systemd signals the whole group, and the supervisor passes its own on. */
         if (fedge_os_monotonic_ms() - service->ending_since_ms >= SAME_SIGNAL_MS) {
@@ -126,8 +150,8 @@ static void start_signal(fedge_service *service, int number)
     }
 }
 
-fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user), void *user,
-                               fedge_service **service, fedge_error *err)
+fedge_status fedge_service_new(const fedge_service_config *config, fedge_service **service,
+                               fedge_error *err)
 {
     *service = NULL;
     fedge_service *fresh = calloc(1, sizeof(*fresh));
@@ -136,12 +160,10 @@ fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user)
         free(fresh);
         return fedge_fail(err, FEDGE_NO_MEMORY, "the event loop could not be set up");
     }
-    fresh->log = log;
-    fresh->on_tick = on_tick;
-    fresh->user = user;
+    fresh->config = *config;
     fresh->loop = loop;
-    ev_async_init(&fresh->mail_watcher, on_mail);
-    fresh->mail_watcher.data = fresh;
+    ev_async_init(&fresh->reply_watcher, on_reply);
+    fresh->reply_watcher.data = fresh;
     ev_timer_init(&fresh->tick_watcher, tick, FEDGE_SERVICE_TICK_MS / 1000.0,
                   FEDGE_SERVICE_TICK_MS / 1000.0);
     fresh->tick_watcher.data = fresh;
@@ -149,9 +171,9 @@ fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user)
         ev_signal_init(&fresh->signal_watchers[i], on_signal, SIGNALS[i]);
         fresh->signal_watchers[i].data = fresh;
     }
-    /* Sent while nobody looks yet, mail is kept by the watcher until the loop runs. So is a reload
-     * or a drain that is asked for while a run is being recovered. */
-    ev_async_start(loop, &fresh->mail_watcher);
+    /* Sent while nobody looks yet, a wake is kept by the watcher until the loop runs. So is a
+     * reload or a drain that is asked for while a run is being recovered. */
+    ev_async_start(loop, &fresh->reply_watcher);
     start_signal(fresh, SIGHUP);
     start_signal(fresh, SIGUSR1);
     *service = fresh;
@@ -170,7 +192,7 @@ void fedge_service_free(fedge_service *service)
     sigaddset(&late, SIGHUP);
     sigaddset(&late, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &late, NULL);
-    ev_async_stop(service->loop, &service->mail_watcher);
+    ev_async_stop(service->loop, &service->reply_watcher);
     ev_timer_stop(service->loop, &service->tick_watcher);
     for (int i = 0; i < NUM_SIGNALS; i++) {
         ev_signal_stop(service->loop, &service->signal_watchers[i]);
@@ -187,11 +209,11 @@ struct ev_loop *fedge_service_loop(fedge_service *service)
 void fedge_service_wake(void *service)
 {
     fedge_service *self = service;
-    ev_async_send(self->loop, &self->mail_watcher);
+    ev_async_send(self->loop, &self->reply_watcher);
 }
 
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
-                               fedge_engine *engine, fedge_error *failure)
+                               fedge_engine_thread *engine, fedge_error *failure)
 {
     service->transport = transport;
     service->engine = engine;

@@ -1,13 +1,13 @@
-/* The service thread: the loop, its timers and signals, and how a run ends. */
+/* The thread of the network: the loop, its timers and signals, and how a run ends. */
 #ifndef FEDGE_AGGREGATOR_SERVER_SERVICE_H
 #define FEDGE_AGGREGATOR_SERVER_SERVICE_H
 
-#include "aggregator/server/engine.h"
+#include "aggregator/server/engine_thread.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 
-#define FEDGE_SERVICE_TICK_MS 100    /* of the engine; the transport's is a second */
+#define FEDGE_SERVICE_TICK_MS 100    /* the transport's is a second */
 #define FEDGE_SERVICE_STOP_MS 900    /* after a signal, for clients to be told */
 #define FEDGE_SERVICE_FINISH_MS 3000 /* the same after the last round */
 #define FEDGE_SERVICE_AWAY_MS 10000  /* when clients shall come back after a stop */
@@ -21,23 +21,30 @@ typedef enum fedge_ending {
 
 typedef struct fedge_service fedge_service;
 
-/* Makes the loop. [on_tick], which may be NULL, is called every FEDGE_SERVICE_TICK_MS while it
- * runs: for a progress bar. [log] outlives the service. */
-FEDGE_MUST_USE fedge_status fedge_service_new(const fedge_log *log, void (*on_tick)(void *user),
-                                              void *user, fedge_service **service,
-                                              fedge_error *err);
+typedef struct fedge_service_config {
+    const fedge_log *log; /* outlives the service */
+    /* Every FEDGE_SERVICE_TICK_MS while it runs, and after each closed phase: for a progress bar.
+     * Each may be NULL. */
+    void (*on_tick)(void *user);
+    void (*on_round)(void *user, const fedge_round_summary *summary);
+    void *user;
+} fedge_service_config;
+
+/* Makes the loop. */
+FEDGE_MUST_USE fedge_status fedge_service_new(const fedge_service_config *config,
+                                              fedge_service **service, fedge_error *err);
 void fedge_service_free(fedge_service *service); /* after transport and engine; NULL is fine */
 
 /* For fedge_transport_config. */
 struct ev_loop *fedge_service_loop(fedge_service *service);
 
-/* For fedge_engine_config: makes the loop look at the engine's mail. Any thread. */
+/* For fedge_engine_thread_new: makes the loop look at the engine's replies. Any thread. */
 void fedge_service_wake(void *service);
 
 /* Serves until the run ends, fails, or a signal comes: TERM and INT stop (a second one at once),
  * HUP reloads (fedge_transport_reload), USR1 drains, PIPE is ignored. *failure: why it is
  * FEDGE_ENDING_FAILED. */
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
-                               fedge_engine *engine, fedge_error *failure);
+                               fedge_engine_thread *engine, fedge_error *failure);
 
 #endif

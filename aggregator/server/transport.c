@@ -222,7 +222,7 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     lws_log = config->log;
     lws_set_log_level(LLL_ERR | LLL_WARN, log_lws);
     fedge_status status = fresh->certificate
-                              ? FEDGE_OK
+                              ? fedge_slots_init(&fresh->slots, config->max_connections, err)
                               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
     if (status == FEDGE_OK) {
         status = fedge_listener_open(&config->listen, "--listen", &fresh->clients_listener,
@@ -273,6 +273,7 @@ void fedge_transport_free(fedge_transport *transport)
     fedge_tls_on_refused(NULL, NULL);
     fedge_chain_on_verified(NULL, NULL);
     lws_set_log_level(0, NULL);
+    fedge_slots_fini(&transport->slots);
     free(transport->certificate);
     free(transport);
 }
@@ -296,11 +297,33 @@ static void listen_again(fedge_transport *transport)
     transport->out_of_files = false;
 }
 
-void fedge_transport_start(fedge_transport *transport, fedge_engine *engine)
+void fedge_transport_start(fedge_transport *transport, fedge_engine_thread *engine)
 {
     transport->engine = engine;
     ev_prepare_start(transport->config.loop, &transport->settle_watcher);
     listen_again(transport);
+}
+
+static void give(fedge_client *peer, const fedge_reply *reply, uint64_t now_ms)
+{
+    if (peer->conn) {
+        fedge_conn_take(peer->conn, reply, now_ms);
+        fedge_client_carry_out(peer);
+    }
+}
+
+void fedge_transport_take(fedge_transport *transport, const fedge_reply *reply, uint64_t now_ms)
+{
+    if (reply->conn_id != FEDGE_CONN_ALL) {
+        fedge_client *peer = fedge_slots_find(&transport->slots, reply->conn_id);
+        if (peer) {
+            give(peer, reply, now_ms);
+        }
+        return;
+    }
+    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
+        give(peer, reply, now_ms);
+    }
 }
 
 static void judge_all(fedge_transport *transport, uint64_t now_ms)
@@ -350,12 +373,14 @@ void fedge_transport_reload(fedge_transport *transport)
 void fedge_transport_close_all(fedge_transport *transport, fedge_message_type type,
                                fedge_reason reason, uint64_t after_ms, const char *text)
 {
+    const uint64_t now_ms = fedge_os_monotonic_ms();
     transport->ending = true;
     stop_listening(transport);
     fedge_door_shut(transport);
     for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
-            fedge_conn_close(peer->conn, type, reason, after_ms, text);
+            fedge_conn_close(peer->conn, type, reason, after_ms, text, now_ms);
+            fedge_client_carry_out(peer);
         } else {
             fedge_client_drop(peer);
         }

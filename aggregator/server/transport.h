@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/server/engine.h"
+#include "aggregator/server/engine_thread.h"
 #include "aggregator/server/listener.h"
 #include "aggregator/server/peers.h"
 #include "edge/core/log.h"
@@ -47,14 +47,18 @@ typedef struct fedge_transport_config {
  * port. */
 FEDGE_MUST_USE fedge_status fedge_transport_new(const fedge_transport_config *config,
                                                 fedge_transport **transport, fedge_error *err);
-/* Closes everything; connections leave the engine, which must still be there. NULL is fine. */
+/* Closes everything; connections leave the engine, whose thread must still be there. NULL is fine.
+ */
 void fedge_transport_free(fedge_transport *transport);
 
 void fedge_transport_ports(const fedge_transport *transport, uint16_t *clients,
                            uint16_t *http); /* *http is 0 when off */
 
 /* From now on accepts connections, for [engine]. */
-void fedge_transport_start(fedge_transport *transport, fedge_engine *engine);
+void fedge_transport_start(fedge_transport *transport, fedge_engine_thread *engine);
+
+/* What the engine says to one connection or to all; not ROUND. [reply] stays the caller's. */
+void fedge_transport_take(fedge_transport *transport, const fedge_reply *reply, uint64_t now_ms);
 
 /* Once a second: pings, timeouts. */
 void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms);

@@ -54,11 +54,28 @@ fedge_client *fedge_client_new(fedge_transport *transport, int socket,
     return peer;
 }
 
+/* The engine hears that it has gone. */
+static void end_conn(fedge_client *peer)
+{
+    if (peer->conn) {
+        fedge_conn_action action;
+        fedge_conn_end(peer->conn);
+        while (fedge_conn_next_action(peer->conn, &action)) {
+            if (action.type == FEDGE_CONN_REQUEST) {
+                (void)fedge_engine_thread_post(peer->transport->engine, action.request);
+            }
+        }
+        fedge_slots_give_back(&peer->transport->slots, fedge_conn_id(peer->conn));
+        fedge_conn_free(peer->conn);
+        peer->conn = NULL;
+    }
+}
+
 void fedge_client_forget(fedge_client *gone)
 {
     fedge_transport *transport = gone->transport;
     fedge_door_close(gone);
-    fedge_conn_free(gone->conn, fedge_os_monotonic_ms());
+    end_conn(gone);
     for (fedge_client **at = &transport->drops; *at; at = &(*at)->next_drop) {
         if (*at == gone) {
             *at = gone->next_drop;
@@ -82,19 +99,11 @@ void fedge_client_end_conn(fedge_client *peer)
     FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-disconnected",
               fedge_log_str("device", match->device_id), fedge_log_int("client", match->index),
               fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
-    fedge_conn_free(peer->conn, fedge_os_monotonic_ms());
-    peer->conn = NULL;
+    end_conn(peer);
 }
 
-static void want_write(void *user)
+static void pause_reading(fedge_client *peer, bool paused)
 {
-    fedge_client *peer = user;
-    lws_callback_on_writable(peer->wsi);
-}
-
-static void pause_reading(void *user, bool paused)
-{
-    fedge_client *peer = user;
     peer->paused = paused;
     peer->heard_ms = fedge_os_monotonic_ms();
     lws_rx_flow_control(peer->wsi, !paused);
@@ -111,26 +120,20 @@ void fedge_client_drop(fedge_client *peer)
     }
 }
 
-static void drop(void *user)
-{
-    fedge_client_drop(user);
-}
-
 /* The connection that replaces [peer]'s, which is closing already. */
 static const fedge_client *find_successor(const fedge_client *peer)
 {
-    uint32_t index = fedge_conn_client_index(peer->conn);
+    uint32_t index = fedge_conn_match(peer->conn)->index;
     const fedge_client *other = peer->transport->clients.last;
     while (other && (!other->conn || fedge_conn_is_closing(other->conn) ||
-                     fedge_conn_client_index(other->conn) != index)) {
+                     fedge_conn_match(other->conn)->index != index)) {
         other = other->previous;
     }
     return other;
 }
 
-static void replaced(void *user)
+static void tell_replaced(const fedge_client *peer)
 {
-    const fedge_client *peer = user;
     const fedge_client *other = find_successor(peer);
     char address[FEDGE_ADDRESS_TEXT];
     char other_address[FEDGE_ADDRESS_TEXT] = "";
@@ -140,6 +143,39 @@ static void replaced(void *user)
     fedge_peers_displaced(peer->transport->config.peers, fedge_conn_match(peer->conn),
                           fedge_peer_address_text(&peer->address, address), other_address,
                           fedge_os_monotonic_ms());
+}
+
+/* The engine has too much to do: what it gets from this peer is enough for now. */
+static void post(fedge_client *peer, fedge_request *request)
+{
+    if (!fedge_engine_thread_post(peer->transport->engine, request)) {
+        const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
+        fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
+    }
+}
+
+void fedge_client_carry_out(fedge_client *peer)
+{
+    fedge_conn_action action;
+    while (fedge_conn_next_action(peer->conn, &action)) {
+        switch (action.type) {
+        case FEDGE_CONN_REQUEST:
+            post(peer, action.request);
+            break;
+        case FEDGE_CONN_REPLACED:
+            tell_replaced(peer);
+            break;
+        case FEDGE_CONN_PAUSE:
+        case FEDGE_CONN_RESUME:
+            pause_reading(peer, action.type == FEDGE_CONN_PAUSE);
+            break;
+        case FEDGE_CONN_WRITE:
+            lws_callback_on_writable(peer->wsi);
+            break;
+        case FEDGE_CONN_DROP:
+            fedge_client_drop(peer);
+        }
+    }
 }
 
 /* Lines that a device causes. */
@@ -214,7 +250,9 @@ void fedge_client_judge(fedge_client *peer, uint64_t now_unix_ms)
                                        : "client-revoked",
               fedge_log_str("device", match->device_id), fedge_log_str("name", match->name),
               fedge_log_str("reason", err.message));
-    fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0, err.message);
+    fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0, err.message,
+                     fedge_os_monotonic_ms());
+    fedge_client_carry_out(peer);
 }
 
 /* Refuses a certificate: to the log, and to the peer as HTTP 403. */
@@ -317,18 +355,15 @@ static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
         return refuse_one_too_many(peer, wsi, &match);
     }
     uint64_t now_ms = fedge_os_monotonic_ms();
-    fedge_conn_transport callbacks = {.user = peer,
-                                      .want_write = want_write,
-                                      .pause = pause_reading,
-                                      .drop = drop,
-                                      .replaced = replaced};
     peer->log = *transport->config.log;
     peer->log.write = transport->config.log->write ? write_limited : NULL;
     peer->log.user = peer;
     peer->wsi = wsi;
     peer->heard_ms = now_ms;
-    if (fedge_conn_new(&peer->conn, transport->engine, &match, &callbacks, &peer->log, now_ms,
-                       &err) != FEDGE_OK) {
+    const uint64_t id = fedge_slots_take(&transport->slots, peer);
+    if (fedge_conn_new(&peer->conn, id, &match, fedge_engine_thread_traffic(transport->engine),
+                       &peer->log, now_ms, &err) != FEDGE_OK) {
+        fedge_slots_give_back(&transport->slots, id);
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(transport, wsi, 503, err.message);
     }
@@ -389,6 +424,7 @@ void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms
         fedge_client_judge(peer, now_unix_ms);
     }
     fedge_conn_tick(peer->conn, now_ms);
+    fedge_client_carry_out(peer);
     if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms) {
         return;
     }
@@ -400,7 +436,7 @@ void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms
     } else if (now_ms >= peer->pinged_ms + config->ping_after_ms) {
         peer->pinged_ms = now_ms;
         peer->ping_due = true;
-        want_write(peer);
+        lws_callback_on_writable(peer->wsi);
     }
 }
 

@@ -16,9 +16,11 @@ int fedge_client_receive(fedge_client *peer, struct lws *wsi, const uint8_t *dat
     if (lws_frame_is_binary(wsi)) {
         bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
         fedge_conn_receive(peer->conn, data, size, final, peer->heard_ms);
+        fedge_client_carry_out(peer);
     } else if (!peer->text_refused) {
         peer->text_refused = true;
-        fedge_conn_receive_text(peer->conn);
+        fedge_conn_receive_text(peer->conn, peer->heard_ms);
+        fedge_client_carry_out(peer);
     }
     return 0;
 }

@@ -54,7 +54,7 @@ int fedge_http_send_text(fedge_transport *transport, struct lws *wsi, unsigned s
 static void gather_facts(fedge_transport *transport)
 {
     fedge_http_facts *facts = &transport->facts;
-    fedge_engine_get_status(transport->engine, &facts->engine);
+    fedge_engine_thread_status(transport->engine, &facts->engine);
     facts->connections = fedge_transport_num_connections(transport);
     facts->unauthenticated = transport->newcomers.count;
     facts->devices = fedge_peers_num_devices(transport->config.peers);

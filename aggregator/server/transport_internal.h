@@ -9,6 +9,7 @@
 
 #include "aggregator/server/conn.h"
 #include "aggregator/server/http.h"
+#include "aggregator/server/slots.h"
 #include "aggregator/server/transport.h"
 #include "aggregator/server/ws_frame.h"
 #include "secure/identity/chain.h"
@@ -43,7 +44,8 @@ typedef struct fedge_client {
 
 struct fedge_transport {
     fedge_transport_config config;
-    fedge_engine *engine;
+    fedge_engine_thread *engine;
+    fedge_slots slots; /* names the connections of [clients] */
     struct lws_context *context;
     struct lws_vhost *clients_vhost, *http_vhost;
     int clients_listener, http_listener;
@@ -81,7 +83,9 @@ fedge_client *fedge_client_find(const fedge_client_list *list, int socket);
 void fedge_client_judge(fedge_client *peer, uint64_t now_unix_ms);
 /* The end of a connection, whatever stage it had reached. */
 void fedge_client_forget(fedge_client *gone);
-/* Asks for its end; also from within fedge_conn_… and callbacks, where nothing may be freed. */
+/* Carries out what its fedge_conn wants. */
+void fedge_client_carry_out(fedge_client *peer);
+/* Asks for its end; also from within callbacks, where nothing may be freed. */
 void fedge_client_drop(fedge_client *peer);
 /* Frees its fedge_conn and says so in the log. */
 void fedge_client_end_conn(fedge_client *peer);

@@ -64,6 +64,7 @@ void fed_revive(federation *fed)
 {
     load_job(fed);
     fed->engine = NULL;
+    fed->replies = NULL;
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
         fed->devices[i].conn = NULL;
         fed->devices[i].awaiting = false;
@@ -78,14 +79,58 @@ void fed_fini(federation *fed)
     MUST(fedge_os_remove_tree(fed->state_dir, ERR));
 }
 
+/* Takes the actions of a device's connection, as a transport does; nothing but the engine answers
+ * within. */
+static void carry_out(fed_device *device)
+{
+    fedge_conn_action action;
+    while (device->conn && fedge_conn_next_action(device->conn, &action)) {
+        if (action.type == FEDGE_CONN_REQUEST) {
+            fedge_engine_handle(device->federation->engine, action.request,
+                                device->federation->now_ms);
+        }
+        device->dropped = device->dropped || action.type == FEDGE_CONN_DROP;
+        device->paused =
+            action.type == FEDGE_CONN_PAUSE || (device->paused && action.type != FEDGE_CONN_RESUME);
+    }
+}
+
+static void on_round(federation *fed, const fedge_round_summary *summary);
+
+static void give(federation *fed, const fedge_reply *reply)
+{
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        fed_device *device = &fed->devices[i];
+        if (device->conn &&
+            (reply->conn_id == FEDGE_CONN_ALL || reply->conn_id == fedge_conn_id(device->conn))) {
+            fedge_conn_take(device->conn, reply, fed->now_ms);
+            carry_out(device);
+        }
+    }
+}
+
+/* What the engine has said, until it says no more. */
+void fed_take_replies(federation *fed)
+{
+    for (fedge_mailbox_item *item = fedge_mailbox_take(fed->replies), *next; item; item = next) {
+        fedge_reply *reply = (fedge_reply *)item;
+        if (reply->type == FEDGE_REPLY_ROUND) {
+            on_round(fed, &reply->summary);
+        } else {
+            give(fed, reply);
+        }
+        next = item->next ? item->next : fedge_mailbox_take(fed->replies);
+        fedge_reply_free(reply);
+    }
+}
+
 static void wake(void *user)
 {
     (void)user; /* fed_step looks at the mail anyway */
 }
 
-static void on_round(void *user, const fedge_round_summary *summary)
+static void on_round(federation *fed, const fedge_round_summary *summary)
 {
-    federation *fed = user;
     must(fed->num_summaries < FED_MAX_SUMMARIES, "summaries", "too many");
     fed->summaries[fed->num_summaries++] = *summary;
 }
@@ -103,9 +148,10 @@ void fed_open(federation *fed)
                                   .num_clients = FED_DEVICES,
                                   .log = &fed->log,
                                   .wake = wake,
-                                  .on_round = on_round,
-                                  .round_user = fed};
+                                  .traffic = &fed->traffic};
     fed->life++;
+    MUST(fedge_mailbox_new(&fed->replies, NULL, NULL, ERR));
+    config.replies = fed->replies;
     MUST(fedge_engine_new(&config, fed->now_ms, &fed->engine, ERR));
 }
 
@@ -116,6 +162,11 @@ void fed_close(federation *fed)
     }
     fedge_engine_free(fed->engine);
     fed->engine = NULL;
+    if (fed->replies) {
+        fed_take_replies(fed);
+        fedge_mailbox_free(fed->replies);
+        fed->replies = NULL;
+    }
 }
 
 fedge_engine_status fed_status(const federation *fed)
@@ -132,6 +183,8 @@ static void receive(fed_device *device, const uint8_t *frame, size_t size)
     federation *fed = device->federation;
     if (device->conn && !device->dropped) {
         fedge_conn_receive(device->conn, frame, size, true, fed->now_ms);
+        carry_out(device);
+        fed_take_replies(fed);
     }
 }
 
@@ -223,6 +276,14 @@ void fed_decline(fed_device *device, bool task)
                            .text = "not\u202ehere"};
     MUST(fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, ERR));
     receive(device, frame, size);
+}
+
+void fed_end_conn(fed_device *device, fedge_reason reason)
+{
+    federation *fed = device->federation;
+    fedge_conn_close(device->conn, FEDGE_MESSAGE_REFUSE, reason, 0, "gone", fed->now_ms);
+    carry_out(device);
+    fed_take_replies(fed);
 }
 
 void fed_fetch(fed_device *device, const char *hash, uint64_t offset)
@@ -346,7 +407,7 @@ static void take_frame(fed_device *device, const uint8_t *frame, size_t size)
 static bool act(fed_device *device)
 {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
-    if (!device->conn || device->dropped) {
+    if (!device->conn || device->dropped || device->deaf) {
         return false;
     }
     size_t size = fedge_conn_next_frame(device->conn, frame);
@@ -368,21 +429,6 @@ static bool act(fed_device *device)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static void want_write(void *user)
-{
-    (void)user; /* fed_step asks every connection */
-}
-
-static void pause_reading(void *user, bool paused)
-{
-    ((fed_device *)user)->paused = paused;
-}
-
-static void drop(void *user)
-{
-    ((fed_device *)user)->dropped = true;
-}
-
 void fed_join(federation *fed, uint32_t index)
 {
     fed_device *device = &fed->devices[index];
@@ -390,12 +436,10 @@ void fed_join(federation *fed, uint32_t index)
     fedge_registry_match match = {
         .index = index, .role = FEDGE_ROLE_DEVICE, .state = FEDGE_CERTIFICATE_ACTIVE};
     snprintf(match.device_id, sizeof(match.device_id), "00000000-0000-4000-8000-%012u", index);
-    fedge_conn_transport transport = {
-        .user = device, .want_write = want_write, .pause = pause_reading, .drop = drop};
     device->dropped = device->paused = device->welcomed = false;
     device->announced = device->sending = false;
-    MUST(fedge_conn_new(&device->conn, fed->engine, &match, &transport, &fed->log, fed->now_ms,
-                        ERR));
+    MUST(fedge_conn_new(&device->conn, ++fed->next_conn_id, &match, &fed->traffic, &fed->log,
+                        fed->now_ms, ERR));
     say_hello(device);
 }
 
@@ -409,8 +453,14 @@ void fed_join_all(federation *fed, uint32_t count)
 void fed_leave(federation *fed, uint32_t index)
 {
     fed_device *device = &fed->devices[index];
-    fedge_conn_free(device->conn, fed->now_ms);
-    device->conn = NULL;
+    fedge_conn *conn = device->conn;
+    if (conn) {
+        fedge_conn_end(conn);
+        carry_out(device);
+        device->conn = NULL;
+        fedge_conn_free(conn);
+        fed_take_replies(fed);
+    }
     device->awaiting = false;
 }
 
@@ -426,7 +476,8 @@ static bool turn(federation *fed)
 {
     bool busy = false;
     fedge_engine_tick(fed->engine, fed->now_ms);
-    fedge_engine_handle_mail(fed->engine, fed->now_ms);
+    fedge_engine_handle_completions(fed->engine, fed->now_ms);
+    fed_take_replies(fed);
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
         uint32_t index = (i + fed->turn) % FED_DEVICES;
         index = fed->turn % 2 == 0 ? index : FED_DEVICES - 1 - index;

@@ -14,6 +14,7 @@
 
 #include "aggregator/server/conn.h"
 #include "aggregator/server/engine.h"
+#include "aggregator/server/exchange.h"
 #include "aggregator/server/global.h"
 
 enum {
@@ -52,6 +53,7 @@ typedef struct fed_device {
 
     /* What it does and what it was told. */
     bool idle; /* takes tasks and does nothing */
+    bool deaf; /* reads nothing */
     fedge_reason refusal, farewell;
     uint64_t refused_task;
     uint32_t num_refusals, num_cancels, num_resumes;
@@ -74,6 +76,9 @@ typedef struct federation {
     char job_text[2048];
     fedge_job *job;
     fedge_engine *engine;
+    fedge_mailbox *replies;
+    fedge_traffic traffic;
+    uint64_t next_conn_id;
     uint32_t num_workers;
     uint32_t turn; /* whose device comes first, and in which direction */
     bool restored;
@@ -119,6 +124,9 @@ void fed_announce(fed_device *device); /* UPLOAD */
 void fed_send_part(fed_device *device);
 void fed_decline(fed_device *device, bool task);
 void fed_fetch(fed_device *device, const char *hash, uint64_t offset);
+void fed_end_conn(fed_device *device, fedge_reason reason); /* the transport does, with REFUSE */
+/* Gives connections and devices what the engine has said; fed_step does, too. */
+void fed_take_replies(federation *fed);
 fedge_engine_status fed_status(const federation *fed);
 
 #endif

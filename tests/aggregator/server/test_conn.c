@@ -1,4 +1,4 @@
-/* A connection without sockets: the transport and the engine are recorders. */
+/* A connection alone: the transport takes its actions, and the engine answers its requests. */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <stdio.h>
@@ -8,106 +8,154 @@
 #include "aggregator/server/conn.h"
 #include "edge/core/os.h"
 
-struct fedge_engine {
-    int joins, leaves, uploads, parts, declines;
-    bool refuse_join;
-    uint64_t bytes_up, bytes_down;
+/* What came out of the connection. */
+typedef struct bench {
+    fedge_conn *conn;
+    fedge_traffic traffic;
+    int joins, leaves, uploads, parts, declines; /* requests */
     fedge_position part;
     uint8_t data[FEDGE_MESSAGE_MAX_PAYLOAD];
     uint32_t data_size;
     fedge_upload upload;
-    fedge_blob *blob;
-};
-
-typedef struct bench {
-    fedge_engine engine;
-    fedge_conn *conn;
-    int writes_wanted, drops;
+    fedge_blob_ref wanted; /* of the last FETCH */
+    int writes_wanted, drops, replacements;
     bool paused;
+    fedge_blob *blob; /* is served */
+    bool refuse_join;
     uint64_t now_ms;
     uint8_t out[FEDGE_MESSAGE_MAX_SIZE];
 } bench;
 
+static void drain_actions(bench *b);
+
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
+static void take(bench *b, const fedge_reply *reply)
 {
-    (void)engine;
-    *welcome = (fedge_welcome){.protocol = 1,
-                               .client_index = client_index,
-                               .server_time_ms = 1,
-                               .incarnation = 1,
-                               .plan_size = 100,
-                               .heartbeat_s = 20};
-    memset(welcome->run_id, 'a', sizeof(welcome->run_id) - 1);
-    memset(welcome->plan, 'b', sizeof(welcome->plan) - 1);
+    fedge_conn_take(b->conn, reply, b->now_ms);
+    drain_actions(b);
 }
 
-fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms,
-                               fedge_error *err)
+static void say_notice(bench *b, fedge_reply_type type, fedge_message_type message,
+                       fedge_reason reason, const char *text)
 {
-    (void)conn, (void)now_ms;
-    engine->joins++;
-    return engine->refuse_join ? fedge_fail(err, FEDGE_NO_MEMORY, "no room for another") : FEDGE_OK;
+    fedge_reply reply = {.type = type, .message = message, .notice = {.reason = reason}};
+    snprintf(reply.notice.text, sizeof(reply.notice.text), "%s", text);
+    take(b, &reply);
 }
 
-void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms)
+static void acknowledge(bench *b, uint64_t task_id)
 {
-    (void)conn, (void)now_ms;
-    engine->leaves++;
+    take(b, &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
+                           .message = FEDGE_MESSAGE_ACK,
+                           .ack = {.task_id = task_id}});
 }
 
-fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash)
+static void welcome(bench *b, const fedge_request *request)
 {
-    return engine->blob && strcmp(hash, engine->blob->hash) == 0 ? engine->blob : NULL;
+    fedge_reply reply = {.type = FEDGE_REPLY_MESSAGE,
+                         .message = FEDGE_MESSAGE_WELCOME,
+                         .welcome = {.protocol = 1,
+                                     .client_index = request->client_index,
+                                     .server_time_ms = 1,
+                                     .incarnation = 1,
+                                     .plan_size = 100,
+                                     .heartbeat_s = 20}};
+    memset(reply.welcome.run_id, 'a', sizeof(reply.welcome.run_id) - 1);
+    memset(reply.welcome.plan, 'b', sizeof(reply.welcome.plan) - 1);
+    take(b, &reply);
 }
 
-void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
-                         const char *meta, uint32_t meta_size, uint64_t now_ms)
+static void serve(bench *b, const fedge_blob_ref *wanted)
 {
-    (void)conn, (void)meta, (void)meta_size, (void)now_ms;
-    engine->uploads++;
-    engine->upload = *upload;
+    if (b->blob && strcmp(wanted->hash, b->blob->hash) == 0) {
+        take(b,
+             &(fedge_reply){.type = FEDGE_REPLY_BLOB, .blob = b->blob, .offset = wanted->offset});
+    } else {
+        take(b, &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
+                               .message = FEDGE_MESSAGE_REFUSE,
+                               .notice = fedge_blob_is_gone(wanted->hash)});
+    }
 }
 
-void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
-                       const uint8_t *data, uint32_t size, uint64_t now_ms)
+static void handle(bench *b, fedge_request *request)
 {
-    (void)conn, (void)now_ms;
-    engine->parts++;
-    engine->part = *position;
-    engine->data_size = size;
-    memcpy(engine->data, data, size);
-}
-
-void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
-                          uint64_t now_ms)
-{
-    (void)conn, (void)notice, (void)now_ms;
-    engine->declines++;
-}
-
-void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down)
-{
-    engine->bytes_up += up;
-    engine->bytes_down += down;
+    assert_int_equal(request->conn_id, 5);
+    assert_int_equal(request->client_index, 7); /* of the certificate, not of a payload */
+    assert_string_equal(request->device_id, "01234567-89ab-cdef-0123-456789abcdef");
+    switch (request->type) {
+    case FEDGE_REQUEST_JOIN:
+        b->joins++;
+        if (b->refuse_join) {
+            say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_INTERNAL,
+                       "no room for another");
+        } else {
+            welcome(b, request);
+        }
+        break;
+    case FEDGE_REQUEST_LEAVE:
+        b->leaves++;
+        break;
+    case FEDGE_REQUEST_FETCH:
+        serve(b, &request->blob);
+        break;
+    case FEDGE_REQUEST_UPLOAD:
+        b->uploads++;
+        b->upload = *request->upload;
+        assert_int_equal(request->meta[0], '{');
+        break;
+    case FEDGE_REQUEST_PART:
+        b->parts++;
+        b->part = request->position;
+        b->data_size = request->payload_size;
+        memcpy(b->data, request->payload, request->payload_size);
+        break;
+    case FEDGE_REQUEST_DECLINE:
+        b->declines++;
+        break;
+    case FEDGE_REQUEST_DRAIN:
+        fail();
+    }
+    fedge_request_free(request);
 }
 
 /* ---- the transport --------------------------------------------------------------------------- */
 
-static void want_write(void *user)
+static void drain_actions(bench *b)
 {
-    ((bench *)user)->writes_wanted++;
+    fedge_conn_action action;
+    while (fedge_conn_next_action(b->conn, &action)) {
+        switch (action.type) {
+        case FEDGE_CONN_REQUEST:
+            handle(b, action.request);
+            break;
+        case FEDGE_CONN_REPLACED:
+            b->replacements++;
+            break;
+        case FEDGE_CONN_PAUSE:
+        case FEDGE_CONN_RESUME:
+            b->paused = action.type == FEDGE_CONN_PAUSE;
+            break;
+        case FEDGE_CONN_WRITE:
+            b->writes_wanted++;
+            break;
+        case FEDGE_CONN_DROP:
+            b->drops++;
+        }
+    }
 }
 
-static void pause_reading(void *user, bool paused)
+static void receive(bench *b, const uint8_t *data, size_t size, bool final)
 {
-    ((bench *)user)->paused = paused;
+    fedge_conn_receive(b->conn, data, size, final, b->now_ms);
+    drain_actions(b);
 }
 
-static void drop(void *user)
+static void tick(bench *b, uint64_t now_ms)
 {
-    ((bench *)user)->drops++;
+    b->now_ms = now_ms;
+    fedge_conn_tick(b->conn, now_ms);
+    drain_actions(b);
 }
 
 static int set_up(void **state)
@@ -116,12 +164,10 @@ static int set_up(void **state)
     assert_non_null(b);
     fedge_registry_match match = {.index = 7, .role = FEDGE_ROLE_DEVICE};
     memcpy(match.device_id, "01234567-89ab-cdef-0123-456789abcdef", sizeof(match.device_id));
-    fedge_conn_transport transport = {
-        .user = b, .want_write = want_write, .pause = pause_reading, .drop = drop};
     fedge_error err;
     b->now_ms = 1000;
-    assert_int_equal(
-        fedge_conn_new(&b->conn, &b->engine, &match, &transport, NULL, b->now_ms, &err), FEDGE_OK);
+    assert_int_equal(fedge_conn_new(&b->conn, 5, &match, &b->traffic, NULL, b->now_ms, &err),
+                     FEDGE_OK);
     *state = b;
     return 0;
 }
@@ -129,9 +175,11 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     bench *b = *state;
-    fedge_conn_free(b->conn, b->now_ms);
-    assert_int_equal(b->engine.leaves, b->engine.refuse_join ? 0 : b->engine.joins);
-    fedge_blob_release(b->engine.blob);
+    fedge_conn_end(b->conn);
+    drain_actions(b);
+    assert_int_equal(b->leaves, b->joins);
+    fedge_conn_free(b->conn);
+    fedge_blob_release(b->blob);
     free(b);
     return 0;
 }
@@ -140,7 +188,7 @@ static int tear_down(void **state)
 
 static void send(bench *b, const uint8_t *frame, size_t size)
 {
-    fedge_conn_receive(b->conn, frame, size, true, b->now_ms);
+    receive(b, frame, size, true);
 }
 
 static size_t pack(uint8_t *out, unsigned type, unsigned flags, const char *meta,
@@ -190,7 +238,7 @@ static void say_hello(bench *b)
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     send(b, frame, pack_hello(frame, 1));
     assert_int_equal(next_message(b).type, FEDGE_MESSAGE_WELCOME);
-    assert_int_equal(b->engine.joins, 1);
+    assert_int_equal(b->joins, 1);
 }
 
 /* A last frame of this type and reason is waiting, and nothing that follows counts. */
@@ -205,12 +253,12 @@ static void assert_ends_with(bench *b, fedge_message_type type, fedge_reason rea
     assert_string_equal(fedge_reason_name(notice.reason), fedge_reason_name(reason));
     assert_true(notice.text[0] != '\0');
     assert_true(fedge_conn_should_close(b->conn));
-    assert_int_equal(b->engine.leaves, b->engine.refuse_join ? 0 : b->engine.joins);
+    assert_int_equal(b->leaves, b->joins);
 
-    int joins = b->engine.joins;
+    int joins = b->joins;
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     send(b, frame, pack_hello(frame, 1));
-    assert_int_equal(b->engine.joins, joins);
+    assert_int_equal(b->joins, joins);
     assert_false(fedge_conn_has_frames(b->conn));
 }
 
@@ -234,9 +282,9 @@ static void hello_is_welcomed(void **state)
     assert_int_equal(message.type, FEDGE_MESSAGE_WELCOME);
     assert_int_equal(fedge_welcome_read(&message, &welcome, &err), FEDGE_OK);
     assert_int_equal(welcome.client_index, 7); /* of the certificate, not of a payload */
-    assert_int_equal(b->engine.joins, 1);
-    assert_int_equal(b->engine.bytes_up, size);
-    assert_int_equal(b->engine.bytes_down, fedge_message_size(&message));
+    assert_int_equal(b->joins, 1);
+    assert_int_equal(b->traffic.up, size);
+    assert_int_equal(b->traffic.down, fedge_message_size(&message));
     assert_int_equal(fedge_conn_next_frame(b->conn, b->out), 0);
     assert_false(fedge_conn_should_close(b->conn));
 }
@@ -257,19 +305,19 @@ static void frames_may_be_split_anywhere(void **state)
         fedge_part_pack(&position, payload, sizeof(payload), frame, sizeof(frame), &size, &err),
         FEDGE_OK);
     for (size_t cut = 0; cut <= size; cut++) {
-        b->engine.part = (fedge_position){0};
-        memset(b->engine.data, 0, sizeof(payload));
-        fedge_conn_receive(b->conn, frame, cut, false, b->now_ms);
-        fedge_conn_receive(b->conn, frame + cut, size - cut, true, b->now_ms);
-        assert_int_equal(b->engine.parts, cut + 1);
-        assert_int_equal(b->engine.part.offset, 12345);
-        assert_int_equal(b->engine.data_size, sizeof(payload));
-        assert_memory_equal(b->engine.data, payload, sizeof(payload));
+        b->part = (fedge_position){0};
+        memset(b->data, 0, sizeof(payload));
+        receive(b, frame, cut, false);
+        receive(b, frame + cut, size - cut, true);
+        assert_int_equal(b->parts, cut + 1);
+        assert_int_equal(b->part.offset, 12345);
+        assert_int_equal(b->data_size, sizeof(payload));
+        assert_memory_equal(b->data, payload, sizeof(payload));
     }
     for (size_t i = 0; i < size; i++) {
-        fedge_conn_receive(b->conn, frame + i, 1, i + 1 == size, b->now_ms);
+        receive(b, frame + i, 1, i + 1 == size);
     }
-    assert_int_equal(b->engine.parts, size + 2);
+    assert_int_equal(b->parts, size + 2);
     assert_false(fedge_conn_has_frames(b->conn));
 }
 
@@ -282,15 +330,16 @@ static void largest_frame_is_taken(void **state)
     size_t size = pack(frame, FEDGE_MESSAGE_PART, 0, "{\"task-id\":1,\"offset\":0}", payload,
                        sizeof(payload));
     send(b, frame, size);
-    assert_int_equal(b->engine.parts, 1);
-    assert_int_equal(b->engine.data_size, FEDGE_MESSAGE_MAX_PAYLOAD);
+    assert_int_equal(b->parts, 1);
+    assert_int_equal(b->data_size, FEDGE_MESSAGE_MAX_PAYLOAD);
 }
 
 static void text_is_refused(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    fedge_conn_receive_text(b->conn);
+    fedge_conn_receive_text(b->conn, b->now_ms);
+    drain_actions(b);
     assert_refused(b, FEDGE_REASON_BAD_FRAME);
 }
 
@@ -321,7 +370,7 @@ static void damaged_frames_are_refused(void **state)
         assert_int_not_equal(frame[damages[i].at], damages[i].value);
         frame[damages[i].at] = damages[i].value;
         send(fresh, frame, size);
-        assert_int_equal(((bench *)fresh)->engine.joins, 0);
+        assert_int_equal(((bench *)fresh)->joins, 0);
         assert_refused(fresh, damages[i].reason);
         tear_down(&fresh);
     }
@@ -339,7 +388,7 @@ static void too_long_and_too_short_messages_are_refused(void **state)
         void *fresh = NULL;
         set_up(&fresh);
         send(fresh, frame, sizes[i]);
-        assert_int_equal(((bench *)fresh)->engine.joins, 0);
+        assert_int_equal(((bench *)fresh)->joins, 0);
         assert_refused(fresh, FEDGE_REASON_BAD_FRAME);
         tear_down(&fresh);
     }
@@ -353,7 +402,7 @@ static void hello_twice_is_refused(void **state)
     say_hello(b);
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     send(b, frame, pack_hello(frame, 1));
-    assert_int_equal(b->engine.joins, 1);
+    assert_int_equal(b->joins, 1);
     assert_refused(b, FEDGE_REASON_BAD_STATE);
 }
 
@@ -402,7 +451,7 @@ static void other_protocol_versions_are_refused(void **state)
     bench *b = *state;
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     send(b, frame, pack_hello(frame, 2));
-    assert_int_equal(b->engine.joins, 0);
+    assert_int_equal(b->joins, 0);
     assert_refused(b, FEDGE_REASON_PROTOCOL_RANGE);
 }
 
@@ -438,7 +487,7 @@ static void broken_metadata_is_refused(void **state)
 static void engine_may_refuse_to_let_it_join(void **state)
 {
     bench *b = *state;
-    b->engine.refuse_join = true;
+    b->refuse_join = true;
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     send(b, frame, pack_hello(frame, 1));
     assert_refused(b, FEDGE_REASON_INTERNAL); /* in place of the WELCOME */
@@ -456,21 +505,21 @@ static void decline_without_a_task_leaves(void **state)
         fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, &err),
         FEDGE_OK);
     send(b, frame, size);
-    assert_int_equal(b->engine.declines, 1);
-    assert_int_equal(b->engine.leaves, 0);
+    assert_int_equal(b->declines, 1);
+    assert_int_equal(b->leaves, 0);
     notice.has_task = false;
     assert_int_equal(
         fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, &err),
         FEDGE_OK);
     send(b, frame, size);
-    assert_int_equal(b->engine.declines, 2);
-    assert_int_equal(b->engine.leaves, 1);
+    assert_int_equal(b->declines, 2);
+    assert_int_equal(b->leaves, 1);
     assert_false(fedge_conn_has_frames(b->conn));
 }
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
 
-static void serve_blob(bench *b, size_t size)
+static void make_blob(bench *b, size_t size)
 {
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
@@ -478,7 +527,7 @@ static void serve_blob(bench *b, size_t size)
         bytes[i] = (uint8_t)(i * 31 + i / 251);
     }
     fedge_error err;
-    assert_int_equal(fedge_blob_new(bytes, size, &b->engine.blob, &err), FEDGE_OK);
+    assert_int_equal(fedge_blob_new(bytes, size, &b->blob, &err), FEDGE_OK);
 }
 
 static void fetch(bench *b, const char *hash, uint64_t offset)
@@ -495,13 +544,13 @@ static void blob_comes_in_order(void **state)
     const size_t size = 2 * (size_t)FEDGE_MESSAGE_MAX_PAYLOAD + 100;
     const size_t offset = 50;
     say_hello(b);
-    serve_blob(b, size);
-    fetch(b, b->engine.blob->hash, offset);
+    make_blob(b, size);
+    fetch(b, b->blob->hash, offset);
     /* What is queued goes between two chunks; the blob goes on behind it. */
     size_t expected = offset;
     for (int i = 0; expected < size; i++) {
         if (i == 1) {
-            fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = 4});
+            acknowledge(b, 4);
             assert_int_equal(next_message(b).type, FEDGE_MESSAGE_ACK);
         }
         assert_true(fedge_conn_has_frames(b->conn));
@@ -510,26 +559,25 @@ static void blob_comes_in_order(void **state)
         fedge_error err;
         assert_int_equal(message.type, FEDGE_MESSAGE_CHUNK);
         assert_int_equal(fedge_chunk_read(&message, &ref, &err), FEDGE_OK);
-        assert_string_equal(ref.hash, b->engine.blob->hash);
+        assert_string_equal(ref.hash, b->blob->hash);
         assert_int_equal(ref.offset, expected);
         assert_int_equal(ref.size, size);
-        assert_memory_equal(message.payload, b->engine.blob->bytes + expected,
-                            message.payload_size);
+        assert_memory_equal(message.payload, b->blob->bytes + expected, message.payload_size);
         expected += message.payload_size;
     }
     assert_int_equal(expected, size);
     assert_false(fedge_conn_has_frames(b->conn));
-    assert_int_equal(b->engine.blob->references, 1);
+    assert_int_equal(b->blob->references, 1);
 }
 
 static void another_fetch_replaces_the_first(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    serve_blob(b, 1000);
-    fetch(b, b->engine.blob->hash, 0);
-    fetch(b, b->engine.blob->hash, 999);
-    assert_int_equal(b->engine.blob->references, 2);
+    make_blob(b, 1000);
+    fetch(b, b->blob->hash, 0);
+    fetch(b, b->blob->hash, 999);
+    assert_int_equal(b->blob->references, 2);
     assert_int_equal(next_message(b).payload_size, 1);
     assert_false(fedge_conn_has_frames(b->conn));
 }
@@ -538,10 +586,10 @@ static void blob_outlives_the_engines_interest(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    serve_blob(b, 1000);
-    fetch(b, b->engine.blob->hash, 0);
-    fedge_blob_release(b->engine.blob);
-    b->engine.blob = NULL;
+    make_blob(b, 1000);
+    fetch(b, b->blob->hash, 0);
+    fedge_blob_release(b->blob);
+    b->blob = NULL;
     assert_int_equal(next_message(b).payload_size, 1000);
 }
 
@@ -566,10 +614,10 @@ static void offset_beyond_the_blob_is_refused(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    serve_blob(b, 1000);
-    fetch(b, b->engine.blob->hash, 1000);
+    make_blob(b, 1000);
+    fetch(b, b->blob->hash, 1000);
     assert_refused(b, FEDGE_REASON_BAD_META);
-    assert_int_equal(b->engine.blob->references, 1);
+    assert_int_equal(b->blob->references, 1);
 }
 
 /* ---- limits of time and room ----------------------------------------------------------------- */
@@ -577,9 +625,10 @@ static void offset_beyond_the_blob_is_refused(void **state)
 static void who_says_nothing_is_refused(void **state)
 {
     bench *b = *state;
-    fedge_conn_tick(b->conn, b->now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS - 1);
+    const uint64_t start_ms = b->now_ms;
+    tick(b, start_ms + FEDGE_CONN_HELLO_TIMEOUT_MS - 1);
     assert_false(fedge_conn_has_frames(b->conn));
-    fedge_conn_tick(b->conn, b->now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS);
+    tick(b, start_ms + FEDGE_CONN_HELLO_TIMEOUT_MS);
     assert_refused(b, FEDGE_REASON_TIMEOUT);
 }
 
@@ -587,7 +636,7 @@ static void who_has_said_hello_may_be_silent(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    fedge_conn_tick(b->conn, b->now_ms + 3600000);
+    tick(b, b->now_ms + 3600000);
     assert_false(fedge_conn_has_frames(b->conn));
     assert_int_equal(b->drops, 0);
 }
@@ -598,13 +647,13 @@ static void frame_that_never_ends_is_refused(void **state)
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     say_hello(b);
     pack_hello(frame, 1);
-    fedge_conn_receive(b->conn, frame, 10, false, b->now_ms);
+    receive(b, frame, 10, false);
     /* More bytes do not buy more time. */
     b->now_ms += FEDGE_CONN_FRAME_TIMEOUT_MS - 1;
-    fedge_conn_receive(b->conn, frame + 10, 20, false, b->now_ms);
-    fedge_conn_tick(b->conn, b->now_ms);
+    receive(b, frame + 10, 20, false);
+    tick(b, b->now_ms);
     assert_false(fedge_conn_has_frames(b->conn));
-    fedge_conn_tick(b->conn, b->now_ms + 1);
+    tick(b, b->now_ms + 1);
     assert_refused(b, FEDGE_REASON_TIMEOUT);
 }
 
@@ -613,10 +662,10 @@ static void who_does_not_read_is_dropped(void **state)
     bench *b = *state;
     say_hello(b);
     for (int i = 0; i < FEDGE_CONN_MAX_QUEUED; i++) {
-        fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = (uint64_t)i});
+        acknowledge(b, (uint64_t)i);
         assert_int_equal(b->drops, 0);
     }
-    fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = 99});
+    acknowledge(b, 99);
     assert_int_equal(b->drops, 1);
     for (int i = 0; i < FEDGE_CONN_MAX_QUEUED; i++) {
         fedge_message message = next_message(b);
@@ -633,12 +682,12 @@ static void who_does_not_read_the_refusal_is_dropped(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    fedge_conn_close(b->conn, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, 5000, "later");
-    assert_int_equal(b->engine.leaves, 1);
-    uint64_t now_ms = fedge_os_monotonic_ms(); /* the close takes the clock's time */
-    fedge_conn_tick(b->conn, now_ms);
+    const uint64_t now_ms = b->now_ms;
+    say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, "later");
+    assert_int_equal(b->leaves, 1);
+    tick(b, now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS - 1);
     assert_int_equal(b->drops, 0);
-    fedge_conn_tick(b->conn, now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS);
+    tick(b, now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS);
     assert_int_equal(b->drops, 1);
 }
 
@@ -646,21 +695,24 @@ static void close_tells_why_and_forgets_the_rest(void **state)
 {
     bench *b = *state;
     say_hello(b);
-    serve_blob(b, 1000);
-    fetch(b, b->engine.blob->hash, 0);
-    fedge_conn_send_ack(b->conn, &(fedge_ack){.task_id = 1});
-    fedge_conn_close(b->conn, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, 5000, "later");
-    fedge_conn_close(b->conn, FEDGE_MESSAGE_BYE, FEDGE_REASON_RUN_COMPLETE, 0, "twice");
+    make_blob(b, 1000);
+    fetch(b, b->blob->hash, 0);
+    acknowledge(b, 1);
+    say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, "later");
+    say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, FEDGE_REASON_RUN_COMPLETE, "twice");
     assert_ends_with(b, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN);
 }
 
 static void pause_reaches_the_transport(void **state)
 {
     bench *b = *state;
-    fedge_conn_pause(b->conn, true);
+    take(b, &(fedge_reply){.type = FEDGE_REPLY_PAUSE});
     assert_true(b->paused);
-    fedge_conn_pause(b->conn, false);
+    take(b, &(fedge_reply){.type = FEDGE_REPLY_RESUME});
     assert_false(b->paused);
+    fedge_conn_action action;
+    fedge_conn_take(b->conn, &(fedge_reply){.type = FEDGE_REPLY_RESUME}, b->now_ms);
+    assert_false(fedge_conn_next_action(b->conn, &action)); /* it was reading already */
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -116,6 +116,7 @@ static void end(void)
         shared->fed.devices[i].conn = NULL;
     }
     shared->fed.engine = NULL;
+    shared->fed.replies = NULL;
     shared->fed.job = NULL;
     fed_fini(&shared->fed);
 }

@@ -264,11 +264,12 @@ static void a_new_task_survives_a_restart(void **state)
 
 static void post_relief(void)
 {
-    fedge_mail *mail = calloc(1, sizeof(*mail));
+    fedge_completion *mail = calloc(1, sizeof(*mail));
     assert_non_null(mail);
-    mail->type = FEDGE_MAIL_RELIEVED;
-    fedge_mailbox_post(fed.engine->mailbox, mail);
-    fedge_engine_handle_mail(fed.engine, fed.now_ms);
+    mail->type = FEDGE_COMPLETION_RELIEVED;
+    fedge_mailbox_post(fed.engine->mailbox, &mail->item);
+    fedge_engine_handle_completions(fed.engine, fed.now_ms);
+    fed_take_replies(&fed);
 }
 
 /* Who fills a queue is not read from until there is room, and nobody else. */

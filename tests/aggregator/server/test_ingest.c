@@ -42,8 +42,8 @@ fedge_status __wrap_fedge_journal_write(fedge_journal *journal, uint32_t slot, u
                                         uint64_t offset, const void *bytes, size_t size,
                                         fedge_error *err);
 uint64_t __wrap_fedge_os_monotonic_ns(void);
-void __real_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail);
-void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail);
+void __real_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item);
+void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item);
 
 static fedge_journal *the_journal;
 static atomic_uint num_early; /* updates whose answer was posted before they were on the disk */
@@ -91,11 +91,12 @@ static bool is_durable(uint64_t task_id)
     return durable;
 }
 
-void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mail *mail)
+void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
 {
-    if (mail->type == FEDGE_MAIL_VALIDATED && mail->status == FEDGE_OK)
+    const fedge_completion *mail = (const fedge_completion *)item;
+    if (mail->type == FEDGE_COMPLETION_VALIDATED && mail->status == FEDGE_OK)
         num_early += !is_durable(mail->task_id);
-    __real_fedge_mailbox_post(mailbox, mail);
+    __real_fedge_mailbox_post(mailbox, item);
 }
 
 static void hold(bool held)
@@ -152,7 +153,7 @@ typedef struct fixture {
     fedge_ingest *ingest;
     fedge_journal *journal;
     int8_t bounds[FEDGE_MAX_TENSORS];
-    fedge_mail mail[MAX_MAIL]; /* taken so far */
+    fedge_completion mail[MAX_MAIL]; /* taken so far */
     uint32_t num_mail;
 } fixture;
 
@@ -203,10 +204,13 @@ static void flush_in_vain(fedge_status wanted)
     assert_true(err.message[0] != '\0');
 }
 
+static uint32_t take_mail(void);
+
 static void end(void)
 {
     hold(false);
     fedge_ingest_free(f.ingest);
+    (void)take_mail();
     assert_int_equal(num_early, 0);
     fedge_mailbox_free(f.mailbox);
     fedge_journal_free(f.journal);
@@ -217,8 +221,9 @@ static void end(void)
 /* Adds what is in the mailbox to f.mail. */
 static uint32_t take_mail(void)
 {
-    for (fedge_mail *mail = fedge_mailbox_take(f.mailbox), *next; mail != NULL; mail = next) {
-        next = mail->next;
+    for (fedge_mailbox_item *item = fedge_mailbox_take(f.mailbox), *next; item; item = next) {
+        fedge_completion *mail = (fedge_completion *)item;
+        next = item->next;
         assert_true(f.num_mail < MAX_MAIL);
         f.mail[f.num_mail++] = *mail;
         free(mail);
@@ -226,7 +231,8 @@ static uint32_t take_mail(void)
     return f.num_mail;
 }
 
-static void assert_mail(uint32_t index, fedge_mail_type type, uint64_t task_id, fedge_status status)
+static void assert_mail(uint32_t index, fedge_completion_type type, uint64_t task_id,
+                        fedge_status status)
 {
     assert_true(index < f.num_mail);
     assert_int_equal(f.mail[index].type, type);
@@ -320,7 +326,7 @@ static void store_sum_and_answer(const char *dir)
         assert_int_equal(take_mail(), 10);
         bool seen[11] = {false};
         for (uint32_t i = 0; i < 10; i++) {
-            assert_mail(i, FEDGE_MAIL_VALIDATED, f.mail[i].task_id, FEDGE_OK);
+            assert_mail(i, FEDGE_COMPLETION_VALIDATED, f.mail[i].task_id, FEDGE_OK);
             assert_in_range(f.mail[i].task_id, 1, 10);
             assert_false(seen[f.mail[i].task_id]);
             seen[f.mail[i].task_id] = true;
@@ -369,8 +375,8 @@ static void deflated_updates_are_summed_too(void **state)
     flush();
     assert_int_equal(take_mail(), 2);
     const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
-    assert_mail(1 - good, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
-    assert_mail(good, FEDGE_MAIL_VALIDATED, 2, FEDGE_OK);
+    assert_mail(1 - good, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
+    assert_mail(good, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_OK);
     assert_sum((uint64_t[]){2}, 1);
     end();
     flat = false;
@@ -409,7 +415,7 @@ static void a_full_queue_holds_its_senders_back(void **state)
         flush();
         assert_int_equal(queued(), 0);
         assert_int_equal(take_mail(), turn + 1);
-        assert_mail(turn, FEDGE_MAIL_RELIEVED, 0, FEDGE_OK);
+        assert_mail(turn, FEDGE_COMPLETION_RELIEVED, 0, FEDGE_OK);
     }
     end();
     free(part);
@@ -430,7 +436,7 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL)); /* a late end */
     flush();
     assert_int_equal(take_mail(), 1);
-    assert_int_equal(f.mail[0].type, FEDGE_MAIL_VALIDATED);
+    assert_int_equal(f.mail[0].type, FEDGE_COMPLETION_VALIDATED);
     assert_int_equal(f.mail[0].task_id, 1);
     assert_int_not_equal(f.mail[0].status, FEDGE_OK);
     assert_int_equal(fedge_journal_get_slot(f.journal, 0).written, 0);
@@ -445,8 +451,8 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     flush();
     assert_int_equal(take_mail(), 3);
     const uint32_t good = f.mail[1].status == FEDGE_OK ? 1 : 2;
-    assert_mail(good, FEDGE_MAIL_VALIDATED, 50, FEDGE_OK);
-    assert_int_equal(f.mail[3 - good].type, FEDGE_MAIL_VALIDATED);
+    assert_mail(good, FEDGE_COMPLETION_VALIDATED, 50, FEDGE_OK);
+    assert_int_equal(f.mail[3 - good].type, FEDGE_COMPLETION_VALIDATED);
     assert_int_equal(f.mail[3 - good].task_id, 1);
     assert_sum((uint64_t[]){50}, 1);
     OK(fedge_journal_read(f.journal, 0, 0, bytes, sizeof bytes, NULL));
@@ -467,12 +473,12 @@ static void a_late_end_is_stale(void **state)
     OK(fedge_ingest_finish(f.ingest, f.journal, 1, late, f.bounds, NULL));
     flush();
     assert_int_equal(take_mail(), 1);
-    assert_mail(0, FEDGE_MAIL_VALIDATED, 2, FEDGE_STALE);
+    assert_mail(0, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_STALE);
     assert_sum(NULL, 0);
     send_update(1, 50);
     flush();
     assert_int_equal(take_mail(), 2);
-    assert_mail(1, FEDGE_MAIL_VALIDATED, 50, FEDGE_OK);
+    assert_mail(1, FEDGE_COMPLETION_VALIDATED, 50, FEDGE_OK);
     assert_sum((uint64_t[]){50}, 1);
     end();
 }
@@ -489,8 +495,8 @@ static void what_comes_too_late_is_told(void **state)
     flush();
     assert_int_equal(take_mail(), 2);
     const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
-    assert_mail(good, FEDGE_MAIL_VALIDATED, 4, FEDGE_OK);
-    assert_mail(1 - good, FEDGE_MAIL_VALIDATED, 4, FEDGE_DUPLICATE);
+    assert_mail(good, FEDGE_COMPLETION_VALIDATED, 4, FEDGE_OK);
+    assert_mail(1 - good, FEDGE_COMPLETION_VALIDATED, 4, FEDGE_DUPLICATE);
     assert_sum((uint64_t[]){4}, 1);
     OK(fedge_journal_close(f.journal, NULL));
     send_update(3, 4);
@@ -500,7 +506,7 @@ static void what_comes_too_late_is_told(void **state)
     flush();
     assert_int_equal(take_mail(), 4);
     for (uint32_t i = 2; i < 4; i++) {
-        assert_int_equal(f.mail[i].type, FEDGE_MAIL_VALIDATED);
+        assert_int_equal(f.mail[i].type, FEDGE_COMPLETION_VALIDATED);
         assert_int_not_equal(f.mail[i].status, FEDGE_OK);
     }
     assert_sum((uint64_t[]){4}, 1);
@@ -518,14 +524,14 @@ static void a_full_log_loses_the_new_task_alone(void **state)
         flush();
         assert_true(task_id < 1000);
     }
-    assert_mail(0, FEDGE_MAIL_VALIDATED, task_id, FEDGE_STALE);
+    assert_mail(0, FEDGE_COMPLETION_VALIDATED, task_id, FEDGE_STALE);
     assert_int_equal(fedge_journal_get_slot(f.journal, 2).task.task_id, task_id - 1);
     send_update(2, task_id - 1);
     send_update(0, 1);
     flush();
     assert_int_equal(take_mail(), 3);
-    assert_mail(1, FEDGE_MAIL_VALIDATED, task_id - 1, FEDGE_OK);
-    assert_mail(2, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
+    assert_mail(1, FEDGE_COMPLETION_VALIDATED, task_id - 1, FEDGE_OK);
+    assert_mail(2, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
     assert_sum((uint64_t[]){1, task_id - 1}, 2);
     end();
 }
@@ -550,16 +556,16 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     OK(fedge_ingest_finish(f.ingest, f.journal, 2, upload, f.bounds, NULL));
     flush();
     assert_int_equal(take_mail(), 3);
-    assert_mail(0, FEDGE_MAIL_VALIDATED, 1, FEDGE_CORRUPT);
-    assert_mail(1, FEDGE_MAIL_VALIDATED, 2, FEDGE_NOT_FINITE);
-    assert_mail(2, FEDGE_MAIL_VALIDATED, 3, FEDGE_MISMATCH);
+    assert_mail(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
+    assert_mail(1, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_NOT_FINITE);
+    assert_mail(2, FEDGE_COMPLETION_VALIDATED, 3, FEDGE_MISMATCH);
     assert_sum(NULL, 0);
     assert_int_equal(fedge_journal_num_accepted(f.journal), 0);
     OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
     send_update(0, 1);
     flush();
     assert_int_equal(take_mail(), 4);
-    assert_mail(3, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
+    assert_mail(3, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
     assert_sum((uint64_t[]){1}, 1);
     end();
 }
@@ -572,7 +578,7 @@ static void a_failing_disk_is_fatal(void **state)
     send_update(0, 1); /* its first part is lost: the second leaves a gap */
     flush_in_vain(FEDGE_IO);
     assert_true(take_mail() >= 1);
-    assert_mail(0, FEDGE_MAIL_FATAL, 0, FEDGE_IO);
+    assert_mail(0, FEDGE_COMPLETION_FATAL, 0, FEDGE_IO);
     assert_non_null(strstr(f.mail[0].message, "paper"));
     fail_next(FEDGE_NO_SPACE);
     uint8_t bytes[UPDATE_SIZE];
@@ -581,7 +587,7 @@ static void a_failing_disk_is_fatal(void **state)
     flush_in_vain(FEDGE_IO);
     take_mail();
     for (uint32_t i = 1; i < f.num_mail; i++) {
-        assert_int_equal(f.mail[i].type, FEDGE_MAIL_VALIDATED);
+        assert_int_equal(f.mail[i].type, FEDGE_COMPLETION_VALIDATED);
         assert_int_not_equal(f.mail[i].status, FEDGE_OK);
     }
     end();
@@ -626,7 +632,7 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
         flush_in_vain(FEDGE_IO);
         f.journal->file.fd = file;
         assert_int_equal(take_mail(), before + 1);
-        assert_mail(before, FEDGE_MAIL_FATAL, 0, FEDGE_IO);
+        assert_mail(before, FEDGE_COMPLETION_FATAL, 0, FEDGE_IO);
         end();
         OK(fedge_os_remove_tree(*state, NULL));
         OK(fedge_os_make_dirs(*state, NULL));
@@ -651,7 +657,7 @@ static void failing_sums_are_fatal(void **state)
     send_update(0, 1);
     flush_in_vain(FEDGE_GPU_LOST);
     assert_int_equal(take_mail(), 1);
-    assert_mail(0, FEDGE_MAIL_FATAL, 0, FEDGE_GPU_LOST);
+    assert_mail(0, FEDGE_COMPLETION_FATAL, 0, FEDGE_GPU_LOST);
     assert_int_equal(fedge_journal_num_accepted(f.journal), 1);
     f.accumulator.ops = ops;
     send_update(1, 2); /* on another worker, for which nothing has failed */
@@ -685,8 +691,8 @@ static void updates_wait_for_one_another_for_a_while(void **state)
     set_clock(1000 + FEDGE_INGEST_GROUP_NS);
     let_pass(1, 5); /* the wait of the first is over before the last part's turn */
     assert_int_equal(take_mail(), 2);
-    assert_mail(0, FEDGE_MAIL_VALIDATED, 1, FEDGE_OK);
-    assert_mail(1, FEDGE_MAIL_VALIDATED, 2, FEDGE_OK);
+    assert_mail(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
+    assert_mail(1, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_OK);
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 1);
     end();
 }
@@ -711,7 +717,7 @@ static void groups_are_bounded(void **state)
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 3);
     assert_int_equal(take_mail(), MANY);
     for (uint32_t i = 0; i < MANY; i++) /* in the order of their ends */
-        assert_mail(i, FEDGE_MAIL_VALIDATED, i + 1, FEDGE_OK);
+        assert_mail(i, FEDGE_COMPLETION_VALIDATED, i + 1, FEDGE_OK);
     end();
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/server/conn.h"
+#include "aggregator/server/engine_thread.h"
 #include "aggregator/server/service.h"
 
 #define MAX_CONNECTIONS 2
@@ -18,97 +18,85 @@
 #define NEWCOMER_TIMEOUT_MS 2000
 
 struct fedge_engine {
-    fedge_conn *conn; /* the last that has joined */
+    fedge_mailbox *replies;
+    uint64_t conn_id; /* of the last that has joined */
     uint64_t bytes, parts, pauses, faults, resume_ms;
 };
 
-void fedge_engine_welcome(const fedge_engine *engine, uint32_t client_index, fedge_welcome *welcome)
+static void reply_with(fedge_engine *engine, const fedge_reply *content)
 {
-    (void)engine;
-    *welcome = (fedge_welcome){.protocol = 1,
-                               .client_index = client_index,
-                               .server_time_ms = 1,
-                               .incarnation = 1,
-                               .plan_size = 1,
-                               .heartbeat_s = 20};
-    memset(welcome->run_id, 'a', sizeof(welcome->run_id) - 1);
-    memset(welcome->plan, 'b', sizeof(welcome->plan) - 1);
-}
-
-fedge_status fedge_engine_join(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms,
-                               fedge_error *err)
-{
-    (void)now_ms, (void)err;
-    *engine = (fedge_engine){.conn = conn};
-    return FEDGE_OK;
-}
-
-void fedge_engine_leave(fedge_engine *engine, fedge_conn *conn, uint64_t now_ms)
-{
-    (void)now_ms;
-    if (engine->conn == conn) {
-        engine->conn = NULL;
+    fedge_reply *reply = malloc(sizeof(*reply));
+    if (!reply) {
+        abort();
     }
+    *reply = *content;
+    fedge_mailbox_post(engine->replies, &reply->item);
 }
 
-fedge_blob *fedge_engine_find_blob(const fedge_engine *engine, const char *hash)
+static void join(fedge_engine *engine, const fedge_request *from)
 {
-    (void)engine, (void)hash;
-    return NULL;
+    fedge_reply reply = {.type = FEDGE_REPLY_MESSAGE,
+                         .conn_id = from->conn_id,
+                         .message = FEDGE_MESSAGE_WELCOME,
+                         .welcome = {.protocol = 1,
+                                     .client_index = from->client_index,
+                                     .server_time_ms = 1,
+                                     .incarnation = 1,
+                                     .plan_size = 1,
+                                     .heartbeat_s = 20}};
+    memset(reply.welcome.run_id, 'a', sizeof(reply.welcome.run_id) - 1);
+    memset(reply.welcome.plan, 'b', sizeof(reply.welcome.plan) - 1);
+    *engine = (fedge_engine){.replies = engine->replies, .conn_id = from->conn_id};
+    reply_with(engine, &reply);
 }
 
-void fedge_engine_upload(fedge_engine *engine, fedge_conn *conn, const fedge_upload *upload,
-                         const char *meta, uint32_t meta_size, uint64_t now_ms)
+static void take_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
-    (void)engine, (void)conn, (void)upload, (void)meta, (void)meta_size, (void)now_ms;
-}
-
-void fedge_engine_part(fedge_engine *engine, fedge_conn *conn, const fedge_position *position,
-                       const uint8_t *data, uint32_t size, uint64_t now_ms)
-{
-    engine->faults += position->offset != engine->bytes;
-    for (uint32_t i = 0; i < size; i++) {
-        engine->faults += data[i] != (position->offset + i) % 251;
+    engine->faults += from->position.offset != engine->bytes;
+    for (uint32_t i = 0; i < from->payload_size; i++) {
+        engine->faults += from->payload[i] != (from->position.offset + i) % 251;
     }
-    engine->bytes += size;
+    engine->bytes += from->payload_size;
     engine->parts++;
     if (engine->parts % 3 == 0) {
-        fedge_conn_pause(conn, true);
+        reply_with(engine, &(fedge_reply){.type = FEDGE_REPLY_PAUSE, .conn_id = from->conn_id});
         engine->resume_ms = now_ms + 1;
         engine->pauses++;
     }
-    if (position->task_id == 2) {
-        fedge_conn_send_ack(conn, &(fedge_ack){.task_id = engine->faults});
+    if (from->position.task_id == 2) {
+        reply_with(engine, &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
+                                          .conn_id = from->conn_id,
+                                          .message = FEDGE_MESSAGE_ACK,
+                                          .ack = {.task_id = engine->faults}});
     }
 }
 
-void fedge_engine_decline(fedge_engine *engine, fedge_conn *conn, const fedge_notice *notice,
-                          uint64_t now_ms)
+void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
-    (void)engine, (void)conn, (void)notice, (void)now_ms;
+    if (request->type == FEDGE_REQUEST_JOIN) {
+        join(engine, request);
+    } else if (request->type == FEDGE_REQUEST_PART) {
+        take_part(engine, request, now_ms);
+    }
+    fedge_request_free(request);
 }
 
-void fedge_engine_count_bytes(fedge_engine *engine, uint64_t up, uint64_t down)
+void fedge_engine_resume_all(fedge_engine *engine)
 {
-    (void)engine, (void)up, (void)down;
+    reply_with(engine, &(fedge_reply){.type = FEDGE_REPLY_RESUME});
 }
 
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
 {
-    if (engine->resume_ms != 0 && now_ms >= engine->resume_ms && engine->conn) {
+    if (engine->resume_ms != 0 && now_ms >= engine->resume_ms) {
         engine->resume_ms = 0;
-        fedge_conn_pause(engine->conn, false);
+        fedge_engine_resume_all(engine);
     }
 }
 
-void fedge_engine_handle_mail(fedge_engine *engine, uint64_t now_ms)
+void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_engine_tick(engine, now_ms);
-}
-
-void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
-{
-    (void)engine, (void)now_ms;
 }
 
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
@@ -154,8 +142,11 @@ int main(int argc, char **argv)
     fedge_service *service = NULL;
     fedge_transport *transport = NULL;
     fedge_engine engine = {0};
+    fedge_engine_thread *thread = NULL;
     check(fedge_peers_new(identity, trust, registry, &log, &peers, &err), &err);
-    check(fedge_service_new(&log, NULL, NULL, &service, &err), &err);
+    check(fedge_service_new(&(fedge_service_config){.log = &log}, &service, &err), &err);
+    check(fedge_engine_thread_new(&thread, fedge_service_wake, service, &err), &err);
+    engine.replies = fedge_engine_thread_replies(thread);
     fedge_transport_config config = {.loop = fedge_service_loop(service),
                                      .listen = {.host = "127.0.0.1"},
                                      .max_connections = MAX_CONNECTIONS,
@@ -172,8 +163,11 @@ int main(int argc, char **argv)
     fedge_transport_ports(transport, &port, &http);
     printf("%u\n", port);
     fflush(stdout);
-    fedge_ending how = fedge_service_run(service, transport, &engine, &err);
+    check(fedge_engine_thread_start(thread, &engine, &err), &err);
+    fedge_ending how = fedge_service_run(service, transport, thread, &err);
     fedge_transport_free(transport);
+    fedge_engine_thread_stop(thread);
+    fedge_engine_thread_free(thread);
     fedge_service_free(service);
     fedge_peers_free(peers);
     return how == FEDGE_ENDING_STOPPED ? 0 : 1;

@@ -1,0 +1,244 @@
+#define _POSIX_C_SOURCE 200809L /* pthread_condattr_setclock */
+
+#include "aggregator/server/engine_thread.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "edge/core/os.h"
+
+struct fedge_engine_thread {
+    fedge_engine *engine;
+    fedge_mailbox *requests, *replies;
+    fedge_traffic traffic;
+    _Atomic uint64_t queued_bytes; /* of requests */
+    atomic_bool was_full;          /* somebody was told so */
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t working; /* held by whoever is in the engine */
+    pthread_mutex_t mutex;   /* of all below */
+    pthread_cond_t changed;
+    bool awake, stopping;
+    bool done;
+    fedge_error failure;
+};
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_reply)(void *user),
+                                     void *user, fedge_error *err)
+{
+    *thread = NULL;
+    fedge_engine_thread *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine's thread");
+    }
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&fresh->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    pthread_mutex_init(&fresh->working, NULL);
+    fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
+    if (status == FEDGE_OK) {
+        status = fedge_mailbox_new(&fresh->replies, on_reply, user, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_engine_thread_free(fresh);
+        return status;
+    }
+    *thread = fresh;
+    return FEDGE_OK;
+}
+
+static void drop_requests(fedge_engine_thread *self)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(self->requests);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_request_free((fedge_request *)item);
+    }
+}
+
+void fedge_engine_thread_free(fedge_engine_thread *thread)
+{
+    if (!thread) {
+        return;
+    }
+    if (thread->requests) {
+        drop_requests(thread);
+        fedge_mailbox_free(thread->requests);
+    }
+    if (thread->replies) {
+        for (fedge_reply *reply = fedge_engine_thread_take(thread), *next; reply; reply = next) {
+            next = (fedge_reply *)reply->item.next;
+            fedge_reply_free(reply);
+        }
+        fedge_mailbox_free(thread->replies);
+    }
+    pthread_cond_destroy(&thread->changed);
+    pthread_mutex_destroy(&thread->working);
+    pthread_mutex_destroy(&thread->mutex);
+    free(thread);
+}
+
+fedge_mailbox *fedge_engine_thread_replies(fedge_engine_thread *thread)
+{
+    return thread->replies;
+}
+
+fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
+{
+    return &thread->traffic;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* All that the engine had to say before it was done has been posted. */
+static void tell_done(fedge_engine_thread *self)
+{
+    fedge_error failure = {.status = FEDGE_OK};
+    const bool done = fedge_engine_done(self->engine, &failure);
+    pthread_mutex_lock(&self->mutex);
+    self->done = done;
+    self->failure = failure;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* Bytes that a request keeps until it is handled. */
+static uint64_t size_of(const fedge_request *request)
+{
+    return sizeof(*request) + request->meta_size + request->payload_size;
+}
+
+static void handle_requests(fedge_engine_thread *self)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(self->requests);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_request *request = (fedge_request *)item;
+        const uint64_t size = size_of(request);
+        fedge_engine_handle(self->engine, request, fedge_os_monotonic_ms());
+        atomic_fetch_sub(&self->queued_bytes, size);
+    }
+    if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
+        atomic_exchange(&self->was_full, false)) {
+        fedge_engine_resume_all(self->engine);
+    }
+}
+
+static struct timespec in_ms(uint64_t ms)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)ms * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
+}
+
+/* Until there is something to do, or the next tick; false: the thread shall end. */
+static bool wait_for_work(fedge_engine_thread *self, uint64_t next_tick_ms)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    pthread_mutex_lock(&self->mutex);
+    if (!self->awake && !self->stopping && now_ms < next_tick_ms) {
+        const struct timespec until = in_ms(next_tick_ms - now_ms);
+        pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+    }
+    const bool goes_on = !self->stopping;
+    self->awake = false;
+    pthread_mutex_unlock(&self->mutex);
+    return goes_on;
+}
+
+static void *run(void *arg)
+{
+    fedge_engine_thread *self = arg;
+    uint64_t next_tick_ms = 0;
+    while (wait_for_work(self, next_tick_ms)) {
+        pthread_mutex_lock(&self->working);
+        handle_requests(self);
+        fedge_engine_handle_completions(self->engine, fedge_os_monotonic_ms());
+        const uint64_t now_ms = fedge_os_monotonic_ms();
+        if (now_ms >= next_tick_ms) {
+            fedge_engine_tick(self->engine, now_ms);
+            next_tick_ms = now_ms + FEDGE_ENGINE_TICK_MS;
+        }
+        tell_done(self);
+        pthread_mutex_unlock(&self->working);
+    }
+    return NULL;
+}
+
+fedge_status fedge_engine_thread_start(fedge_engine_thread *thread, fedge_engine *engine,
+                                       fedge_error *err)
+{
+    thread->engine = engine;
+    const int failed = pthread_create(&thread->thread, NULL, run, thread);
+    if (failed) {
+        return fedge_fail_errno(err, failed, "cannot start the engine's thread");
+    }
+    thread->running = true;
+    return FEDGE_OK;
+}
+
+void fedge_engine_thread_stop(fedge_engine_thread *thread)
+{
+    if (!thread || !thread->running) {
+        return;
+    }
+    pthread_mutex_lock(&thread->mutex);
+    thread->stopping = true;
+    pthread_cond_signal(&thread->changed);
+    pthread_mutex_unlock(&thread->mutex);
+    pthread_join(thread->thread, NULL);
+    thread->running = false;
+}
+
+/* ---- from other threads ---------------------------------------------------------------------- */
+
+void fedge_engine_thread_wake(void *thread)
+{
+    fedge_engine_thread *self = thread;
+    pthread_mutex_lock(&self->mutex);
+    self->awake = true;
+    pthread_cond_signal(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *request)
+{
+    const uint64_t size = size_of(request);
+    const bool full =
+        atomic_fetch_add(&thread->queued_bytes, size) + size > FEDGE_ENGINE_INBOX_BYTES;
+    if (full) { /* before the post: the thread looks at it behind the requests */
+        atomic_store(&thread->was_full, true);
+    }
+    fedge_mailbox_post(thread->requests, &request->item);
+    return !full;
+}
+
+fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread)
+{
+    return (fedge_reply *)fedge_mailbox_take(thread->replies);
+}
+
+void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status)
+{
+    pthread_mutex_lock(&thread->working);
+    fedge_engine_get_status(thread->engine, status);
+    pthread_mutex_unlock(&thread->working);
+}
+
+bool fedge_engine_thread_done(fedge_engine_thread *thread, fedge_error *failure)
+{
+    pthread_mutex_lock(&thread->mutex);
+    const bool done = thread->done;
+    *failure = thread->failure;
+    pthread_mutex_unlock(&thread->mutex);
+    return done;
+}

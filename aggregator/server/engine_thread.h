@@ -1,0 +1,54 @@
+/* The engine's thread. Threads of the network speak to the engine through it alone: requests in,
+ * replies out.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_THREAD_H
+#define FEDGE_AGGREGATOR_SERVER_ENGINE_THREAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/server/engine.h"
+#include "aggregator/server/exchange.h"
+#include "edge/core/status.h"
+
+#define FEDGE_ENGINE_TICK_MS 100
+/* Bytes of requests that may wait for the engine. Who sends more is read from again once half of
+ * them are gone. */
+#define FEDGE_ENGINE_INBOX_BYTES ((uint64_t)8 << 20)
+
+typedef struct fedge_engine_thread fedge_engine_thread;
+
+/* Not running yet. [on_reply] is called, on the engine's thread, when there are replies to take; it
+ * must be thread-safe. */
+FEDGE_MUST_USE fedge_status fedge_engine_thread_new(fedge_engine_thread **thread,
+                                                    void (*on_reply)(void *user), void *user,
+                                                    fedge_error *err);
+/* After fedge_engine_thread_stop and fedge_engine_free. NULL is fine. */
+void fedge_engine_thread_free(fedge_engine_thread *thread);
+
+/* For fedge_engine_config: wakes the thread, which may not run yet; [thread] is one. */
+void fedge_engine_thread_wake(void *thread);
+fedge_mailbox *fedge_engine_thread_replies(fedge_engine_thread *thread);
+/* Counts what connections send and receive; for the engine's config as well. */
+fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread);
+
+/* From now on [engine] is the thread's, until fedge_engine_thread_stop. */
+FEDGE_MUST_USE fedge_status fedge_engine_thread_start(fedge_engine_thread *thread,
+                                                      fedge_engine *engine, fedge_error *err);
+/* Waits for what it has in hand; requests that it has not begun are dropped. Nothing happens when
+ * it does not run. */
+void fedge_engine_thread_stop(fedge_engine_thread *thread);
+
+/* For any thread: */
+
+/* [request] is the engine's from now on. False: the inbox is over its limit; read no more from this
+ * peer until FEDGE_REPLY_RESUME comes. */
+bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *request);
+/* All replies, oldest first; each is freed with fedge_reply_free. NULL: none. */
+fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread);
+/* Once it was started. Waits for what the engine has in hand. */
+void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status);
+/* As fedge_engine_done. All replies that the engine made before are there to be taken. */
+bool fedge_engine_thread_done(fedge_engine_thread *thread, fedge_error *failure);
+
+#endif
