@@ -117,7 +117,7 @@ static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
 static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_config *config,
                              fedge_error *err)
 {
-    fedge_cuda_choice choice;
+    fedge_cuda_choice choice = {0};
     self->has_lock = pthread_mutex_init(&self->lock, NULL) == 0;
     self->has_cond = pthread_cond_init(&self->freed, NULL) == 0;
     if (!self->has_lock || !self->has_cond) {

@@ -225,7 +225,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
 {
     fedge_cuda_team team = {0};
     plan self = {.geometry = geometry};
-    fedge_cuda_choice choice;
+    fedge_cuda_choice choice = {0};
     const char *why = "";
     size_t used = 0;
     const fedge_status status = choose(&self, &team, config, &choice, &why, err);
