@@ -22,14 +22,21 @@ FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 PARTS = ("train", "encode", "upload", "validate", "journal", "sum", "step", "evaluate")
 
 # McMahan et al. 2017: two 5x5 convolutions with 32 and 64 channels, 512 units; 1,663,370 parameters.
-MCMAHAN_CNN = [
-    {"type": "Conv2d", "in_channels": 1, "out_channels": 32, "kernel_size": 5, "padding": 2},
-    {"type": "ReLU"}, {"type": "MaxPool2d", "kernel_size": 2},
-    {"type": "Conv2d", "in_channels": 32, "out_channels": 64, "kernel_size": 5, "padding": 2},
-    {"type": "ReLU"}, {"type": "MaxPool2d", "kernel_size": 2}, {"type": "Flatten"},
-    {"type": "Linear", "in_features": 3136, "out_features": 512}, {"type": "ReLU"},
-    {"type": "Linear", "in_features": 512, "out_features": 10}]
-MCMAHAN_CNN_PARAMETERS = 1663370
+MCMAHAN_UNITS = 512
+
+
+def mcmahan_cnn(units=MCMAHAN_UNITS):
+    return [
+        {"type": "Conv2d", "in_channels": 1, "out_channels": 32, "kernel_size": 5, "padding": 2},
+        {"type": "ReLU"}, {"type": "MaxPool2d", "kernel_size": 2},
+        {"type": "Conv2d", "in_channels": 32, "out_channels": 64, "kernel_size": 5, "padding": 2},
+        {"type": "ReLU"}, {"type": "MaxPool2d", "kernel_size": 2}, {"type": "Flatten"},
+        {"type": "Linear", "in_features": 3136, "out_features": units}, {"type": "ReLU"},
+        {"type": "Linear", "in_features": units, "out_features": 10}]
+
+
+def mcmahan_parameters(units=MCMAHAN_UNITS):
+    return 32 * 26 + 64 * 801 + units * 3137 + 10 * (units + 1)
 
 
 class Output(Rows):
@@ -72,7 +79,7 @@ def thread_seconds(pid):
 class Images(harness.Federation):
     """A federation whose job learns 28 x 28 images: random ones, a few, as only costs count here."""
 
-    def __init__(self, clients, codec, deflate, keys, available=None):
+    def __init__(self, clients, codec, deflate, keys, available=None, units=MCMAHAN_UNITS):
         super().__init__(keys, clients)
         draw = random.Random(1)
         count = 4 * clients
@@ -82,7 +89,7 @@ class Images(harness.Federation):
                           bytes(i % 10 for i in range(count)))
         job = harness.make_job(
             data={"name": "points", "shape": [1, 28, 28], "dtype": "u8", "labels": 10},
-            model={"input-shape": [1, 28, 28], "layers": MCMAHAN_CNN},
+            model={"input-shape": [1, 28, 28], "layers": mcmahan_cnn(units)},
             training={"local-steps": 1, "batch-size": 1, "learning-rate": 0.01},
             update={"codec": codec, "deflate": deflate},
             rounds={"num-server-rounds": 100000, "min-train-nodes": clients,
@@ -162,7 +169,7 @@ def bench_cpu(out, quick):
     rounds, clients = (6, 4) if quick else (31, 8)
     for codec, deflate in (("none", False), ("int8", False), ("int8", True)):
         name = codec + (" + deflate" if deflate else "")
-        note(f"cpu: {name}, {MCMAHAN_CNN_PARAMETERS:,} parameters, {clients} clients, {rounds} rounds")
+        note(f"cpu: {name}, {mcmahan_parameters():,} parameters, {clients} clients, {rounds} rounds")
         federation = Images(clients, codec, deflate, harness.shared_keys(8))
         federation.start_aggregator()
         federation.start_clients()
@@ -225,30 +232,40 @@ def bench_client(out, _quick, python):
     idle_client(out, "McMahan CNN (1,663,370 parameters)", Images(8, "none", False, keys), against)
 
 
+def memory_of(out, clients, units, rounds):
+    """The most that an aggregator had in memory over some rounds with codec none."""
+    parameters = mcmahan_parameters(units)
+    note(f"memory: {clients} clients, {parameters:,} parameters, {rounds} rounds")
+    federation = Images(clients, "none", False, harness.make_keys(
+        os.path.join(harness.make_folder(), "keys"), clients), units=units)
+    federation.start_aggregator("--workers", "2")
+    before = status_bytes(federation.aggregator.pid, "VmRSS")[0]
+    federation.start_clients()
+    federation.after_round(rounds)
+    peak, now = status_bytes(federation.aggregator.pid, "VmHWM", "VmRSS")
+    federation.stop()
+    case = f"{parameters:,} parameters, none, {clients} clients: "
+    out.row("memory", case + "before the first client", before, "bytes")
+    out.row("memory", case + "peak (VmHWM)", peak, "bytes")
+    out.row("memory", case + "after a round (VmRSS)", now, "bytes")
+    return peak
+
+
 def bench_memory(out, quick):
     """The aggregator's memory must follow the model and the connections, not the updates."""
     rounds = 2 if quick else 5
-    update = 4 * MCMAHAN_CNN_PARAMETERS
-    peaks = {}
-    for clients in (8, 16 if quick else 64):
-        note(f"memory: {clients} clients, updates of {update:,} bytes, {rounds} rounds")
-        federation = Images(clients, "none", False, harness.make_keys(
-            os.path.join(harness.make_folder(), "keys"), clients))
-        federation.start_aggregator("--workers", "2")
-        before = status_bytes(federation.aggregator.pid, "VmRSS")[0]
-        federation.start_clients()
-        federation.after_round(rounds)
-        peak, now = status_bytes(federation.aggregator.pid, "VmHWM", "VmRSS")
-        federation.stop()
-        peaks[clients] = peak
-        case = f"McMahan CNN, none, {clients} clients: "
-        out.row("memory", case + "before the first client", before, "bytes")
-        out.row("memory", case + "peak (VmHWM)", peak, "bytes")
-        out.row("memory", case + "after a round (VmRSS)", now, "bytes")
-    few, many = sorted(peaks)
-    more = (peaks[many] - peaks[few]) / (many - few)
+    few, many = 8, 16 if quick else 64
+    base = memory_of(out, few, MCMAHAN_UNITS, rounds)
+    more = (memory_of(out, many, MCMAHAN_UNITS, rounds) - base) / (many - few)
+    update = 4 * mcmahan_parameters()
     out.row("memory", f"peak, for each client from {few} to {many}", int(more), "bytes",
-            "one update of that model", update, round(update / more, 1) if more > 0 else None)
+            *(("one update of that model", update, round(update / more, 1)) if more > 0 else ()))
+    # What comes with the model, without the program, its connections and what is as large for any model.
+    units = 8 * MCMAHAN_UNITS
+    grown = memory_of(out, few, units, rounds) - base
+    each = grown / (mcmahan_parameters(units) - mcmahan_parameters())
+    out.row("memory", "peak, for each parameter of a larger model", round(each, 1), "bytes", "mark", 20,
+            round(20 / each, 2))
 
 
 def bench_connections(out, quick):
