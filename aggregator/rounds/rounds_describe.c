@@ -76,16 +76,22 @@ static const char *phase_of(const fedge_rounds *rounds)
     return rounds->kind == FEDGE_TASK_TRAIN ? "training" : "evaluation";
 }
 
-/* "client 4", "clients 4, 7, 9 and 12 more": appended to [text], behind [before]. */
-static void name_clients(char *text, size_t size, const char *before, const fedge_rounds *rounds,
-                         bool (*is_one)(const fedge_rounds *rounds, const participant *of))
+typedef bool (*is_one_fn)(const fedge_rounds *rounds, const participant *of);
+
+static uint32_t count_clients(const fedge_rounds *rounds, is_one_fn is_one)
 {
     uint32_t count = 0;
-    size_t used = strlen(text);
     for (uint32_t p = 0; p < rounds->num_participants; p++)
         count += is_one(rounds, &rounds->participants[p]);
-    if (count == 0)
-        return;
+    return count;
+}
+
+/* "client 4", "clients 4, 7, 9 and 12 more": appended to [text], behind [before]. */
+static void name_clients(char *text, size_t size, const char *before, const fedge_rounds *rounds,
+                         is_one_fn is_one)
+{
+    const uint32_t count = count_clients(rounds, is_one);
+    size_t used = strlen(text);
     uint32_t named = 0;
     for (uint32_t p = 0; p < rounds->num_participants && named < MAX_NAMED && used < size; p++) {
         const participant *one = &rounds->participants[p];
@@ -136,13 +142,10 @@ static void describe_waiting(const fedge_rounds *rounds, char *text, size_t size
 
 static void describe_running(const fedge_rounds *rounds, char *text, size_t size)
 {
-    uint32_t away = 0;
-    for (uint32_t p = 0; p < rounds->num_participants; p++)
-        away += is_away(rounds, &rounds->participants[p]);
     snprintf(text, size,
              "round %" PRIu32 ", %s: %" PRIu32 " of %" PRIu32 " reported, %" PRIu32 " at work",
              rounds->round, phase_of(rounds), rounds->num_reported, rounds->wanted,
-             rounds->num_open - away);
+             rounds->num_open - count_clients(rounds, is_away));
     name_clients(text, size, "; not connected: ", rounds, is_away);
     name_clients(text, size, "; gave up: ", rounds, has_given_up);
 }

@@ -155,31 +155,24 @@ static void take_last(fedge_selection *selection, const fedge_round_summary *sum
     }
 }
 
-bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *summary,
-                         bool *changed)
+bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *summary)
 {
     fedge_selection_state *state = &selection->state;
-    bool best = false, any = false;
+    bool best = false;
     take_last(selection, summary);
     if (selection->keep.present && state->keep.seen < summary->round &&
         has_metric(selection, selection->keep.metric, summary)) {
         best = watch(&selection->keep, &selection->last, &state->keep);
-        any = true;
     }
     if (selection->stop.present && state->stop.seen < summary->round &&
         has_metric(selection, selection->stop.metric, summary)) {
         (void)watch(&selection->stop, &selection->last, &state->stop);
-        any = true;
     }
     /* The test set is measured first, clients measure later: all that is known of the best. */
     const bool same = state->best.round > 0 && state->best.round == selection->last.round;
     if (best ||
         (same && isnan(state->best.validation_loss) && isfinite(selection->last.validation_loss))) {
         state->best = selection->last;
-        any = true;
-    }
-    if (changed) {
-        *changed = any;
     }
     return best;
 }

@@ -59,11 +59,9 @@ FEDGE_MUST_USE fedge_status fedge_selection_init(fedge_selection *selection, con
 void fedge_selection_restore(fedge_selection *selection, const fedge_selection_state *state,
                              const fedge_selected *last);
 
-/* A phase has ended. An evaluation that is repeated counts once, as it was at first. *changed:
- * there is something new in the state; NULL is fine. Returns whether the model of its round is the
- * best so far. */
-bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *summary,
-                         bool *changed);
+/* A phase has ended. An evaluation that is repeated counts once, as it was at first. Returns
+ * whether the model of its round is the best so far. */
+bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *summary);
 
 /* Has early-stopping's patience come to an end? */
 bool fedge_selection_is_over(const fedge_selection *selection);

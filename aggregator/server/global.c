@@ -165,7 +165,7 @@ static fedge_status count_in_checkpoint(fedge_global *global, const fedge_round_
 fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
                                          fedge_error *err)
 {
-    (void)fedge_selection_add(&global->selection, summary, NULL);
+    (void)fedge_selection_add(&global->selection, summary);
     global->checkpoint.selection = global->selection.state;
     /* Before the line: without one the evaluation is repeated. */
     fedge_status status = count_in_checkpoint(global, summary, err);
@@ -288,7 +288,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     checkpoint->next_task_id = fedge_journal_next_task_id(journal);
     checkpoint->loss = summary->loss;
     checkpoint->accuracy = summary->accuracy;
-    (void)fedge_selection_add(&global->selection, summary, NULL);
+    (void)fedge_selection_add(&global->selection, summary);
     checkpoint->selection = global->selection.state;
     checkpoint->elapsed_ms =
         global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;

@@ -2,6 +2,7 @@
  *
  *     reduce_fedge read SECONDS                                  bytes a second that one core reads
  *     reduce_fedge add ACCUMULATOR CODEC PARAMETERS BATCH THREADS SECONDS   updates a second
+ *     reduce_fedge validate ACCUMULATOR CODEC PARAMETERS SECONDS   updates a second of one thread
  *     reduce_fedge memory ACCUMULATOR CODEC PARAMETERS UPDATES   bytes resident at most
  *
  * Updates lie in memory, so many that no cache holds them, and are taken in turn. The rate is the
@@ -204,6 +205,27 @@ static int add(const char *name, uint32_t batch, uint32_t num_threads, double se
     return 0;
 }
 
+static int validate(const char *name, double seconds)
+{
+    make_pool(1);
+    fedge_accumulator accumulator = open_accumulator(name);
+    fedge_error err;
+    uint64_t checked = 0;
+    const double start = thread_cpu_seconds();
+    do {
+        fedge_encoded update = {
+            .bytes = pool[checked % pool_size], .bounds_log2 = bounds_log2, .weight = 1};
+        if (fedge_accumulator_validate(&accumulator, &update, &err) != FEDGE_OK) {
+            fail("validating", &err);
+        }
+        fedge_accumulator_drop(&accumulator, &update);
+        checked++;
+    } while (thread_cpu_seconds() - start < seconds);
+    printf("%.1f %zu\n", (double)checked / (thread_cpu_seconds() - start), layout.size);
+    fedge_accumulator_close(&accumulator);
+    return 0;
+}
+
 /* One encoded update, again and again, pulled as from a journal. */
 static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
 {
@@ -266,6 +288,9 @@ int main(int argc, char **argv)
         fail("codec", &err);
     }
     make_layout(strtoul(argv[4], NULL, 10), codec);
+    if (strcmp(argv[1], "validate") == 0) {
+        return validate(argv[2], strtod(argv[5], NULL));
+    }
     const uint32_t count = (uint32_t)strtoul(argv[5], NULL, 10);
     if (strcmp(argv[1], "memory") == 0) {
         return memory(argv[2], count);

@@ -90,7 +90,7 @@ void fedge_run_summary_add(fedge_run_summary *run_summary, const fedge_round_sum
         run_summary->has_virtual_time = true;
         run_summary->virtual_time = summary->virtual_phase.time;
     }
-    run_summary->is_best = fedge_selection_add(&run_summary->selection, summary, NULL);
+    run_summary->is_best = fedge_selection_add(&run_summary->selection, summary);
     run_summary->trained_last = summary->kind == FEDGE_TASK_TRAIN;
     if (summary->kind == FEDGE_TASK_EVALUATE) {
         run_summary->client_loss = summary->loss;
