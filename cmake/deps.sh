@@ -96,14 +96,15 @@ sources_from_folder() {
     cp "$root/cmake/$list" "$sources/$list"
 }
 
-# The address of the archive that this system's apt takes its release from.
+# The address of the archive that this system's apt takes its release from; with "-security", of the
+# one that it takes security updates from.
 system_mirror() {
     # shellcheck disable=SC1091
     local codename
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     [ -n "$codename" ] || return 0
     apt-get --print-uris update 2>/dev/null |
-        sed -n "s|^'\(.*/\)dists/$codename/InRelease' .*|\1|p" | head -n 1
+        sed -n "s|^'\(.*/\)dists/$codename${1:-}/InRelease' .*|\1|p" | head -n 1
 }
 
 private_apt() {
@@ -139,8 +140,31 @@ sums_of() {
     esac
 }
 
+# Whether every file of "SHA256  FILE" lines $1 lies in $sources; what is missing is
+# said on stderr, or in file $2.
+have() {
+    (cd "$sources" && sha256sum --check --quiet - <<<"$1" >&2) 2>"${2:-/dev/stderr}"
+}
+
+# Fetches those of the files "SHA256  FILE" of lines $1 that are not in $sources from the pools of the
+# mirrors $2 (the release) and $3 (security updates; may be empty).
+fetch_from_pools() {
+    local sum file package folder url
+    while read -r sum file; do
+        package=${file%%_*}
+        folder=${package:0:1}
+        [[ $package != lib* ]] || folder=${package:0:4}
+        for url in "${2}pool/main" ${3:+"${3}pool/updates/main"}; do
+            ! have "$sum  $file" /dev/null || break
+            rm -f "$sources/$file"
+            /usr/lib/apt/apt-helper download-file "$url/$folder/$package/${file//+/%2b}" "$sources/$file" \
+                "SHA256:$sum" >>"$deps/log/fetch.txt" 2>&1 || true
+        done
+    done <<<"$1"
+}
+
 sources_from_mirror() {
-    local list=$1 mirror sums packages
+    local list=$1 mirror security sums packages
     for tool in apt-get dpkg-source; do
         command -v "$tool" >/dev/null || die "$tool is missing; run cmake/setup.sh on Debian 12, or set FEDGE_SOURCES=DIR"
     done
@@ -156,7 +180,19 @@ sources_from_mirror() {
     # A mirror may lack the .dsc, which fails the command; the checksums of the signed index decide.
     say "fetch ${packages[*]}"
     (cd "$sources" && private_apt source --download-only "${packages[@]}") >>"$deps/log/fetch.txt" 2>&1 || true
-    (cd "$sources" && sha256sum --check --quiet - <<<"$sums") >&2 ||
+    if ! have "$sums" /dev/null; then
+        # While Debian releases an update, a mirror's index may name files that its pool does not have
+        # yet: the pool of security updates has had them for a while. Where it has not, the versions
+        # that this tree was tested with do.
+        security=$(system_mirror -security)
+        fetch_from_pools "$sums" "$mirror" "$security"
+        if ! have "$sums" /dev/null; then
+            sums=$(cat "$root/cmake/$list")
+            say "the mirror lacks files that its index names; fetching the versions of cmake/$list"
+            fetch_from_pools "$sums" "$mirror" "$security"
+        fi
+    fi
+    have "$sums" ||
         die "the mirror did not deliver the sources (see $deps/log/fetch.txt); try again, or set FEDGE_SOURCES=DIR"
     printf '%s\n' "$sums" >"$sources/$list"
     rm -rf "$deps/apt"
