@@ -8,6 +8,7 @@
 #include "edge/core/bytes.h"
 #include "edge/io/json.h"
 #include "edge/io/seal.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
 struct fedge_store {

@@ -1,5 +1,6 @@
 # Libraries as imported targets: fedge::zlib, fedge::cjson, fedge::mbedtls, fedge::websockets.
-# Sets FEDGE_HAVE_IO, _NETWORK, _CUDA, _MPI and _TESTS from the options of the same names.
+# Sets FEDGE_HAVE_IO, _NETWORK, _AGGREGATOR, _CUDA, _MPI and _TESTS from the options of the same names,
+# and FEDGE_HAVE_SIMULATOR.
 
 set(FEDGE_DEPS "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
     "Where cmake/deps.sh has installed libwebsockets and mbedTLS")
@@ -90,6 +91,17 @@ if(NOT fedge_missing)
   set_property(TARGET fedge::websockets APPEND PROPERTY INTERFACE_LINK_LIBRARIES fedge::ev)
 endif()
 fedge_decide(AGGREGATOR "Aggregator" "run cmake/setup.sh" ${fedge_missing})
+
+# The simulator shares the aggregator's rooms, but needs nothing of the network.
+set(FEDGE_HAVE_SIMULATOR OFF)
+if(FEDGE_HAVE_IO AND NOT FEDGE_AGGREGATOR STREQUAL "OFF" AND NOT CMAKE_CROSSCOMPILING)
+  set(FEDGE_HAVE_SIMULATOR ON)
+endif()
+if(FEDGE_HAVE_SIMULATOR)
+  message(STATUS "Simulator: on")
+else()
+  message(STATUS "Simulator: left out")
+endif()
 
 # --- several machines, GPUs, tests ---------------------------------------------------------------
 

@@ -8,6 +8,7 @@
 
 #include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/x509.h"
 

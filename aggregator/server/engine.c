@@ -9,6 +9,7 @@
 #include "aggregator/server/engine_internal.h"
 #include "aggregator/store/model_file.h"
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 
 #define HEARTBEAT_S 20
 

@@ -9,6 +9,7 @@
 #include "edge/core/os.h"
 #include "edge/io/control.h"
 #include "edge/io/safetensors.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
 double fedge_upload_metric(const fedge_upload *upload, const char *name)

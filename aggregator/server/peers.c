@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/tls.h"
 
 #define EXPIRY_WARNING_MS ((uint64_t)30 * 24 * 3600 * 1000)

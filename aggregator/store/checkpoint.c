@@ -11,7 +11,7 @@
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
 #include "edge/io/safetensors.h"
-#include "secure/identity/identity.h"
+#include "secure/hash/sha256.h"
 
 #define CHECKPOINT_FORMAT 2 /* written as 1 when there is no counted.bin, which that has not */
 #define MODEL_FILE "model.safetensors"

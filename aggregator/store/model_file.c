@@ -9,7 +9,7 @@
 #include "edge/core/os.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/safetensors.h"
-#include "secure/identity/identity.h"
+#include "secure/hash/sha256.h"
 
 #define METADATA "__metadata__"
 #define PREFIX_SIZE 8 /* the header's size as u64, little-endian */

@@ -6,7 +6,6 @@
 
 #include <mbedtls/pk.h>
 #include <mbedtls/platform_util.h>
-#include <mbedtls/sha256.h>
 
 #include "edge/core/ids.h"
 #include "edge/core/os.h"
@@ -47,20 +46,6 @@ bool fedge_name_valid(const char *name)
         return false;
     return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                         " ._:@-") == length;
-}
-
-void fedge_sha256(const void *data, size_t size, uint8_t hash[32])
-{
-    /* Fails only where a hardware driver does, which fedge does not configure. */
-    if (mbedtls_sha256(data, size, hash, 0) != 0)
-        abort();
-}
-
-void fedge_sha256_text(const void *data, size_t size, char text[65])
-{
-    uint8_t hash[32];
-    fedge_sha256(data, size, hash);
-    fedge_hex_encode(hash, sizeof hash, text);
 }
 
 /* Reads DIR/NAME as text; [path] gets its path. */

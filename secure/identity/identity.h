@@ -80,9 +80,4 @@ FEDGE_MUST_USE fedge_status fedge_identity_install(const char *dir, const char *
 /* All roots of a trust directory as one PEM text, malloc'ed. FEDGE_NOT_FOUND when there is none. */
 FEDGE_MUST_USE fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err);
 
-/* SHA-256, for blobs, models and fingerprints. */
-void fedge_sha256(const void *data, size_t size, uint8_t hash[32]);
-/* The same as 64 lower-case hex digits and NUL. */
-void fedge_sha256_text(const void *data, size_t size, char text[65]);
-
 #endif

@@ -21,6 +21,7 @@
 #include "edge/core/os.h"
 #include "edge/io/client_memory.h"
 #include "edge/io/safetensors.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
 #define DIR "client-memory-test"

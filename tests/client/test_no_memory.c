@@ -11,6 +11,7 @@
 #include "edge/io/deflate.h"
 #include "edge/io/plan.h"
 #include "edge/io/site.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
 #define DIR "no-memory-test"

@@ -11,6 +11,7 @@
 
 #include "client/store.h"
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
 #define DIR "store-test"

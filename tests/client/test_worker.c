@@ -14,6 +14,7 @@
 #include "client/worker.h"
 #include "edge/io/plan.h"
 #include "edge/io/safetensors.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
 #define RUN "00112233445566778899aabbccddeeff"

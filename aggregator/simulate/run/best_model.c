@@ -9,7 +9,7 @@
 #include "aggregator/store/path.h"
 #include "edge/core/os.h"
 #include "edge/io/safetensors.h"
-#include "secure/identity/identity.h"
+#include "secure/hash/sha256.h"
 
 void fedge_best_model_fini(fedge_best_model *best)
 {

@@ -15,7 +15,7 @@
 #include "aggregator/store/path.h"
 #include "aggregator/store/round_lines.h"
 #include "edge/core/os.h"
-#include "secure/identity/identity.h"
+#include "secure/hash/sha256.h"
 
 #define SAVE_SHARE 20u /* checkpoints take at most a 20th of the time */
 #define NO_RUN "00000000000000000000000000000000"

@@ -10,7 +10,7 @@
 #include "aggregator/simulate/run/memory.h"
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
-#include "secure/identity/identity.h"
+#include "secure/hash/sha256.h"
 
 /* ---- numbers of a phase ---------------------------------------------------------------------- */
 

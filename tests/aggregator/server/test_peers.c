@@ -9,6 +9,7 @@
 
 #include "aggregator/server/peers.h"
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"
 

@@ -5,7 +5,7 @@
 
 #include "aggregator/store/model_file.h"
 #include "edge/io/safetensors.h"
-#include "secure/identity/identity.h"
+#include "secure/hash/sha256.h"
 
 static const char JOB[] =
     "{\"fedge-job\": 1, \"name\": \"a \\\"quoted\\\" job é\","

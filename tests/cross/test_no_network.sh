@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# A build without the network libraries: the simulator is there and makes the model that this build's
+# simulator makes, and hashes are made without mbedTLS.
+set -euo pipefail
+
+build=$FEDGE_BINARY_DIR/no-network
+job=$FEDGE_SOURCE_DIR/tests/cross/client_job.json
+
+rm -rf "$build"
+cmake -S "$FEDGE_SOURCE_DIR" -B "$build" -DCMAKE_BUILD_TYPE=Release -DFEDGE_NETWORK=OFF \
+    -DFEDGE_DEPS="$build/nothing" -DFEDGE_CUDA=OFF -DFEDGE_TESTS=OFF >"$build.log" 2>&1 || {
+    cat "$build.log"
+    exit 1
+}
+cmake --build "$build" -j "$(nproc)" >>"$build.log" 2>&1 || {
+    tail -n 50 "$build.log"
+    exit 1
+}
+for program in fedge-aggregator fedge-client fedge-keys; do
+    [ ! -e "$build/bin/$program" ] || { echo "$program was built without its libraries"; exit 1; }
+done
+if strings "$build/bin/fedge-simulate" | grep -q mbedtls_; then
+    echo "the simulator has mbedTLS in it"
+    exit 1
+fi
+
+# hash SIMULATOR: of the model of a generated job.
+rm -rf "$build/data"
+"$FEDGE_BIN_DIR/fedge-simulate" generate logistic --out "$build/data" >/dev/null
+hash_of() {
+    "$1" --job "$build/data/job.json" --clients 100 --rounds 2 --quiet --json | sed -n 's/.*"model_sha256": *"\([0-9a-f]*\)".*/\1/p'
+}
+with=$(hash_of "$FEDGE_BIN_DIR/fedge-simulate") without=$(hash_of "$build/bin/fedge-simulate")
+echo "with the network libraries $with, without $without"
+[ ${#with} = 64 ] && [ "$with" = "$without" ]
