@@ -141,6 +141,30 @@ static void a_round_tells_what_its_devices_said(void **state)
     assert_true(bytes_down <= fed_status(&fed).bytes_down);
 }
 
+/* Each round has its own part of the workers' time: together all of it. */
+static void rounds_share_the_workers_time(void **state)
+{
+    (void)state;
+    double validate = 0.0, journal = 0.0, sum = 0.0;
+    fed_init(&fed, "engine-test", FOUR_OF_FOUR);
+    fed_open(&fed);
+    fed_join_all(&fed, 4);
+    finish();
+    assert_int_equal(fed.num_summaries, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const fedge_round_summary *summary = &fed.summaries[i];
+        assert_true(summary->seconds_validate > 0.0 && summary->seconds_journal > 0.0 &&
+                    summary->seconds_sum > 0.0);
+        validate += summary->seconds_validate;
+        journal += summary->seconds_journal;
+        sum += summary->seconds_sum;
+    }
+    const fedge_engine_status all = fed_status(&fed);
+    assert_true(fabs(validate - all.seconds_validate) < 1e-12);
+    assert_true(fabs(journal - all.seconds_journal) < 1e-12);
+    assert_true(fabs(sum - all.seconds_sum) < 1e-12);
+}
+
 /* ---- results that come twice, late or from the wrong one ------------------------------------- */
 
 static void a_result_counts_once(void **state)
@@ -655,6 +679,7 @@ int main(void)
         cmocka_unit_test(status_is_json),
         cmocka_unit_test_teardown(a_device_fetches_the_model_and_the_plan, tear_down),
         cmocka_unit_test_teardown(a_round_tells_what_its_devices_said, tear_down),
+        cmocka_unit_test_teardown(rounds_share_the_workers_time, tear_down),
         cmocka_unit_test_teardown(a_result_counts_once, tear_down),
         cmocka_unit_test_teardown(a_stale_or_foreign_result_is_refused, tear_down),
         cmocka_unit_test_teardown(a_restored_backup_refuses_what_was_before, tear_down),

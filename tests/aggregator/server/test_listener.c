@@ -57,6 +57,38 @@ static void accepts(void **state)
     fedge_listener_close(-1);
 }
 
+/* On an address of IPv6, too, where the machine has one. */
+static void accepts_over_ipv6(void **state)
+{
+    (void)state;
+    const fedge_address loopback = {.host = "::1"};
+    int listener = -1;
+    int taken = -1;
+    uint16_t port = 0;
+    fedge_error err;
+    fedge_peer_address from;
+    if (fedge_listener_open(&loopback, "--listen", &listener, &port, &err) != FEDGE_OK) {
+        skip(); /* a container without IPv6 */
+    }
+    struct sockaddr_in6 own = {.sin6_family = AF_INET6};
+    socklen_t size = sizeof(own);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&own, &size), 0);
+    assert_int_equal(port, ntohs(own.sin6_port));
+    int client = socket(AF_INET6, SOCK_STREAM, 0);
+    assert_true(client >= 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&own, sizeof(own)), 0);
+    assert_int_equal(getsockname(client, (struct sockaddr *)&own, &size), 0);
+    assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_OK);
+    char address[FEDGE_ADDRESS_TEXT];
+    char expected[FEDGE_ADDRESS_TEXT];
+    snprintf(expected, sizeof(expected), "[::1]:%u", ntohs(own.sin6_port));
+    assert_string_equal(fedge_peer_address_text(&from, address), expected);
+    assert_int_equal(from.port, ntohs(own.sin6_port));
+    fedge_listener_close(taken);
+    fedge_listener_close(client);
+    fedge_listener_close(listener);
+}
+
 /* Who reset the connection before it was taken has an address all the same. */
 static void knows_who_is_gone(void **state)
 {
@@ -225,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts),
+        cmocka_unit_test(accepts_over_ipv6),
         cmocka_unit_test(knows_who_is_gone),
         cmocka_unit_test(places),
         cmocka_unit_test(tells_a_hello_by_its_first_bytes),

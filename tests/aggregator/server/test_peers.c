@@ -271,12 +271,111 @@ static void refusals_are_logged_within_bounds(void **state)
     fedge_peers_free(NULL);
 }
 
+/* A device that causes lines without end fills no disk: its connection has so many a second, the
+ * device so many more over other connections, and what is left is counted. */
+static void lines_of_a_noisy_device_are_limited(void **state)
+{
+    (void)state;
+    fedge_peers *peers = open_peers();
+    fedge_registry_match match;
+    assert_int_equal(admit(peers, DIR "/device", &match), FEDGE_OK);
+    fedge_quota first = {0};
+    uint32_t logged = 0;
+    fedge_peers_tick(peers, 50000);
+    for (uint32_t i = 0; i < 100; i++)
+        logged += fedge_peers_may_log(peers, &match, &first, 50000);
+    assert_int_equal(logged, FEDGE_LINES_PER_SECOND);
+    for (uint32_t i = 0; i < 100; i++) { /* a device that connects again and again */
+        fedge_quota other = {0};
+        for (uint32_t line = 0; line < FEDGE_LINES_PER_SECOND; line++)
+            logged += fedge_peers_may_log(peers, &match, &other, 50000);
+    }
+    assert_int_equal(logged, FEDGE_LINES_BURST);
+    num_lines = 0;
+    fedge_peers_tick(peers, 50999);
+    assert_int_equal(num_lines, 0);
+    fedge_peers_tick(peers, 51000);
+    assert_int_equal(num_lines, 1);
+    char expected[128];
+    snprintf(expected, sizeof expected, "more-lines-of-device device=%s number=%u", match.device_id,
+             100 + 100 * FEDGE_LINES_PER_SECOND - FEDGE_LINES_BURST);
+    assert_non_null(strstr(last_line, expected));
+    for (logged = 0; fedge_peers_may_log(peers, &match, &first, 51000);)
+        logged++;
+    assert_int_equal(logged, FEDGE_LINES_PER_SECOND);
+    fedge_peers_tick(peers, 52000);
+    assert_int_equal(num_lines, 2); /* counted from new */
+    assert_non_null(strstr(last_line, " number=1"));
+    fedge_peers_tick(peers, 53000);
+    assert_int_equal(num_lines, 2); /* nothing more to tell */
+    fedge_peers_free(peers);
+}
+
+/* Many noisy devices have a line each up to a limit, and one for the rest. */
+static void lines_of_many_noisy_devices_are_counted(void **state)
+{
+    (void)state;
+    enum { DEVICES = 70, NAMED = 64, UNLOGGED = 3 };
+    fedge_quota connections[DEVICES] = {{0}};
+    fedge_peers *peers = open_peers();
+    fedge_peers_tick(peers, 50000);
+    for (uint32_t i = 0; i < (FEDGE_LINES_PER_SECOND + UNLOGGED) * DEVICES; i++) {
+        fedge_registry_match match = {.index = 1000000}; /* new, and no memory was left for it */
+        snprintf(match.device_id, sizeof match.device_id, "device-%u", i % DEVICES);
+        assert_int_equal(
+            fedge_peers_may_log(peers, &match, &connections[i % DEVICES], 50000 + i / DEVICES),
+            i < FEDGE_LINES_PER_SECOND * DEVICES);
+    }
+    num_lines = 0;
+    fedge_peers_tick(peers, 51000);
+    assert_int_equal(num_lines, NAMED + 1);
+    assert_non_null(strstr(last_line, "more-lines-of-devices number=18"));
+    fedge_peers_tick(peers, 52000);
+    assert_int_equal(num_lines, NAMED + 1);
+    fedge_peers_free(peers);
+}
+
+/* Two devices with one identity push each other off: said once each time that it goes on so long.
+ */
+static void an_identity_in_use_twice_is_told(void **state)
+{
+    (void)state;
+    fedge_peers *peers = open_peers();
+    fedge_registry_match match;
+    assert_int_equal(admit(peers, DIR "/device", &match), FEDGE_OK);
+    uint64_t now_ms = 50000;
+    for (uint32_t time = 0; time < 2; time++) {
+        num_lines = 0;
+        for (uint32_t i = 0; i < FEDGE_DISPLACED_TIMES + 2; i++) {
+            assert_int_equal(num_lines, i >= FEDGE_DISPLACED_TIMES);
+            fedge_peers_displaced(peers, &match, "192.0.2.7", "192.0.2.8", now_ms + i);
+        }
+        assert_int_equal(num_lines, 1);
+        assert_non_null(strstr(last_line, "identity-in-use-twice"));
+        assert_non_null(strstr(last_line, "address=192.0.2.7 other-address=192.0.2.8"));
+        now_ms += FEDGE_DISPLACED_MS;
+    }
+    num_lines = 0;
+    for (uint32_t i = 0; i < 4 * FEDGE_DISPLACED_TIMES; i++) { /* slowly: a bad network */
+        now_ms += FEDGE_DISPLACED_MS / (FEDGE_DISPLACED_TIMES - 1);
+        fedge_peers_displaced(peers, &match, "192.0.2.7", "192.0.2.8", now_ms);
+    }
+    match.index = 1; /* not of this registry */
+    for (uint32_t i = 0; i < FEDGE_DISPLACED_TIMES; i++)
+        fedge_peers_displaced(peers, &match, "192.0.2.7", "192.0.2.8", now_ms);
+    assert_int_equal(num_lines, 0);
+    fedge_peers_free(peers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_loaded_again_is_used),
         cmocka_unit_test(a_failed_reload_changes_nothing),
         cmocka_unit_test(refusals_are_logged_within_bounds),
+        cmocka_unit_test(lines_of_a_noisy_device_are_limited),
+        cmocka_unit_test(lines_of_many_noisy_devices_are_counted),
+        cmocka_unit_test(an_identity_in_use_twice_is_told),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }

@@ -96,12 +96,30 @@ static void test_usual_normalisations_are_fast(void **state)
     }
 }
 
+/* Each level has a way of its own, and none is taken that the machine may lack. */
+static void test_the_level_decides_what_reads(void **state)
+{
+    (void)state;
+    fedge_levels levels[3] = {{.mean = 0.0f}};
+    for (size_t f = 0; f < sizeof(FEATURES) / sizeof(FEATURES[0]); f++) {
+        if ((FEATURES[f] & ~fedge_os_cpu_features()) != 0) {
+            continue;
+        }
+        fedge_levels_make(&levels[f], 255.0f, 0.5f, 0.5f, FEATURES[f]);
+        assert_int_equal(levels[f].read != NULL, FEATURES[f] != 0);
+        for (size_t lower = 0; lower < f; lower++) {
+            assert_true(levels[f].read != levels[lower].read);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_normalisations_are_exact),
         cmocka_unit_test(test_odd_normalisations_are_exact),
         cmocka_unit_test(test_usual_normalisations_are_fast),
+        cmocka_unit_test(test_the_level_decides_what_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
