@@ -264,14 +264,18 @@ fedge_status fedge_accumulator_parse_gpus(const char *text, fedge_accumulator_co
     const char *at = text;
     bool used[MAX_GPU_NUMBER + 1] = {false};
     config->num_gpus = 0;
+    if (strcmp(text, "all") == 0) {
+        return FEDGE_OK;
+    }
     do {
         char *end = NULL;
         const unsigned long gpu = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : ULONG_MAX;
         if (!end || (*end != ',' && *end != '\0') || gpu > MAX_GPU_NUMBER) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "GPUs are numbers of 0 to %d with commas between them, like 0,1; not "
-                              "\"%.40s\"",
-                              MAX_GPU_NUMBER, text);
+            return fedge_fail(
+                err, FEDGE_INVALID_ARGUMENT,
+                "GPUs are \"all\", or numbers of 0 to %d with commas between them, like "
+                "0,1; not \"%.40s\"",
+                MAX_GPU_NUMBER, text);
         }
         if (used[gpu] || config->num_gpus == FEDGE_ACCUMULATOR_MAX_GPUS) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

@@ -204,7 +204,7 @@ void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text
 uint32_t fedge_accumulator_stats(const fedge_accumulator *accumulator, fedge_gpu_stats *stats,
                                  uint32_t room);
 
-/* What users write: "0,2,3" for config->gpus, and "auto", "clients" or "coordinates" for
+/* What users write: "0,2,3" or "all" for config->gpus, and "auto", "clients" or "coordinates" for
  * config->shard. FEDGE_INVALID_ARGUMENT says what is wrong. */
 FEDGE_MUST_USE fedge_status fedge_accumulator_parse_gpus(const char *text,
                                                          fedge_accumulator_config *config,

@@ -35,6 +35,16 @@ fedge_layout fedge_plan_layout(const fedge_plan *plan)
     return layout;
 }
 
+fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *accumulator,
+                                       const fedge_accumulator_config *config, fedge_error *err)
+{
+    const fedge_layout layout = fedge_plan_layout(model->plan);
+    fedge_accumulator_config with_layout = *config;
+    with_layout.layout = &layout;
+    fedge_accumulator_close(&model->accumulator);
+    return fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
+}
+
 static fedge_status take_memory(fedge_global_model *model, const char *accumulator,
                                 const fedge_accumulator_config *config, fedge_error *err)
 {
@@ -49,10 +59,7 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
                           plan->schema.num_elements, delta->schema.num_elements);
     }
     fedge_os_large_pages(model->values, plan->schema.num_elements * sizeof(*model->values));
-    const fedge_layout layout = fedge_plan_layout(plan);
-    fedge_accumulator_config with_layout = *config;
-    with_layout.layout = &layout;
-    return fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
+    return fedge_global_model_reopen(model, accumulator, config, err);
 }
 
 fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,

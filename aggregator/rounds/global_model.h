@@ -51,6 +51,13 @@ FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, c
  * round (fedge_sections_bounds). After a failure the values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                                     const int8_t *bounds_log2, fedge_error *err);
+/* Opens another accumulator in place of the present one, which is closed first: all sums are 0, and
+ * what it held of GPUs is free. On failure there is none, and the model is of no use until this
+ * succeeds. [accumulator], [config]: as for fedge_global_model_init. */
+FEDGE_MUST_USE fedge_status fedge_global_model_reopen(fedge_global_model *model,
+                                                      const char *accumulator,
+                                                      const fedge_accumulator_config *config,
+                                                      fedge_error *err);
 /* Empties the accumulator. */
 FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
 

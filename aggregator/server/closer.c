@@ -16,6 +16,8 @@ struct fedge_closer {
     job_type type; /* of the job in hand; JOB_NONE: idle */
     fedge_journal_phase phase;
     fedge_journal_task *tasks;
+    bool changes_gpus; /* OPEN: [sums] are to be opened */
+    fedge_accumulator_config sums;
     fedge_journal *journal;
     fedge_round_summary summary;
     fedge_completion *mail;
@@ -61,6 +63,9 @@ static fedge_status open_phase(fedge_closer *closer, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
     fedge_status status = fedge_run_path(&closer->global->run, "journal", dir, err);
+    if (status == FEDGE_OK && closer->changes_gpus) {
+        status = fedge_global_change_gpus(closer->global, &closer->sums, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_journal_create(dir, &closer->phase, closer->tasks, room_to_leave(closer),
                                       &closer->result->journal, err);
@@ -208,7 +213,8 @@ static fedge_status start(fedge_closer *closer, job_type type, fedge_journal *jo
 }
 
 fedge_status fedge_closer_open(fedge_closer *closer, const fedge_journal_phase *phase,
-                               const fedge_journal_task *tasks, fedge_error *err)
+                               const fedge_journal_task *tasks,
+                               const fedge_accumulator_config *sums, fedge_error *err)
 {
     fedge_journal_task *copy = calloc(phase->num_tasks, sizeof(*copy));
     if (!copy) {
@@ -218,6 +224,10 @@ fedge_status fedge_closer_open(fedge_closer *closer, const fedge_journal_phase *
     free(closer->tasks);
     closer->tasks = copy;
     closer->phase = *phase;
+    closer->changes_gpus = sums != NULL;
+    if (sums) {
+        closer->sums = *sums;
+    }
     return start(closer, JOB_OPEN, NULL, NULL, err);
 }
 

@@ -31,10 +31,13 @@ FEDGE_MUST_USE fedge_status fedge_closer_new(fedge_closer **closer, fedge_global
 void fedge_closer_free(fedge_closer *closer);
 
 /* Each starts one job; no other may be under way. [phase] and [tasks] (phase->num_tasks) are
- * copied. FEDGE_COMPLETION_OPENED: the status is fedge_journal_create's. */
+ * copied, and so is [sums]: what GPUs are to sum from now on (fedge_global_change_gpus); NULL:
+ * those that do. FEDGE_COMPLETION_OPENED: the status is fedge_journal_create's, or of the GPUs. */
 FEDGE_MUST_USE fedge_status fedge_closer_open(fedge_closer *closer,
                                               const fedge_journal_phase *phase,
-                                              const fedge_journal_task *tasks, fedge_error *err);
+                                              const fedge_journal_task *tasks,
+                                              const fedge_accumulator_config *sums,
+                                              fedge_error *err);
 /* Flushes the ingest, then fedge_global_step; takes ownership of [journal].
  * FEDGE_COMPLETION_CLOSED. */
 FEDGE_MUST_USE fedge_status fedge_closer_step(fedge_closer *closer, fedge_journal *journal,

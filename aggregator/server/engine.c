@@ -442,6 +442,16 @@ static bool is_displaced(const fedge_engine *engine, const fedge_request *from)
            present != from->conn_id;
 }
 
+/* From the next round on. Those that are asked for by name must all be there. */
+static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums)
+{
+    fedge_accumulator_config *wanted = &engine->config.sums;
+    wanted->num_gpus = sums->num_gpus;
+    memcpy(wanted->gpus, sums->gpus, sizeof(wanted->gpus));
+    wanted->skip_missing = false;
+    engine->gpus_wanted = true;
+}
+
 static void handle(fedge_engine *engine, const fedge_request *request, uint64_t now_ms)
 {
     switch (request->type) {
@@ -465,19 +475,30 @@ static void handle(fedge_engine *engine, const fedge_request *request, uint64_t 
         break;
     case FEDGE_REQUEST_DRAIN:
         fedge_engine_drain(engine, now_ms);
+        break;
+    case FEDGE_REQUEST_GPUS:
+        want_gpus(engine, &request->sums);
     }
 }
 
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
-    const bool drains = request->type == FEDGE_REQUEST_DRAIN; /* it is of no connection */
-    if (!engine->done && (drains || !is_displaced(engine, request))) {
+    const bool of_operator =
+        request->type == FEDGE_REQUEST_DRAIN || request->type == FEDGE_REQUEST_GPUS;
+    if (!engine->done && (of_operator || !is_displaced(engine, request))) {
         handle(engine, request, now_ms);
     }
     fedge_request_free(request);
 }
 
 /* ---- status ---------------------------------------------------------------------------------- */
+
+void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
+{
+    const fedge_accumulator *sums = &engine->global.center.accumulator;
+    snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
+    seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
+}
 
 void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status)
 {
@@ -518,9 +539,14 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     }
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
-    const fedge_accumulator *sums = &engine->global.center.accumulator;
-    snprintf(status->accumulator, sizeof(status->accumulator), "%s", sums->ops->name);
-    status->num_gpus = fedge_accumulator_stats(sums, status->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
+    fedge_sums_seen now;
+    if (!engine->gpus_change) {
+        fedge_engine_look_at_sums(engine, &now);
+    }
+    const fedge_sums_seen *seen = engine->gpus_change ? &engine->seen : &now;
+    memcpy(status->accumulator, seen->kind, sizeof(status->accumulator));
+    status->num_gpus = seen->num_gpus;
+    memcpy(status->gpus, seen->gpus, seen->num_gpus * sizeof(*seen->gpus));
     memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));
     fedge_engine_describe(engine, status->state, sizeof(status->state));
 }

@@ -15,6 +15,13 @@
 #define FEDGE_ENGINE_WAIT_MS 5000        /* nobody at work for so long: the log says so */
 #define FEDGE_ENGINE_WAIT_AGAIN_MS 60000 /* and again, when something has changed */
 
+/* What sums, as it was when somebody looked. */
+typedef struct fedge_sums_seen {
+    char kind[16];
+    uint32_t num_gpus;
+    fedge_gpu_stats gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
+} fedge_sums_seen;
+
 /* What is known of a slot's task in this phase. */
 typedef struct fedge_engine_slot {
     uint64_t task_id; /* that the rest is about; 0: nothing was sent yet */
@@ -76,6 +83,10 @@ struct fedge_engine {
     uint32_t rounds_closed;
     double loss, accuracy;
 
+    bool gpus_wanted;     /* config.sums.gpus are to be opened with the next round */
+    bool gpus_change;     /* the closer opens them: what sums is not to be looked at meanwhile, */
+    fedge_sums_seen seen; /* but here */
+
     bool draining;
     bool stopped_early; /* no round follows the last closed one */
     bool done;
@@ -86,6 +97,9 @@ struct fedge_engine {
 FEDGE_MUST_USE fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes,
                                                    size_t size, fedge_blob **model,
                                                    fedge_error *err);
+
+/* engine.c: not while engine->gpus_change. */
+void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
 
 /* engine.c: the last closed round is the run's last, and the log says why. */
 void fedge_engine_stop_early(fedge_engine *engine);

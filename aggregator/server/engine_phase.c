@@ -66,7 +66,15 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     for (uint32_t i = 0; i < num_tasks; i++) {
         tasks[i] = journal_task(engine, cohort[i].task_id, cohort[i].client_index);
     }
-    fedge_status status = fedge_closer_open(engine->closer, phase, tasks, err);
+    if (engine->gpus_wanted) {
+        fedge_engine_look_at_sums(engine, &engine->seen);
+    }
+    fedge_status status = fedge_closer_open(engine->closer, phase, tasks,
+                                            engine->gpus_wanted ? &engine->config.sums : NULL, err);
+    if (status == FEDGE_OK) {
+        engine->gpus_change = engine->gpus_wanted;
+        engine->gpus_wanted = false;
+    }
     free(tasks);
     return status;
 }
@@ -95,6 +103,9 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *mail, uint64
     fedge_closer_result *result = mail->result;
     fedge_error err = {.status = mail->status};
     memcpy(err.message, mail->message, sizeof(err.message));
+    if (mail->status == FEDGE_OK || mail->status == FEDGE_NO_SPACE) {
+        engine->gpus_change = false; /* else there may be none */
+    }
     if (mail->status == FEDGE_NO_SPACE) {
         if (!engine->waiting_for_space) {
             fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", &err);

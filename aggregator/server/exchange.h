@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/server/blob.h"
 #include "aggregator/server/mailbox.h"
@@ -23,7 +24,8 @@ typedef enum fedge_request_type {
     FEDGE_REQUEST_UPLOAD,  /* upload and meta, the message's JSON */
     FEDGE_REQUEST_PART,    /* position and payload */
     FEDGE_REQUEST_DECLINE, /* notice; without a task it is about the plan */
-    FEDGE_REQUEST_DRAIN    /* of the operator: no round follows */
+    FEDGE_REQUEST_DRAIN,   /* of the operator: no round follows */
+    FEDGE_REQUEST_GPUS     /* likewise: sums.gpus are to sum from the next round on */
 } fedge_request_type;
 
 /* From a connection to the engine. */
@@ -37,6 +39,7 @@ typedef struct fedge_request {
         fedge_blob_ref blob;
         fedge_position position;
         fedge_notice notice;
+        fedge_accumulator_config sums;
     };
     fedge_upload *upload; /* malloc'ed */
     const char *meta;     /* (meta_size), in frame */

@@ -316,6 +316,39 @@ fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
     return status == FEDGE_OK ? fedge_global_model_reset(&global->center, err) : status;
 }
 
+/* ---- GPUs ------------------------------------------------------------------------------------ */
+
+/* "all" is what there is now, which only an open can tell. */
+static bool are_in_use(const fedge_global *global, const fedge_accumulator_config *sums)
+{
+    fedge_gpu_stats stats[FEDGE_ACCUMULATOR_MAX_GPUS];
+    const uint32_t count =
+        fedge_accumulator_stats(&global->center.accumulator, stats, FEDGE_ACCUMULATOR_MAX_GPUS);
+    bool same = sums->num_gpus > 0 && sums->num_gpus == count;
+    for (uint32_t i = 0; i < count && same; i++) {
+        same = stats[i].gpu == sums->gpus[i];
+    }
+    return same;
+}
+
+fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumulator_config *sums,
+                                      fedge_error *err)
+{
+    if (are_in_use(global, sums)) {
+        return FEDGE_OK;
+    }
+    fedge_error why;
+    const fedge_accumulator_ops *present = global->center.accumulator.ops;
+    /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
+    const char *name = present == &fedge_accumulator_cpu ? global->accumulator : present->name;
+    if (fedge_global_model_reopen(&global->center, name, sums, &why) == FEDGE_OK) {
+        global->sums = *sums;
+        return FEDGE_OK;
+    }
+    fedge_log_failure(global->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
+    return fedge_global_model_reopen(&global->center, name, &global->sums, err);
+}
+
 uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
 {
     uint8_t *model = global->model;
@@ -484,6 +517,8 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
 {
     *global = (fedge_global){.job = job,
                              .plan = &job->plan,
+                             .accumulator = accumulator,
+                             .sums = *sums,
                              .log = log,
                              .evaluator = evaluator,
                              .opened_ms = fedge_os_monotonic_ms(),

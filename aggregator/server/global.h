@@ -31,7 +31,9 @@ typedef struct fedge_global {
     fedge_state state;
     fedge_run run;
     fedge_global_model center;
-    fedge_evaluator *evaluator; /* not its own; NULL: no test set */
+    const char *accumulator;       /* as asked for: a kind or "auto" */
+    fedge_accumulator_config sums; /* what center.accumulator was opened with, but for the layout */
+    fedge_evaluator *evaluator;    /* not its own; NULL: no test set */
     fedge_round_log round_log;
     fedge_checkpoint checkpoint; /* the last one; its bytes go on counting */
     fedge_selection selection;   /* the best round, and whether to stop */
@@ -60,6 +62,13 @@ void fedge_global_close(fedge_global *global);
 /* The model file of the last checkpoint, and behind it global->control_size bytes: what clients
  * fetch. Ownership passes to the caller (malloc'ed). */
 uint8_t *fedge_global_take_model(fedge_global *global, size_t *size);
+
+/* Closer's thread, between phases: opens the GPUs of [sums] in place of the present ones; nothing
+ * when they are the same. When they cannot be opened, the log says why and the present ones are
+ * opened again: a failure is theirs. */
+FEDGE_MUST_USE fedge_status fedge_global_change_gpus(fedge_global *global,
+                                                     const fedge_accumulator_config *sums,
+                                                     fedge_error *err);
 
 /* Closer's thread: ends the training phase of [journal], whose accepted updates are all in the
  * sums, with a step, an evaluation, a line in rounds.jsonl and a checkpoint. The caller has set

@@ -14,6 +14,7 @@
 #include "aggregator/server/engine_thread.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/global.h"
+#include "aggregator/server/gpus_file.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
 #include "aggregator/server/service.h"
@@ -70,6 +71,29 @@ static void on_tick(void *user)
         fedge_progress_draw(&self->progress, status.rounds_closed, status.state);
         pthread_mutex_unlock(&self->output);
     }
+}
+
+/* SIGHUP: which GPUs the next round opens with. */
+static void on_reload(void *user)
+{
+    program *self = user;
+    fedge_error err;
+    fedge_accumulator_config sums = self->options.sums;
+    if (!self->options.gpus_file) {
+        return;
+    }
+    fedge_request *request = calloc(1, sizeof(*request));
+    fedge_status status =
+        request ? fedge_gpus_file_read(self->options.gpus_file, &sums, &err)
+                : fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to pass the GPUs on; ask again");
+    if (status != FEDGE_OK) {
+        fedge_log_failure(&self->log, FEDGE_LOG_ERROR, "gpus-refused", &err);
+        free(request);
+        return;
+    }
+    request->type = FEDGE_REQUEST_GPUS;
+    request->sums = sums;
+    (void)fedge_engine_thread_post(self->engine_thread, request);
 }
 
 /* Whatever was being done, a disk that fails or is full is for somebody to look at, and a want of
@@ -138,6 +162,9 @@ static fedge_status load(program *self, fedge_error *err)
     if (status == FEDGE_OK) {
         status = check_selection(self, err);
     }
+    if (status == FEDGE_OK && options->gpus_file) {
+        status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_evaluator_new(self->job, &self->evaluator, err);
     }
@@ -160,10 +187,12 @@ static fedge_status load(program *self, fedge_error *err)
 /* A path that leads to the wrong thing fails with an I/O error, too. */
 static bool paths_are_right(const fedge_options *options)
 {
+    const char *gpus = options->gpus_file ? options->gpus_file : options->job;
     const struct {
         const char *path;
         mode_t kind;
     } paths[] = {{options->job, S_IFREG},
+                 {gpus, S_IFREG},
                  {options->identity, S_IFDIR},
                  {options->trust, S_IFDIR},
                  {options->registry, S_IFDIR}};
@@ -371,8 +400,11 @@ static int serve(program *self)
 static int run(program *self)
 {
     fedge_error err;
-    const fedge_service_config service = {
-        .log = &self->log, .on_tick = on_tick, .on_round = on_round, .user = self};
+    const fedge_service_config service = {.log = &self->log,
+                                          .on_tick = on_tick,
+                                          .on_round = on_round,
+                                          .on_reload = on_reload,
+                                          .user = self};
     if (limit_connections(self, &err) != FEDGE_OK ||
         fedge_service_new(&service, &self->service, &err) != FEDGE_OK ||
         fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, &err) !=

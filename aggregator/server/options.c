@@ -20,17 +20,17 @@ const char *fedge_options_help(void)
            "  --max-unauthenticated N, --max-per-address N  without certificate (1024, 512)\n"
            "  --accumulator KIND   what sums: cuda, cpu or auto (GPUs where there are any)\n"
            "  --gpus LIST          which, like 0,1 (all); --shard auto, clients, coordinates\n"
+           "  --gpus-file FILE     has LIST; read again at HUP, for the next round on\n"
            "  --new-run            a new run, although one of this job is unfinished\n"
            "  --restored           the state directory is a backup that was put back\n"
            "  --drain              end after the open round; --supervise: start again after\n"
            "                         a crash or the loss of a GPU\n"
-           "  --port-file FILE     write both ports to FILE once it listens\n"
-           "  --result FILE        write the summary of the run to FILE when it is over\n"
+           "  --port-file FILE     gets both ports; --result FILE gets the run's summary\n"
            "  --check-config       check everything but the state directory, and end\n"
            "  --log-level LEVEL    error, warn, info or debug (info); --log-json: as JSON\n"
            "  --quiet, --json      only warnings; the summary on stdout. --help, --version\n"
            "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
-           "  identity, trust and registry, drops revoked devices; USR1 as --drain\n"
+           "  identity, trust, registry, GPUs, drops revoked devices; USR1 as --drain\n"
            "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
            "  4 state directory; 5 port; 6 disk; 7 GPU\n";
 }
@@ -50,6 +50,7 @@ enum {
     OPT_MAX_PER_ADDRESS,
     OPT_ACCUMULATOR,
     OPT_GPUS,
+    OPT_GPUS_FILE,
     OPT_SHARD,
     OPT_NEW_RUN,
     OPT_RESTORED,
@@ -81,6 +82,7 @@ static const struct option LONG_OPTIONS[] = {
     {"max-per-address", required_argument, NULL, OPT_MAX_PER_ADDRESS},
     {"accumulator", required_argument, NULL, OPT_ACCUMULATOR},
     {"gpus", required_argument, NULL, OPT_GPUS},
+    {"gpus-file", required_argument, NULL, OPT_GPUS_FILE},
     {"shard", required_argument, NULL, OPT_SHARD},
     {"new-run", no_argument, NULL, OPT_NEW_RUN},
     {"restored", no_argument, NULL, OPT_RESTORED},
@@ -154,6 +156,9 @@ static fedge_status take_value(int option, const char *value, fedge_options *out
         return fedge_accumulator_check_name(value, err);
     case OPT_GPUS:
         return fedge_accumulator_parse_gpus(value, &out->sums, err);
+    case OPT_GPUS_FILE:
+        out->gpus_file = value;
+        return FEDGE_OK;
     case OPT_SHARD:
         return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
     default:
@@ -213,9 +218,14 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
         }
     }
     if (strcmp(options->accumulator, "cpu") == 0 &&
-        (options->sums.num_gpus > 0 || options->sums.shard != FEDGE_SHARD_AUTO)) {
+        (options->sums.num_gpus > 0 || options->gpus_file ||
+         options->sums.shard != FEDGE_SHARD_AUTO)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--gpus and --shard want --accumulator cuda or auto");
+                          "--gpus, --gpus-file and --shard want --accumulator cuda or auto");
+    }
+    if (options->sums.num_gpus > 0 && options->gpus_file) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--gpus and --gpus-file both name GPUs; give one of them");
     }
     if (options->http_on && options->http.port != 0 && options->http.port == options->listen.port &&
         strcmp(options->http.host, options->listen.host) == 0) {

@@ -128,6 +128,9 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
               fedge_log_str("name", sigabbrev_np(watcher->signum)));
     if (watcher->signum == SIGHUP) {
         fedge_transport_reload(service->transport);
+        if (service->config.on_reload) {
+            service->config.on_reload(service->config.user);
+        }
     } else if (watcher->signum == SIGUSR1) {
         drain(service);
     } else if (service->ending) {

@@ -27,6 +27,7 @@ typedef struct fedge_service_config {
      * Each may be NULL. */
     void (*on_tick)(void *user);
     void (*on_round)(void *user, const fedge_round_summary *summary);
+    void (*on_reload)(void *user); /* SIGHUP has come */
     void *user;
 } fedge_service_config;
 
@@ -42,8 +43,8 @@ struct ev_loop *fedge_service_loop(fedge_service *service);
 void fedge_service_wake(void *service);
 
 /* Serves until the run ends, fails, or a signal comes: TERM and INT stop (a second one at once),
- * HUP reloads (fedge_transport_reload), USR1 drains, PIPE is ignored. *failure: why it is
- * FEDGE_ENDING_FAILED. */
+ * HUP reloads (fedge_transport_reload, on_reload), USR1 drains, PIPE is ignored. *failure: why it
+ * is FEDGE_ENDING_FAILED. */
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
                                fedge_engine_thread *engine, fedge_error *failure);
 

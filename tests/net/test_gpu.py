@@ -3,6 +3,7 @@ share the work, also when a GPU is lost and the supervisor goes on with fewer.""
 
 import os
 import re
+import signal
 import subprocess
 import unittest
 
@@ -75,24 +76,60 @@ class Gpu(NetTest):
         federation.complete()
         self.assertEqual(federation.hashes(), self.play(0).hashes())
 
-    def test_the_supervisor_goes_on_with_fewer(self):
+    def test_the_supervisor_goes_on_with_the_gpus_there_are(self):
+        """Of each kind of call the third, and any while it opens. tests/cuda/test_engine_cuda.c has the others."""
         expected = self.play(0).hashes()
-        for call in (70, 100, 150, 220, 300):  # while it opens, stages, sums, reduces, steps
-            with self.subTest(call=call):
+        for left, fault in ((1, "fail=70"), (1, "at=copy fail=3"), (2, "at=stage fail=3"), (1, "at=read fail=3"),
+                            (2, "at=accumulate fail=3"), (1, "at=ncclReduceScatter fail=3"), (2, "at=step fail=3")):
+            with self.subTest(fault=fault, left=left):
                 federation = self.federation(clients=CLIENTS, **JOB)
                 Emulated(federation)
                 federation.start_aggregator()  # finds the ports that all use from now on
                 federation.aggregator.kill()
-                # The first process loses a GPU; the next one was asked for two, and sees one.
+                # The first process loses a GPU; the next one was asked for two, and sees one, or both again.
                 federation.launch_aggregator(
                     "--supervise", "--accumulator", "cuda", "--gpus", "0,1",
-                    environment={"FEDGE_EMULATOR": f"gpus=2 fail={call}", "FEDGE_EMULATOR_AGAIN": "gpus=1",
+                    environment={"FEDGE_EMULATOR": f"gpus=2 {fault}", "FEDGE_EMULATOR_AGAIN": f"gpus={left}",
                                  "FEDGE_EMULATOR_MARK": federation.path("mark")})
                 federation.start_clients()
-                federation.aggregator.wait_event("gpu-left-out", gpu=1)
                 federation.complete()
                 self.assertIn("ended with code 7; starting it again", federation.aggregator.log())
                 self.assertEqual(federation.hashes(), expected)
+                chosen = federation.aggregator.events("accumulator", kind="cuda")
+                self.assertEqual([line["gpus"] for line in chosen if "gpus" in line][-1], "0,1" if left == 2 else "0")
+                self.assertEqual(len(federation.aggregator.events("gpu-left-out", gpu=1)), 2 - left)
+
+    def test_gpus_change_at_sighup(self):
+        federation = self.federation(clients=CLIENTS, **JOB)
+        Emulated(federation)
+        path = federation.path("gpus")
+
+        def change(text):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+
+        def reload():
+            federation.aggregator.send(signal.SIGHUP)
+
+        change("0,x\n")
+        federation.launch_aggregator("--accumulator", "cuda", "--gpus-file", path)
+        self.assertEqual(federation.aggregator.wait(), 3)
+        self.assertIn(path, federation.aggregator.log())
+        change("0\n")
+        federation.start_aggregator("--accumulator", "cuda", "--gpus-file", path,
+                                    environment={"FEDGE_EMULATOR": "gpus=3"})
+        aggregator = federation.aggregator
+        aggregator.wait_event("accumulator", gpus="0")
+        change("1\n2\n")
+        reload()
+        self.assertIn("numbers", aggregator.wait_event("gpus-refused")["error"])
+        change("1,2\n")
+        reload()
+        aggregator.wait_event("reloaded", count=2)
+        federation.start_clients()
+        aggregator.wait_event("accumulator", gpus="1,2")
+        federation.complete()
+        self.assertEqual(federation.hashes(), self.play(0).hashes())
 
     def test_what_is_missing_is_named(self):
         federation = self.federation(clients=CLIENTS, **JOB)

@@ -48,6 +48,8 @@ void fed_init(federation *fed, const char *name, const char *rounds)
 {
     memset(fed, 0, sizeof(*fed));
     fed->num_workers = 2;
+    fed->accumulator = "cpu";
+    fed->sums.num_lanes = 1;
     fed->now_ms = 1000;
     snprintf(fed->state_dir, sizeof(fed->state_dir), "%s-%ld", name, (long)getpid());
     int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, rounds);
@@ -137,14 +139,19 @@ static void on_round(federation *fed, const fedge_round_summary *summary)
 
 void fed_open(federation *fed)
 {
+    MUST(fed_try_open(fed, ERR));
+}
+
+fedge_status fed_try_open(federation *fed, fedge_error *err)
+{
     fedge_engine_config config = {.job = fed->job,
                                   .job_text = fed->job_text,
                                   .job_size = strlen(fed->job_text),
                                   .state_dir = fed->state_dir,
                                   .restored = fed->restored,
                                   .num_workers = fed->num_workers,
-                                  .accumulator = "cpu",
-                                  .sums = {.num_lanes = 1},
+                                  .accumulator = fed->accumulator,
+                                  .sums = fed->sums,
                                   .num_clients = FED_DEVICES,
                                   .log = &fed->log,
                                   .wake = wake,
@@ -152,7 +159,7 @@ void fed_open(federation *fed)
     fed->life++;
     MUST(fedge_mailbox_new(&fed->replies, NULL, NULL, ERR));
     config.replies = fed->replies;
-    MUST(fedge_engine_new(&config, fed->now_ms, &fed->engine, ERR));
+    return fedge_engine_new(&config, fed->now_ms, &fed->engine, err);
 }
 
 void fed_close(federation *fed)

@@ -80,6 +80,8 @@ typedef struct federation {
     fedge_traffic traffic;
     uint64_t next_conn_id;
     uint32_t num_workers;
+    const char *accumulator; /* "cpu" at first */
+    fedge_accumulator_config sums;
     uint32_t turn; /* whose device comes first, and in which direction */
     bool restored;
     uint64_t now_ms;
@@ -100,7 +102,9 @@ void fed_init(federation *fed, const char *name, const char *rounds);
 void fed_revive(federation *fed);
 void fed_fini(federation *fed); /* and removes the state directory */
 
-void fed_open(federation *fed);  /* starts the engine */
+void fed_open(federation *fed); /* starts the engine */
+/* The same where it may fail; fed_close follows either way. */
+fedge_status fed_try_open(federation *fed, fedge_error *err);
 void fed_close(federation *fed); /* connections go, then the engine */
 
 void fed_join(federation *fed, uint32_t index); /* connects and says HELLO */

@@ -114,6 +114,7 @@ static void handle(bench *b, fedge_request *request)
         b->declines++;
         break;
     case FEDGE_REQUEST_DRAIN:
+    case FEDGE_REQUEST_GPUS:
         fail();
     }
     fedge_request_free(request);

@@ -71,7 +71,18 @@ static void everything(void **state)
     assert_int_equal(options.sums.gpus[0], 3);
     assert_int_equal(options.sums.gpus[1], 0);
     assert_int_equal(options.sums.shard, FEDGE_SHARD_COORDINATES);
+    assert_null(options.gpus_file);
     assert_true(options.supervise);
+}
+
+static void gpus_come_from_a_file(void **state)
+{
+    (void)state;
+    fedge_options options;
+    fedge_error err;
+    assert_int_equal(parse(NEEDED "--gpus all --gpus-file f", &options, &err), FEDGE_OK);
+    assert_int_equal(options.sums.num_gpus, 0);
+    assert_string_equal(options.gpus_file, "f");
 }
 
 static void quiet_lowers_the_level(void **state)
@@ -117,6 +128,8 @@ static void mistakes(void **state)
          "there is no accumulator \"abacus\"; this build has auto, "},
         {NEEDED "--accumulator cpu --gpus 0", "want --accumulator cuda or auto"},
         {NEEDED "--accumulator cpu --shard clients", "want --accumulator cuda or auto"},
+        {NEEDED "--accumulator cpu --gpus-file f", "want --accumulator cuda or auto"},
+        {NEEDED "--gpus 0 --gpus-file f", "give one of them"},
         {NEEDED "--gpus 0,", "with commas between them"},
         {NEEDED "--gpus ,0", "with commas between them"},
         {NEEDED "--gpus 1x", "with commas between them"},
@@ -168,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(everything),
+        cmocka_unit_test(gpus_come_from_a_file),
         cmocka_unit_test(quiet_lowers_the_level),
         cmocka_unit_test(actions),
         cmocka_unit_test(mistakes),

@@ -23,8 +23,8 @@ extern "C" {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 void *emulated_dynamic_shared(void);
-cudaError_t emulated_launch(const cudaLaunchConfig_t *config, void (*body)(const void *closure),
-                            const void *closure, size_t size);
+cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
+                            void (*body)(const void *closure), const void *closure, size_t size);
 /* Waits until the block or the warp's lanes of [mask] are all here; see scheduler.c. */
 enum emulated_wait { EMULATED_BARRIER, EMULATED_SYNCWARP, EMULATED_SHUFFLE, EMULATED_BALLOT };
 unsigned long long emulated_meet(enum emulated_wait kind, unsigned line, unsigned mask,
@@ -132,15 +132,20 @@ static inline int __float_as_int(float x)
 /* ---- launching --------------------------------------------------------------------------------
  */
 
+/* A macro, to know the kernel's name. */
+#define cudaLaunchKernelEx(config, kernel, ...)                                                    \
+    emulated_launch_kernel(#kernel, config, kernel, __VA_ARGS__)
+
 template <typename... Params, typename... Args>
-static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
-                                             void (*kernel)(Params...), Args &&...args)
+static inline cudaError_t emulated_launch_kernel(const char *name, const cudaLaunchConfig_t *config,
+                                                 void (*kernel)(Params...), Args &&...args)
 {
     auto body = [kernel, args...]() { kernel(static_cast<Params>(args)...); };
     static_assert(__is_trivially_copyable(decltype(body)), "kernels take plain data");
     return emulated_launch(
-        config, [](const void *closure) { (*static_cast<const decltype(body) *>(closure))(); },
-        &body, sizeof body);
+        name, config,
+        [](const void *closure) { (*static_cast<const decltype(body) *>(closure))(); }, &body,
+        sizeof body);
 }
 
 #endif

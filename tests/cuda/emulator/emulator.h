@@ -1,7 +1,8 @@
 /* How tests rule the emulated GPUs.
  *
  * Without emulator_start, the first call reads the environment variable FEDGE_EMULATOR, such as
- * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214": names as in the struct below. With
+ * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214 at=copy": names as in the struct below.
+ * With
  * FEDGE_EMULATOR_MARK, a file that is made then, each process but the first reads
  * FEDGE_EMULATOR_AGAIN instead.
  */
@@ -27,6 +28,8 @@ typedef struct emulator_config {
     bool no_nccl;             /* libnccl cannot be loaded */
     int nccl_version;         /* 0: 22809 */
     uint64_t fail_call;       /* this call of runtime or NCCL fails, from 1; 0: none */
+    const char *fail_at;      /* only calls of this name are counted: "copy" to a GPU, "read" from
+                                 one, a kernel's or NCCL's function; NULL: all */
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU */
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
@@ -35,6 +38,7 @@ typedef struct emulator_config {
 /* Begins anew. Everything of before must have been freed. */
 void emulator_start(const emulator_config *config);
 uint64_t emulator_calls(void); /* of runtime and NCCL since the start */
+bool emulator_failed(void);    /* the call that was to fail has come */
 uint64_t emulator_collectives(void);
 uint32_t emulator_leaks(void);      /* memory, streams, events, communicators that are not freed */
 const char *emulator_fault(void);   /* the first misuse that was seen; NULL: none */

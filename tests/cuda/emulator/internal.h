@@ -34,6 +34,7 @@ void emulated_fault(const char *format, ...) __attribute__((format(printf, 1, 2)
 const emulator_config *emulated_config(void);
 /* 0 or a cudaError for this call; the lock is held behind it until emulated_leave. */
 cudaError_t emulated_enter(void);
+cudaError_t emulated_enter_as(const char *name); /* of fail_at */
 cudaError_t emulated_leave(cudaError_t error);
 void emulated_count(int change); /* of things to be freed */
 bool emulated_is_device(const void *address, size_t size);

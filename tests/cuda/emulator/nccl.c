@@ -172,9 +172,9 @@ static fedge_nccl_result start_one(clique *group, int index)
     return FEDGE_NCCL_SUCCESS;
 }
 
-static fedge_nccl_result enter(void)
+static fedge_nccl_result enter(const char *name)
 {
-    return emulated_enter() ? FEDGE_NCCL_UNHANDLED_CUDA_ERROR : FEDGE_NCCL_SUCCESS;
+    return emulated_enter_as(name) ? FEDGE_NCCL_UNHANDLED_CUDA_ERROR : FEDGE_NCCL_SUCCESS;
 }
 
 static fedge_nccl_result leave(fedge_nccl_result result)
@@ -193,8 +193,7 @@ static fedge_nccl_result flush(void)
             result = start_one(group, i);
         }
         if (each * group->count != num_queued && !result) {
-            const uint64_t failed = emulated_config()->fail_call;
-            if (failed == 0 || emulator_calls() < failed) { /* else a member could not be called */
+            if (!emulator_failed()) { /* else a member could not be called */
                 emulated_fault("a group of collectives that not all members call");
             }
             result = FEDGE_NCCL_INVALID_USAGE;
@@ -207,14 +206,14 @@ static fedge_nccl_result flush(void)
 
 static fedge_nccl_result group_start(void)
 {
-    const fedge_nccl_result result = enter();
+    const fedge_nccl_result result = enter("ncclGroupStart");
     depth += !result;
     return leave(result);
 }
 
 static fedge_nccl_result group_end(void)
 {
-    fedge_nccl_result result = enter();
+    fedge_nccl_result result = enter("ncclGroupEnd");
     if (depth > 0 && --depth == 0) {
         const fedge_nccl_result flushed = result ? result : flush();
         num_queued = 0;
@@ -225,7 +224,8 @@ static fedge_nccl_result group_end(void)
 
 static fedge_nccl_result queue(call wanted)
 {
-    fedge_nccl_result result = enter();
+    static const char *const NAMES[] = {"ncclReduceScatter", "ncclAllReduce", "ncclAllGather"};
+    fedge_nccl_result result = enter(NAMES[wanted.kind]);
     if (!result && (num_queued == MAX_CALLS || depth == 0)) {
         emulated_fault("one thread drives all GPUs: collectives belong in a group");
         result = FEDGE_NCCL_INVALID_USAGE;
@@ -259,7 +259,7 @@ static fedge_nccl_result all_gather(const void *from, void *to, size_t count, fe
 
 static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
 {
-    fedge_nccl_result result = enter();
+    fedge_nccl_result result = enter("ncclCommInitAll");
     for (int i = 0; i < count && !result; i++) {
         for (int j = 0; j < i; j++) {
             result = gpus[i] == gpus[j] ? FEDGE_NCCL_INVALID_USAGE : result;
@@ -282,7 +282,7 @@ static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
 /* Ends what of it is under way; a destroy should find nothing. */
 static fedge_nccl_result end(ncclComm_t comm)
 {
-    const fedge_nccl_result result = enter();
+    const fedge_nccl_result result = enter("ncclCommDestroy");
     emulated_count(comm->aborted ? 0 : -1);
     comm->aborted = true;
     return leave(result);
@@ -290,7 +290,7 @@ static fedge_nccl_result end(ncclComm_t comm)
 
 static fedge_nccl_result get_async_error(ncclComm_t comm, fedge_nccl_result *error)
 {
-    const fedge_nccl_result result = enter();
+    const fedge_nccl_result result = enter("ncclCommGetAsyncError");
     *error = comm->clique->failed ? FEDGE_NCCL_REMOTE_ERROR : FEDGE_NCCL_SUCCESS;
     return leave(result);
 }

@@ -53,7 +53,7 @@ struct emulated_event {
 static struct {
     emulator_config config;
     bool started;
-    uint64_t calls;
+    uint64_t calls, counted; /* all, and those of fail_at */
     int64_t alive;
     char fault[400];
     block *blocks;
@@ -72,7 +72,7 @@ void emulator_start(const emulator_config *config)
 {
     all.config = *config;
     all.started = true;
-    all.calls = 0;
+    all.calls = all.counted = 0;
     all.alive = 0;
     all.fault[0] = '\0';
     memset(all.sticky, 0, sizeof(all.sticky));
@@ -103,24 +103,33 @@ static const char *rules(void)
 
 static void start_from_environment(void)
 {
+    static char fail_at[32];
     const char *text = rules();
+    const char *at = text ? strstr(text, "at=") : NULL;
     unsigned long long values[6] = {1};
     static const char *const KEYS[6] = {"gpus=", "order=", "seed=", "memory=", "fail=", "error="};
     for (int i = 0; text && i < 6; i++) {
         const char *found = strstr(text, KEYS[i]);
         values[i] = found ? strtoull(found + strlen(KEYS[i]), NULL, 10) : values[i];
     }
-    emulator_start(&(emulator_config){.num_gpus = (uint32_t)values[0],
-                                      .order = (emulator_order)values[1],
-                                      .seed = values[2],
-                                      .memory_bytes = values[3],
-                                      .fail_call = values[4],
-                                      .fail_error = (int)values[5]});
+    emulator_start(
+        &(emulator_config){.num_gpus = (uint32_t)values[0],
+                           .order = (emulator_order)values[1],
+                           .seed = values[2],
+                           .memory_bytes = values[3],
+                           .fail_call = values[4],
+                           .fail_at = at && sscanf(at, "at=%31s", fail_at) == 1 ? fail_at : NULL,
+                           .fail_error = (int)values[5]});
 }
 
 uint64_t emulator_calls(void)
 {
     return all.calls;
+}
+
+bool emulator_failed(void)
+{
+    return all.config.fail_call > 0 && all.counted >= all.config.fail_call;
 }
 
 uint32_t emulator_leaks(void)
@@ -160,7 +169,21 @@ static bool is_sticky(cudaError_t error)
            error == cudaErrorLaunchFailure;
 }
 
+/* Of a template, without what is in its brackets. */
+static bool is_counted(const char *name)
+{
+    const char *wanted = all.config.fail_at;
+    const size_t length = wanted ? strlen(wanted) : 0;
+    return !wanted ||
+           (strncmp(name, wanted, length) == 0 && (name[length] == '\0' || name[length] == '<'));
+}
+
 cudaError_t emulated_enter(void)
+{
+    return emulated_enter_as("");
+}
+
+cudaError_t emulated_enter_as(const char *name)
 {
     pthread_mutex_lock(&lock);
     if (!all.started) {
@@ -169,7 +192,8 @@ cudaError_t emulated_enter(void)
     if (all.config.no_driver) {
         return cudaErrorInsufficientDriver;
     }
-    if (++all.calls == all.config.fail_call) {
+    all.calls++;
+    if (is_counted(name) && ++all.counted == all.config.fail_call) {
         const cudaError_t error =
             all.config.fail_error ? (cudaError_t)all.config.fail_error : cudaErrorECCUncorrectable;
         if (is_sticky(error)) {
@@ -429,12 +453,12 @@ static void run_launch(void *data)
     emulated_expose(self->gpu, false);
 }
 
-cudaError_t emulated_launch(const cudaLaunchConfig_t *config, void (*body)(const void *),
-                            const void *closure, size_t size);
-cudaError_t emulated_launch(const cudaLaunchConfig_t *config, void (*body)(const void *),
-                            const void *closure, size_t size)
+cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
+                            void (*body)(const void *), const void *closure, size_t size);
+cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
+                            void (*body)(const void *), const void *closure, size_t size)
 {
-    cudaError_t error = emulated_enter();
+    cudaError_t error = emulated_enter_as(name);
     const dim3 g = config->gridDim, b = config->blockDim;
     if (error || !is_here(config->stream)) {
         return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
@@ -471,9 +495,9 @@ static void run_copy(void *data)
     emulated_expose(self->gpu, false);
 }
 
-static cudaError_t add_copy(copy wanted, cudaStream_t stream)
+static cudaError_t add_copy(const char *name, copy wanted, cudaStream_t stream)
 {
-    const cudaError_t error = emulated_enter();
+    const cudaError_t error = emulated_enter_as(name);
     if (error || !is_here(stream)) {
         return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
     }
@@ -492,13 +516,13 @@ static cudaError_t add_copy(copy wanted, cudaStream_t stream)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)kind;
-    return add_copy((copy){to, from, size, 0, current_gpu}, stream);
+    return add_copy(kind == cudaMemcpyHostToDevice ? "copy" : "read",
+                    (copy){to, from, size, 0, current_gpu}, stream);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t stream)
 {
-    return add_copy((copy){to, NULL, size, value, current_gpu}, stream);
+    return add_copy("fill", (copy){to, NULL, size, value, current_gpu}, stream);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
