@@ -98,3 +98,26 @@ function(fedge_script_test name)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
 endfunction()
+
+# fedge_nvcc(variable file.cu): compiles a file for FEDGE_CUDA_BUILT and hands its object back. nvcc is run
+# by a command of its own rather than as a language of the project, so that programs are linked as C.
+function(fedge_nvcc out source)
+  cmake_path(GET source STEM name)
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.o")
+  set(options -O3 -std=c++17 --fmad=false "-I${PROJECT_SOURCE_DIR}"
+    -Xcompiler=-fPIC,-ffunction-sections,-fno-exceptions,-fno-threadsafe-statics)
+  foreach(architecture IN LISTS FEDGE_CUDA_BUILT)
+    list(APPEND options "--generate-code=arch=compute_${architecture},code=sm_${architecture}")
+  endforeach()
+  # Newer GPUs than those compile this at their first use.
+  list(GET FEDGE_CUDA_BUILT -1 architecture)
+  list(APPEND options "--generate-code=arch=compute_${architecture},code=compute_${architecture}")
+  add_custom_command(OUTPUT "${object}"
+    COMMAND "${FEDGE_NVCC}" ${options} --threads 0 -MD -MF "${object}.d"
+      -c "${CMAKE_CURRENT_SOURCE_DIR}/${source}" -o "${object}"
+    DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    DEPFILE "${object}.d"
+    COMMENT "Compiling ${source} for ${FEDGE_CUDA_BUILT}"
+    VERBATIM)
+  set(${out} "${object}" PARENT_SCOPE)
+endfunction()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A build without the network libraries: the simulator is there and makes the model that this build's
-# simulator makes, and hashes are made without mbedTLS.
+# simulator makes, and hashes are made without mbedTLS. Where nvcc is, the programs for a machine with
+# GPUs are built, too.
 set -euo pipefail
 
 build=$FEDGE_BINARY_DIR/no-network
@@ -8,11 +9,13 @@ job=$FEDGE_SOURCE_DIR/tests/cross/client_job.json
 
 rm -rf "$build"
 cmake -S "$FEDGE_SOURCE_DIR" -B "$build" -DCMAKE_BUILD_TYPE=Release -DFEDGE_NETWORK=OFF \
-    -DFEDGE_DEPS="$build/nothing" -DFEDGE_CUDA=OFF -DFEDGE_TESTS=OFF >"$build.log" 2>&1 || {
+    -DFEDGE_DEPS="$build/nothing" -DFEDGE_CUDA_ARCHITECTURES=90 -DFEDGE_TESTS=OFF >"$build.log" 2>&1 || {
     cat "$build.log"
     exit 1
 }
-cmake --build "$build" -j "$(nproc)" >>"$build.log" 2>&1 || {
+targets=(programs)
+! grep -q '^-- CUDA: on' "$build.log" || targets+=(gpu_programs) # what tests/gpu/run.sh builds
+cmake --build "$build" -j "$(nproc)" --target "${targets[@]}" >>"$build.log" 2>&1 || {
     tail -n 50 "$build.log"
     exit 1
 }

@@ -1,4 +1,5 @@
-/* How tests rule the emulated GPUs.
+/* How tests rule the emulated GPUs. tests/gpu/real_gpus.c answers for real ones, so that the same
+ * tests run there.
  *
  * Without emulator_start, the first call reads the environment variable FEDGE_EMULATOR, such as
  * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214 at=copy": names as in the struct below.
@@ -35,8 +36,9 @@ typedef struct emulator_config {
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
 } emulator_config;
 
-/* Begins anew. Everything of before must have been freed. */
-void emulator_start(const emulator_config *config);
+/* Begins anew. Everything of before must have been freed. False: real GPUs are not so (too few, or
+ * they would have to fail), and what needs it is not run. */
+bool emulator_start(const emulator_config *config);
 uint64_t emulator_calls(void); /* of runtime and NCCL since the start */
 bool emulator_failed(void);    /* the call that was to fail has come */
 uint64_t emulator_collectives(void);

@@ -68,7 +68,7 @@ static _Thread_local int current_gpu;
 /* ---- tests' side ------------------------------------------------------------------------------
  */
 
-void emulator_start(const emulator_config *config)
+bool emulator_start(const emulator_config *config)
 {
     all.config = *config;
     all.started = true;
@@ -85,6 +85,7 @@ void emulator_start(const emulator_config *config)
             PROTECT(all.arenas[g], PROT_READ | PROT_WRITE);
         }
     }
+    return true;
 }
 
 /* The rules of the first process that sees the variables, and of those that come after it. */
@@ -112,7 +113,7 @@ static void start_from_environment(void)
         const char *found = strstr(text, KEYS[i]);
         values[i] = found ? strtoull(found + strlen(KEYS[i]), NULL, 10) : values[i];
     }
-    emulator_start(
+    (void)emulator_start(
         &(emulator_config){.num_gpus = (uint32_t)values[0],
                            .order = (emulator_order)values[1],
                            .seed = values[2],

@@ -1,0 +1,41 @@
+/* tests/cuda/emulator/emulator.h on this machine's GPUs, for the tests of tests/cuda. */
+#include <cuda_runtime_api.h>
+
+#include "tests/cuda/emulator/emulator.h"
+
+bool emulator_start(const emulator_config *config)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        count = 0;
+    return config->num_gpus > 0 && config->num_gpus <= (uint32_t)count &&
+           config->memory_bytes == 0 && !config->no_driver && !config->no_nccl &&
+           config->nccl_version == 0 && config->fail_call == 0 && !config->fail_at &&
+           config->hang_collective == 0;
+}
+
+uint64_t emulator_calls(void)
+{
+    return 0;
+}
+
+uint64_t emulator_collectives(void)
+{
+    return 0;
+}
+
+uint32_t emulator_leaks(void)
+{
+    return 0; /* compute-sanitizer's leak check tells */
+}
+
+const char *emulator_fault(void)
+{
+    const cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? NULL : cudaGetErrorName(error);
+}
+
+uint64_t emulator_races_seen(void)
+{
+    return 0;
+}

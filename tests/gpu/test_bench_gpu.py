@@ -1,0 +1,53 @@
+"""bench_gpu and report.py on emulated GPUs: test_bench_gpu.py PROGRAM. Every row is there and well
+formed; the figures mean nothing."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def bench(program, emulated, *parts):
+    environment = {**os.environ, "FEDGE_EMULATOR": emulated}
+    return subprocess.run([program, "--tiny", *parts], env=environment, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def main():
+    program = sys.argv[1]
+    done = bench(program, "gpus=4", "kernels", "rounds")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    cases = [row["case"] for row in rows]
+    assert all(row["bench"] == "gpu" and row["value"] > 0 for row in rows), rows
+    for word in ("memory, read only", "pinned memory to GPU 0", "accumulate fp32", "accumulate int8"):
+        assert any(case.startswith(word) for case in cases), (word, cases)
+    for codec in ("fp32", "int8"):
+        for where in ("CPU", "1 GPU", "2 GPUs by clients", "2 GPUs by coordinates", "4 GPUs by clients",
+                      "4 GPUs by coordinates"):
+            assert any(f"{codec}, 3 k, {where}" in case for case in cases), (codec, where, cases)
+
+    none = bench(program, "gpus=0", "kernels")
+    assert none.returncode == 3 and "no GPU" in none.stderr, none
+    wrong = bench(program, "gpus=1", "kernel")
+    assert wrong.returncode == 2 and "neither" in wrong.stderr, wrong
+
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as file:
+            file.write(done.stdout)
+        with open(os.path.join(folder, "tests.tsv"), "w", encoding="utf-8") as file:
+            file.write("kernels\tpassed\t12\naccumulator_cuda\tFAILED\t3\n")
+        subprocess.run([sys.executable, "-B", os.path.join(HERE, "report.py"), folder], check=True)
+        with open(os.path.join(folder, "gpu.md"), encoding="utf-8") as file:
+            table = file.read()
+        with open(os.path.join(folder, "gpu.json"), encoding="utf-8") as file:
+            report = json.load(file)
+    assert len(report["rows"]) == len(rows) and report["tests"][1]["result"] == "FAILED", report
+    assert all(f"| {case} |" in table for case in cases) and "| kernels | passed | 12 |" in table, table
+
+
+if __name__ == "__main__":
+    main()
