@@ -281,8 +281,15 @@ static void test_little_memory(void **state)
                 &(emulator_config){.num_gpus = 2, .memory_bytes = memory, .unprotected = true}))
             skip();
         status = run_rounds(1, FEDGE_SHARD_AUTO, 1, &err);
-        if (status != FEDGE_OK)
-            assert_non_null(strstr(err.message, "GPU 0 has"));
+        if (status != FEDGE_OK) {
+            size_t has = 0, needs = 0;
+            const char *said = strstr(err.message, "GPU 0 has");
+            assert_non_null(said);
+            assert_int_equal(sscanf(said, "GPU 0 has %zu MiB free and needs %zu MiB", &has, &needs),
+                             2);
+            assert_int_equal(has, memory >> 20);
+            assert_in_range(needs, has, 16);
+        }
     }
     assert_int_equal(status, FEDGE_OK);
     /* By coordinates half is enough for each, and that is chosen. */
@@ -292,6 +299,32 @@ static void test_little_memory(void **state)
     assert_int_equal(run_rounds(2, FEDGE_SHARD_CLIENTS, 1, &err), FEDGE_NO_MEMORY);
     assert_int_equal(run_rounds(2, FEDGE_SHARD_AUTO, 2, &err), FEDGE_OK);
     free_updates();
+}
+
+/* What an update lies in may be used again once its ticket is over: nothing is under way then. */
+static void test_wait(void **state)
+{
+    (void)state;
+    num_updates = 1;
+    seed_all(21, FEDGE_CODEC_NONE, 2000);
+    for (uint32_t gpus = 1; gpus <= 3; gpus++) {
+        const fedge_accumulator_config config = {.layout = &layout,
+                                                 .shard = FEDGE_SHARD_COORDINATES};
+        fedge_encoded update = encoded(0);
+        fedge_encoded *batch = &update;
+        uint64_t ticket = 0;
+        void *opened = NULL;
+        emulator_start(&(emulator_config){.num_gpus = gpus, .order = EMULATOR_LAZY});
+        assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+        assert_int_equal(ops->validate(opened, &update, NULL), FEDGE_OK);
+        assert_int_equal(ops->add(opened, &batch, 1, &ticket, NULL), FEDGE_OK);
+        assert_int_not_equal(emulator_pending(), 0);
+        assert_int_equal(ops->wait(opened, ticket, NULL), FEDGE_OK);
+        assert_int_equal(emulator_pending(), 0);
+        ops->close(opened);
+    }
+    free_updates();
+    num_updates = UPDATES;
 }
 
 typedef struct worker {
@@ -605,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_hardware),  cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_failures),
         cmocka_unit_test(test_hang),      cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -464,6 +464,22 @@ static void what_cannot_be_opened_is_refused(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
+static void what_is_taken_is_described(void **state)
+{
+    (void)state;
+    for (uint32_t lanes = 1; lanes <= 3; lanes++) {
+        char text[128], wanted[128];
+        fedge_accumulator accumulator;
+        const fedge_accumulator_config config = {.layout = &layout, .num_lanes = lanes};
+        assert_int_equal(fedge_accumulator_open("cpu", &config, &accumulator, NULL), FEDGE_OK);
+        fedge_accumulator_describe(&accumulator, text, sizeof(text));
+        fedge_accumulator_close(&accumulator);
+        snprintf(wanted, sizeof(wanted), "CPU: %zu bytes of sums in %u block%s",
+                 layout.num_elements * sizeof(int64_t) * lanes, lanes, lanes == 1 ? "" : "s");
+        assert_string_equal(text, wanted);
+    }
+}
+
 static void auto_takes_what_there_is(void **state)
 {
     (void)state;
@@ -486,6 +502,7 @@ int main(void)
         cmocka_unit_test(reset_forgets_everything),
         cmocka_unit_test(the_total_weight_has_a_limit),
         cmocka_unit_test(what_cannot_be_opened_is_refused),
+        cmocka_unit_test(what_is_taken_is_described),
         cmocka_unit_test(auto_takes_what_there_is),
     };
     return cmocka_run_group_tests(tests, make_updates, free_updates);

@@ -457,6 +457,26 @@ static void who_only_sends_another_kind_loses_its_task(void **state)
     assert_int_equal(device->num_tasks, 3);
 }
 
+/* What comes behind its end would be written over the next slot. */
+static void a_part_beyond_the_end_ends_the_connection(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    static const uint8_t much[sizeof(device->bytes)];
+    char meta[64];
+    fed_make_result(device);
+    fed_announce(device);
+    fed_send_part(device);
+    fed_settle(&fed);
+    snprintf(meta, sizeof(meta), "{\"task-id\":%llu,\"offset\":%d}",
+             (unsigned long long)device->task.task_id, FED_PART_SIZE);
+    fed_send(device, FEDGE_MESSAGE_PART, meta, much, sizeof(much) - FED_PART_SIZE + 1);
+    fed_settle(&fed);
+    assert_int_equal(device->farewell, FEDGE_REASON_BAD_STATE);
+    assert_int_equal(device->num_acks, 0);
+}
+
 static void a_part_out_of_place_ends_the_connection(void **state)
 {
     (void)state;
@@ -688,6 +708,7 @@ int main(void)
         cmocka_unit_test_teardown(worthless_results_are_refused, tear_down),
         cmocka_unit_test_teardown(a_result_of_another_kind_is_stale, tear_down),
         cmocka_unit_test_teardown(who_only_sends_another_kind_loses_its_task, tear_down),
+        cmocka_unit_test_teardown(a_part_beyond_the_end_ends_the_connection, tear_down),
         cmocka_unit_test_teardown(a_part_out_of_place_ends_the_connection, tear_down),
         cmocka_unit_test_teardown(wild_metrics_do_no_harm, tear_down),
         cmocka_unit_test_teardown(an_upload_goes_on_where_it_stopped, tear_down),

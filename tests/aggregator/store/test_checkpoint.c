@@ -251,6 +251,13 @@ static void no_usable_one_is_an_error(void **state)
     assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
                      FEDGE_CORRUPT);
     assert_non_null(strstr(err.message, "backup"));
+    /* Nor is there nothing, where that of round 0 was removed long ago. */
+    char first[FEDGE_MAX_PATH + 64];
+    snprintf(first, sizeof first, "%s/round-000000", (const char *)*state);
+    OK(fedge_os_remove_tree(first, NULL));
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+                     FEDGE_CORRUPT);
+    assert_non_null(strstr(note, "round 1 passed over"));
     /* A newer release's is not damage: no silent way back. */
     write_text(*state, "round-000001/state.json", "{\"format\":3}", 12);
     assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),

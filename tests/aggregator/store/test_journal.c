@@ -50,6 +50,24 @@ static void an_update_comes_back(void **state)
     fedge_journal_free(NULL);
 }
 
+/* No word and no page more than what is in them. */
+static void records_and_slots_are_padded_no_further_than_needed(void **state)
+{
+    (void)state;
+    for (uint64_t size = 0; size <= 24; size++)
+        assert_int_equal(fedge_journal_record_size(size),
+                         JOURNAL_RECORD_HEADER + (size + 7) / 8 * 8);
+    for (uint32_t extra = 0; extra < 2; extra++) {
+        journal_layout layout;
+        fedge_journal_phase phase = test_phase(1, 0);
+        phase.slot_size = 2 * JOURNAL_PAGE + extra;
+        OK(fedge_journal_make_layout(&phase, &layout, NULL));
+        assert_int_equal(layout.slot_stride, (2 + extra) * JOURNAL_PAGE);
+        assert_int_equal(layout.slots_offset % JOURNAL_PAGE, 0);
+        assert_int_equal(layout.file_size, layout.slots_offset + TEST_SLOTS * layout.slot_stride);
+    }
+}
+
 static void bad_uploads_are_refused(void **state)
 {
     fedge_journal *journal;
@@ -353,11 +371,17 @@ static void threads_share_their_commits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_update_comes_back),         TEST(bad_uploads_are_refused),
-        TEST(no_write_leaves_its_slot),     TEST(slots_change_hands),
-        TEST(a_full_log_takes_no_new_task), TEST(each_task_is_found_in_its_slot),
-        TEST(attempts_replace_one_another), TEST(no_room_is_told),
-        TEST(names_are_parsed_strictly),    TEST(threads_share_their_commits),
+        cmocka_unit_test(records_and_slots_are_padded_no_further_than_needed),
+        TEST(an_update_comes_back),
+        TEST(bad_uploads_are_refused),
+        TEST(no_write_leaves_its_slot),
+        TEST(slots_change_hands),
+        TEST(a_full_log_takes_no_new_task),
+        TEST(each_task_is_found_in_its_slot),
+        TEST(attempts_replace_one_another),
+        TEST(no_room_is_told),
+        TEST(names_are_parsed_strictly),
+        TEST(threads_share_their_commits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

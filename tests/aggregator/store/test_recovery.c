@@ -1,6 +1,10 @@
 /* Recovery at every point of a run's life, with the model standing for all that was accepted. */
+#define _GNU_SOURCE /* openat */
 #include "tests/aggregator/store/store_fixture.h"
 
+#include <fcntl.h>
+
+#include "aggregator/store/journal_file.h"
 #include "aggregator/store/recovery.h"
 
 typedef struct run_fixture {
@@ -317,12 +321,68 @@ static void leftovers_are_removed(void **state)
     fedge_state_close(&f.state);
 }
 
+/* A checkpoint and a journal that are both damaged are both named. */
+static void every_repair_is_told(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT], unused[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
+    checkpoint(&f, 0, 1, hash);
+    checkpoint(&f, 1, 5, unused);
+    snprintf(path, sizeof path, "%s/round-000001/model.safetensors", f.checkpoints);
+    OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
+    fedge_journal *journal = journal_of(&f, 1, 0, hash, 1, 2);
+    OK(fedge_journal_close(journal, NULL));
+    const uint64_t end = journal->log_end;
+    fedge_journal_free(journal);
+    OK(fedge_journal_make_path(f.journals, 1, 0, path, NULL));
+    fedge_os_file file;
+    OK(fedge_os_open(&file, path, FEDGE_OS_READ_WRITE, NULL));
+    OK(fedge_os_write_at(&file, end, "half a record", 13, NULL));
+    fedge_os_close(&file);
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_int_equal(fedge_journal_num_accepted(recovery.journal), 2);
+    const char *first = strstr(recovery.note, "Checkpoint of round 1 passed over: ");
+    assert_ptr_equal(first, recovery.note);
+    const char *second = fedge_journal_note(recovery.journal);
+    assert_int_not_equal(second[0], '\0');
+    assert_string_equal(recovery.note + strlen(recovery.note) - strlen(second), second);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
+/* Nothing else is removed instead of what cannot be named. */
+static void a_leftover_with_too_long_a_path_is_an_error(void **state)
+{
+    char dir[FEDGE_MAX_PATH], name[251];
+    fedge_recovery recovery;
+    fedge_error err;
+    memset(name, 'x', sizeof name);
+    snprintf(dir, sizeof dir, "%s/%.240s", (const char *)*state, name);
+    OK(fedge_os_make_dirs(dir, NULL));
+    run_fixture f = open_fixture(dir);
+    int journals = open(f.journals, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(journals >= 0);
+    memcpy(name + sizeof name - 5, ".tmp", 5);
+    int made = openat(journals, name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(made >= 0);
+    assert_int_equal(close(made), 0);
+    assert_true(strlen(f.journals) + strlen(name) + 2 > FEDGE_MAX_PATH);
+    assert_int_equal(fedge_recover(&f.run, &recovery, &err), FEDGE_TOO_BIG);
+    assert_non_null(strstr(err.message, "xxx is too long"));
+    assert_int_equal(unlinkat(journals, name, 0), 0);
+    assert_int_equal(close(journals), 0);
+    fedge_state_close(&f.state);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_new_run_has_nothing),
+        TEST(every_repair_is_told),
+        TEST(a_leftover_with_too_long_a_path_is_an_error),
         TEST(an_open_round_goes_on),
         TEST(a_failed_attempt_is_followed_by_the_next),
         TEST(a_slot_is_empty_whose_client_has_another),

@@ -42,6 +42,7 @@ bool emulator_start(const emulator_config *config);
 uint64_t emulator_calls(void); /* of runtime and NCCL since the start */
 bool emulator_failed(void);    /* the call that was to fail has come */
 uint64_t emulator_collectives(void);
+uint32_t emulator_pending(void);    /* pieces of work on streams that are not done */
 uint32_t emulator_leaks(void);      /* memory, streams, events, communicators that are not freed */
 const char *emulator_fault(void);   /* the first misuse that was seen; NULL: none */
 uint64_t emulator_races_seen(void); /* accesses that the race detector has looked at */

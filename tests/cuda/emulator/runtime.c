@@ -133,6 +133,17 @@ bool emulator_failed(void)
     return all.config.fail_call > 0 && all.counted >= all.config.fail_call;
 }
 
+uint32_t emulator_pending(void)
+{
+    uint32_t count = 0;
+    for (const struct emulated_stream *s = all.streams; s; s = s->next) {
+        for (const work *item = s->head; item; item = item->next) {
+            count++;
+        }
+    }
+    return count;
+}
+
 uint32_t emulator_leaks(void)
 {
     return (uint32_t)all.alive;

@@ -72,6 +72,9 @@ static void sizes_do_not_overflow(void **state)
     assert_int_equal(fedge_arena_alloc(&arena, SIZE_MAX, 1, &a, NULL), FEDGE_NO_MEMORY);
     assert_int_equal(fedge_arena_alloc(&arena, SIZE_MAX / 4 + 2, 4, &a, NULL), FEDGE_NO_MEMORY);
     assert_true(fedge_arena_round(SIZE_MAX - 10) == SIZE_MAX);
+    const size_t last = SIZE_MAX - (FEDGE_ARENA_ALIGN - 1);
+    assert_true(fedge_arena_round(last) == last);
+    assert_true(fedge_arena_round(last + 1) == SIZE_MAX);
     assert_int_equal(arena.used, 0);
 }
 

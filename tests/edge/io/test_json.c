@@ -280,6 +280,7 @@ static void wrong_values_name_key_and_line(void **state)
         {"{\"u32\":1,\n\n\"colour\":1}",
          "t.json:3: colour: \"colour\" is not known here; did you mean "},
         {"{\"u32\":1,\"quite-else\":1}", "valid: flag, u32, u64, id, wait-s"},
+        {"{\"u32\":1,\"points\":[{\"x\":1,\"quite-else\":1}]}", "valid: x, label"},
         {"{\"u32\":1,\"wait-s\":0}", "wait-s: 0 is not in [0.001, 1000000]"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
