@@ -11,6 +11,7 @@
 #include "client/store.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
+#include "edge/core/version.h"
 #include "edge/io/plan.h"
 #include "edge/io/site.h"
 #include "secure/identity/identity.h"
@@ -399,7 +400,7 @@ static void fill_hello(fedge_client *c)
     fedge_hello *hello = &c->hello;
     hello->protocol_min = FEDGE_PROTOCOL_MIN;
     hello->protocol_max = FEDGE_PROTOCOL_MAX;
-    snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_RELEASE);
+    snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_VERSION);
     snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
     hello->ram_bytes = fedge_os_ram_bytes();
     for (uint32_t i = 0; i < FEDGE_MAX_FEATURES && fedge_plan_feature(i); i++)
@@ -504,6 +505,17 @@ static fedge_status open_all(fedge_client *c, fedge_error *err)
                                         .done = on_worker_done,
                                         .user = c};
     return fedge_worker_new(&worker, &c->worker, err);
+}
+
+fedge_status fedge_client_site_load(const char *path, fedge_site **site, fedge_error *err)
+{
+    *site = NULL;
+    return fedge_site_load(path, site, err);
+}
+
+void fedge_client_site_free(fedge_site *site)
+{
+    fedge_site_free(site);
 }
 
 fedge_status fedge_client_new(const fedge_client_config *config,

@@ -36,13 +36,14 @@
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/core/version.h"
 
 #define FEDGE_CLIENT_MAX_METRICS 48 /* of a trainer; the library adds its own */
 #define FEDGE_CLIENT_MAX_METRIC_NAME 64
 
 typedef struct fedge_client fedge_client;
-struct fedge_plan; /* edge/io/plan.h */
-struct fedge_site; /* edge/io/site.h */
+struct fedge_plan; /* edge/io/plan.h: for programs in fedge's own tree */
+struct fedge_site; /* fedge_client_site_load */
 
 /* What is to be learned. Valid until the next call of the callback plan, or fedge_client_free. */
 typedef struct fedge_client_plan {
@@ -54,7 +55,7 @@ typedef struct fedge_client_plan {
     uint32_t local_epochs, local_steps; /* epochs are used when steps is 0 */
     uint32_t batch_size;
     float momentum, weight_decay;
-    const struct fedge_plan *full; /* everything, for those who include edge/io/plan.h */
+    const struct fedge_plan *full; /* everything, for fedge's own trainer */
 } fedge_client_plan;
 
 /* One piece of work. */
@@ -126,6 +127,13 @@ typedef struct fedge_client_config {
     uint64_t max_store_bytes;      /* 8 GiB: of one blob, result or value */
     uint64_t stop_grace_ms;        /* 500: how long a stopped client waits for its trainer */
 } fedge_client_config;
+
+/* The client's file (docs/jobs.md): the names of this device's data sets, which the server is told,
+ * and its policy, which every plan is held against. FEDGE_NOT_FOUND, or what is wrong in it. Free
+ * it after the client. */
+FEDGE_MUST_USE fedge_status fedge_client_site_load(const char *path, struct fedge_site **site,
+                                                   fedge_error *err);
+void fedge_client_site_free(struct fedge_site *site); /* NULL is fine */
 
 /* Loads the identity, opens the state. err->status tells what was wrong, fedge_client_exit_code
  * which exit code fits it. FEDGE_INVALID_ARGUMENT: struct_size, no train, a bad server address. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/exit_codes.h"
+#include "edge/core/version.h"
 #include "edge/io/protocol.h"
 #include "edge/io/site.h"
 
@@ -171,7 +172,7 @@ bool fedge_client_options_read(int argc, char **argv, fedge_client_options *opti
             if (option == HELP)
                 fputs(help, stdout);
             else
-                printf("fedge-client %s\n", FEDGE_RELEASE);
+                printf("fedge-client %s\n", FEDGE_VERSION);
             *exit_code = FEDGE_EXIT_OK;
             return false;
         }

@@ -41,7 +41,6 @@ set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
 
 add_library(fedge_options INTERFACE)
 target_include_directories(fedge_options INTERFACE "${PROJECT_SOURCE_DIR}")
-target_compile_definitions(fedge_options INTERFACE FEDGE_VERSION="${PROJECT_VERSION}")
 # A model's description, and the stack while one is planned, have room for this many layers.
 set(FEDGE_MAX_LAYERS "" CACHE STRING "The most layers of a model; empty: 256 (edge/train/model.h)")
 if(FEDGE_MAX_LAYERS)

@@ -157,8 +157,17 @@ if(NOT FEDGE_MPI STREQUAL "OFF")
 endif()
 fedge_decide(MPI "MPI" "install libopenmpi-dev" ${fedge_missing})
 
+# Debian's own Python, for which cmake/setup.sh installs the modules, before any other in the path.
+if(EXISTS /usr/bin/python3)
+  set(Python3_EXECUTABLE /usr/bin/python3 CACHE FILEPATH "Python for tests and man pages")
+endif()
+find_package(Python3 QUIET COMPONENTS Interpreter)
+
 set(fedge_missing)
 if(NOT FEDGE_TESTS STREQUAL "OFF")
   fedge_import(cmocka HEADER cmocka.h LIBRARY cmocka)
+  if(NOT Python3_FOUND)
+    list(APPEND fedge_missing python3)
+  endif()
 endif()
 fedge_decide(TESTS "Tests" "run cmake/setup.sh --tests" ${fedge_missing})

@@ -28,12 +28,19 @@ function(fedge_fast_sources)
   endif()
 endfunction()
 
-# fedge_program(name SOURCES file... [LIBS target...]): bin/<name>, part of the target "programs".
+# fedge_program(name SOURCES file... [LIBS target...] [INSTALL] [COMMANDS word...]): bin/<name>, part of
+# the target "programs". INSTALL: it is installed, with a man page made of its --help and that of its
+# COMMANDS.
 function(fedge_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "" "SOURCES;LIBS;COMMANDS")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE fedge_options ${arg_LIBS})
   add_dependencies(programs ${name})
+  if(arg_INSTALL)
+    install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    set_property(TARGET ${name} PROPERTY fedge_commands "${arg_COMMANDS}")
+    set_property(GLOBAL APPEND PROPERTY fedge_installed_programs ${name})
+  endif()
 endfunction()
 
 # What every test has in common. A sanitizer or an emulator makes programs several times slower, so

@@ -50,7 +50,7 @@ function(fedge_fuzz_object source folder out)
   add_custom_command(OUTPUT "${object}"
     COMMAND "${FEDGE_CLANG}" -std=c11 -ffp-contract=off -g -O1 -fno-omit-frame-pointer
             ${instrumented}
-            "-I${PROJECT_SOURCE_DIR}" "-DFEDGE_VERSION=\"${PROJECT_VERSION}\""
+            "-I${PROJECT_SOURCE_DIR}"
             ${own_options} ${own_definitions} -MMD -MF "${object}.d" -c "${source}" -o "${object}"
     DEPENDS "${source}" DEPFILE "${object}.d" COMMENT "Fuzzer object ${short}" VERBATIM)
 endfunction()

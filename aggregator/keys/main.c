@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/keys/keys.h"
+#include "edge/core/version.h"
 
 static const char help[] =
     "Usage: fedge-keys COMMAND [OPTION...]\n"

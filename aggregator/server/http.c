@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "edge/core/version.h"
 #include "edge/io/json.h"
 
 /* What /healthz shows. */
@@ -42,7 +43,7 @@ static fedge_status make_health(const fedge_http_facts *facts, fedge_http_answer
     snprintf(record.status, sizeof(record.status), "%s", engine->healthy ? "ok" : "failed");
     snprintf(record.state, sizeof(record.state), "%s", engine->state);
     snprintf(record.run_id, sizeof(record.run_id), "%s", engine->run_id);
-    snprintf(record.release, sizeof(record.release), "%s", FEDGE_RELEASE);
+    snprintf(record.release, sizeof(record.release), "%s", FEDGE_VERSION);
     char *text = NULL;
     size_t size = 0;
     fedge_status status = fedge_json_print(HEALTH_FIELDS, &record, &text, &size, err);
@@ -95,7 +96,7 @@ static void add_level(fedge_http_answer *answer, const char *name, const char *h
 static void add_run(fedge_http_answer *answer, const fedge_engine_status *engine)
 {
     add_head(answer, "fedge_info", "gauge", "Always 1; the labels say what runs.");
-    add(answer, "fedge_info{release=\"%s\",run_id=\"%s\"} 1\n", FEDGE_RELEASE, engine->run_id);
+    add(answer, "fedge_info{release=\"%s\",run_id=\"%s\"} 1\n", FEDGE_VERSION, engine->run_id);
     add_level(answer, "fedge_healthy", "1 until an error ends the process.", engine->healthy);
     add_level(answer, "fedge_round", "The present or next round, from 1.", engine->round);
     add_level(answer, "fedge_rounds_closed", "Rounds of the run that are done.",

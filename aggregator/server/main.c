@@ -21,6 +21,7 @@
 #include "aggregator/server/supervisor.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/os.h"
+#include "edge/core/version.h"
 
 #define MAX_DEFAULT_WORKERS 8
 
@@ -328,7 +329,7 @@ static fedge_status announce(const program *self, fedge_error *err)
               fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),
               fedge_log_int("http-port", http),
               fedge_log_int("devices", fedge_peers_num_devices(self->peers)),
-              fedge_log_str("release", FEDGE_RELEASE));
+              fedge_log_str("release", FEDGE_VERSION));
     if (!self->options.port_file) {
         return FEDGE_OK;
     }
@@ -462,7 +463,7 @@ int main(int argc, char **argv)
     if (self.options.action == FEDGE_OPTIONS_HELP) {
         fputs(fedge_options_help(), stdout);
     } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
-        printf("fedge-aggregator %s\n", FEDGE_RELEASE);
+        printf("fedge-aggregator %s\n", FEDGE_VERSION);
     } else if (load(&self, &err) != FEDGE_OK) {
         code = fail_loading(&self, &err);
     } else if (self.options.action == FEDGE_OPTIONS_CHECK) {

@@ -16,6 +16,7 @@
 #include "aggregator/simulate/sweep/compare.h"
 #include "aggregator/simulate/sweep/sweep.h"
 #include "edge/core/os.h"
+#include "edge/core/version.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SETTINGS = 3, EXIT_INTERRUPTED = 130 };
 
@@ -333,7 +334,7 @@ static int act(int argc, char **argv)
     if (options.action == FEDGE_SIMULATE_HELP) {
         fputs(fedge_simulate_options_help(), stdout);
     } else if (options.action == FEDGE_SIMULATE_VERSION) {
-        printf("fedge-simulate %s\n", FEDGE_RELEASE);
+        printf("fedge-simulate %s\n", FEDGE_VERSION);
     } else if (options.action == FEDGE_SIMULATE_COMPARE_HELP) {
         fputs(fedge_compare_help(), stdout);
     } else if (options.action == FEDGE_SIMULATE_COMPARE) {

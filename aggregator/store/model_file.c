@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/core/version.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/safetensors.h"
 #include "secure/hash/sha256.h"
@@ -66,7 +67,7 @@ static fedge_status make_metadata(const fedge_plan *plan, const fedge_model_fact
     cJSON *to = cJSON_CreateObject();
     (void)snprintf(round, sizeof(round), "%" PRIu32, facts->round);
     bool made = cJSON_AddStringToObject(to, "format", "pt") &&
-                cJSON_AddStringToObject(to, "fedge", FEDGE_RELEASE) &&
+                cJSON_AddStringToObject(to, "fedge", FEDGE_VERSION) &&
                 cJSON_AddStringToObject(to, "job", plan->name) &&
                 (!facts->run_id || cJSON_AddStringToObject(to, "run", facts->run_id)) &&
                 cJSON_AddStringToObject(to, "round", round) &&

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/version.h"
 #include "edge/io/arguments.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/protocol.h"
@@ -595,7 +596,7 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
             i++;
         if (i == NUM_FEATURES)
             return fedge_json_fail(&asked, child, NULL, err,
-                                   "this release (" FEDGE_RELEASE ") cannot do \"%.64s\"; "
+                                   "this release (" FEDGE_VERSION ") cannot do \"%.64s\"; "
                                    "a newer one may",
                                    child->valuestring);
     }

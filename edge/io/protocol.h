@@ -17,7 +17,6 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 
-#define FEDGE_RELEASE "0.1.0"
 #define FEDGE_PROTOCOL_MIN 1
 #define FEDGE_PROTOCOL_MAX 1
 #define FEDGE_SUBPROTOCOL "fedge.v1"

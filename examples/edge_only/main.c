@@ -1,7 +1,7 @@
 /* fedge's training core alone: a network in a static block learns "exclusive or" from four
  * examples. No malloc, no stdio, no operating system; a PC runs it as well. Ends with 0 once it
  * knows them. */
-#include "edge/train/model.h"
+#include <fedge/train.h>
 
 static const fedge_model_spec spec = {
     .input_rank = 1,

@@ -6,11 +6,10 @@
  *   own-trainer SERVER IDENTITY-DIR TRUST-DIR DEVICE-NUMBER
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction */
+#include <fedge/client.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "client/fedge_client.h"
 
 #define NUM_EXAMPLES 256
 #define NUM_INPUTS 4

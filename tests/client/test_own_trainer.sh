@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs examples/own_trainer: an aggregator and three devices whose trainer is their own. All must end
-# with 0, and the model must have become the one that made the data.
+# Runs examples/own_trainer: an aggregator and three devices whose trainer is their own, or a device for
+# each of the programs that are named as arguments. All must end with 0, and the model must have become
+# the one that made the data.
 set -eu
 work=$(mktemp -d)
 pids=()
@@ -11,8 +12,11 @@ cleanup() {
 trap cleanup EXIT
 
 bin=$FEDGE_BIN_DIR
-"$bin/fedge-keys" demo --out "$work/id" --clients 3 >/dev/null
-"$bin/fedge-aggregator" --job "$FEDGE_SOURCE_DIR/examples/own_trainer/job.json" \
+[ $# -gt 0 ] || set -- "$bin/own-trainer" "$bin/own-trainer" "$bin/own-trainer"
+"$bin/fedge-keys" demo --out "$work/id" --clients $# >/dev/null
+sed "s/\"min-available-nodes\": 3/\"min-available-nodes\": $#/" "$FEDGE_SOURCE_DIR/examples/own_trainer/job.json" \
+    >"$work/job.json"
+"$bin/fedge-aggregator" --job "$work/job.json" \
     --state "$work/state" --identity "$work/id/server" --trust "$work/id/trust" \
     --registry "$work/id/registry" --listen 127.0.0.1:0 --http off --port-file "$work/port" \
     2>"$work/aggregator.log" >/dev/null &
@@ -24,11 +28,13 @@ while [ ! -s "$work/port" ]; do
     sleep 0.1
 done
 port=$(grep -o '[0-9]\+' "$work/port" | head -1)
-for i in 0 1 2; do
-    "$bin/own-trainer" "wss://127.0.0.1:$port" "$work/id/clients/000$i" "$work/id/trust" "$i" \
+i=0
+for program; do
+    "$program" "wss://127.0.0.1:$port" "$work/id/clients/000$i" "$work/id/trust" "$i" \
         2>"$work/client$i.log" &
     pids+=($!)
     clients+=($!)
+    i=$((i + 1))
 done
 for pid in "${clients[@]}" "$aggregator"; do
     wait "$pid" || { echo "exit code $?"; tail -n 20 "$work"/*.log; exit 1; }

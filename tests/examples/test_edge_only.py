@@ -13,7 +13,7 @@ class EdgeOnly(unittest.TestCase):
         with open(f"{SOURCE}/examples/edge_only/main.c", encoding="utf-8") as file:
             text = file.read()
         self.assertLessEqual(len(text.splitlines()), 40)
-        self.assertEqual(re.findall(r'#include (\S+)', text), ['"edge/train/model.h"'])
+        self.assertEqual(re.findall(r'#include (\S+)', text), ['<fedge/train.h>'])
 
     def test_learns(self):
         program = f"{os.environ['FEDGE_BIN_DIR']}/edge-only"

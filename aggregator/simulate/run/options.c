@@ -28,7 +28,7 @@ const char *fedge_simulate_options_help(void)
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
            "  --accumulator KIND   what sums: cpu (default), cuda, auto; --gpus, --shard\n"
            "  --evaluate-every K   rounds between evaluations (1)\n"
-           "  --validation-split S share of the examples to validate with, not train (0)\n"
+           "  --validation-split S  share of the examples to validate with, not train (0)\n"
            "  --client-accuracy N  clients to evaluate the last model on (10000)\n"
            "  --target A[,A...]    first round of each; --stop-at-target: end with the last\n"
            "  --sweep KEY=A,B ...  one run for each combination of settings, such as\n"

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "aggregator/server/http.h"
+#include "edge/core/version.h"
 
 static fedge_http_answer answer;
 
@@ -86,7 +87,7 @@ static void metrics(void **state)
     assert_has("fedge_test_loss 0.75");
     assert_has("process_cpu_seconds_total 0.250000");
     assert_has("process_resident_memory_bytes 12345678");
-    assert_has("fedge_info{release=\"" FEDGE_RELEASE "\",run_id=\"abc\"} 1");
+    assert_has("fedge_info{release=\"" FEDGE_VERSION "\",run_id=\"abc\"} 1");
 }
 
 /* Every sample follows its own HELP and TYPE, each given once; counters end in _total. */

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "aggregator/store/model_file.h"
+#include "edge/core/version.h"
 #include "edge/io/safetensors.h"
 #include "secure/hash/sha256.h"
 
@@ -68,7 +69,7 @@ static void says_where_it_comes_from(void **state)
     OK(fedge_model_file_write(f.path, &f.job->plan, &f.facts, f.plain, f.size, NULL));
     OK(fedge_model_file_read(f.path, &report, NULL));
     expect_text(&report, "format", "pt");
-    expect_text(&report, "fedge", FEDGE_RELEASE);
+    expect_text(&report, "fedge", FEDGE_VERSION);
     expect_text(&report, "job", "a \"quoted\" job é");
     expect_text(&report, "run", TEST_RUN_ID);
     expect_text(&report, "round", "12");

@@ -1,0 +1,6 @@
+#include "edge/core/version.h"
+
+const char *fedge_version(void)
+{
+    return FEDGE_VERSION;
+}
