@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/control.h"
 #include "client/fedge_client.h"
 #include "client/link.h"
 #include "client/session.h"

@@ -66,8 +66,8 @@ typedef struct fedge_client_task {
     double learning_rate;  /* of this round */
     uint64_t deadline_ms;  /* from the moment the task came; later results may not count */
     const fedge_client_plan *plan;
-    const float *correction; /* SCAFFOLD: to be added to each parameter's gradient, in schema order;
-                                else NULL */
+    const float *correction; /* NULL, or what the strategy adds to each parameter's gradient, in
+                                schema order, as SCAFFOLD's c − c_i */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {
@@ -160,7 +160,7 @@ void fedge_client_free(fedge_client *client); /* NULL is fine */
 
 /* True when the work under way should end with FEDGE_CANCELLED. Cheap; any thread. */
 bool fedge_client_cancelled(fedge_client *client);
-/* A value of the trainer's own, kept for the present run (residuals, control variates): gone when
+/* A value of the trainer's own, kept for the present run (residuals, say): gone when
  * another run or incarnation begins. Keys: 1 to 64 letters, digits, "-", "_", "."; 64 at most;
  * the library's own begin with "fedge-". */
 FEDGE_MUST_USE fedge_status fedge_client_put(fedge_client *client, const char *key,

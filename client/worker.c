@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "client/control.h"
+#include "client/kept.h"
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
 #include "edge/io/safetensors.h"
@@ -36,8 +36,8 @@ struct fedge_worker {
     char run_id[FEDGE_RUN_ID_TEXT];
     float *start, *values; /* the plan's num_elements each, allocated with the plan */
     int8_t *bounds;
-    fedge_control control; /* when the plan has SCAFFOLD */
-    fedge_control_kept control_kept;
+    fedge_hooks_state hooks; /* when the plan has hooks */
+    fedge_kept kept;
     fedge_client_report report;
 };
 
@@ -45,7 +45,7 @@ struct fedge_worker {
 
 static void drop_plan(fedge_worker *w)
 {
-    fedge_control_fini(&w->control);
+    fedge_hooks_state_fini(&w->hooks);
     fedge_plan_free(w->plan);
     free(w->start);
     free(w->values);
@@ -65,7 +65,7 @@ static fedge_status make_room(fedge_worker *w, fedge_error *err)
     if (!w->start || !w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
                           schema->num_elements);
-    return w->plan->scaffold ? fedge_control_init(&w->control, w->plan, err) : FEDGE_OK;
+    return w->plan->hooks ? fedge_hooks_state_init(&w->hooks, w->plan, err) : FEDGE_OK;
 }
 
 static void fill_view(fedge_worker *w)
@@ -117,7 +117,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     fill_view(w);
     /* A model file may say more in its header than ours does. */
     w->at_work.max_model_size =
-        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (w->plan->scaffold ? 2 : 1);
+        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (fedge_plan_tells(w->plan) ? 2 : 1);
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
     return w->config.callbacks.plan(w->config.callbacks.user, w->config.client, &w->view, err);
@@ -138,10 +138,9 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
         return status;
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
-    if (!status && w->plan->scaffold && task->kind == FEDGE_TASK_TRAIN)
-        status =
-            fedge_control_begin(&w->control, task, file + size, (size_t)task->control_size,
-                                w->config.store, w->run_id, w->config.log, &w->control_kept, err);
+    if (!status && w->plan->hooks && task->kind == FEDGE_TASK_TRAIN)
+        status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
+                                  w->config.store, w->run_id, w->config.log, &w->kept, err);
     free(file);
     return status;
 }
@@ -189,7 +188,7 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .learning_rate = job->task.learning_rate,
                                     .deadline_ms = job->task.deadline_ms,
                                     .plan = &w->view,
-                                    .correction = w->control.correction};
+                                    .correction = w->hooks.correction};
     memset(&w->report, 0, sizeof(w->report));
     size_t size = w->plan->schema.num_elements * sizeof(float);
     fedge_status status;
@@ -222,8 +221,8 @@ static void fill_upload(fedge_worker *w, double seconds)
     memcpy(upload->run_id, job->run_id, sizeof(upload->run_id));
     upload->incarnation = job->incarnation;
     upload->num_examples = w->report.num_examples;
-    if (w->plan->scaffold && job->task.kind == FEDGE_TASK_TRAIN && w->control_kept.lost)
-        add_metric(upload, FEDGE_CONTROL_LOST, 1); /* first: a trainer's may be many */
+    if (w->plan->hooks && job->task.kind == FEDGE_TASK_TRAIN && w->kept.lost)
+        add_metric(upload, FEDGE_KEPT_LOST, 1); /* first: a trainer's may be many */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
     add_metric(upload, job->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
@@ -252,17 +251,16 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_sections_changes(&w->plan->sent, w->start, w->values);
     fedge_status status = FEDGE_OK;
-    if (w->plan->scaffold)
-        status = fedge_control_change(&w->control, w->report.num_steps,
-                                      w->at_work.job.task.learning_rate, w->values, err);
+    if (w->plan->hooks)
+        status = fedge_hooks_end(&w->hooks, w->report.num_steps, w->at_work.job.task.learning_rate,
+                                 w->values, err);
     if (!status)
         status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
-    if (!status && w->plan->scaffold) {
-        status = fedge_control_next(&w->control, w->bounds, upload, *bytes, err);
+    if (!status && w->plan->hooks) {
+        status = fedge_kept_move(&w->hooks, w->bounds, upload, *bytes, err);
         if (!status)
             do
-                status =
-                    fedge_control_keep(&w->control, &w->control_kept, w->config.store, upload, err);
+                status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);
             while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
     }
     if (!status)

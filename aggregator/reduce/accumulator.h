@@ -68,7 +68,7 @@ typedef struct fedge_step_part {
     size_t first; /* of its sums */
     size_t count;
     int bound_log2; /* F = 30 − b */
-    double rate;    /* η_s, or SCAFFOLD's |S| / N */
+    double rate;    /* the strategy's, as FedAvg's η_s */
     float *values;  /* (count), on the host; moved in place */
 } fedge_step_part;
 

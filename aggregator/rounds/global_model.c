@@ -14,9 +14,10 @@ uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
     return weight < job->rounds.max_weight ? (uint32_t)weight : job->rounds.max_weight;
 }
 
-uint32_t fedge_update_weight(const fedge_job *job, uint64_t num_examples)
+uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update_facts *facts)
 {
-    return job->plan.scaffold ? 1 : fedge_report_weight(job, num_examples);
+    return model->strategy->weight ? model->strategy->weight(model->job, facts)
+                                   : fedge_report_weight(model->job, facts->num_examples);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -70,9 +71,11 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
     fedge_strategy_config strategy = {
         .struct_size = sizeof(strategy),
         .schema = &job->plan.sent.sections[0].schema,
-        .server_learning_rate = job->server_learning_rate,
-        .num_clients = job->num_clients,
+        .job = job,
     };
+    if (!job->strategy_settings) {
+        return fedge_fail(err, FEDGE_INTERNAL, "the job was read without strategies");
+    }
     fedge_status status = fedge_strategy_find(job->strategy, &model->strategy, err);
     if (status == FEDGE_OK) {
         status = model->strategy->init(&strategy, &model->strategy_state, err);
@@ -133,26 +136,26 @@ fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *f
 }
 
 fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t **file, size_t *size,
-                                      size_t *control_size, fedge_error *err)
+                                      size_t *told_size, fedge_error *err)
 {
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
-    *control_size = 0;
+    *told_size = 0;
     fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
-    if (status == FEDGE_OK && model->strategy->control) {
-        status = fedge_safetensors_size(trained, control_size, err);
+    if (status == FEDGE_OK && model->strategy->told) {
+        status = fedge_safetensors_size(trained, told_size, err);
     }
     if (status != FEDGE_OK) {
         return status;
     }
-    uint8_t *bytes = malloc(*size + *control_size);
+    uint8_t *bytes = malloc(*size + *told_size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
-                          *size + *control_size);
+                          *size + *told_size);
     }
     status = fedge_safetensors_write(&model->plan->schema, model->values, bytes, *size, err);
-    if (status == FEDGE_OK && model->strategy->control) {
-        status = fedge_safetensors_write(trained, model->strategy->control(model->strategy_state),
-                                         bytes + *size, *control_size, err);
+    if (status == FEDGE_OK && model->strategy->told) {
+        status = fedge_safetensors_write(trained, model->strategy->told(model->strategy_state),
+                                         bytes + *size, *told_size, err);
     }
     if (status != FEDGE_OK) {
         free(bytes);
@@ -192,10 +195,10 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         .total_weight = totals.total_weight,
         .accumulator = &model->accumulator,
         .delta = {.schema = &sent->sections[0].schema, .bounds_log2 = bounds_log2}};
-    const fedge_section *control = fedge_sections_find(sent, FEDGE_SECTION_CONTROL);
-    if (control) {
-        sum.control = (fedge_strategy_section){.schema = &control->schema,
-                                               .bounds_log2 = bounds_log2 + control->first};
+    const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
+    if (hooks) {
+        sum.hooks = (fedge_strategy_section){.schema = &hooks->schema,
+                                             .bounds_log2 = bounds_log2 + hooks->first};
     }
     fedge_status status = step_trained(model, &sum, err);
     return status == FEDGE_OK ? fedge_statistics_step(model->plan, &model->accumulator, bounds_log2,

@@ -61,12 +61,12 @@ FEDGE_MUST_USE fedge_status fedge_global_model_reopen(fedge_global_model *model,
 /* Empties the accumulator. */
 FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
 
-/* The model file (safetensors) of the present values, and behind it the strategy's control file of
- * [*control_size] bytes, 0 when the strategy has none. *file is malloc'ed, *size + *control_size
- * long. */
+/* The model file (safetensors) of the present values, and behind it the file of what the
+ * strategy tells clients, of [*told_size] bytes, 0 when it tells nothing. *file is malloc'ed, *size
+ * + *told_size long. */
 FEDGE_MUST_USE fedge_status fedge_global_model_write(const fedge_global_model *model,
                                                      uint8_t **file, size_t *size,
-                                                     size_t *control_size, fedge_error *err);
+                                                     size_t *told_size, fedge_error *err);
 
 /* The model before any training: the job's initial-model, or the initialisers (zeros for an
  * external model). values: schema->num_elements. Errors name the file. */
@@ -76,7 +76,7 @@ FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *va
 /* The weight of a report on so many examples: at most the job's max-weight, at least 1. */
 uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples);
 
-/* The weight of an update in the sums: the same, but 1 for SCAFFOLD, whose means are plain. */
-uint32_t fedge_update_weight(const fedge_job *job, uint64_t num_examples);
+/* The weight of an update in the sums: the same, unless the strategy weighs them itself. */
+uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update_facts *facts);
 
 #endif

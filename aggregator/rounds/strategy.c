@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const fedge_strategy_ops *const strategies[] = {
-    &fedge_strategy_fedavg,
-    &fedge_strategy_scaffold,
-};
+#define ENTRY(name) &fedge_strategy_##name,
+static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)};
+#define READER(name) &fedge_strategy_##name.reader,
+const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
 #define PARTS 64 /* tensors that are moved in one call */
 #define NUM_STRATEGIES (sizeof strategies / sizeof strategies[0])
 
@@ -77,18 +77,92 @@ fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **op
     char known[FEDGE_ERROR_MESSAGE_SIZE] = "";
     size_t used = 0;
     for (size_t i = 0; i < NUM_STRATEGIES; i++) {
-        if (strcmp(strategies[i]->name, name) == 0) {
+        if (strcmp(strategies[i]->reader.name, name) == 0) {
             *ops = strategies[i];
             return FEDGE_OK;
         }
-        if (distance(name, strategies[i]->name) < distance(name, nearest->name))
+        if (distance(name, strategies[i]->reader.name) < distance(name, nearest->reader.name))
             nearest = strategies[i];
         int length = snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
-                              strategies[i]->name);
+                              strategies[i]->reader.name);
         if (length > 0 && (size_t)length < sizeof known - used)
             used += (size_t)length;
     }
     return fedge_fail(err, FEDGE_NOT_FOUND,
                       "unknown strategy \"%.64s\"; did you mean \"%s\"? Known are: %s", name,
-                      nearest->name, known);
+                      nearest->reader.name, known);
+}
+
+fedge_status fedge_strategy_job_parse(const char *text, size_t size, const char *name,
+                                      fedge_job **job, fedge_error *err)
+{
+    *job = NULL;
+    return fedge_job_parse_with(text, size, name, fedge_strategy_readers, job, err);
+}
+
+/* ---- for strategies -------------------------------------------------------------------------- */
+
+uint32_t fedge_strategy_weigh_alike(const fedge_job *job, const fedge_update_facts *facts)
+{
+    (void)job;
+    (void)facts;
+    return 1;
+}
+
+double fedge_strategy_rate(const fedge_strategy_common *common, uint32_t round)
+{
+    return fedge_schedule_rate(&common->schedule, common->server_learning_rate, round);
+}
+
+fedge_status fedge_strategy_check_sum(const fedge_strategy_sum *sum, const char *name,
+                                      fedge_error *err)
+{
+    return sum->total_weight > 0
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s: round %u has a total weight of 0: no update to average", name,
+                            (unsigned)sum->round);
+}
+
+fedge_status fedge_strategy_save_floats(const float *values, size_t count, fedge_buffer *out,
+                                        fedge_error *err)
+{
+    uint8_t *room = NULL;
+    const fedge_status status = fedge_buffer_reserve(out, count * sizeof(float), &room, err);
+    if (status == FEDGE_OK) {
+        fedge_put_f32s(room, values, count);
+        out->size += count * sizeof(float);
+    }
+    return status;
+}
+
+fedge_status fedge_strategy_load_floats(float *values, size_t count, const uint8_t *bytes,
+                                        size_t size, const char *name, fedge_error *err)
+{
+    if (size != count * sizeof(float))
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s keeps %zu values, but the checkpoint has %zu bytes of them", name,
+                          count, size);
+    fedge_get_f32s(bytes, values, count);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_strategy_save_nothing(const void *state, fedge_buffer *out, fedge_error *err)
+{
+    (void)state;
+    (void)out;
+    (void)err;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_strategy_load_nothing(void *state, const uint8_t *bytes, size_t size,
+                                         fedge_error *err)
+{
+    (void)state;
+    (void)bytes;
+    return size == 0 ? FEDGE_OK
+                     : fedge_fail(err, FEDGE_CORRUPT,
+                                  "the strategy keeps no state, but the checkpoint has %zu bytes "
+                                  "of it",
+                                  size);
 }

@@ -1,9 +1,13 @@
-/* Strategies: how the sum of a round's updates becomes the next model.
+/* Strategies: how a round's updates become the next model.
  *
  * A public vtable: one file per strategy under strategies/, found by name. A linear strategy needs
  * only the weighted sum S = Σ w·v and the total weight W = Σ w (edge/core/fixed.h), so memory does
  * not depend on the number of clients, and the step is a pure function of them: the same sums give
- * the same bits.
+ * the same bits. What a strategy asks of clients is in its client hooks (edge/io/client_hooks.h).
+ *
+ * A new strategy is a file under strategies/ and a line in FEDGE_STRATEGY_MAP; with a part of the
+ * clients' also a file under edge/io/hooks and a line in FEDGE_CLIENT_HOOKS_MAP; its tests, its
+ * rows in docs/strategies.md and docs/job.schema.json, which a test compares with its arguments.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
@@ -15,16 +19,23 @@
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/io/plan.h"
 
-#define FEDGE_MAX_STRATEGY_NAME 32
+/* The first is a job's default. */
+#define FEDGE_STRATEGY_MAP(X) X(fedavg) X(fedprox) X(scaffold)
+
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
 typedef struct fedge_strategy_config {
-    size_t struct_size;          /* sizeof(fedge_strategy_config) of the caller */
-    const fedge_schema *schema;  /* of what is trained; outlives the strategy */
-    double server_learning_rate; /* η_s > 0; 1 for plain FedAvg */
-    uint32_t num_clients;        /* SCAFFOLD: N, of the whole federation; else 0 */
+    size_t struct_size;         /* sizeof(fedge_strategy_config) of the caller */
+    const fedge_schema *schema; /* of what is trained */
+    const fedge_job *job;       /* with settled settings, of the strategy's struct */
 } fedge_strategy_config;
+
+/* What a client says of its update, besides values. */
+typedef struct fedge_update_facts {
+    uint64_t num_examples;
+} fedge_update_facts;
 
 /* One section of a round's updates, summed: S in units of 2^−F per tensor. */
 typedef struct fedge_strategy_section {
@@ -40,20 +51,25 @@ typedef struct fedge_strategy_sum {
     uint64_t total_weight; /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
     fedge_accumulator *accumulator;
     fedge_strategy_section delta;
-    fedge_strategy_section control; /* SCAFFOLD's */
+    fedge_strategy_section hooks; /* that of the strategy's client hooks */
 } fedge_strategy_sum;
 
 /* values[i] += (float)(rate · (S[i] / W · 2^−F)) for all of a section: values has
- * schema->num_elements. After a failure the values are undefined. */
+ * schema->num_elements. Runs where the sums are. After a failure the values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                                 const fedge_strategy_section *section, double rate,
                                                 float *values, fedge_error *err);
 
 typedef struct fedge_strategy_ops {
     size_t struct_size; /* sizeof(fedge_strategy_ops) when compiled; may grow at its end */
-    const char *name;   /* as in a job: "FedAvg" */
+    fedge_strategy_reader reader; /* its name, and its arguments in a job */
 
-    /* Makes the state; FEDGE_INVALID_ARGUMENT for a setting out of range. */
+    /* The weight of an update in the sums, 1 to the job's max-weight. NULL: its examples. */
+    uint32_t (*weight)(const fedge_job *job, const fedge_update_facts *facts);
+    /* The federation has so many clients, as a simulation knows: sets what the job left open.
+     * FEDGE_INVALID_ARGUMENT when the job says another number. NULL: the strategy does not care. */
+    fedge_status (*count_clients)(void *settings, uint32_t num_clients, fedge_error *err);
+    /* Makes the state. What [config] points to outlives it. */
     fedge_status (*init)(const fedge_strategy_config *config, void **state, fedge_error *err);
     /* Moves [model] (schema->num_elements floats) in place. FEDGE_INVALID_ARGUMENT leaves it as it
      * is; after any other failure it is undefined. */
@@ -65,24 +81,51 @@ typedef struct fedge_strategy_ops {
     /* Restores what save wrote, into a fresh state. FEDGE_CORRUPT when it does not fit. */
     fedge_status (*load)(void *state, const uint8_t *bytes, size_t size, fedge_error *err);
     void (*free)(void *state); /* NULL is fine */
-    /* What clients are to know of the state, schema->num_elements; lives as long as the state and
-     * changes in step and load. NULL for a strategy that tells them nothing. */
-    const float *(*control)(const void *state);
-    void (*forget)(void *state); /* control is 0 again, as at first; set exactly when control is */
+    /* What the state takes, in bytes for each value that is trained; about as much as save. */
+    size_t state_per_value;
+    /* What clients are told of the state, schema->num_elements; lives as long as the state and
+     * changes in step and load. Set exactly when the client hooks have [tells]. */
+    const float *(*told)(const void *state);
+    /* Forgets what depends on what clients keep: they begin anew, as at first. Set exactly when the
+     * client hooks have [keeps]. */
+    void (*forget)(void *state);
 } fedge_strategy_ops;
 
-/* McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
- * AISTATS 2017, with a server learning rate:  x ← x + η_s · S / W · 2^−F. */
-extern const fedge_strategy_ops fedge_strategy_fedavg;
+#define FEDGE_STRATEGY_DECLARE(name) extern const fedge_strategy_ops fedge_strategy_##name;
+FEDGE_STRATEGY_MAP(FEDGE_STRATEGY_DECLARE)
+#undef FEDGE_STRATEGY_DECLARE
 
-/* Karimireddy et al., "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML
- * 2020, with option II for the clients' variates (client/control.h): x ← x + η_s · mean(Δy_i),   c
- * ← c + |S| / N · mean(Δc_i) The means are plain ones, as in the paper: every update has weight 1.
- * |S| / N is cut to 1. */
-extern const fedge_strategy_ops fedge_strategy_scaffold;
+/* All of them, in the map's order; ends with NULL. */
+extern const fedge_strategy_reader *const fedge_strategy_readers[];
+
+/* fedge_job_parse_with these strategies: how the aggregator and the simulator read a job. */
+FEDGE_MUST_USE fedge_status fedge_strategy_job_parse(const char *text, size_t size,
+                                                     const char *name, fedge_job **job,
+                                                     fedge_error *err);
 
 /* The strategy named [name]. FEDGE_NOT_FOUND names the nearest known one and lists them all. */
 FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops,
                                                 fedge_error *err);
+
+/* For strategies. */
+
+/* Of those whose means are plain: every update has weight 1. */
+uint32_t fedge_strategy_weigh_alike(const fedge_job *job, const fedge_update_facts *facts);
+/* The server's learning rate in a round of a job whose settings begin with [common]. */
+double fedge_strategy_rate(const fedge_strategy_common *common, uint32_t round);
+/* FEDGE_INVALID_ARGUMENT, with the strategy's name, when there is nothing to average. */
+FEDGE_MUST_USE fedge_status fedge_strategy_check_sum(const fedge_strategy_sum *sum,
+                                                     const char *name, fedge_error *err);
+/* Vectors of floats as bytes, for save and load. load: FEDGE_CORRUPT unless there are [count]. */
+FEDGE_MUST_USE fedge_status fedge_strategy_save_floats(const float *values, size_t count,
+                                                       fedge_buffer *out, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_strategy_load_floats(float *values, size_t count,
+                                                       const uint8_t *bytes, size_t size,
+                                                       const char *name, fedge_error *err);
+/* For strategies whose next step depends on nothing but the model. */
+FEDGE_MUST_USE fedge_status fedge_strategy_save_nothing(const void *state, fedge_buffer *out,
+                                                        fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_strategy_load_nothing(void *state, const uint8_t *bytes,
+                                                        size_t size, fedge_error *err);
 
 #endif

@@ -53,8 +53,8 @@ static uint64_t room_to_leave(const fedge_closer *closer)
     const fedge_section *delta = &global->plan->sent.sections[0];
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
     uint64_t strategy =
-        global->center.strategy->control ? delta->schema.num_elements * sizeof(float) : 0;
-    uint64_t counted = strategy ? counted_size(closer) : 0;
+        (uint64_t)delta->schema.num_elements * global->center.strategy->state_per_value;
+    uint64_t counted = global->center.strategy->forget ? counted_size(closer) : 0;
     return global->job->min_free_disk +
            2 * (model + strategy + counted + FEDGE_CHECKPOINT_MAX_STATE);
 }

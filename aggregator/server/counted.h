@@ -1,5 +1,5 @@
-/* Which update of each client was the last to count: for strategies with control variates, whose
- * clients move theirs by it (client/control.h). Part of a checkpoint (counted.bin).
+/* Which update of each client was the last to count: for strategies whose clients keep
+ * something and move it by that (client/kept.h). Part of a checkpoint (counted.bin).
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_COUNTED_H
 #define FEDGE_AGGREGATOR_SERVER_COUNTED_H

@@ -6,6 +6,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/engine_internal.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 
 static void free_slots(fedge_engine *engine)
@@ -197,7 +198,7 @@ static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                          .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task->model, engine->model->hash, sizeof(task->model));
-    if (action->kind == FEDGE_TASK_TRAIN && plan->scaffold) {
+    if (action->kind == FEDGE_TASK_TRAIN && fedge_plan_keeps(plan)) {
         task->has_last_counted = true;
         task->last_counted = fedge_counted_of(&engine->global.counted, action->client_index);
     }

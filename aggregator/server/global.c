@@ -7,7 +7,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/ingest.h"
 #include "edge/core/os.h"
-#include "edge/io/control.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
@@ -88,7 +88,7 @@ typedef struct metrics {
     fedge_round_summary *summary;
     mean loss, accuracy, train, encode, upload;
     double clamped;
-    uint32_t variates_lost;
+    uint32_t states_lost;
 } metrics;
 
 static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
@@ -108,11 +108,11 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     double clamped = fedge_upload_metric(upload, "clamped");
     double most = (double)global->plan->sent.schema.num_elements;
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
-    to->variates_lost += fedge_upload_metric(upload, FEDGE_CONTROL_LOST) > 0.0;
+    to->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
     return FEDGE_OK;
 }
 
-/* *lost: how many clients have lost their control variate. */
+/* *lost: how many clients have lost what they kept for the strategy. */
 static fedge_status summarise(fedge_global *global, fedge_journal *journal,
                               fedge_round_summary *summary, uint32_t *lost, fedge_error *err)
 {
@@ -126,7 +126,7 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
     summary->seconds_train = mean_get(&all.train);
     summary->seconds_encode = mean_get(&all.encode);
     summary->clamped = (uint64_t)all.clamped;
-    *lost = all.variates_lost;
+    *lost = all.states_lost;
     return status;
 }
 
@@ -223,12 +223,13 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* Which updates the server's c has; none, and c is 0, once a client has lost its part of it. */
-static fedge_status settle_control(fedge_global *global, fedge_journal *journal, uint32_t lost,
-                                   fedge_error *err)
+/* Which updates the strategy has a part of; none, and it begins anew, once a client has lost what
+ * it kept. */
+static fedge_status settle_kept(fedge_global *global, fedge_journal *journal, uint32_t lost,
+                                fedge_error *err)
 {
     const fedge_strategy_ops *strategy = global->center.strategy;
-    if (!strategy->control) {
+    if (!strategy->forget) {
         return FEDGE_OK;
     }
     if (lost == 0) {
@@ -251,7 +252,7 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     fedge_status status =
         fedge_global_model_step(&global->center, phase->round, phase->bounds_log2, err);
     if (status == FEDGE_OK) {
-        status = settle_control(global, journal, lost, err);
+        status = settle_kept(global, journal, lost, err);
     }
     if (status == FEDGE_OK) {
         status = write_model(global, err);
@@ -370,8 +371,8 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
     if (status == FEDGE_OK) {
         global->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
         memcpy(global->checkpoint.run_id, global->run.run_id, sizeof(global->run.run_id));
-        memcpy(global->checkpoint.strategy, global->center.strategy->name,
-               strlen(global->center.strategy->name) + 1);
+        memcpy(global->checkpoint.strategy, global->center.strategy->reader.name,
+               strlen(global->center.strategy->reader.name) + 1);
         global->checkpoint.incarnation = global->run.incarnation;
         status = save_checkpoint(global, err);
     }
@@ -382,11 +383,11 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
 static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data *data,
                                     fedge_error *err)
 {
-    if (strcmp(data->checkpoint.strategy, global->center.strategy->name) != 0) {
+    if (strcmp(data->checkpoint.strategy, global->center.strategy->reader.name) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "the run's checkpoint is of strategy %s and the job asks for %s; start "
                           "with --new-run",
-                          data->checkpoint.strategy, global->center.strategy->name);
+                          data->checkpoint.strategy, global->center.strategy->reader.name);
     }
     fedge_status status =
         fedge_global_model_load(&global->center, data->model, data->model_size,
@@ -418,9 +419,10 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     (void)user;
+    const fedge_update_facts facts = {.num_examples = upload->num_examples};
     return fedge_ingest_replay(global->plan, &global->center.accumulator, journal, slot, upload,
                                fedge_journal_get_phase(journal)->bounds_log2,
-                               fedge_update_weight(global->job, upload->num_examples), err);
+                               fedge_update_weight(&global->center, &facts), err);
 }
 
 static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)

@@ -41,8 +41,8 @@ typedef struct fedge_global {
     uint64_t elapsed_before_ms;  /* of the run, when it was opened */
     uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
     size_t model_size;
-    size_t control_size;   /* of the strategy's control file, which lies behind it; 0: none */
-    fedge_counted counted; /* with control variates; moved by fedge_global_step alone */
+    size_t control_size;   /* of what the strategy tells, which lies behind it; 0: nothing */
+    fedge_counted counted; /* where clients keep something; moved by fedge_global_step alone */
 } fedge_global;
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are

@@ -10,6 +10,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/progress.h"
 #include "aggregator/rounds/selection.h"
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/engine_thread.h"
 #include "aggregator/server/exit_codes.h"
@@ -158,7 +159,8 @@ static fedge_status load(program *self, fedge_error *err)
         fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err);
     self->job_text = (char *)text;
     if (status == FEDGE_OK) {
-        status = fedge_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
+        status =
+            fedge_strategy_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
     }
     if (status == FEDGE_OK) {
         status = check_selection(self, err);

@@ -1,10 +1,11 @@
 #include "edge/io/client_memory.h"
 
+#include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
 #include "edge/io/update.h"
 #include "edge/train/trainer.h"
 
-#define OWN_VARIATE_HEADER 8 /* of c_i as it is stored: a task's id */
+#define KEPT_HEADER 8 /* of what a strategy keeps, as it is stored: a task's id */
 
 static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_PARAMETERS] = {"parameters", "and statistics", "take a smaller model", 0},
@@ -12,7 +13,8 @@ static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
         {"gradients", "of outputs, or of all parameters for clip-norm and micro-batches",
          "lower batch-size, remove clip-norm and micro-batch-size, or take a smaller model", 0},
     [FEDGE_MEMORY_OPTIMIZER] = {"optimizer", "its states, FedProx's copy, corrections",
-                                "take SGD without momentum, proximal-mu and SCAFFOLD", 0},
+                                "take SGD without momentum and proximal-mu, or another strategy",
+                                0},
     [FEDGE_MEMORY_ACTIVATIONS] = {"activations", "all that layers make, in turn",
                                   "lower batch-size or micro-batch-size", 0},
     [FEDGE_MEMORY_SCRATCH] = {"scratch", "repacked weights, records", "take a smaller model", 0},
@@ -20,7 +22,8 @@ static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
                                  "leave evaluation as-trained", 0},
     [FEDGE_MEMORY_DELTA] = {"delta", "parameters at the start and the end of a round",
                             "take a smaller model", 0},
-    [FEDGE_MEMORY_CONTROL] = {"control", "SCAFFOLD's control variates", "take FedAvg", 0},
+    [FEDGE_MEMORY_CONTROL] = {"control", "what the strategy keeps and is told",
+                              "take another strategy", 0},
     [FEDGE_MEMORY_BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
                             "lower batch-size", 0},
     [FEDGE_MEMORY_TRANSFER] = {"transfer", "the model as it comes, or the update as it is made",
@@ -54,21 +57,21 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
     return FEDGE_OK;
 }
 
-/* The model's file with a NUL behind it; with SCAFFOLD the server's variate behind that, and the
- * client's own while it is read. */
+/* The model's file with a NUL behind it; what the server tells behind that, and what the client
+ * keeps while it is read. */
 static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *bytes,
                              fedge_error *err)
 {
-    size_t model = 0, control = 0;
+    size_t model = 0, told = 0;
     fedge_status status = fedge_safetensors_size(&plan->schema, &model, err);
-    if (!status && plan->scaffold)
-        status = fedge_safetensors_size(&plan->sent.sections[0].schema, &control, err);
-    *bytes = (uint64_t)model + control + 1 + (plan->scaffold ? own + 1 : 0);
+    if (!status && fedge_plan_tells(plan))
+        status = fedge_safetensors_size(&plan->sent.sections[0].schema, &told, err);
+    *bytes = (uint64_t)model + told + 1 + (fedge_plan_keeps(plan) ? own + 1 : 0);
     return status;
 }
 
-/* The encoded bytes, and beside them the largest section deflated; with SCAFFOLD later the bytes
- * inflated and the update as integers, and after these the client's own variate. */
+/* The encoded bytes, and beside them the largest section deflated; where something is kept later
+ * the bytes inflated and the update as integers, and after these what is kept. */
 static uint64_t upload(const fedge_plan *plan, uint64_t own)
 {
     uint64_t section = 0;
@@ -78,7 +81,7 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
-    return update + larger(section, plan->scaffold ? larger(update + decoded, own) : 0);
+    return update + larger(section, fedge_plan_keeps(plan) ? larger(update + decoded, own) : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,
@@ -86,7 +89,7 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
 {
     const uint64_t values = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
     const uint64_t trained = plan->sent.sections[0].schema.num_elements;
-    const uint64_t own = OWN_VARIATE_HEADER + trained * sizeof(float);
+    const uint64_t own = KEPT_HEADER + trained * sizeof(float);
     uint64_t down = 0;
     *memory = (fedge_client_memory){0};
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
@@ -98,9 +101,7 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
         return status;
     memory->rows[FEDGE_MEMORY_DELTA].bytes =
         (values + larger(values, sent)) * sizeof(float) + plan->sent.schema.num_tensors;
-    if (plan->scaffold) /* c, c_i, c − c_i of every parameter */
-        memory->rows[FEDGE_MEMORY_CONTROL].bytes =
-            (2 * trained + plan->num_parameters) * sizeof(float);
+    memory->rows[FEDGE_MEMORY_CONTROL].bytes = fedge_hooks_state_size(plan);
     memory->rows[FEDGE_MEMORY_TRANSFER].bytes = larger(down, upload(plan, own));
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         memory->total += memory->rows[i].bytes;

@@ -2,7 +2,7 @@
  * fedge-client --plan prints and what a site's policy.max-ram is compared with.
  *
  * Counted is all that grows with the model, the batch or the update, to the byte, as the library of
- * the client (client/worker.c, client/control.c) and its built-in trainer take it; of an external
+ * the client (client/worker.c, client/kept.c) and its built-in trainer take it; of an external
  * model all but the trainer's own. Not counted: the data set and 4 bytes for each of its examples,
  * whose number is in its files, and the program with its records of fixed size.
  */

@@ -11,7 +11,6 @@
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
 #define JOB_VERSION 1
-#define SCAFFOLD "SCAFFOLD"
 #define SMALLEST 1e-9 /* the least that a share above 0 can be */
 #define DEFAULT_MAX_COHORT 4096
 #define DEFAULT_MIN_FREE_DISK ((double)64 * 1024 * 1024)
@@ -45,17 +44,14 @@ static const fedge_json_field ROUNDS[] = {
     FEDGE_JSON_END,
 };
 
-static const fedge_json_field STRATEGY[] = {
-    {.key = "type",
-     .kind = FEDGE_JSON_NAME,
-     AT(fedge_job, strategy),
-     .choices = (const char *const[]){"FedAvg", SCAFFOLD, NULL}},
-    {"server-learning-rate", "server_learning_rate", FEDGE_JSON_F64,
-     AT(fedge_job, server_learning_rate), .min = SMALLEST, .max = 1e6, .fallback = 1},
-    {"num-clients", "num_clients", FEDGE_JSON_U32, AT(fedge_job, num_clients), .min = 1,
-     .max = UINT32_MAX},
-    FEDGE_JSON_END,
-};
+/* It is read when all else is, by the types that the job is read with (job_strategy.c). */
+static fedge_status skip_strategy(const fedge_json *json, const cJSON *node, void *record,
+                                  fedge_error *err)
+{
+    (void)record;
+    return cJSON_IsObject(node) ? FEDGE_OK
+                                : fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
+}
 
 static const fedge_json_field TEST_SET[] = {
     {"values", NULL, FEDGE_JSON_LINES, REQUIRED, AT(fedge_test_set, images), .min = 1,
@@ -104,7 +100,10 @@ const fedge_json_field fedge_job_fields[] = {
      .flags = REQUIRED,
      AT(fedge_job, rounds),
      .fields = ROUNDS},
-    {.key = "strategy", .kind = FEDGE_JSON_OBJECT, .fields = STRATEGY},
+    {.key = "strategy",
+     .kind = FEDGE_JSON_CUSTOM,
+     .read = skip_strategy,
+     .fields = fedge_strategy_common_fields},
     {"test-set", "test_set", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE, AT(fedge_job, test_set),
      .extra = offsetof(fedge_job, test_set.present), .fields = TEST_SET},
     {"keep-best", "keep_best", FEDGE_JSON_OBJECT, FEDGE_JSON_PRESENCE, AT(fedge_job, keep_best),
@@ -206,23 +205,6 @@ static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_e
                                             FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
-static fedge_status settle_strategy(const fedge_json *json, fedge_job *job, fedge_error *err)
-{
-    const uint32_t least = job->rounds.min_available_nodes;
-    if (!job->plan.scaffold && job->num_clients != 0)
-        return fedge_json_fail_at(json, "strategy.num-clients", err,
-                                  "is for " SCAFFOLD "; remove it");
-    job->counts_clients = job->num_clients != 0;
-    if (job->plan.scaffold && !job->counts_clients)
-        job->num_clients = least;
-    if (job->plan.scaffold && job->num_clients < least)
-        return fedge_json_fail_at(json, "strategy.num-clients", err,
-                                  "%" PRIu32 " is less than min-available-nodes %" PRIu32
-                                  "; raise it",
-                                  job->num_clients, least);
-    return FEDGE_OK;
-}
-
 /* Plans the memory of the models that clients make, as they will: what cannot be planned or run is
  * the job's fault, and refused here. */
 static fedge_status check_models(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
@@ -241,16 +223,17 @@ static fedge_status check_models(const fedge_json *json, const fedge_plan *plan,
 
 static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
-    job->plan.scaffold = strcmp(job->strategy, SCAFFOLD) == 0;
-    fedge_status st = fedge_plan_settle(json, &job->plan, err);
-    if (st == FEDGE_OK)
-        st = check_models(json, &job->plan, err);
+    fedge_status st = fedge_strategy_read(json, job, err);
     if (st == FEDGE_OK)
         st = settle_rounds(json, &job->rounds, err);
     if (st == FEDGE_OK)
-        st = settle_schedule(json, job, err);
+        st = fedge_strategy_settle(json, job, err);
     if (st == FEDGE_OK)
-        st = settle_strategy(json, job, err);
+        st = fedge_plan_settle(json, &job->plan, err);
+    if (st == FEDGE_OK)
+        st = check_models(json, &job->plan, err);
+    if (st == FEDGE_OK)
+        st = settle_schedule(json, job, err);
     if (st == FEDGE_OK && job->test_set.present && job->plan.external)
         st = fedge_json_fail_at(json, "test-set", err,
                                 "the server cannot evaluate an external model; remove it and use "
@@ -274,8 +257,9 @@ static fedge_status check_version(const fedge_json *json, fedge_error *err)
 
 /* --- jobs as text ----------------------------------------------------------------------------- */
 
-fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fedge_job **job,
-                             fedge_error *err)
+fedge_status fedge_job_parse_with(const char *text, size_t size, const char *name,
+                                  const fedge_strategy_reader *const *strategies, fedge_job **job,
+                                  fedge_error *err)
 {
     *job = NULL;
     const fedge_json_options options = {.name = name,
@@ -292,8 +276,10 @@ fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fe
     fedge_job *made = calloc(1, sizeof *made);
     st =
         made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
-    if (st == FEDGE_OK)
+    if (st == FEDGE_OK) {
+        made->strategies = strategies;
         st = check_version(&json, err);
+    }
     if (st == FEDGE_OK)
         st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
     if (st == FEDGE_OK)
@@ -305,6 +291,13 @@ fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fe
     }
     *job = made;
     return FEDGE_OK;
+}
+
+fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fedge_job **job,
+                             fedge_error *err)
+{
+    *job = NULL;
+    return fedge_job_parse_with(text, size, name, NULL, job, err);
 }
 
 fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
@@ -321,7 +314,9 @@ fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
 
 void fedge_job_free(fedge_job *job)
 {
-    if (job != NULL)
+    if (job != NULL) {
         fedge_plan_fini(&job->plan);
+        free(job->strategy_settings);
+    }
     free(job);
 }

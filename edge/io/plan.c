@@ -7,6 +7,7 @@
 
 #include "edge/core/version.h"
 #include "edge/io/arguments.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/protocol.h"
 
@@ -112,49 +113,6 @@ static fedge_status write_optimizer(const void *record, const char *key, cJSON *
     return fedge_json_write(table.fields, optimizer, item, err);
 }
 
-static const char *schedule_name(unsigned type)
-{
-    return fedge_schedule_type_name((fedge_schedule_type)type);
-}
-
-static const fedge_json_field SCHEDULE[] = {
-    {.key = "type",
-     .kind = FEDGE_JSON_ENUM,
-     AT(fedge_schedule, type),
-     .name_of = schedule_name,
-     .num_names = FEDGE_SCHEDULE_COUNT},
-    {.key = "step_size",
-     .kind = FEDGE_JSON_U32,
-     .flags = FEDGE_JSON_SPARSE,
-     AT(fedge_schedule, step_size),
-     .min = 1,
-     .max = 1e9,
-     .fallback = 1},
-    {.key = "gamma",
-     .kind = FEDGE_JSON_F32,
-     .flags = FEDGE_JSON_SPARSE,
-     AT(fedge_schedule, gamma),
-     .min = 0,
-     .max = 1e6,
-     .fallback = 0.1},
-    {.key = "T_max",
-     .kind = FEDGE_JSON_U32,
-     .flags = FEDGE_JSON_SPARSE,
-     AT(fedge_schedule, t_max),
-     .min = 1,
-     .max = 1e9,
-     .fallback = 1},
-    {.key = "eta_min",
-     .kind = FEDGE_JSON_F32,
-     .flags = FEDGE_JSON_SPARSE,
-     AT(fedge_schedule, eta_min),
-     .min = 0,
-     .max = 1e6},
-    {"warmup-rounds", "warmup_rounds", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
-     AT(fedge_schedule, warmup_rounds), .min = 0, .max = 1e9},
-    FEDGE_JSON_END,
-};
-
 static const char *precision_name(unsigned precision)
 {
     return fedge_precision_name((fedge_precision)precision);
@@ -193,7 +151,7 @@ const fedge_json_field fedge_training_fields[] = {
     {.key = "schedule",
      .kind = FEDGE_JSON_OBJECT,
      AT(fedge_training_spec, schedule),
-     .fields = SCHEDULE},
+     .fields = fedge_schedule_fields},
     {.key = "precision",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,
@@ -241,13 +199,47 @@ const fedge_json_field fedge_update_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* What a job says in its strategy. */
+/* What the strategy asks of clients. Under a key of its own it is read by read_own_keys. */
+static fedge_status read_hooks(const fedge_json *json, const cJSON *node, void *record,
+                               fedge_error *err)
+{
+    const cJSON *type = fedge_json_get(node, "type");
+    if (!cJSON_IsString(type))
+        return fedge_json_fail(json, node, "type", err, "is missing, or not a text");
+    ((fedge_plan *)record)->hooks = fedge_client_hooks_find(type->valuestring);
+    return FEDGE_OK;
+}
+
+static fedge_status read_own_keys(const fedge_json *json, fedge_plan *plan, fedge_error *err)
+{
+    const fedge_client_hooks *hooks = NULL;
+    for (size_t i = 0; (hooks = fedge_client_hooks_at(i)) != NULL; i++) {
+        const cJSON *node =
+            hooks->plan_key != NULL ? fedge_json_get(json->root, hooks->plan_key) : NULL;
+        if (node != NULL && !cJSON_IsBool(node))
+            return fedge_json_fail(json, node, NULL, err, "must be true or false");
+        if (cJSON_IsTrue(node))
+            plan->hooks = hooks;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status write_hooks(const void *record, const char *key, cJSON *object,
+                                fedge_error *err)
+{
+    const fedge_client_hooks *hooks = ((const fedge_plan *)record)->hooks;
+    if (hooks == NULL)
+        return FEDGE_OK;
+    cJSON *item = hooks->plan_key != NULL ? cJSON_AddTrueToObject(object, hooks->plan_key)
+                                          : cJSON_AddObjectToObject(object, key);
+    if (item != NULL && hooks->plan_key == NULL)
+        item = cJSON_AddStringToObject(item, "type", hooks->name);
+    return item != NULL ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+}
+
 static const fedge_json_field PLAN[] = {
     FEDGE_PLAN_FIELDS,
-    {.key = "scaffold",
-     .kind = FEDGE_JSON_BOOL,
-     .flags = FEDGE_JSON_SPARSE,
-     AT(fedge_plan, scaffold)},
+    {.key = "strategy", .kind = FEDGE_JSON_CUSTOM, .read = read_hooks, .write = write_hooks},
     FEDGE_JSON_END,
 };
 
@@ -303,7 +295,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                    .clip = optimizer->clip_norm > 0,
                                    .proximal = optimizer->proximal_mu > 0,
                                    .activations = plan->training.activations,
-                                   .correction = plan->scaffold,
+                                   .correction = plan->hooks != NULL && plan->hooks->corrects,
                                    .weights = plan->training.weights,
                                    .precision = plan->training.precision};
     if (options.micro_batch == 0 && !plan->external)
@@ -341,53 +333,6 @@ bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *
     return plan->training.evaluation == FEDGE_EVALUATION_INT8;
 }
 
-/* (x − y) / (K · η) is the mean gradient for plain SGD alone. */
-static fedge_status validate_scaffold(const fedge_json *json, const fedge_plan *plan,
-                                      fedge_error *err)
-{
-    const fedge_optimizer *optimizer = &plan->training.optimizer;
-    if (plan->external)
-        return fedge_json_fail_at(json, "model", err,
-                                  "is external, so SCAFFOLD cannot correct its gradients; take "
-                                  "FedAvg");
-    if (optimizer->type != FEDGE_OPTIMIZER_SGD || optimizer->momentum != 0)
-        return fedge_json_fail_at(json, "training.optimizer", err,
-                                  "SCAFFOLD's control variates hold for plain SGD only; take SGD "
-                                  "without momentum, or FedAvg");
-    if (optimizer->proximal_mu != 0)
-        return fedge_json_fail_at(json, "training.proximal-mu", err,
-                                  "SCAFFOLD corrects the drift that FedProx holds back; remove "
-                                  "this, or take FedAvg");
-    return FEDGE_OK;
-}
-
-/* A job's schedule has no arguments of other types. */
-static fedge_status validate_schedule(const fedge_json *json, const fedge_schedule *schedule,
-                                      fedge_error *err)
-{
-    enum { STEP = 1 << FEDGE_SCHEDULE_STEP, COSINE = 1 << FEDGE_SCHEDULE_COSINE };
-    static const struct {
-        const char *key, *path;
-        unsigned of; /* a bit for each type that has it */
-    } keys[] = {{"step_size", "training.schedule.step_size", STEP},
-                {"gamma", "training.schedule.gamma", STEP | 1 << FEDGE_SCHEDULE_EXPONENTIAL},
-                {"T_max", "training.schedule.T_max", COSINE},
-                {"eta_min", "training.schedule.eta_min", COSINE}};
-    static const char *const TAKES[] = {[FEDGE_SCHEDULE_CONSTANT] = "",
-                                        [FEDGE_SCHEDULE_STEP] = "step_size, gamma and ",
-                                        [FEDGE_SCHEDULE_EXPONENTIAL] = "gamma and ",
-                                        [FEDGE_SCHEDULE_COSINE] = "T_max, eta_min and "};
-    const cJSON *node = fedge_json_get(fedge_json_get(json->root, "training"), "schedule");
-    for (size_t i = 0; node != NULL && i < sizeof keys / sizeof keys[0]; i++) {
-        if (fedge_json_get(node, keys[i].key) != NULL && !(keys[i].of >> schedule->type & 1))
-            return fedge_json_fail_at(json, keys[i].path, err,
-                                      "is not an argument of %s, which takes %swarmup-rounds; "
-                                      "remove it, or change the type",
-                                      schedule_name(schedule->type), TAKES[schedule->type]);
-    }
-    return FEDGE_OK;
-}
-
 static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->external && !plan->has_data)
@@ -401,9 +346,11 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "is %u, over batch-size %u, of which it is a part: lower it",
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
-    fedge_status st = plan->scaffold ? validate_scaffold(json, plan, err) : FEDGE_OK;
+    fedge_status st = plan->hooks != NULL && plan->hooks->check != NULL
+                          ? plan->hooks->check(json, plan, err)
+                          : FEDGE_OK;
     if (st == FEDGE_OK && json->options.strict)
-        st = validate_schedule(json, &plan->training.schedule, err);
+        st = fedge_schedule_check(json, "training.schedule", &plan->training.schedule, err);
     if (st == FEDGE_OK && plan->has_data)
         st = validate_data(json, plan, err);
     return st == FEDGE_OK && plan->has_data ? fedge_augmentation_check(json, plan, err) : st;
@@ -440,8 +387,8 @@ static const char *const FEATURES[] = {
     "evaluation:int8",
     "buffers",
     "activations",
-    "scaffold-counted",
-    "weights",
+#define HOOKS_FEATURE(name, feature) feature,
+    FEDGE_CLIENT_HOOKS_MAP(HOOKS_FEATURE) "weights",
     "normalisation",
     "normalisation:features",
     "augmentation:horizontal-flip",
@@ -559,8 +506,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return any_layer(&plan->model, trains_in_part);
     if (strcmp(feature, "train-channels") == 0)
         return any_layer(&plan->model, trains_some_channels);
-    if (strcmp(feature, "scaffold-counted") == 0)
-        return plan->scaffold;
+    if (fedge_client_hooks_of_feature(feature) != NULL)
+        return plan->hooks == fedge_client_hooks_of_feature(feature);
     if (strcmp(feature, "pooling") == 0)
         return any_layer(&plan->model, pools_anew);
     if (strcmp(feature, "bidirectional") == 0)
@@ -665,6 +612,8 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
         st = check_must(&json, err);
     if (st == FEDGE_OK)
         st = fedge_json_read(&json, json.root, PLAN, made, err);
+    if (st == FEDGE_OK)
+        st = read_own_keys(&json, made, err);
     if (st == FEDGE_OK)
         st = fedge_plan_settle(&json, made, err);
     fedge_json_close(&json);

@@ -28,6 +28,7 @@
 #define FEDGE_PLAN_MAX_SIZE ((size_t)1 << 20) /* bytes of a plan */
 #define FEDGE_MAX_JOB_NAME 64
 #define FEDGE_MAX_DATA_NAME 64
+#define FEDGE_MAX_STRATEGY_NAME 32
 #define FEDGE_MAX_NORMALISED 8192 /* values of mean, and of std */
 #define FEDGE_MAX_PATH 512
 #define FEDGE_MAX_PATHS 4096 /* bytes of several paths, one in each line, with the NUL */
@@ -80,14 +81,14 @@ typedef struct fedge_update_spec {
     bool deflate;
     int bound_log2;         /* b of every parameter, until the server tightens it */
     int buffer_bound_log2;  /* the least b of statistics */
-    int control_bound_log2; /* b of SCAFFOLD's control variates */
+    int control_bound_log2; /* b of what the strategy has clients send besides */
 } fedge_update_spec;
 
 /* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
 typedef struct fedge_plan {
     char name[FEDGE_MAX_JOB_NAME];
-    uint64_t seed;          /* < 2^53 */
-    bool scaffold;          /* clients correct their gradients and send control variates */
+    uint64_t seed;                          /* < 2^53 */
+    const struct fedge_client_hooks *hooks; /* what the strategy asks of clients; NULL: nothing */
     bool external;          /* the model is the client's own; only the schema is known */
     fedge_model_spec model; /* when not external */
     uint32_t train_last;    /* a model's "train-last", only while it is read */
@@ -120,6 +121,29 @@ typedef struct fedge_test_set {
     char images[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_site_data has them */
 } fedge_test_set;
 
+struct fedge_job;
+struct fedge_json;
+struct fedge_json_field;
+
+/* What the settings of every strategy begin with. */
+typedef struct fedge_strategy_common {
+    double server_learning_rate; /* of the first round; 1 for plain FedAvg */
+    fedge_schedule schedule;     /* of it, over the rounds */
+} fedge_strategy_common;
+
+/* What a reader of jobs knows of a strategy: its arguments. What it does with them is the
+ * aggregator's (aggregator/rounds/strategy.h). */
+typedef struct fedge_strategy_reader {
+    const char *name; /* as in a job: "FedAvg" */
+    const struct fedge_json_field
+        *arguments;       /* of its settings, but for those in fedge_strategy_common; NULL: none */
+    size_t settings_size; /* of its struct, whose first member is a fedge_strategy_common */
+    /* What has to hold between the settings and the rest of the job, whose rounds are settled and
+     * whose plan is not: it may change the plan's training. Fails with the key. NULL: nothing. */
+    fedge_status (*settle)(const struct fedge_json *json, struct fedge_job *job, void *settings,
+                           fedge_error *err);
+} fedge_strategy_reader;
+
 /* What tells a good model from a bad one. */
 typedef enum fedge_criterion {
     FEDGE_CRITERION_AUTO, /* on the examples for validation if there are any, else on the test set
@@ -144,12 +168,11 @@ typedef struct fedge_watch_spec {
 typedef struct fedge_job {
     fedge_plan plan;
     fedge_rounds_spec rounds;
-    char strategy[32];           /* "FedAvg" */
-    double server_learning_rate; /* 1 for plain FedAvg */
-    uint32_t num_clients;        /* SCAFFOLD: N; 0 for others */
-    bool counts_clients;         /* the job says so; else N is min-available-nodes */
-    fedge_test_set test_set;     /* evaluated by the server after each round */
-    fedge_watch_spec keep_best;  /* the best model is left beside the last */
+    char strategy[FEDGE_MAX_STRATEGY_NAME];         /* "FedAvg" */
+    const fedge_strategy_reader *const *strategies; /* as the job was read with; NULL: without */
+    void *strategy_settings;    /* of its reader's struct; the job's own. NULL: read without */
+    fedge_test_set test_set;    /* evaluated by the server after each round */
+    fedge_watch_spec keep_best; /* the best model is left beside the last */
     fedge_watch_spec early_stopping;
     char initial_model[FEDGE_MAX_PATH]; /* safetensors; "" for the initialisers */
     uint32_t keep_checkpoints;          /* ≥ 1 */
@@ -162,10 +185,19 @@ FEDGE_MUST_USE fedge_status fedge_job_parse(const char *text, size_t size, const
                                             fedge_job **job, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err);
 
+/* The same with the strategies that the program has (ends with NULL), the first being the default:
+ * their arguments are read and checked. Without them any strategy will do, and only what it asks of
+ * clients is known. */
+FEDGE_MUST_USE fedge_status fedge_job_parse_with(const char *text, size_t size, const char *name,
+                                                 const fedge_strategy_reader *const *strategies,
+                                                 fedge_job **job, fedge_error *err);
+
 /* Is every round's learning rate one that a task may ask for? FEDGE_OUT_OF_RANGE with the first
  * round that has none. A job that has been read has passed; for one whose rounds are changed
  * afterwards. */
 FEDGE_MUST_USE fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err);
+/* The same of the server's learning rate; fine for a job that was read without strategies. */
+FEDGE_MUST_USE fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err);
 void fedge_job_free(fedge_job *job); /* NULL is fine */
 
 /* The plan as JSON, the same bytes for the same plan; *text is malloc'ed, NUL-terminated. */

@@ -22,6 +22,31 @@ extern const fedge_json_field fedge_tensor_fields[];
 extern const fedge_json_field fedge_normalisation_fields[]; /* of a fedge_data_spec */
 extern const fedge_json_field fedge_augmentation_fields[];  /* likewise */
 
+extern const fedge_json_field fedge_schedule_fields[];        /* of a fedge_schedule */
+extern const fedge_json_field fedge_strategy_common_fields[]; /* of a fedge_strategy_common */
+
+#define FEDGE_MAX_STRATEGY_FIELDS 24
+
+/* All keys of one strategy, "type" first, of its settings. Points into itself: not to be copied. */
+typedef struct fedge_strategy_fields {
+    const char *type[2]; /* the one choice of "type", and NULL */
+    fedge_json_field fields[FEDGE_MAX_STRATEGY_FIELDS];
+} fedge_strategy_fields;
+/* [is_default]: a job may leave the type out. */
+void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_default,
+                              fedge_strategy_fields *out);
+
+/* Reads the strategy of a job whose [strategies] are set, and finds the plan's hooks. */
+FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job,
+                                                fedge_error *err);
+/* Once the rounds are settled, before the plan is. */
+FEDGE_MUST_USE fedge_status fedge_strategy_settle(const fedge_json *json, fedge_job *job,
+                                                  fedge_error *err);
+
+/* Has a job's schedule at [path] only arguments of its type? */
+FEDGE_MUST_USE fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
+                                                 const fedge_schedule *schedule, fedge_error *err);
+
 /* Whether the data can be augmented so. */
 FEDGE_MUST_USE fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
                                                      fedge_error *err);

@@ -4,16 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "edge/io/client_hooks.h"
 #include "edge/io/plan.h"
 #include "edge/train/layer.h"
-
-const char *fedge_section_name(fedge_section_kind kind)
-{
-    static const char *const NAMES[FEDGE_SECTION_KINDS] = {[FEDGE_SECTION_DELTA] = "delta",
-                                                           [FEDGE_SECTION_BUFFERS] = "buffers",
-                                                           [FEDGE_SECTION_CONTROL] = "control"};
-    return (unsigned)kind < FEDGE_SECTION_KINDS ? NAMES[kind] : NULL;
-}
 
 /* Rows [begin, end) of a tensor of the model travel; of a scalar: its one value. */
 static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, uint32_t begin,
@@ -73,14 +66,14 @@ static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
     return st;
 }
 
-/* A control value for each value of the delta, the first section. */
-static fedge_status add_control(fedge_sent *sent, fedge_error *err)
+/* The strategy's own: a value for each of the delta, the first section. */
+static fedge_status add_hooks(fedge_sent *sent, const char *section, fedge_error *err)
 {
     fedge_status st = FEDGE_OK;
     for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors && st == FEDGE_OK; i++) {
         const fedge_tensor_spec *of = &sent->tensors[i];
-        char name[FEDGE_MAX_TENSOR_NAME + 8];
-        (void)snprintf(name, sizeof name, "control:%s", of->name);
+        char name[FEDGE_MAX_TENSOR_NAME + 32];
+        (void)snprintf(name, sizeof name, "%.24s:%s", section, of->name);
         st = fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err);
         if (st == FEDGE_OK)
             sent->places[sent->schema.num_tensors - 1] = sent->places[i];
@@ -99,7 +92,8 @@ static fedge_status add_all(fedge_plan *plan, fedge_error *err)
 }
 
 /* The tensors that were added since the last section are this one. */
-static void end_section(fedge_sent *sent, fedge_section_kind kind, fedge_codec codec)
+static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *name,
+                        fedge_codec codec)
 {
     const fedge_section *last =
         sent->num_sections > 0 ? &sent->sections[sent->num_sections - 1] : NULL;
@@ -108,7 +102,7 @@ static void end_section(fedge_sent *sent, fedge_section_kind kind, fedge_codec c
     if (count == 0)
         return;
     fedge_section *section = &sent->sections[sent->num_sections++];
-    *section = (fedge_section){.kind = kind, .codec = codec, .first = first};
+    *section = (fedge_section){.kind = kind, .name = name, .codec = codec, .first = first};
     section->schema =
         (fedge_schema){.tensors = &sent->tensors[first],
                        .num_tensors = count,
@@ -127,13 +121,14 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     if (sent->schema.num_tensors == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "every layer is frozen, so there is nothing to train: freeze less");
-    end_section(sent, FEDGE_SECTION_DELTA, plan->update.codec);
+    end_section(sent, FEDGE_SECTION_DELTA, "delta", plan->update.codec);
     if (!plan->external)
         st = add_buffers(plan, err);
-    end_section(sent, FEDGE_SECTION_BUFFERS, FEDGE_CODEC_NONE);
-    if (st == FEDGE_OK && plan->scaffold)
-        st = add_control(sent, err);
-    end_section(sent, FEDGE_SECTION_CONTROL, plan->update.codec);
+    end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", FEDGE_CODEC_NONE);
+    const char *own = plan->hooks != NULL ? plan->hooks->section : NULL;
+    if (st == FEDGE_OK && own != NULL)
+        st = add_hooks(sent, own, err);
+    end_section(sent, FEDGE_SECTION_HOOKS, own, plan->update.codec);
     return st;
 }
 
@@ -173,8 +168,8 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model)
 {
     /* Places rise at least as fast as offsets: nothing is overwritten before it is read. */
-    const fedge_section *control = fedge_sections_find(sent, FEDGE_SECTION_CONTROL);
-    const uint32_t end = control != NULL ? control->first : sent->schema.num_tensors;
+    const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
+    const uint32_t end = hooks != NULL ? hooks->first : sent->schema.num_tensors;
     for (uint32_t i = 0; i < end; i++) {
         const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
         const size_t place = sent->places[i];
@@ -197,11 +192,11 @@ static int8_t statistics_bound(const fedge_plan *plan, const float *values, size
 void fedge_sections_bounds(const fedge_plan *plan, const float *model, int8_t *bounds_log2)
 {
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
-    const fedge_section *control = fedge_sections_find(&plan->sent, FEDGE_SECTION_CONTROL);
+    const fedge_section *hooks = fedge_sections_find(&plan->sent, FEDGE_SECTION_HOOKS);
     memset(bounds_log2, plan->update.bound_log2, plan->sent.schema.num_tensors);
-    if (control != NULL)
-        memset(bounds_log2 + control->first, plan->update.control_bound_log2,
-               control->schema.num_tensors);
+    if (hooks != NULL)
+        memset(bounds_log2 + hooks->first, plan->update.control_bound_log2,
+               hooks->schema.num_tensors);
     for (uint32_t i = 0; buffers != NULL && i < buffers->schema.num_tensors; i++) {
         const uint32_t at = buffers->first + i;
         bounds_log2[at] =

@@ -5,7 +5,8 @@
  *
  *     delta    w_end − w_start of the trained rows of every trained parameter
  *     buffers  how far BatchNorm's statistics moved, unless they are frozen; always as floats
- *     control  SCAFFOLD's change of the client's control variate, of what is in delta
+ *     and what a strategy has clients send besides, under a name of its own (client_hooks.h): a
+ * value for each of the delta
  */
 #ifndef FEDGE_EDGE_IO_SECTIONS_H
 #define FEDGE_EDGE_IO_SECTIONS_H
@@ -23,13 +24,14 @@ struct fedge_plan;
 typedef enum fedge_section_kind {
     FEDGE_SECTION_DELTA,
     FEDGE_SECTION_BUFFERS,
-    FEDGE_SECTION_CONTROL,
+    FEDGE_SECTION_HOOKS, /* the strategy's */
     FEDGE_SECTION_KINDS
 } fedge_section_kind;
 
 /* A run of the tensors that travel. Plain data. */
 typedef struct fedge_section {
     fedge_section_kind kind;
+    const char *name; /* "delta", "buffers"; the strategy's as its hooks have it */
     fedge_codec codec;
     fedge_schema schema; /* its tensors; their offsets are those in the block of all sections */
     uint32_t first;      /* of its tensors among all */
@@ -43,9 +45,6 @@ typedef struct fedge_sent {
     uint32_t num_sections;            /* ≥ 1; the first is the delta */
     fedge_section sections[FEDGE_SECTION_KINDS];
 } fedge_sent;
-
-/* "delta", "buffers", "control". */
-const char *fedge_section_name(fedge_section_kind kind);
 
 /* Fills plan->sent from the plan's model, schema and update. FEDGE_INVALID_ARGUMENT when nothing is
  * trained; FEDGE_TOO_BIG when more than FEDGE_MAX_TENSORS would travel. */
@@ -65,7 +64,7 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
                            const float *values, float *model);
 
 /* In place: model[] (the trained model, plan->schema.num_elements) becomes what travels of
- * model − start, delta and buffers, at its front. */
+ * model − start, delta and buffers, at its front; the strategy's section is not filled. */
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model);
 
 /* The bound of each tensor that travels (plan->sent.schema.num_tensors) in a round that starts from

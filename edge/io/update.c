@@ -40,7 +40,7 @@ static fedge_status pack_section(const fedge_plan *plan, const fedge_section *se
     }
     *info = (fedge_section_info){
         .codec = section->codec, .deflate = size < raw_size, .size = size, .raw_size = raw_size};
-    (void)snprintf(info->name, sizeof info->name, "%s", fedge_section_name(section->kind));
+    (void)snprintf(info->name, sizeof info->name, "%s", section->name);
     return FEDGE_OK;
 }
 
@@ -122,9 +122,9 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
                                   const fedge_section_info *section, fedge_error *err)
 {
     const uint64_t raw_size = raw_size_of(wanted);
-    if (strcmp(section->name, fedge_section_name(wanted->kind)) != 0)
+    if (strcmp(section->name, wanted->name) != 0)
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\"; the plan wants \"%s\"",
-                          section->name, fedge_section_name(wanted->kind));
+                          section->name, wanted->name);
     if (section->codec != wanted->codec)
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\" has codec %s; the plan wants %s",
                           section->name, fedge_codec_name(section->codec),
@@ -156,8 +156,7 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
     uint64_t size = 0;
     if (upload->num_sections != sent->num_sections)
         return fedge_fail(err, FEDGE_MISMATCH, "%u sections; the plan wants %u, first \"%s\"",
-                          upload->num_sections, sent->num_sections,
-                          fedge_section_name(sent->sections[0].kind));
+                          upload->num_sections, sent->num_sections, sent->sections[0].name);
     for (uint32_t i = 0; i < sent->num_sections; i++) {
         fedge_status st = check_section(plan, &sent->sections[i], &upload->sections[i], err);
         if (st != FEDGE_OK)

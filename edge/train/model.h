@@ -287,7 +287,7 @@ typedef enum fedge_optimizer_type {
  *   clipping:  g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), the norm over all that is trained
  *              (torch.nn.utils.clip_grad_norm_)
  *
- *   SCAFFOLD:  g ← g + correction, which is c − c_i (Karimireddy et al. 2020) */
+ *   strategy:  g ← g + correction, as SCAFFOLD's c − c_i (edge/io/client_hooks.h) */
 typedef struct fedge_optimizer {
     float learning_rate, momentum, weight_decay;
     fedge_optimizer_type type; /* 0: SGD */
@@ -373,7 +373,7 @@ typedef struct fedge_model_memory {
                            weights; a Linear's weights step as their gradient is made, without a
                            buffer. Else: of all parameters, with clip or micro-batches; without, 0:
                            one layer's at a time lie in the room of activations */
-    size_t velocity;    /* the optimizer's states, FedProx's copy, SCAFFOLD's correction */
+    size_t velocity;    /* the optimizer's states, FedProx's copy, a correction */
     size_t activations; /* fused: outputs kept for the backward pass, the places of the maxima.
                            Else: all that layers make, its room used again as soon as it can be */
     size_t scratch;     /* repacked weights, one example's working set, the model's own records */
@@ -393,7 +393,7 @@ typedef struct fedge_layer_memory {
     size_t parameters;       /* how many; those that are not trained too */
     size_t buffers;          /* how many, of statistics */
     size_t values;           /* parameters and buffers */
-    size_t optimizer;        /* its states, FedProx's copy, SCAFFOLD's correction */
+    size_t optimizer;        /* its states, FedProx's copy, a correction */
     size_t output;   /* the (micro-)batch's; 0: it lies where the layer's input does, or only
                         parts of it exist, one after another */
     size_t saved;    /* from the forward pass to the backward pass, besides outputs */
@@ -453,7 +453,7 @@ const char *fedge_model_kernels(const fedge_model *model);
  * states and its count of steps, and copies the parameters for proximal_mu. */
 void fedge_model_reset_optimizer(fedge_model *model);
 
-/* SCAFFOLD's c − c_i, in schema order, (num_values): written by the caller, added to every
+/* A strategy's correction, in schema order, (num_values): written by the caller, added to every
  * gradient. NULL without options.correction. */
 float *fedge_model_correction(fedge_model *model);
 

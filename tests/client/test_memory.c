@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "client/builtin_trainer.h"
-#include "client/control.h"
+#include "client/kept.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
 #include "edge/io/client_memory.h"
@@ -171,11 +171,11 @@ static void put_task(rig *r, fedge_worker_job *job)
     float *values = calloc(plan->schema.num_elements, sizeof *values);
     fedge_model_init_values(&plan->model, 1, values);
     assert_int_equal(fedge_safetensors_size(&plan->schema, &size, NULL), FEDGE_OK);
-    if (plan->scaffold)
+    if (fedge_plan_tells(plan))
         assert_int_equal(fedge_safetensors_size(control, &control_size, NULL), FEDGE_OK);
     uint8_t *file = malloc(size + control_size);
     assert_int_equal(fedge_safetensors_write(&plan->schema, values, file, size, NULL), FEDGE_OK);
-    if (plan->scaffold)
+    if (fedge_plan_tells(plan))
         assert_int_equal(fedge_safetensors_write(control, values, file + size, control_size, NULL),
                          FEDGE_OK);
     free(values);

@@ -1,65 +1,39 @@
-#include <math.h>
-#include <stdlib.h>
+/* FedAvg (McMahan et al., "Communication-efficient learning of deep networks from decentralized
+ * data", AISTATS 2017), with a server learning rate η_s, 1 by default:
+ *
+ *     x ← x + η_s · Σ w_i Δ_i / Σ w_i          w_i: the client's examples
+ */
+#include "aggregator/rounds/strategies/fedavg.h"
 
-#include "aggregator/rounds/strategy.h"
-
-typedef struct fedavg {
-    double server_learning_rate;
-} fedavg;
-
-static fedge_status fedavg_init(const fedge_strategy_config *config, void **state, fedge_error *err)
+fedge_status fedge_fedavg_init(const fedge_strategy_config *config, void **state, fedge_error *err)
 {
-    double rate = config->server_learning_rate;
-    if (!isfinite(rate) || rate <= 0.0)
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT,
-            "FedAvg: server-learning-rate is %g; it must be above 0 (1 is the mean of "
-            "the clients)",
-            rate);
-    fedavg *made = malloc(sizeof *made);
-    if (made == NULL)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "FedAvg: no memory");
-    *made = (fedavg){.server_learning_rate = rate};
-    *state = made;
-    return FEDGE_OK;
-}
-
-static fedge_status fedavg_step(void *state, const fedge_strategy_sum *sum, float *model,
-                                fedge_error *err)
-{
-    const fedavg *self = state;
-    if (sum->total_weight == 0)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "FedAvg: round %u has a total weight of 0: no update to average",
-                          (unsigned)sum->round);
-    return fedge_strategy_move(sum, &sum->delta, self->server_learning_rate, model, err);
-}
-
-/* The next step depends on nothing but the model. */
-static fedge_status fedavg_save(const void *state, fedge_buffer *out, fedge_error *err)
-{
-    (void)state;
-    (void)out;
     (void)err;
+    *state = config->job->strategy_settings; /* all there is; the job's, which outlives this */
     return FEDGE_OK;
 }
 
-static fedge_status fedavg_load(void *state, const uint8_t *bytes, size_t size, fedge_error *err)
+fedge_status fedge_fedavg_step(void *state, const fedge_strategy_sum *sum, float *model,
+                               fedge_error *err)
+{
+    const fedge_strategy_common *common = state;
+    const fedge_status status = fedge_strategy_check_sum(sum, "FedAvg", err);
+    return status == FEDGE_OK
+               ? fedge_strategy_move(sum, &sum->delta, fedge_strategy_rate(common, sum->round),
+                                     model, err)
+               : status;
+}
+
+void fedge_fedavg_free(void *state)
 {
     (void)state;
-    (void)bytes;
-    if (size != 0)
-        return fedge_fail(err, FEDGE_CORRUPT,
-                          "FedAvg keeps no state, but the checkpoint has %zu bytes of it", size);
-    return FEDGE_OK;
 }
 
 const fedge_strategy_ops fedge_strategy_fedavg = {
     .struct_size = sizeof(fedge_strategy_ops),
-    .name = "FedAvg",
-    .init = fedavg_init,
-    .step = fedavg_step,
-    .save = fedavg_save,
-    .load = fedavg_load,
-    .free = free,
+    .reader = {.name = "FedAvg", .settings_size = sizeof(fedge_strategy_common)},
+    .init = fedge_fedavg_init,
+    .step = fedge_fedavg_step,
+    .save = fedge_strategy_save_nothing,
+    .load = fedge_strategy_load_nothing,
+    .free = fedge_fedavg_free,
 };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/run/memory.h"
 #include "edge/core/os.h"
 #include "edge/io/csv.h"
@@ -33,8 +34,8 @@ static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fed
 static fedge_status load_job(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
-    fedge_status status = fedge_job_parse(self->config.job_text, self->config.job_size,
-                                          options->job, &self->job, err);
+    fedge_status status = fedge_strategy_job_parse(self->config.job_text, self->config.job_size,
+                                                   options->job, &self->job, err);
     if (status != FEDGE_OK) {
         return status;
     }
@@ -50,6 +51,11 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
         const fedge_status checked = fedge_job_check_rates(self->job, err);
         if (checked != FEDGE_OK) {
             return fedge_error_prefix(err, checked, "%s: training.schedule.gamma", options->job);
+        }
+        const fedge_status server = fedge_job_check_server_rates(self->job, err);
+        if (server != FEDGE_OK) {
+            return fedge_error_prefix(err, server, "%s: strategy.server-schedule.gamma",
+                                      options->job);
         }
     }
     if (self->job->plan.external) {
@@ -148,8 +154,7 @@ static fedge_status fail_uncounted(fedge_error *err)
         "there are");
 }
 
-/* A division that says how many clients there are needs no --clients. They are all there are in the
- * federation, unless the job says another number. */
+/* A division that says how many clients there are needs no --clients. */
 static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
@@ -159,9 +164,6 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
                      ? fedge_partition_num_parts(&self->data.partition, self->data.values,
                                                  &self->settings.num_clients, err)
                      : fail_uncounted(err);
-    }
-    if (status == FEDGE_OK && self->job->plan.scaffold && !self->job->counts_clients) {
-        self->job->num_clients = self->settings.num_clients;
     }
     return status;
 }

@@ -21,9 +21,9 @@ typedef struct fedge_fold {
     const fedge_plan *plan;
     const int8_t *bounds_log2; /* of the tensors that travel */
     /* What travels: [changes] (plan->sent.schema.num_elements), or when that is NULL the difference
-     * of a model's values (plan->schema.num_elements) from [start]. Without SCAFFOLD, all of them
-     * finite; its parameters and its buffers may lie apart, and what travels of them is taken back
-     * to [start], ready for the next client. */
+     * of a model's values (plan->schema.num_elements) from [start]. Then all of them are finite;
+     * its parameters and its buffers may lie apart, and what travels of them is taken back to
+     * [start], ready for the next client. */
     const float *changes;
     const float *start;
     float *parameters, *buffers;

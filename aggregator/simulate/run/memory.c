@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "aggregator/rounds/sampler.h"
-#include "aggregator/simulate/run/control_variates.h"
+#include "aggregator/rounds/strategy.h"
+#include "aggregator/simulate/run/client_states.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
 
 #define MB 1000000u
@@ -26,25 +28,35 @@ uint64_t fedge_memory_left(void)
 
 /* The values of the global model, what the strategy keeps, and its file:
  * of every round's model, whose hash is taken, or else of the last. A checkpoint has the strategy's
- * state and a client's variate once more. */
+ * state and what one client keeps once more. */
 static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand *demand,
                                 fedge_error *err)
 {
     const fedge_plan *plan = &demand->job->plan;
     const fedge_section *delta = &plan->sent.sections[0];
     const uint64_t trained = (uint64_t)delta->schema.num_elements * sizeof(float);
-    size_t file = 0, control = 0;
+    const fedge_strategy_ops *strategy = NULL;
+    size_t file = 0, told = 0;
     fedge_status status = fedge_safetensors_size(&plan->schema, &file, err);
-    if (status == FEDGE_OK && plan->scaffold) {
-        status = fedge_safetensors_size(&delta->schema, &control, err);
+    if (status == FEDGE_OK) {
+        status = fedge_strategy_find(demand->job->strategy, &strategy, err);
     }
-    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + control;
+    if (status == FEDGE_OK && fedge_plan_tells(plan)) {
+        status = fedge_safetensors_size(&delta->schema, &told, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + told;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
     memory->model += demand->job->keep_best.present && !demand->no_hashes
                          ? (uint64_t)plan->schema.num_elements * sizeof(float)
                          : 0;
-    memory->model += plan->scaffold ? (demand->no_hashes ? 1 : 3) * trained : 0;
-    return status;
+    /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
+    const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value;
+    memory->model += demand->no_hashes ? state : 2 * state;
+    memory->model += fedge_plan_keeps(plan) && !demand->no_hashes ? trained : 0;
+    return FEDGE_OK;
 }
 
 static void count_clients(fedge_memory *memory, const fedge_memory_demand *demand)
@@ -58,10 +70,10 @@ static void count_clients(fedge_memory *memory, const fedge_memory_demand *deman
     const bool evaluated = job->rounds.fraction_evaluate > 0 && evaluate.asked > train.asked;
     memory->tasks = clients * MACHINE_CLIENT + (evaluated ? evaluate.asked : train.asked) *
                                                    (demand->task_bytes + MACHINE_TASK);
-    if (job->plan.scaffold) {
-        memory->variates = fedge_control_variates_size(
-            (uint32_t)clients, train.asked, job->rounds.num_server_rounds,
-            job->plan.sent.sections[0].schema.num_elements);
+    if (fedge_plan_keeps(&job->plan)) {
+        memory->states =
+            fedge_client_states_size((uint32_t)clients, train.asked, job->rounds.num_server_rounds,
+                                     job->plan.sent.sections[0].schema.num_elements);
     }
 }
 
@@ -110,7 +122,7 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
         {memory->present, "that the program and its data have", "fewer or smaller examples"},
         {memory->model, "for the global model", "a smaller model"},
         {memory->threads, threads, "fewer --threads, a smaller batch-size or a smaller model"},
-        {memory->variates, "for SCAFFOLD's variates of clients and an open round's copies",
+        {memory->states, "for what clients keep and an open round's copies",
          "fewer clients or rounds, a smaller cohort or another strategy"},
         {memory->tasks, "for a round's tasks", "fewer clients a round"}};
     uint64_t all = 0;

@@ -12,11 +12,11 @@
 
 /* In bytes. Plain data. */
 typedef struct fedge_memory {
-    uint64_t present;  /* what the program has by now, its data with it */
-    uint64_t model;    /* the global one, its sums, its strategy and its file */
-    uint64_t threads;  /* of all together */
-    uint64_t variates; /* SCAFFOLD's, with the copies of an open round; else 0 */
-    uint64_t tasks;    /* a round's */
+    uint64_t present; /* what the program has by now, its data with it */
+    uint64_t model;   /* the global one, its sums, its strategy and its file */
+    uint64_t threads; /* of all together */
+    uint64_t states;  /* what clients keep for the strategy, with the copies of an open round */
+    uint64_t tasks;   /* a round's */
     uint32_t num_threads;
 } fedge_memory;
 

@@ -299,31 +299,30 @@ static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoi
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
-static fedge_status variates_path(const fedge_results *results, uint32_t round,
-                                  char path[FEDGE_MAX_PATH], fedge_error *err)
+static fedge_status states_path(const fedge_results *results, uint32_t round,
+                                char path[FEDGE_MAX_PATH], fedge_error *err)
 {
     char name[48];
     (void)snprintf(name, sizeof(name), "checkpoints/variates-%06" PRIu32 ".bin", round);
     return fedge_path_join(results->dir, name, path, err);
 }
 
-/* Are there variates that the rounds after [round] begin with? */
-static bool needs_variates(const fedge_results *results, const fedge_simulation *simulation,
-                           uint32_t round)
+/* Is there something kept by clients that the rounds after [round] begin with? */
+static bool needs_states(const fedge_results *results, const fedge_simulation *simulation,
+                         uint32_t round)
 {
-    return fedge_simulation_variates(simulation) && round > 0 &&
-           round < results->settings.num_rounds;
+    return fedge_simulation_states(simulation) && round > 0 && round < results->settings.num_rounds;
 }
 
-static fedge_status load_variates(const fedge_results *results, fedge_simulation *simulation,
-                                  fedge_error *err)
+static fedge_status load_states(const fedge_results *results, fedge_simulation *simulation,
+                                fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!needs_variates(results, simulation, results->checkpoint)) {
+    if (!needs_states(results, simulation, results->checkpoint)) {
         return FEDGE_OK;
     }
-    const fedge_status status = variates_path(results, results->checkpoint, path, err);
-    return status == FEDGE_OK ? fedge_simulation_load_variates(simulation, path, err) : status;
+    const fedge_status status = states_path(results, results->checkpoint, path, err);
+    return status == FEDGE_OK ? fedge_simulation_load_states(simulation, path, err) : status;
 }
 
 /* The best model so far is the checkpoint's, or was saved with it. */
@@ -353,10 +352,10 @@ static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
     if (!data->model) {
         return FEDGE_OK;
     }
-    fedge_status status = load_variates(results, simulation, err);
+    fedge_status status = load_states(results, simulation, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status,
-                                  "%s cannot go on without the clients' control variates; put the "
+                                  "%s cannot go on without what its clients keep; put the "
                                   "file back or begin anew in another --out",
                                   results->dir);
     }
@@ -437,16 +436,16 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
 /* ---- as it runs ------------------------------------------------------------------------------ */
 
 /* Before the checkpoint that needs them. */
-static fedge_status save_variates(const fedge_results *results, const fedge_simulation *simulation,
-                                  uint32_t round, fedge_error *err)
+static fedge_status save_states(const fedge_results *results, const fedge_simulation *simulation,
+                                uint32_t round, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!needs_variates(results, simulation, round)) {
+    if (!needs_states(results, simulation, round)) {
         return FEDGE_OK;
     }
-    const fedge_status status = variates_path(results, round, path, err);
+    const fedge_status status = states_path(results, round, path, err);
     return status == FEDGE_OK
-               ? fedge_control_variates_save(fedge_simulation_variates(simulation), path, err)
+               ? fedge_client_states_save(fedge_simulation_states(simulation), path, err)
                : status;
 }
 
@@ -459,7 +458,7 @@ static void remove_half_built(fedge_results *results, uint32_t round)
     (void)snprintf(names[1], sizeof(names[1]), "checkpoints/variates-%06" PRIu32 ".bin.new", round);
     (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
     (void)snprintf(names[3], sizeof(names[3]), "checkpoints/round-%06" PRIu32, round);
-    /* A checkpoint in its place, whatever failed behind it, needs its variates. */
+    /* A checkpoint in its place, whatever failed behind it, needs what clients keep. */
     const bool placed =
         fedge_path_join(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
     const uint32_t count = placed ? 2 : 3;
@@ -488,7 +487,7 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
         status = fedge_checkpoint_remove(dir, last, err);
     }
     if (status == FEDGE_OK) {
-        status = variates_path(results, last, path, err);
+        status = states_path(results, last, path, err);
     }
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
@@ -496,7 +495,7 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
 static fedge_status save_parts(fedge_results *results, const fedge_simulation *simulation,
                                uint32_t round, fedge_error *err)
 {
-    const fedge_status status = save_variates(results, simulation, round, err);
+    const fedge_status status = save_states(results, simulation, round, err);
     return status == FEDGE_OK
                ? fedge_best_model_save(&results->best, &results->job->plan, results->dir, err)
                : status;
@@ -518,7 +517,8 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
                                    .bytes_up = results->run_summary.bytes_up,
                                    .bytes_down = results->run_summary.bytes_down,
                                    .elapsed_ms = (uint64_t)(results->run_summary.seconds * 1000.0)};
-    memcpy(checkpoint.strategy, global->strategy->name, strlen(global->strategy->name) + 1);
+    memcpy(checkpoint.strategy, global->strategy->reader.name,
+           strlen(global->strategy->reader.name) + 1);
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
     fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);

@@ -9,8 +9,8 @@
  *     OUT/summary.json        the run in numbers, complete or not (run_summary.h)
  *     OUT/model.safetensors   the last model
  *     OUT/model-best.safetensors   with keep-best: the best round's
- *     OUT/checkpoints/        where --resume goes on; with SCAFFOLD also variates-RRRRRR.bin there
- *     OUT/lock                held by the program that writes here
+ *     OUT/checkpoints/        where --resume goes on; where clients keep something also
+ * variates-RRRRRR.bin there OUT/lock                held by the program that writes here
  *
  * Lines are written as rounds end and synced with a checkpoint, every FEDGE_RESULTS_CHECKPOINT_MS
  * (or 20 times what writing one took, if that is longer) and at the end: a crash costs at most that

@@ -10,6 +10,7 @@
 #include "aggregator/simulate/run/memory.h"
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "secure/hash/sha256.h"
 
 /* ---- numbers of a phase ---------------------------------------------------------------------- */
@@ -106,9 +107,9 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
                                    fedge_error *err)
 {
     uint8_t *file = NULL;
-    size_t size = 0, control_size = 0;
+    size_t size = 0, told_size = 0;
     const fedge_status status =
-        fedge_global_model_write(&self->global, &file, &size, &control_size, err);
+        fedge_global_model_write(&self->global, &file, &size, &told_size, err);
     if (status == FEDGE_OK) {
         fedge_sha256_text(file, size, text);
     }
@@ -125,7 +126,7 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
     if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
         self->mid_step = false;
         self->rounds_closed = summary->round;
-        fedge_control_variates_keep(&self->variates, summary->round);
+        fedge_client_states_keep(&self->states, summary->round);
         status = fedge_global_model_reset(&self->global, err);
     }
     if (status == FEDGE_OK && !self->config.no_hashes) {
@@ -189,7 +190,7 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_action *actio
     const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
     memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
-    fedge_control_variates_undo(&self->variates); /* what does not count moves no variate */
+    fedge_client_states_undo(&self->states); /* what does not count moves nothing that is kept */
     fedge_status status = fedge_global_model_reset(&self->global, err);
     self->failures += train;
     if (status == FEDGE_OK && self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
@@ -343,7 +344,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
         }
     }
     if (status != FEDGE_OK) { /* what has closed is kept already */
-        fedge_control_variates_undo(&self->variates);
+        fedge_client_states_undo(&self->states);
     }
     if (status == FEDGE_NO_MEMORY) { /* room to write down what has closed */
         fedge_trainer_pool_free(self->pool);
@@ -389,13 +390,13 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
     if (enough != FEDGE_OK) {
         return enough;
     }
-    if (config->job->plan.scaffold && config->job->num_clients != clients) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "strategy.num-clients, by which SCAFFOLD's control variates are "
-                          "weighed, is %" PRIu32 ", and there are %" PRIu32
-                          " clients: set it to %" PRIu32
-                          " or leave it out, fedge-simulate counts them",
-                          config->job->num_clients, clients, clients);
+    const fedge_strategy_ops *strategy = NULL;
+    fedge_status status = fedge_strategy_find(config->job->strategy, &strategy, err);
+    if (status == FEDGE_OK && strategy->count_clients) {
+        status = strategy->count_clients(config->job->strategy_settings, clients, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
     }
     if (spec->fraction_evaluate > 0 && !holds_out(config->client_data)) {
         return fedge_fail(
@@ -461,14 +462,14 @@ static fedge_status check_memory(fedge_simulation *self, fedge_error *err)
     if (status != FEDGE_OK) {
         return status;
     }
-    self->promised = memory.model + memory.threads + memory.variates + memory.tasks;
+    self->promised = memory.model + memory.threads + memory.states + memory.tasks;
     return fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err);
 }
 
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
-    size_t control = 0;
+    size_t told = 0;
     uint8_t *file = NULL;
     fedge_status status = check_memory(self, err);
     if (status == FEDGE_OK) {
@@ -485,13 +486,13 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = fedge_global_model_begin(&self->global, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &control, err);
-        self->model_bytes += control;
+        status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err);
+        self->model_bytes += told;
         free(file);
     }
-    if (status == FEDGE_OK && self->plan->scaffold) {
-        status = fedge_control_variates_init(&self->variates, config->client_data->num_clients,
-                                             self->plan->sent.sections[0].schema.num_elements, err);
+    if (status == FEDGE_OK && fedge_plan_keeps(self->plan)) {
+        status = fedge_client_states_init(&self->states, config->client_data->num_clients,
+                                          self->plan->sent.sections[0].schema.num_elements, err);
     }
     if (status == FEDGE_OK) {
         const fedge_trainer_pool_config pool = {.job = config->job,
@@ -499,7 +500,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
                                                 .global = &self->global,
                                                 .max_evaluated =
                                                     fedge_simulation_max_evaluated(config),
-                                                .variates = &self->variates,
+                                                .states = &self->states,
                                                 .num_threads = config->num_threads,
                                                 .cancel = config->cancel ? cancel : NULL,
                                                 .on_done = fedge_simulation_tell_progress,
@@ -547,7 +548,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_trainer_pool_free(simulation->pool);
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
-    fedge_control_variates_fini(&simulation->variates);
+    fedge_client_states_fini(&simulation->states);
     fedge_view_fini(&simulation->test_set);
     free(simulation->sent);
     free(simulation->wave);
@@ -562,12 +563,13 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                       size_t strategy_size, fedge_error *err)
 {
     const uint32_t rounds = simulation->config.job->rounds.num_server_rounds;
-    if (simulation->plan->scaffold && state->rounds_closed < rounds &&
-        state->rounds_closed != simulation->variates.round) {
+    if (fedge_plan_keeps(simulation->plan) && state->rounds_closed < rounds &&
+        state->rounds_closed != simulation->states.round) {
         return fedge_fail(err, FEDGE_MISMATCH,
-                          "SCAFFOLD cannot go on after round %" PRIu32 " of %" PRIu32
-                          " with its clients' variates of round %" PRIu32,
-                          state->rounds_closed, rounds, simulation->variates.round);
+                          "%s cannot go on after round %" PRIu32 " of %" PRIu32
+                          " with its clients' %ss of round %" PRIu32,
+                          simulation->plan->hooks->name, state->rounds_closed, rounds,
+                          simulation->plan->hooks->keeps, simulation->states.round);
     }
     fedge_status status =
         fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
@@ -598,8 +600,8 @@ void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round)
 
 bool fedge_simulation_is_whole(const fedge_simulation *simulation)
 {
-    return !simulation->mid_step &&
-           (!simulation->plan->scaffold || simulation->variates.round == simulation->rounds_closed);
+    return !simulation->mid_step && (!fedge_plan_keeps(simulation->plan) ||
+                                     simulation->states.round == simulation->rounds_closed);
 }
 
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation)
@@ -607,15 +609,15 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
     return &simulation->global;
 }
 
-const fedge_control_variates *fedge_simulation_variates(const fedge_simulation *simulation)
+const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation)
 {
-    return simulation->plan->scaffold ? &simulation->variates : NULL;
+    return fedge_plan_keeps(simulation->plan) ? &simulation->states : NULL;
 }
 
-fedge_status fedge_simulation_load_variates(fedge_simulation *simulation, const char *path,
-                                            fedge_error *err)
+fedge_status fedge_simulation_load_states(fedge_simulation *simulation, const char *path,
+                                          fedge_error *err)
 {
-    return fedge_control_variates_load(&simulation->variates, path, err);
+    return fedge_client_states_load(&simulation->states, path, err);
 }
 
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)

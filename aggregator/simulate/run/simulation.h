@@ -15,7 +15,7 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/round_summary.h"
-#include "aggregator/simulate/run/control_variates.h"
+#include "aggregator/simulate/run/client_states.h"
 #include "aggregator/simulate/run/evaluation_set.h"
 #include "aggregator/simulate/run/memory.h"
 #include "aggregator/simulate/run/trainer_pool.h"
@@ -79,12 +79,12 @@ FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
 
-/* With SCAFFOLD, before fedge_simulation_restore: the variates that fedge_control_variates_save
- * wrote. */
-FEDGE_MUST_USE fedge_status fedge_simulation_load_variates(fedge_simulation *simulation,
-                                                           const char *path, fedge_error *err);
+/* Where clients keep something for the strategy, before fedge_simulation_restore: what
+ * fedge_client_states_save wrote. */
+FEDGE_MUST_USE fedge_status fedge_simulation_load_states(fedge_simulation *simulation,
+                                                         const char *path, fedge_error *err);
 /* Goes on from [state] with the model in [file] and the strategy's saved state; before
- * fedge_simulation_run. With SCAFFOLD the clients' variates are loaded first, unless no round was
+ * fedge_simulation_run. What clients keep is loaded first, unless no round was
  * closed or none is left: FEDGE_MISMATCH when they are of another round. */
 FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                                      const fedge_simulation_state *state,
@@ -110,12 +110,13 @@ FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simula
 
 /* Where it stands. */
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);
-/* Are model, strategy and variates those of the last closed round? False only after a failure. */
+/* Are model, strategy and what clients keep those of the last closed round? False only after a
+ * failure. */
 bool fedge_simulation_is_whole(const fedge_simulation *simulation);
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation);
-/* SCAFFOLD's variates of the clients, of the last closed round once fedge_simulation_run has ended
- * or in on_round; NULL with another strategy. */
-const fedge_control_variates *fedge_simulation_variates(const fedge_simulation *simulation);
+/* What clients keep for the strategy, of the last closed round once fedge_simulation_run has ended
+ * or in on_round; NULL where they keep nothing. */
+const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
 /* All that it may come to take, besides the data. */
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);

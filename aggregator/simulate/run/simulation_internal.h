@@ -3,7 +3,7 @@
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_INTERNAL_H
 
 #include "aggregator/rounds/rounds.h"
-#include "aggregator/simulate/run/control_variates.h"
+#include "aggregator/simulate/run/client_states.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "aggregator/simulate/time/virtual_clock.h"
 
@@ -27,9 +27,9 @@ struct fedge_simulation {
     fedge_simulation_config config;
     const fedge_plan *plan;
     fedge_global_model global;
-    fedge_view test_set; /* all of it, by index; count 0: none */
-    fedge_control_variates variates;
-    uint64_t promised; /* bytes: fedge_memory of this run */
+    fedge_view test_set;        /* all of it, by index; count 0: none */
+    fedge_client_states states; /* what clients keep for the strategy */
+    uint64_t promised;          /* bytes: fedge_memory of this run */
     fedge_trainer_pool *pool;
     fedge_rounds *rounds;
     uint64_t now_ms;                   /* without client profiles */

@@ -12,7 +12,7 @@
 #include "aggregator/simulate/run/fold.h"
 #include "aggregator/simulate/run/spin_backoff.h"
 #include "edge/core/os.h"
-#include "edge/io/control.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
@@ -32,12 +32,12 @@ typedef struct worker {
     void *block, *evaluator_block, *tester_block, *scratch;
     size_t scratch_size;
     float *values; /* as trained, then what travels of it; NULL: fold.h takes the model's */
-    int32_t *v;    /* with SCAFFOLD: the update in fixed point */
+    int32_t *v;    /* where clients keep something: the update in fixed point */
     uint_fast32_t ready_for;  /* the call in which the model is as the global one already */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
     uint8_t *bytes, *packed;
-    fedge_control control; /* when the plan has SCAFFOLD */
-    uint64_t total;        /* bytes of all of it */
+    fedge_hooks_state hooks; /* when the plan has hooks */
+    uint64_t total;          /* bytes of all of it */
 } worker;
 
 struct fedge_trainer_pool {
@@ -60,29 +60,35 @@ struct fedge_trainer_pool {
 
 /* ---- one task -------------------------------------------------------------------------------- */
 
-/* SCAFFOLD: the correction of the client's gradients; *own is its variate. */
-static fedge_status begin_control(worker *self, uint32_t client, float **own, fedge_error *err)
+/* What the strategy has the client do first; *own is what it keeps, if anything. */
+static fedge_status begin_hooks(worker *self, uint32_t client, float **own, fedge_error *err)
 {
     const fedge_global_model *global = self->pool->config.global;
-    fedge_control *control = &self->control;
-    const size_t size = control->num_trained * sizeof(float);
-    *own = fedge_control_variates_of(self->pool->config.variates, client);
-    if (!*own) {
-        return fedge_fail(err, FEDGE_NO_MEMORY,
-                          "no memory for a control variate of %zu bytes: give the program more "
-                          "memory, or use fewer clients or rounds, a smaller cohort, fewer "
-                          "--threads or another strategy",
-                          size);
+    fedge_hooks_state *hooks = &self->hooks;
+    const size_t size = hooks->num_trained * sizeof(float);
+    if (hooks->told) {
+        memcpy(hooks->told, global->strategy->told(global->strategy_state), size);
     }
-    memcpy(control->server, global->strategy->control(global->strategy_state), size);
-    memcpy(control->own, *own, size);
-    fedge_control_correct(control);
-    memcpy(fedge_model_correction(self->model), control->correction,
-           fedge_model_num_values(self->model) * sizeof(float));
+    if (hooks->own) {
+        *own = fedge_client_states_of(self->pool->config.states, client);
+        if (!*own) {
+            return fedge_fail(err, FEDGE_NO_MEMORY,
+                              "no memory for a %s of %zu bytes: give the program more memory, or "
+                              "use fewer clients or rounds, a smaller cohort, fewer --threads or "
+                              "another strategy",
+                              self->pool->plan->hooks->keeps, size);
+        }
+        memcpy(hooks->own, *own, size);
+    }
+    fedge_hooks_begin(hooks);
+    if (hooks->correction) {
+        memcpy(fedge_model_correction(self->model), hooks->correction,
+               fedge_model_num_values(self->model) * sizeof(float));
+    }
     return FEDGE_OK;
 }
 
-/* What travels of a model whose values do not lie there as they are, or with SCAFFOLD. */
+/* What travels of a model whose values do not lie there as they are, or with hooks. */
 static fedge_status make_changes(worker *self, const fedge_trainer_pool_task *task, double rate,
                                  fedge_error *err)
 {
@@ -91,17 +97,18 @@ static fedge_status make_changes(worker *self, const fedge_trainer_pool_task *ta
     memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
     fedge_model_get_trained(self->model, self->values);
     fedge_sections_changes(&plan->sent, start, self->values);
-    return plan->scaffold ? fedge_control_change(&self->control, task->result.num_steps, rate,
-                                                 self->values, err)
-                          : FEDGE_OK;
+    return plan->hooks
+               ? fedge_hooks_end(&self->hooks, task->result.num_steps, rate, self->values, err)
+               : FEDGE_OK;
 }
 
-/* Sums what has become of the model; [own] is moved, for SCAFFOLD. */
+/* Sums what has become of the model; [own], if there is one, is moved. */
 static fedge_status add_update(worker *self, fedge_trainer_pool_task *task, double rate, float *own,
                                fedge_error *err)
 {
     const fedge_trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
+    const fedge_update_facts facts = {.num_examples = task->result.num_examples};
     const fedge_fold update = {.plan = plan,
                                .bounds_log2 = pool->bounds_log2,
                                .changes = self->values,
@@ -116,8 +123,7 @@ static fedge_status add_update(worker *self, fedge_trainer_pool_task *task, doub
     fedge_status status = self->values ? make_changes(self, task, rate, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status = fedge_fold_update(&update, &pool->config.global->accumulator, self->lane,
-                                   fedge_update_weight(pool->config.job, task->result.num_examples),
-                                   &folded, err);
+                                   fedge_update_weight(pool->config.global, &facts), &folded, err);
     }
     if (status != FEDGE_OK) {
         return status;
@@ -126,8 +132,8 @@ static fedge_status add_update(worker *self, fedge_trainer_pool_task *task, doub
     task->clamped = folded.clamped;
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
     self->ready_for = whole && !self->values ? pool->num_calls : 0;
-    if (plan->scaffold) {
-        fedge_control_move(plan, pool->bounds_log2, self->v, own);
+    if (own) {
+        fedge_hooks_move(plan, pool->bounds_log2, self->v, own);
     }
     return FEDGE_OK;
 }
@@ -155,7 +161,7 @@ static fedge_status train(worker *self, fedge_trainer_pool_task *task, fedge_err
     float *own = NULL;
     prepare(self);
     fedge_model_reset_optimizer(self->model);
-    fedge_status status = plan->scaffold ? begin_control(self, task->client, &own, err) : FEDGE_OK;
+    fedge_status status = plan->hooks ? begin_hooks(self, task->client, &own, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status =
             fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
@@ -382,12 +388,11 @@ static size_t num_apart(const fedge_plan *plan)
     return model > sent ? model : sent;
 }
 
-/* The sums of its lane, and with SCAFFOLD its control. */
+/* The sums of its lane, and what the hooks have. */
 static uint64_t size_of_others(const fedge_plan *plan)
 {
-    const uint64_t sums = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
-    const uint64_t trained = plan->sent.sections[0].schema.num_elements;
-    return sums + (plan->scaffold ? (2 * trained + plan->num_parameters) * sizeof(float) : 0);
+    return (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) +
+           fedge_hooks_state_size(plan);
 }
 
 static fedge_status make_worker(worker *self, fedge_error *err)
@@ -400,12 +405,13 @@ static fedge_status make_worker(worker *self, fedge_error *err)
     }
     self->scratch_size = scratch_size(&pool->config);
     self->scratch = take(self, self->scratch_size);
-    const bool apart = plan->scaffold || !fedge_model_values(self->model);
+    const bool apart = plan->hooks || !fedge_model_values(self->model);
+    const bool keeps = fedge_plan_keeps(plan);
     const bool deflated = plan->update.deflate;
     if (apart) {
         self->values = take(self, num_apart(plan) * sizeof(*self->values));
     }
-    if (plan->scaffold) {
+    if (keeps) {
         self->v = take(self, plan->sent.schema.num_elements * sizeof(*self->v));
     }
     if (deflated) {
@@ -413,12 +419,12 @@ static fedge_status make_worker(worker *self, fedge_error *err)
         self->packed = take(self, fedge_update_max_size(plan));
         status = fedge_deflater_new(&self->deflater, err);
     }
-    if (status != FEDGE_OK || !self->scratch || (apart && !self->values) ||
-        (plan->scaffold && !self->v) || (deflated && (!self->bytes || !self->packed))) {
+    if (status != FEDGE_OK || !self->scratch || (apart && !self->values) || (keeps && !self->v) ||
+        (deflated && (!self->bytes || !self->packed))) {
         return no_memory(self, err);
     }
     self->total += size_of_others(plan);
-    return plan->scaffold ? fedge_control_init(&self->control, plan, err) : FEDGE_OK;
+    return plan->hooks ? fedge_hooks_state_init(&self->hooks, plan, err) : FEDGE_OK;
 }
 
 static fedge_status add_model(const fedge_plan *plan, const fedge_model_options *options,
@@ -438,10 +444,10 @@ fedge_status fedge_trainer_pool_size(const fedge_trainer_pool_config *config, ui
     const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
     fedge_model_options options = fedge_plan_model_options(plan);
     const bool narrow = options.weights != FEDGE_STORAGE_FP32;
-    const bool apart = plan->scaffold || narrow || options.precision == FEDGE_PRECISION_INT8;
+    const bool apart = plan->hooks || narrow || options.precision == FEDGE_PRECISION_INT8;
     *bytes = scratch_size(config) + size_of_others(plan);
     *bytes += apart ? num_apart(plan) * sizeof(float) : 0;
-    *bytes += plan->scaffold ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    *bytes += fedge_plan_keeps(plan) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
     *bytes += plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0;
     fedge_status status = add_model(plan, &options, bytes, err);
     if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
@@ -560,7 +566,7 @@ void fedge_trainer_pool_free(fedge_trainer_pool *pool)
         free(self->bytes);
         free(self->packed);
         fedge_deflater_free(self->deflater);
-        fedge_control_fini(&self->control);
+        fedge_hooks_state_fini(&self->hooks);
     }
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->mutex);

@@ -1,10 +1,10 @@
 /* The pool: threads that do virtual clients' work, one client per thread at a time.
  *
  * Each thread has a model, a lane of sums and buffers of its own, taken once; a task takes no
- * memory (but SCAFFOLD's first of a client, for its variate). The global model and the data are
- * shared and only read. Whichever thread takes a task, its result is the same, and sums are of
- * integers, so nothing depends on the number of threads. A thread that waits for work, or for the
- * others to end theirs, looks for a tenth of a millisecond before it sleeps.
+ * memory (but the first of a client of which the strategy keeps something). The global model and
+ * the data are shared and only read. Whichever thread takes a task, its result is the same, and
+ * sums are of integers, so nothing depends on the number of threads. A thread that waits for work,
+ * or for the others to end theirs, looks for a tenth of a millisecond before it sleeps.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_POOL_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_POOL_H
@@ -14,7 +14,7 @@
 
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/simulate/run/client_data.h"
-#include "aggregator/simulate/run/control_variates.h"
+#include "aggregator/simulate/run/client_states.h"
 #include "edge/core/status.h"
 #include "edge/io/dataset.h"
 #include "edge/train/trainer.h"
@@ -47,9 +47,9 @@ typedef struct fedge_trainer_pool_task {
 typedef struct fedge_trainer_pool_config {
     const fedge_job *job;
     const fedge_client_data *client_data;
-    fedge_global_model *global;       /* its accumulator has at least num_threads lanes */
-    uint32_t max_evaluated;           /* examples of a TEST; 0: there are none */
-    fedge_control_variates *variates; /* for SCAFFOLD */
+    fedge_global_model *global;  /* its accumulator has at least num_threads lanes */
+    uint32_t max_evaluated;      /* examples of a TEST; 0: there are none */
+    fedge_client_states *states; /* where clients keep something */
     uint32_t num_threads;   /* 1 to FEDGE_TRAINER_POOL_MAX_THREADS; the caller's is one of them */
     fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
     /* On the caller's thread, each time it has finished a task itself: how many are done. May be

@@ -31,7 +31,7 @@ static fedge_job *parse(const char *first, const char *second, const char *more)
         "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3},"
         "\"update\": {\"codec\": \"none\", \"deflate\": false, \"control-bound-log2\": 5}%s}",
         first, second, more);
-    if (fedge_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+    if (fedge_strategy_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     return job;
 }
@@ -174,7 +174,7 @@ static void statistics_move_by_the_plain_mean(void **state)
     fedge_global_model model;
     float before[MAX_VALUES] = {0};
     int8_t bounds[FEDGE_MAX_TENSORS];
-    if (fedge_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+    if (fedge_strategy_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     begin(&model, job, 1);
     copy_values(&model, before);
@@ -206,10 +206,10 @@ static void scaffolds_variate_is_of_what_is_trained(void **state)
     fedge_sections_bounds(&job->plan, model.values, bounds);
     const size_t count = job->plan.sent.sections[0].schema.num_elements;
     assert_int_equal(job->plan.sent.schema.num_elements, 2 * count);
-    add(&model, 0, bounds, 4.0f, 1.0f, fedge_update_weight(job, 17));
+    add(&model, 0, bounds, 4.0f, 1.0f, fedge_update_weight(&model, &(fedge_update_facts){17}));
     assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
-    const float *control = model.strategy->control(model.strategy_state);
+    const float *control = model.strategy->told(model.strategy_state);
     for (size_t i = 0; i < count; i++) /* a quarter of the clients */
         assert_true(control[i] == (4.0f + (float)(count + i)) / 64.0f / 4.0f);
     fedge_global_model_fini(&model);
@@ -243,8 +243,8 @@ static void a_written_model_is_read_again(void **state)
     assert_int_equal(fedge_global_model_load(&two, file, size, saved.data, saved.size, &err),
                      FEDGE_OK);
     assert_memory_equal(one.values, two.values, job->plan.schema.num_elements * sizeof(float));
-    assert_memory_equal(one.strategy->control(one.strategy_state),
-                        two.strategy->control(two.strategy_state),
+    assert_memory_equal(one.strategy->told(one.strategy_state),
+                        two.strategy->told(two.strategy_state),
                         job->plan.sent.sections[0].schema.num_elements * sizeof(float));
     fedge_global_model_fini(&two);
 
@@ -275,9 +275,10 @@ static void weights_are_bounded(void **state)
     assert_int_equal(fedge_report_weight(job, 99), 99);
     assert_int_equal(fedge_report_weight(job, 100), 100);
     assert_int_equal(fedge_report_weight(job, (uint64_t)1 << 40), 100);
-    assert_int_equal(fedge_update_weight(job, 99), 99);
-    job->plan.scaffold = true;
-    assert_int_equal(fedge_update_weight(job, 99), 1);
+    fedge_global_model model = {.job = job, .strategy = &fedge_strategy_fedavg};
+    assert_int_equal(fedge_update_weight(&model, &(fedge_update_facts){99}), 99);
+    model.strategy = &fedge_strategy_scaffold;
+    assert_int_equal(fedge_update_weight(&model, &(fedge_update_facts){99}), 1);
     fedge_job_free(job);
 }
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/rounds/strategy.h"
 #include "edge/core/os.h"
 #include "edge/io/update.h"
 
@@ -40,7 +41,8 @@ static void must(bool holds, const char *what, const char *why)
 
 static void load_job(federation *fed)
 {
-    MUST(fedge_job_parse(fed->job_text, strlen(fed->job_text), "job.json", &fed->job, ERR));
+    MUST(
+        fedge_strategy_job_parse(fed->job_text, strlen(fed->job_text), "job.json", &fed->job, ERR));
     must(fed->job->plan.schema.num_elements == FED_ELEMENTS, "job", "another model");
 }
 

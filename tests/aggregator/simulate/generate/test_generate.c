@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/generate/generate_options.h"
 #include "aggregator/simulate/generate/npy_writer.h"
 #include "edge/core/os.h"
@@ -165,7 +166,7 @@ static void jobs_fit(void **state)
         fedge_buffer_init(&text, 1 << 16);
         if (parse(LINES[i], &options, &err) != FEDGE_OK ||
             fedge_generate_job(&options.settings, &text, &err) != FEDGE_OK ||
-            fedge_job_parse((const char *)text.data, text.size, "job.json", &job, &err) !=
+            fedge_strategy_job_parse((const char *)text.data, text.size, "job.json", &job, &err) !=
                 FEDGE_OK) {
             fail_msg("%s: %s", LINES[i], err.message);
         }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/run/client_data.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
@@ -72,7 +73,7 @@ static inline fedge_job *make_job(const char *rounds, const char *more)
                  "\"rounds\":{%s,\"min-train-nodes\":1,\"min-available-nodes\":2}%s}",
                  rounds, more);
     assert_true(size > 0 && size < (int)sizeof(text));
-    if (fedge_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK) {
+    if (fedge_strategy_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK) {
         fail_msg("%s", err.message);
     }
     return job;

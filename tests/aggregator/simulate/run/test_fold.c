@@ -8,6 +8,7 @@
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/simulate/run/fold.h"
 #include "edge/core/rng.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 #include "tests/edge/core/cmocka_all.h"
 
@@ -117,7 +118,7 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
     change(rng, self->start, self->trained, model);
     memcpy(self->changes, self->trained, model * sizeof(float));
     fedge_sections_changes(&plan->sent, self->start, self->changes);
-    if (plan->scaffold) {
+    if (fedge_plan_keeps(plan)) {
         const size_t before = sent - plan->sent.sections[0].schema.num_elements;
         change(rng, NULL, self->changes + before, sent - before);
     }

@@ -20,7 +20,7 @@ static void the_parts_are_summed(void **state)
     const fedge_memory memory = {.present = 59 * MB,
                                  .model = 6 * MB,
                                  .threads = 26 * MB,
-                                 .variates = 88 * MB,
+                                 .states = 88 * MB,
                                  .tasks = 1000,
                                  .num_threads = 2};
     fedge_error err;
@@ -30,7 +30,7 @@ static void the_parts_are_summed(void **state)
     assert_int_equal(check(&memory, all - 1, &err), FEDGE_TOO_BIG);
     assert_string_equal(
         err.message,
-        "180 MB are needed: 88 MB for SCAFFOLD's variates of clients and an open round's copies, "
+        "180 MB are needed: 88 MB for what clients keep and an open round's copies, "
         "59 MB that the program and its data have, 26 MB for 2 threads of 13 MB each, 6 MB for the "
         "global model; and there are 179 MB for this program: use fewer clients or rounds, a "
         "smaller cohort or another strategy; fewer or smaller examples");
@@ -82,7 +82,7 @@ static void a_run_has_all_its_parts(void **state)
     assert_int_equal(fedge_simulation_demand(&config, &demand, &self.err), FEDGE_OK);
     assert_int_equal(fedge_memory_count(&memory, &demand, &self.err), FEDGE_OK);
     assert_true(memory.present > 0 && memory.tasks > 0);
-    assert_int_equal(memory.variates, fedge_control_variates_size(9, 3, 5, values));
+    assert_int_equal(memory.states, fedge_client_states_size(9, 3, 5, values));
     assert_true(memory.threads > 2 * fedge_simulation_bytes_per_thread(self.simulation));
     /* Values, two files and the server's variate, which is saved. */
     assert_true(memory.model > values * (4 + 2 * 4 + 3 * 4));

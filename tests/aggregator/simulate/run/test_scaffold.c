@@ -24,10 +24,10 @@ static fedge_status restore(run *self, const run *from, bool with_variates)
                      FEDGE_OK);
     assert_int_equal(global->strategy->save(global->strategy_state, &saved, &self->err), FEDGE_OK);
     if (with_variates) {
-        assert_int_equal(fedge_control_variates_save(fedge_simulation_variates(from->simulation),
-                                                     path, &self->err),
-                         FEDGE_OK);
-        assert_int_equal(fedge_simulation_load_variates(self->simulation, path, &self->err),
+        assert_int_equal(
+            fedge_client_states_save(fedge_simulation_states(from->simulation), path, &self->err),
+            FEDGE_OK);
+        assert_int_equal(fedge_simulation_load_states(self->simulation, path, &self->err),
                          FEDGE_OK);
     }
     const fedge_status status = fedge_simulation_restore(self->simulation, &at, file, size,
@@ -91,9 +91,9 @@ static void scaffold_does_not_go_on_without_its_variates(void **state)
 /* Largest difference between c and the mean of the c_i; a client that never trained has 0. */
 static double distance_from_mean(const run *self, uint32_t clients)
 {
-    const fedge_control_variates *variates = fedge_simulation_variates(self->simulation);
+    const fedge_client_states *variates = fedge_simulation_states(self->simulation);
     const fedge_global_model *global = fedge_simulation_model(self->simulation);
-    const float *control = global->strategy->control(global->strategy_state);
+    const float *control = global->strategy->told(global->strategy_state);
     double most = 0.0;
     for (size_t i = 0; i < variates->num_values; i++) {
         double sum = 0.0;

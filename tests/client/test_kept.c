@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/control.h"
+#include "client/kept.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
 #include "edge/io/safetensors.h"
@@ -32,8 +32,8 @@ static const float SERVER[3] = {0.25f, -0.5f, 0.125f};
 
 static fedge_job *job;
 static fedge_store *store;
-static fedge_control control;
-static fedge_control_kept kept;
+static fedge_hooks_state hooks;
+static fedge_kept kept;
 
 static int set_up(void **state)
 {
@@ -41,13 +41,13 @@ static int set_up(void **state)
     fedge_error err;
     return fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &job, &err) != FEDGE_OK ||
            fedge_store_open_memory(1 << 20, &store, &err) != FEDGE_OK ||
-           fedge_control_init(&control, &job->plan, &err) != FEDGE_OK;
+           fedge_hooks_state_init(&hooks, &job->plan, &err) != FEDGE_OK;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    fedge_control_fini(&control);
+    fedge_hooks_state_fini(&hooks);
     fedge_store_close(store);
     fedge_job_free(job);
     return 0;
@@ -62,7 +62,7 @@ static void begin(uint64_t last_counted)
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
     const fedge_task task = {.has_last_counted = true, .last_counted = last_counted};
-    if (fedge_control_begin(&control, &task, file, size, store, RUN, NULL, &kept, &err) != FEDGE_OK)
+    if (fedge_kept_begin(&hooks, &task, file, size, store, RUN, NULL, &kept, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
@@ -75,16 +75,16 @@ static void work(uint64_t task_id, const float move[3], uint64_t last_counted)
     uint8_t *bytes = NULL;
     begin(last_counted);
     memcpy(sent, move, 3 * sizeof(float));
-    assert_int_equal(fedge_control_change(&control, 4, 0.5, sent, &err), FEDGE_OK);
+    assert_int_equal(fedge_hooks_end(&hooks, 4, 0.5, sent, &err), FEDGE_OK);
     for (int i = 0; i < 3; i++)
         assert_true(sent[3 + i] == -move[i] / 2 - SERVER[i]);
     fedge_upload upload = {.task_id = task_id};
     memcpy(upload.run_id, RUN, sizeof RUN);
     assert_int_equal(fedge_update_encode(&job->plan, BOUNDS, sent, &upload, &bytes, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_control_next(&control, BOUNDS, &upload, bytes, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_move(&hooks, BOUNDS, &upload, bytes, &err), FEDGE_OK);
     for (int i = 0; i < 2; i++) /* a full disk is tried again: that changes nothing */
-        if (fedge_control_keep(&control, &kept, store, &upload, &err) != FEDGE_OK)
+        if (fedge_kept_store(&hooks, &kept, store, &upload, &err) != FEDGE_OK)
             fail_msg("%s", err.message);
     free(bytes);
 }
@@ -93,9 +93,9 @@ static void expect_own(uint64_t last_counted, float a, float b, float c)
 {
     begin(last_counted);
     const float own[3] = {a, b, c};
-    assert_memory_equal(control.own, own, sizeof own);
+    assert_memory_equal(hooks.own, own, sizeof own);
     const float correction[6] = {0, 0, SERVER[0] - a, SERVER[1] - b, 0, SERVER[2] - c};
-    assert_memory_equal(control.correction, correction, sizeof correction);
+    assert_memory_equal(hooks.correction, correction, sizeof correction);
 }
 
 static void it_is_that_of_the_update_that_counted(void **state)
@@ -190,7 +190,7 @@ static void an_older_server_is_refused(void **state)
     (void)state;
     fedge_error err;
     const fedge_task task = {.task_id = 3};
-    assert_int_equal(fedge_control_begin(&control, &task, NULL, 0, store, RUN, NULL, &kept, &err),
+    assert_int_equal(fedge_kept_begin(&hooks, &task, NULL, 0, store, RUN, NULL, &kept, &err),
                      FEDGE_UNSUPPORTED);
     assert_non_null(strstr(err.message, "update the aggregator"));
 }
@@ -201,8 +201,8 @@ static void it_needs_steps_and_a_rate(void **state)
     fedge_error err;
     float sent[6] = {0};
     begin(0);
-    assert_int_equal(fedge_control_change(&control, 0, 0.5, sent, &err), FEDGE_INVALID_ARGUMENT);
-    assert_int_equal(fedge_control_change(&control, 4, 0, sent, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_hooks_end(&hooks, 0, 0.5, sent, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_hooks_end(&hooks, 4, 0, sent, &err), FEDGE_INVALID_ARGUMENT);
 }
 
 static void another_file_is_refused(void **state)
@@ -217,11 +217,10 @@ static void another_file_is_refused(void **state)
     assert_in_range(size, 1, sizeof file);
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
                      FEDGE_OK);
-    assert_int_equal(
-        fedge_control_begin(&control, &task, file, size, store, RUN, NULL, &kept, &err),
-        FEDGE_MISMATCH);
-    assert_int_not_equal(
-        fedge_control_begin(&control, &task, file, 0, store, RUN, NULL, &kept, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_begin(&hooks, &task, file, size, store, RUN, NULL, &kept, &err),
+                     FEDGE_MISMATCH);
+    assert_int_not_equal(fedge_kept_begin(&hooks, &task, file, 0, store, RUN, NULL, &kept, &err),
+                         FEDGE_OK);
 }
 
 int main(void)

@@ -1,0 +1,45 @@
+/* FedProx (Li et al., "Federated optimization in heterogeneous networks", MLSys 2020): clients
+ * train on their loss and a term that holds them near the round's model x,
+ *
+ *     F_i(w) + μ / 2 · ‖w − x‖²                every gradient gets μ · (w − x)
+ *
+ * and the server does as in FedAvg. The term is the trainer's (training.proximal-mu of a plan), so
+ * there are no client hooks.
+ */
+#include "aggregator/rounds/strategies/fedavg.h"
+#include "edge/io/json.h"
+
+typedef struct settings {
+    fedge_strategy_common common;
+    float mu;
+} settings;
+
+static const fedge_json_field ARGUMENTS[] = {
+    {"proximal-mu", "proximal_mu", FEDGE_JSON_F32, FEDGE_JSON_REQUIRED, FEDGE_JSON_AT(settings, mu),
+     .min = 1e-9, .max = FEDGE_MAX_PROXIMAL_MU},
+    FEDGE_JSON_END,
+};
+
+static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+{
+    const settings *self = of;
+    fedge_optimizer *optimizer = &job->plan.training.optimizer;
+    if (optimizer->proximal_mu != 0.0f)
+        return fedge_json_fail_at(json, "training.proximal-mu", err,
+                                  "is in strategy.proximal-mu already; remove one of them");
+    optimizer->proximal_mu = self->mu;
+    return FEDGE_OK;
+}
+
+const fedge_strategy_ops fedge_strategy_fedprox = {
+    .struct_size = sizeof(fedge_strategy_ops),
+    .reader = {.name = "FedProx",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(settings),
+               .settle = settle},
+    .init = fedge_fedavg_init,
+    .step = fedge_fedavg_step,
+    .save = fedge_strategy_save_nothing,
+    .load = fedge_strategy_load_nothing,
+    .free = fedge_fedavg_free,
+};

@@ -1,0 +1,115 @@
+#include "client/kept.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+#include "edge/io/safetensors.h"
+#include "edge/io/update.h"
+
+/* In the store, two places: u64 task id, little-endian, and the values. */
+static const char *const KEYS[2] = {"fedge-control", "fedge-control-next"};
+#define HEADER 8
+#define NO_MEMORY "no memory for what the strategy keeps"
+
+/* A value of the store, malloc'ed; NULL where there is none of this size, or a damaged one. */
+static fedge_status get(fedge_store *store, const char *run_id, const char *key, size_t size,
+                        const fedge_log *log, uint8_t **bytes, fedge_error *err)
+{
+    size_t found = 0;
+    fedge_status status = fedge_store_get(store, run_id, key, bytes, &found, err);
+    if (status == FEDGE_CORRUPT)
+        fedge_log_failure(log, FEDGE_LOG_WARN, "store", err);
+    if (!status && found != size) {
+        free(*bytes);
+        *bytes = NULL;
+    }
+    return status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT ? FEDGE_OK : status;
+}
+
+static fedge_status load_own(fedge_hooks_state *state, uint64_t last_counted, fedge_store *store,
+                             const char *run_id, const fedge_log *log, fedge_kept *kept,
+                             fedge_error *err)
+{
+    const size_t count = state->num_trained, size = HEADER + count * sizeof(float);
+    fedge_status status = FEDGE_OK;
+    memset(state->own, 0, count * sizeof(float));
+    *kept = (fedge_kept){.lost = last_counted != 0};
+    for (unsigned i = 0; i < 2 && kept->lost && !status; i++) {
+        uint8_t *bytes = NULL;
+        status = get(store, run_id, KEYS[i], size, log, &bytes, err);
+        if (!status && bytes && fedge_get_u64(bytes) == last_counted) {
+            fedge_get_f32s(bytes + HEADER, state->own, count);
+            *kept = (fedge_kept){.next = 1 - i};
+        }
+        free(bytes);
+    }
+    return status;
+}
+
+/* What is told with the model. */
+static fedge_status read_told(fedge_hooks_state *state, const uint8_t *file, size_t size,
+                              fedge_error *err)
+{
+    const fedge_plan *plan = state->plan;
+    if (!state->told)
+        return FEDGE_OK;
+    const fedge_status status =
+        fedge_safetensors_read(file, size, &plan->sent.sections[0].schema, state->told, err);
+    return status ? fedge_error_prefix(err, status, "the task's control file") : status;
+}
+
+fedge_status fedge_kept_begin(fedge_hooks_state *state, const fedge_task *task, const uint8_t *file,
+                              size_t size, fedge_store *store, const char *run_id,
+                              const fedge_log *log, fedge_kept *kept, fedge_error *err)
+{
+    *kept = (fedge_kept){0};
+    if (state->own && !task->has_last_counted)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the task does not say which update counted last, which %s needs: "
+                          "update the aggregator, it is older than this client",
+                          state->plan->hooks->name);
+    fedge_status status = read_told(state, file, size, err);
+    if (!status && state->own)
+        status = load_own(state, task->last_counted, store, run_id, log, kept, err);
+    if (!status)
+        fedge_hooks_begin(state);
+    return status;
+}
+
+fedge_status fedge_kept_move(fedge_hooks_state *state, const int8_t *bounds_log2,
+                             const fedge_upload *upload, const uint8_t *bytes, fedge_error *err)
+{
+    const fedge_plan *plan = state->plan;
+    if (!state->own)
+        return FEDGE_OK;
+    const size_t scratch_size = fedge_update_max_size(plan);
+    int32_t *decoded = malloc(plan->sent.schema.num_elements * sizeof(*decoded));
+    uint8_t *scratch = malloc(scratch_size);
+    fedge_status status = !decoded || !scratch
+                              ? fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY)
+                              : fedge_update_decode(plan, bounds_log2, upload, bytes, scratch,
+                                                    scratch_size, decoded, err);
+    if (!status)
+        fedge_hooks_move(plan, bounds_log2, decoded, state->own);
+    free(decoded);
+    free(scratch);
+    return status;
+}
+
+fedge_status fedge_kept_store(const fedge_hooks_state *state, const fedge_kept *kept,
+                              fedge_store *store, const fedge_upload *upload, fedge_error *err)
+{
+    const size_t size = HEADER + state->num_trained * sizeof(float);
+    if (!state->own)
+        return FEDGE_OK;
+    uint8_t *value = malloc(size);
+    if (!value)
+        return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
+    fedge_put_u64(value, upload->task_id);
+    fedge_put_f32s(value + HEADER, state->own, state->num_trained);
+    fedge_status status =
+        fedge_store_put(store, upload->run_id, KEYS[kept->next], value, size, err);
+    free(value);
+    return status;
+}

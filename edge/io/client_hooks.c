@@ -1,0 +1,104 @@
+#include "edge/io/client_hooks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DECLARE(name, feature) extern const fedge_client_hooks fedge_client_hooks_##name;
+FEDGE_CLIENT_HOOKS_MAP(DECLARE)
+
+#define ENTRY(name, feature) {&fedge_client_hooks_##name, feature},
+static const struct {
+    const fedge_client_hooks *hooks;
+    const char *feature;
+} TABLE[] = {FEDGE_CLIENT_HOOKS_MAP(ENTRY)};
+#define NUM_HOOKS (sizeof TABLE / sizeof TABLE[0])
+
+const fedge_client_hooks *fedge_client_hooks_find(const char *strategy)
+{
+    for (size_t i = 0; i < NUM_HOOKS; i++)
+        if (strcmp(TABLE[i].hooks->name, strategy) == 0)
+            return TABLE[i].hooks;
+    return NULL;
+}
+
+const fedge_client_hooks *fedge_client_hooks_at(size_t index)
+{
+    return index < NUM_HOOKS ? TABLE[index].hooks : NULL;
+}
+
+const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature)
+{
+    for (size_t i = 0; i < NUM_HOOKS; i++)
+        if (strcmp(TABLE[i].feature, feature) == 0)
+            return TABLE[i].hooks;
+    return NULL;
+}
+
+bool fedge_plan_keeps(const fedge_plan *plan)
+{
+    return plan->hooks != NULL && plan->hooks->keeps != NULL;
+}
+
+bool fedge_plan_tells(const fedge_plan *plan)
+{
+    return plan->hooks != NULL && plan->hooks->tells;
+}
+
+/* Takes (count) floats at *to where they are wanted; false: there is no memory. */
+static bool take(float **to, bool wanted, size_t count)
+{
+    *to = wanted ? calloc(count, sizeof(float)) : NULL;
+    return *to != NULL || !wanted;
+}
+
+fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
+                                    fedge_error *err)
+{
+    const fedge_client_hooks *hooks = plan->hooks;
+    const size_t trained = plan->sent.sections[0].schema.num_elements;
+    *state = (fedge_hooks_state){.plan = plan, .num_trained = trained};
+    if (take(&state->told, hooks->tells, trained) &&
+        take(&state->own, hooks->keeps != NULL, trained) &&
+        take(&state->correction, hooks->corrects, plan->num_parameters))
+        return FEDGE_OK;
+    fedge_hooks_state_fini(state);
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %s has of %zu values", hooks->name,
+                      trained);
+}
+
+void fedge_hooks_state_fini(fedge_hooks_state *state)
+{
+    free(state->told);
+    free(state->own);
+    free(state->correction);
+    *state = (fedge_hooks_state){0};
+}
+
+uint64_t fedge_hooks_state_size(const fedge_plan *plan)
+{
+    if (plan->hooks == NULL)
+        return 0;
+    const uint64_t trained = plan->sent.sections[0].schema.num_elements;
+    const unsigned vectors = (unsigned)fedge_plan_tells(plan) + fedge_plan_keeps(plan);
+    return (vectors * trained + (plan->hooks->corrects ? plan->num_parameters : 0)) * sizeof(float);
+}
+
+void fedge_hooks_begin(fedge_hooks_state *state)
+{
+    if (state->plan->hooks->begin != NULL)
+        state->plan->hooks->begin(state);
+}
+
+fedge_status fedge_hooks_end(const fedge_hooks_state *state, uint64_t num_steps,
+                             double learning_rate, float *sent, fedge_error *err)
+{
+    const fedge_client_hooks *hooks = state->plan->hooks;
+    return hooks->end != NULL ? hooks->end(state, num_steps, learning_rate, sent, err) : FEDGE_OK;
+}
+
+void fedge_hooks_move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
+                      float *own)
+{
+    if (plan->hooks->move != NULL)
+        plan->hooks->move(plan, bounds_log2, v, own);
+}

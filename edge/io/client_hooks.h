@@ -1,0 +1,86 @@
+/* Client hooks: what a strategy has clients do besides training.
+ *
+ *     begin   before training: what is added to every gradient, from what the server tells and what
+ *             the client keeps
+ *     end     after training: the strategy's own section of the update
+ *     move    after encoding: what the client keeps, by what the server will decode of the update
+ *
+ * One table for each strategy that needs clients, one file for each table under edge/io/hooks,
+ * found by the strategy's name. Where the values are kept from round to round is the caller's
+ * business: client/kept.h on a device, aggregator/simulate/run/client_states.h in a simulation.
+ */
+#ifndef FEDGE_EDGE_IO_CLIENT_HOOKS_H
+#define FEDGE_EDGE_IO_CLIENT_HOOKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/io/plan.h"
+
+struct fedge_json;
+
+/* Each has a line here, NAME of edge/io/hooks/NAME.c and the word of it in "must", and is found
+ * by the name in its table. */
+#define FEDGE_CLIENT_HOOKS_MAP(X) X(scaffold, "scaffold-counted")
+
+/* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
+ */
+#define FEDGE_KEPT_LOST "control-lost"
+
+/* Of one plan. Values of what is trained: num_trained each, NULL where the hooks need none. */
+typedef struct fedge_hooks_state {
+    const fedge_plan *plan;
+    size_t num_trained;
+    float *told;       /* by the server */
+    float *own;        /* what this client keeps */
+    float *correction; /* of every parameter (plan->num_parameters), 0 where nothing is trained */
+} fedge_hooks_state;
+
+typedef struct fedge_client_hooks {
+    const char *name;     /* of the strategy, as in a job */
+    const char *plan_key; /* true in the plans that have these hooks; NULL: "strategy" names them */
+    const char *section;  /* name of its section, with a value for each of the delta; NULL: none */
+    const char *keeps;    /* what a client keeps, for people: "control variate"; NULL: nothing */
+    bool tells;           /* the server tells num_trained values with each model */
+    bool corrects;        /* begin fills a correction */
+
+    /* Fails with the key of the plan that does not go with this strategy. NULL: all go. */
+    fedge_status (*check)(const struct fedge_json *json, const fedge_plan *plan, fedge_error *err);
+    void (*begin)(fedge_hooks_state *state); /* NULL: nothing is done */
+    /* Fills the section in [sent], whose delta is there already. [num_steps] and [learning_rate]
+     * are the training's. NULL: there is no section. */
+    fedge_status (*end)(const fedge_hooks_state *state, uint64_t num_steps, double learning_rate,
+                        float *sent, fedge_error *err);
+    /* Moves [own] by the update as the server decodes it: v has all that is sent. NULL: nothing is
+     * kept. */
+    void (*move)(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v, float *own);
+} fedge_client_hooks;
+
+/* NULL: the strategy asks nothing of clients. */
+const fedge_client_hooks *fedge_client_hooks_find(const char *strategy);
+/* One by one from index 0; NULL behind the last. */
+const fedge_client_hooks *fedge_client_hooks_at(size_t index);
+/* The hooks whose word in "must" this is; NULL: none. */
+const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
+
+/* Do clients of this plan keep something from round to round? Are they told something? */
+bool fedge_plan_keeps(const fedge_plan *plan);
+bool fedge_plan_tells(const fedge_plan *plan);
+
+/* Takes the memory, all 0, for a plan with hooks; it outlives the state. */
+FEDGE_MUST_USE fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
+                                                   fedge_error *err);
+void fedge_hooks_state_fini(fedge_hooks_state *state); /* one that is all 0 is fine */
+/* The bytes that init takes; 0 for a plan without hooks. */
+uint64_t fedge_hooks_state_size(const fedge_plan *plan);
+
+/* The functions of the plan's table; nothing is done where it has none. */
+void fedge_hooks_begin(fedge_hooks_state *state);
+FEDGE_MUST_USE fedge_status fedge_hooks_end(const fedge_hooks_state *state, uint64_t num_steps,
+                                            double learning_rate, float *sent, fedge_error *err);
+void fedge_hooks_move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
+                      float *own);
+
+#endif
