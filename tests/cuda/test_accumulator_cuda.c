@@ -16,7 +16,7 @@
 #include "tests/cuda/emulator/emulator.h"
 
 enum { SEEDS = 5 };
-enum { SECTIONS = 3, MAX_TENSORS = 12, MAX_VALUES = 40000, UPDATES = 40, THREADS = 4 };
+enum { SECTIONS = 3, MAX_TENSORS = 12, MAX_VALUES = 40000, UPDATES = 40, THREADS = 12 };
 
 static const fedge_accumulator_ops *const ops = &fedge_accumulator_cuda;
 static fedge_rng rng;

@@ -20,9 +20,6 @@ import time
 import mutants
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PLACE = ROOT / "build" / "mutation"
-TREE = PLACE / "tree"
-BUILD = PLACE / "build"
 JUDGED = ROOT / "tests" / "mutation" / "judged.txt"
 DEFAULT = [
     *("edge/core", "edge/io", "aggregator/rounds", "aggregator/reduce", "aggregator/store"),
@@ -46,11 +43,23 @@ def read_options():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--net", action="store_true")
+    parser.add_argument("--sanitize", action="store_true")
+    parser.add_argument("--tests", default="")
+    parser.add_argument("--place", type=pathlib.Path)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--wrap", default="")
     parser.add_argument("--minutes", type=float, default=0)
-    return parser.parse_args()
+    options = parser.parse_args()
+    usual = ROOT / "build" / ("mutation-sanitized" if options.sanitize else "mutation")
+    options.place = (options.place or usual).resolve()
+    return options
+
+
+OPTIONS = read_options()
+PLACE = OPTIONS.place
+TREE = PLACE / "tree"
+BUILD = PLACE / "build"
 
 
 # ---- what is drawn -----------------------------------------------------------------------------
@@ -124,8 +133,10 @@ def copy_tree():
 
 
 def configure():
-    command = ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-    command += [f"-DFEDGE_DEPS={ROOT}/build/deps", "-DFEDGE_WERROR=OFF"]
+    kind, sanitizers = ("Debug", "address,undefined") if OPTIONS.sanitize else ("Release", "")
+    command = ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_BUILD_TYPE={kind}"]
+    command += [f"-DFEDGE_SANITIZE={sanitizers}", f"-DFEDGE_DEPS={ROOT}/build/deps"]
+    command += ["-DFEDGE_WERROR=OFF"]
     command += ["-DFEDGE_HAVE_FUZZ=OFF"]  # fuzzers find what nobody thought of: not asked here
     command += [f"-DFEDGE_{part}=ON" for part in ("TESTS", "NETWORK", "AGGREGATOR")]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -209,7 +220,8 @@ def read_tests(net):
     ).stdout
     tests = [Test(entry) for entry in json.loads(shown)["tests"]]
     wanted = {"unit", "net"} if net else {"unit"}
-    return [t for t in tests if t.command and wanted & set(t.labels)]
+    chosen = [t for t in tests if t.command and wanted & set(t.labels)]
+    return [t for t in chosen if re.search(OPTIONS.tests, t.name)]
 
 
 class Programs:
@@ -298,7 +310,7 @@ def diff_of(mutant):
 
 
 def main():
-    options = read_options()
+    options = OPTIONS
     order = draw(options)
     if options.list:
         for mutant in order[: options.count]:
