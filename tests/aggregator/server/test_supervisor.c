@@ -1,6 +1,8 @@
 #include "aggregator/server/supervisor.h"
 
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "aggregator/server/exit_codes.h"
 #include "tests/edge/core/cmocka_all.h"
@@ -34,11 +36,31 @@ static void pauses_grow_until_it_is_given_up(void **state)
     assert_true(fedge_supervisor_pause_ms(UINT32_MAX) < 0);
 }
 
+/* The process that follows one that was killed knows which run that one had opened. */
+static void the_next_process_knows_the_run(void **state)
+{
+    (void)state;
+    static const char RUN_ID[FEDGE_RUN_ID_TEXT] = "0123456789abcdef0123456789abcdef";
+    fedge_supervised self;
+    int code = -1;
+    if (fedge_supervise(&self, &code)) {
+        if (self.restarts == 0) {
+            fedge_supervised_opened(&self, RUN_ID);
+            (void)raise(SIGKILL);
+        }
+        const bool known = strcmp(self.run_id, RUN_ID) == 0 && !self.draining;
+        _exit(known ? FEDGE_EXIT_OK : FEDGE_EXIT_STATE);
+    }
+    assert_int_equal(code, FEDGE_EXIT_OK);
+    assert_int_equal(self.restarts, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_a_new_start_mends_is_started_again),
         cmocka_unit_test(pauses_grow_until_it_is_given_up),
+        cmocka_unit_test(the_next_process_knows_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

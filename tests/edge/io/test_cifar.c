@@ -1,4 +1,6 @@
 /* CIFAR's binary files: what is read, how they are told from others, and what is refused. */
+#define _GNU_SOURCE /* truncate */
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +10,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "tests/edge/io/data_files.h"
 
@@ -107,6 +111,24 @@ static void test_idx_of_the_same_size_is_idx(void **state)
     assert_int_equal(load_and_read(&spec, BATCH, "", 20, 13, x), 3);
 }
 
+/* So are 3093 in 3092 records and some: a number that takes two bytes of the header. */
+static void test_many_images_of_idx_are_idx(void **state)
+{
+    (void)state;
+    enum { COUNT = PIXELS + 1 + 20 };
+    const fedge_data_spec spec = image(10);
+    add_idx_header(&file, 0x08, 4, (const uint32_t[]){COUNT, 3, 32, 32});
+    const off_t size = (off_t)file.size + COUNT * (off_t)PIXELS;
+    assert_int_equal(size % (PIXELS + 1), 0);
+    save_file(BATCH, &file, 0);
+    assert_int_equal(truncate(BATCH, size), 0); /* black */
+    add_idx_header(&file, 0x08, 1, (const uint32_t[]){COUNT});
+    for (uint32_t i = 0; i < COUNT; i++)
+        add_bytes(&file, &(uint8_t){(uint8_t)(i % 10)}, 1);
+    save_file(LABELS, &file, 0);
+    assert_int_equal(load_and_read(&spec, BATCH, LABELS, COUNT, COUNT - 1, x), 2);
+}
+
 static void test_csv_is_csv(void **state)
 {
     (void)state;
@@ -160,6 +182,7 @@ int main(void)
         cmocka_unit_test(test_reads_records),
         cmocka_unit_test(test_reads_both_labels_of_100),
         cmocka_unit_test(test_idx_of_the_same_size_is_idx),
+        cmocka_unit_test(test_many_images_of_idx_are_idx),
         cmocka_unit_test(test_csv_is_csv),
         cmocka_unit_test(test_refusals),
     };
