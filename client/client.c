@@ -93,7 +93,7 @@ static void store_failed(fedge_client *c, const fedge_error *err)
     fedge_session_garbage(c->session, now(), "the state directory does not take what it must");
 }
 
-static void welcomed(fedge_client *c, const fedge_action *action)
+static void welcomed(fedge_client *c, const fedge_session_action *action)
 {
     const fedge_welcome *welcome = action->welcome;
     fedge_error err;
@@ -112,7 +112,7 @@ static void welcomed(fedge_client *c, const fedge_action *action)
     snprintf(c->plan_hash, sizeof(c->plan_hash), "%s", welcome->plan);
 }
 
-static void look_up(fedge_client *c, const fedge_action *action)
+static void look_up(fedge_client *c, const fedge_session_action *action)
 {
     uint64_t held;
     fedge_error err;
@@ -126,7 +126,7 @@ static void look_up(fedge_client *c, const fedge_action *action)
         fedge_session_blob_at(c->session, now(), action->hash, held);
 }
 
-static void store_chunk(fedge_client *c, const fedge_action *action)
+static void store_chunk(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
     if (fedge_store_blob_append(c->store, action->hash, action->offset, action->data,
@@ -136,11 +136,11 @@ static void store_chunk(fedge_client *c, const fedge_action *action)
         fedge_session_blob_at(c->session, now(), action->hash, action->offset + action->data_size);
 }
 
-static void start_job(fedge_client *c, const fedge_action *action)
+static void start_job(fedge_client *c, const fedge_session_action *action)
 {
     fedge_worker_job job = {.incarnation = c->state.incarnation, .client_index = c->client_index};
     snprintf(job.run_id, sizeof(job.run_id), "%s", c->state.run_id);
-    if (action->type == FEDGE_ACTION_LOAD_PLAN) {
+    if (action->type == FEDGE_SESSION_LOAD_PLAN) {
         job.kind = FEDGE_JOB_PLAN;
         memcpy(job.plan_hash, action->hash, sizeof(job.plan_hash));
         job.plan_size = action->size;
@@ -151,54 +151,54 @@ static void start_job(fedge_client *c, const fedge_action *action)
     fedge_worker_start(c->worker, &job);
 }
 
-static void end(fedge_client *c, const fedge_action *action)
+static void end(fedge_client *c, const fedge_session_action *action)
 {
     c->stopped = true;
     c->exit_code = action->exit_code;
     snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
 }
 
-static void perform(fedge_client *c, const fedge_action *action)
+static void perform(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
     switch (action->type) {
-    case FEDGE_ACTION_CONNECT:
+    case FEDGE_SESSION_CONNECT:
         FEDGE_LOG(c->config.log, FEDGE_LOG_INFO, "connect", fedge_log_str("server", c->server));
         fedge_link_connect(c->link);
         break;
-    case FEDGE_ACTION_CLOSE:
+    case FEDGE_SESSION_CLOSE:
         fedge_link_close(c->link, action->text);
         break;
-    case FEDGE_ACTION_WELCOMED:
+    case FEDGE_SESSION_WELCOMED:
         welcomed(c, action);
         break;
-    case FEDGE_ACTION_LOOKUP_BLOB:
+    case FEDGE_SESSION_LOOKUP_BLOB:
         look_up(c, action);
         break;
-    case FEDGE_ACTION_STORE_CHUNK:
+    case FEDGE_SESSION_STORE_CHUNK:
         store_chunk(c, action);
         break;
-    case FEDGE_ACTION_LOAD_PLAN:
-    case FEDGE_ACTION_WORK:
+    case FEDGE_SESSION_LOAD_PLAN:
+    case FEDGE_SESSION_WORK:
         start_job(c, action);
         break;
-    case FEDGE_ACTION_CANCEL:
+    case FEDGE_SESSION_CANCEL:
         fedge_worker_cancel(c->worker);
         break;
-    case FEDGE_ACTION_DISCARD_RESULT:
+    case FEDGE_SESSION_DISCARD_RESULT:
         if (fedge_store_result_discard(c->store, &err))
             fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
         break;
-    case FEDGE_ACTION_NOTE:
+    case FEDGE_SESSION_NOTE:
         log_text(c, action->level, action->event, action->text);
         if (action->level == FEDGE_LOG_ERROR)
             remember_error(c, action->text);
         break;
-    case FEDGE_ACTION_STOP:
+    case FEDGE_SESSION_STOP:
         end(c, action);
         break;
-    case FEDGE_ACTION_SEND: /* drain gives them to the link */
-    case FEDGE_ACTION_SEND_PART:
+    case FEDGE_SESSION_SEND: /* drain gives them to the link */
+    case FEDGE_SESSION_SEND_PART:
         break;
     }
 }
@@ -206,7 +206,7 @@ static void perform(fedge_client *c, const fedge_action *action)
 /* Carries out all that is due; events that come up meanwhile are served by the same loop. */
 static void drain(fedge_client *c)
 {
-    fedge_action action;
+    fedge_session_action action;
     if (c->draining)
         return;
     c->draining = true;
@@ -251,7 +251,8 @@ static void on_garbage(void *user, const char *what)
     drain(c);
 }
 
-static size_t pack_part(fedge_client *c, const fedge_action *action, uint8_t *out, size_t out_size)
+static size_t pack_part(fedge_client *c, const fedge_session_action *action, uint8_t *out,
+                        size_t out_size)
 {
     const fedge_position position = {action->task_id, action->offset};
     size_t size = 0;
@@ -269,13 +270,13 @@ static size_t pack_part(fedge_client *c, const fedge_action *action, uint8_t *ou
 static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
 {
     fedge_client *c = user;
-    fedge_action action;
+    fedge_session_action action;
     size_t size = 0;
     while (!c->stopped && size == 0 && fedge_session_next(c->session, true, &action)) {
-        if (action.type == FEDGE_ACTION_SEND && action.data_size <= out_size) {
+        if (action.type == FEDGE_SESSION_SEND && action.data_size <= out_size) {
             memcpy(out, action.data, action.data_size);
             size = action.data_size;
-        } else if (action.type == FEDGE_ACTION_SEND_PART) {
+        } else if (action.type == FEDGE_SESSION_SEND_PART) {
             size = pack_part(c, &action, out, out_size);
         } else {
             perform(c, &action);

@@ -29,11 +29,11 @@ void fedge_session_free(fedge_session *session)
 
 /* --- actions ------------------------------------------------------------------------------- */
 
-fedge_action *fedge_session_push(fedge_session *s, fedge_action_type type)
+fedge_session_action *fedge_session_push(fedge_session *s, fedge_session_action_type type)
 {
     assert(s->num_actions < FEDGE_SESSION_MAX_ACTIONS);
     unsigned at = (s->first_action + s->num_actions++) % FEDGE_SESSION_MAX_ACTIONS;
-    fedge_action *action = &s->actions[at];
+    fedge_session_action *action = &s->actions[at];
     memset(action, 0, sizeof(*action));
     action->type = type;
     return action;
@@ -42,7 +42,7 @@ fedge_action *fedge_session_push(fedge_session *s, fedge_action_type type)
 void fedge_session_note(fedge_session *s, fedge_log_level level, const char *event,
                         const char *format, ...)
 {
-    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_NOTE);
+    fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_NOTE);
     action->level = level;
     action->event = event;
     va_list args;
@@ -51,9 +51,9 @@ void fedge_session_note(fedge_session *s, fedge_log_level level, const char *eve
     va_end(args);
 }
 
-static void push_blob(fedge_session *s, fedge_action_type type, const session_fetch *fetch)
+static void push_blob(fedge_session *s, fedge_session_action_type type, const session_fetch *fetch)
 {
-    fedge_action *action = fedge_session_push(s, type);
+    fedge_session_action *action = fedge_session_push(s, type);
     memcpy(action->hash, fetch->hash, sizeof(action->hash));
     action->size = fetch->size;
 }
@@ -110,7 +110,7 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
 {
     if (s->link == LINK_OFFLINE)
         return;
-    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_CLOSE);
+    fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_CLOSE);
     action->reason = reason;
     copy_text(action->text, text);
 }
@@ -191,7 +191,7 @@ void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_typ
     s->stop_at = s->now_ms + FEDGE_SESSION_FAREWELL_MS;
     if (s->working && !s->cancelled) {
         s->cancelled = true;
-        fedge_session_push(s, FEDGE_ACTION_CANCEL);
+        fedge_session_push(s, FEDGE_SESSION_CANCEL);
     }
     if (farewell && s->link == LINK_ONLINE) {
         s->say_farewell = true;
@@ -217,7 +217,7 @@ static void finish(fedge_session *s)
     close_link(s, s->say_farewell ? FEDGE_REASON_TIMEOUT : FEDGE_REASON_NONE, s->stop_text);
     s->link = LINK_OFFLINE;
     s->stopped = true;
-    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_STOP);
+    fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_STOP);
     action->exit_code = s->exit_code;
     copy_text(action->text, s->stop_text);
 }
@@ -241,7 +241,7 @@ static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, ui
     fetch->size = size;
     fetch->bad = bad;
     fetch->state = BLOB_LOOKUP;
-    push_blob(s, FEDGE_ACTION_LOOKUP_BLOB, fetch);
+    push_blob(s, FEDGE_SESSION_LOOKUP_BLOB, fetch);
 }
 
 static void advance_plan(fedge_session *s)
@@ -250,7 +250,7 @@ static void advance_plan(fedge_session *s)
         look_up(s, &s->plan_fetch, s->welcome.plan, s->welcome.plan_size);
     } else if (s->plan_fetch.state == BLOB_WHOLE) {
         s->plan = PLAN_LOADING;
-        push_blob(s, FEDGE_ACTION_LOAD_PLAN, &s->plan_fetch);
+        push_blob(s, FEDGE_SESSION_LOAD_PLAN, &s->plan_fetch);
     }
 }
 
@@ -285,7 +285,7 @@ static void advance_task(fedge_session *s)
         s->has_task = false;
         s->working = true;
         s->cancelled = false;
-        fedge_session_push(s, FEDGE_ACTION_WORK)->task = &s->work;
+        fedge_session_push(s, FEDGE_SESSION_WORK)->task = &s->work;
     }
 }
 
@@ -375,7 +375,7 @@ void fedge_session_discard_result(fedge_session *s)
     s->has_result = false;
     s->upload = UPLOAD_NONE;
     s->upload_repeats = 0;
-    (void)fedge_session_push(s, FEDGE_ACTION_DISCARD_RESULT);
+    (void)fedge_session_push(s, FEDGE_SESSION_DISCARD_RESULT);
 }
 
 void fedge_session_drop_task(fedge_session *s, uint64_t task_id)
@@ -387,7 +387,7 @@ void fedge_session_drop_task(fedge_session *s, uint64_t task_id)
     }
     if (s->working && !s->cancelled && s->work.task_id == task_id) {
         s->cancelled = true;
-        fedge_session_push(s, FEDGE_ACTION_CANCEL);
+        fedge_session_push(s, FEDGE_SESSION_CANCEL);
     }
 }
 
@@ -506,7 +506,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
             return;
         session->link = LINK_CONNECTING;
         session->progress_at = now_ms;
-        fedge_session_push(session, FEDGE_ACTION_CONNECT);
+        fedge_session_push(session, FEDGE_SESSION_CONNECT);
         return;
     }
     if (waits(session) && now_ms >= session->progress_at + session->config.progress_timeout_ms) {
@@ -545,11 +545,11 @@ static void pack_fetch(fedge_session *s, session_fetch *fetch, size_t *size)
         *size = 0;
 }
 
-static void next_part(fedge_session *s, fedge_action *action)
+static void next_part(fedge_session *s, fedge_session_action *action)
 {
     uint64_t left = s->result.size - s->upload_offset;
     memset(action, 0, sizeof(*action));
-    action->type = FEDGE_ACTION_SEND_PART;
+    action->type = FEDGE_SESSION_SEND_PART;
     action->task_id = s->result.task_id;
     action->offset = s->upload_offset;
     action->data_size =
@@ -561,7 +561,7 @@ static void next_part(fedge_session *s, fedge_action *action)
 
 /* The frame that is due, by urgency. The texts and names were bounded when they came in, so packing
  * can fail only for an upload with too much metadata: it is given up. */
-static void next_frame(fedge_session *s, fedge_action *action)
+static void next_frame(fedge_session *s, fedge_session_action *action)
 {
     size_t size = 0;
     fedge_error err;
@@ -572,7 +572,7 @@ static void next_frame(fedge_session *s, fedge_action *action)
         return;
     }
     memset(action, 0, sizeof(*action));
-    action->type = FEDGE_ACTION_SEND;
+    action->type = FEDGE_SESSION_SEND;
     fedge_status status = FEDGE_OK;
     if (s->stopping) {
         s->say_farewell = false;
@@ -602,7 +602,7 @@ static void next_frame(fedge_session *s, fedge_action *action)
     action->data_size = (uint32_t)size;
 }
 
-bool fedge_session_next(fedge_session *session, bool writeable, fedge_action *action)
+bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_action *action)
 {
     if (session->num_actions == 0 && session->stopping && !session->stopped)
         finish(session);

@@ -45,25 +45,25 @@ typedef struct fedge_session_config {
     const fedge_hello *hello;     /* must outlive the session; its errors may change */
 } fedge_session_config;
 
-typedef enum fedge_action_type {
-    FEDGE_ACTION_CONNECT,     /* open the link */
-    FEDGE_ACTION_CLOSE,       /* close it, telling the peer [reason] and [text] */
-    FEDGE_ACTION_SEND,        /* send [data]: a frame, valid until the next call */
-    FEDGE_ACTION_SEND_PART,   /* send PART: bytes [offset, offset + data_size) of result task_id */
-    FEDGE_ACTION_WELCOMED,    /* store [welcome]; when [flag], first discard all of the old run */
-    FEDGE_ACTION_LOOKUP_BLOB, /* answer by fedge_session_blob_at */
-    FEDGE_ACTION_STORE_CHUNK, /* write [data] of blob [hash] at [offset]; then blob_at.
+typedef enum fedge_session_action_type {
+    FEDGE_SESSION_CONNECT,     /* open the link */
+    FEDGE_SESSION_CLOSE,       /* close it, telling the peer [reason] and [text] */
+    FEDGE_SESSION_SEND,        /* send [data]: a frame, valid until the next call */
+    FEDGE_SESSION_SEND_PART,   /* send PART: bytes [offset, offset + data_size) of result task_id */
+    FEDGE_SESSION_WELCOMED,    /* store [welcome]; when [flag], first discard all of the old run */
+    FEDGE_SESSION_LOOKUP_BLOB, /* answer by fedge_session_blob_at */
+    FEDGE_SESSION_STORE_CHUNK, /* write [data] of blob [hash] at [offset]; then blob_at.
                                  [data] points into the frame last given */
-    FEDGE_ACTION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
-    FEDGE_ACTION_WORK,        /* do [task] with blob task->model */
-    FEDGE_ACTION_CANCEL,      /* stop the work under way; it still reports its end */
-    FEDGE_ACTION_DISCARD_RESULT, /* forget the stored result */
-    FEDGE_ACTION_NOTE,           /* log [event] and [text] at [level] */
-    FEDGE_ACTION_STOP            /* end with [exit_code]; nothing follows */
-} fedge_action_type;
+    FEDGE_SESSION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
+    FEDGE_SESSION_WORK,        /* do [task] with blob task->model */
+    FEDGE_SESSION_CANCEL,      /* stop the work under way; it still reports its end */
+    FEDGE_SESSION_DISCARD_RESULT, /* forget the stored result */
+    FEDGE_SESSION_NOTE,           /* log [event] and [text] at [level] */
+    FEDGE_SESSION_STOP            /* end with [exit_code]; nothing follows */
+} fedge_session_action_type;
 
-typedef struct fedge_action {
-    fedge_action_type type;
+typedef struct fedge_session_action {
+    fedge_session_action_type type;
     char hash[FEDGE_HASH_TEXT];
     uint64_t task_id, offset, size;
     const uint8_t *data;
@@ -76,7 +76,7 @@ typedef struct fedge_action {
     fedge_log_level level;
     const char *event; /* static text */
     char text[FEDGE_MAX_TEXT];
-} fedge_action;
+} fedge_session_action;
 
 typedef struct fedge_session fedge_session;
 
@@ -132,7 +132,7 @@ void fedge_session_stop(fedge_session *session, uint64_t now_ms, fedge_exit exit
 
 /* The next action, or false. With [writeable] it may be one SEND or SEND_PART: pass false again
  * until the link has room for another. */
-bool fedge_session_next(fedge_session *session, bool writeable, fedge_action *action);
+bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_action *action);
 /* True when a frame waits for a writeable link. */
 bool fedge_session_wants_write(const fedge_session *session);
 /* When fedge_session_tick is due; FEDGE_SESSION_NEVER when nothing is timed. */

@@ -86,13 +86,13 @@ struct fedge_session {
     fedge_exit exit_code;
     char stop_text[FEDGE_MAX_TEXT];
 
-    fedge_action actions[FEDGE_SESSION_MAX_ACTIONS];
+    fedge_session_action actions[FEDGE_SESSION_MAX_ACTIONS];
     unsigned first_action, num_actions;
     uint8_t frame[FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META];
 };
 
 /* Appends an action and returns it, for its fields to be filled. */
-fedge_action *fedge_session_push(fedge_session *s, fedge_action_type type);
+fedge_session_action *fedge_session_push(fedge_session *s, fedge_session_action_type type);
 void fedge_session_note(fedge_session *s, fedge_log_level level, const char *event,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The server answered something useful: waiting starts anew and the backoff is forgotten. */

@@ -46,7 +46,7 @@ static void take_run(fedge_session *s, const fedge_welcome *welcome, bool other_
     s->welcome = *welcome;
     memcpy(s->run_id, welcome->run_id, sizeof(s->run_id));
     s->incarnation = welcome->incarnation;
-    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_WELCOMED);
+    fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_WELCOMED);
     action->welcome = &s->welcome;
     action->flag = other_run;
 }
@@ -126,7 +126,7 @@ static void take_chunk(fedge_session *s, session_fetch *fetch, const fedge_blob_
     }
     fetch->repaired = fetch->refused = false;
     fedge_session_progress(s);
-    fedge_action *action = fedge_session_push(s, FEDGE_ACTION_STORE_CHUNK);
+    fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_STORE_CHUNK);
     memcpy(action->hash, fetch->hash, sizeof(action->hash));
     action->offset = fetch->offset;
     action->size = fetch->size;

@@ -165,8 +165,9 @@ fedge_status fedge_store_write_state(fedge_store *store, const fedge_store_state
         return status;
     fedge_seal_make(text, size, seal);
     seal[FEDGE_SEAL_SIZE] = '\n';
-    status = store->backend.replace(store->backend.user, "state.json", (fedge_span){text, size - 1},
-                                    (fedge_span){seal, sizeof(seal)}, err);
+    status = store->backend.replace(store->backend.user, "state.json",
+                                    (fedge_bytes_view){text, size - 1},
+                                    (fedge_bytes_view){seal, sizeof(seal)}, err);
     free(text);
     return status;
 }
@@ -211,8 +212,8 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
                             (unsigned long long)held, (unsigned long long)offset);
     if (status)
         return status;
-    return store->backend.write_at(store->backend.user, name, offset, (fedge_span){data, size},
-                                   err);
+    return store->backend.write_at(store->backend.user, name, offset,
+                                   (fedge_bytes_view){data, size}, err);
 }
 
 fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_t size,
@@ -283,8 +284,9 @@ fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *uplo
     size_t size;
     status = fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err);
     if (!status)
-        status = store->backend.replace(store->backend.user, RESULT, (fedge_span){header, size},
-                                        (fedge_span){bytes, (size_t)upload->size}, err);
+        status =
+            store->backend.replace(store->backend.user, RESULT, (fedge_bytes_view){header, size},
+                                   (fedge_bytes_view){bytes, (size_t)upload->size}, err);
     if (!status)
         store->result_header = size;
     free(header);
@@ -421,8 +423,8 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
             return status;
     }
     fedge_put_u32(crc, fedge_crc32(0, data, size));
-    status = store->backend.replace(store->backend.user, name, (fedge_span){data, size},
-                                    (fedge_span){crc, CRC_SIZE}, err);
+    status = store->backend.replace(store->backend.user, name, (fedge_bytes_view){data, size},
+                                    (fedge_bytes_view){crc, CRC_SIZE}, err);
     if (status)
         return status;
     name[strlen(name) - strlen(WITH_CRC)] = '\0';

@@ -10,10 +10,10 @@
 #include "edge/core/status.h"
 
 /* One span of bytes; a file may be written from two without copying them together. */
-typedef struct fedge_span {
+typedef struct fedge_bytes_view {
     const void *data;
     size_t size;
-} fedge_span;
+} fedge_bytes_view;
 
 typedef struct fedge_store_backend {
     void *user;
@@ -22,11 +22,11 @@ typedef struct fedge_store_backend {
     fedge_status (*read)(void *user, const char *name, uint64_t offset, void *out, size_t size,
                          fedge_error *err);
     /* Creates the file when missing; not durable. */
-    fedge_status (*write_at)(void *user, const char *name, uint64_t offset, fedge_span span,
+    fedge_status (*write_at)(void *user, const char *name, uint64_t offset, fedge_bytes_view span,
                              fedge_error *err);
     /* The whole file, atomically and durably. */
-    fedge_status (*replace)(void *user, const char *name, fedge_span first, fedge_span second,
-                            fedge_error *err);
+    fedge_status (*replace)(void *user, const char *name, fedge_bytes_view first,
+                            fedge_bytes_view second, fedge_error *err);
     /* What is missing is fine; a name of a folder removes what is in it. */
     fedge_status (*remove)(void *user, const char *name, fedge_error *err);
     /* Names within a folder; none when it is missing. The visitor may remove what it is shown. */

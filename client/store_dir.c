@@ -63,8 +63,8 @@ static fedge_status dir_read(void *user, const char *name, uint64_t offset, void
     return status;
 }
 
-static fedge_status dir_write_at(void *user, const char *name, uint64_t offset, fedge_span span,
-                                 fedge_error *err)
+static fedge_status dir_write_at(void *user, const char *name, uint64_t offset,
+                                 fedge_bytes_view span, fedge_error *err)
 {
     char path[MAX_PATH];
     fedge_os_file file;
@@ -81,7 +81,7 @@ static fedge_status dir_write_at(void *user, const char *name, uint64_t offset, 
 }
 
 /* Writes and syncs the temporary file. */
-static fedge_status write_new(const char *path, fedge_span first, fedge_span second,
+static fedge_status write_new(const char *path, fedge_bytes_view first, fedge_bytes_view second,
                               fedge_error *err)
 {
     fedge_os_file file;
@@ -101,8 +101,8 @@ static fedge_status write_new(const char *path, fedge_span first, fedge_span sec
     return status;
 }
 
-static fedge_status dir_replace(void *user, const char *name, fedge_span first, fedge_span second,
-                                fedge_error *err)
+static fedge_status dir_replace(void *user, const char *name, fedge_bytes_view first,
+                                fedge_bytes_view second, fedge_error *err)
 {
     char path[MAX_PATH], fresh[MAX_PATH];
     fedge_status status = path_of(user, name, "", path, err);

@@ -87,8 +87,8 @@ static fedge_status grow(memory_file *file, const char *name, size_t size, fedge
 }
 
 /* Writes at [offset], which is at most the size of the file; a new one is made when missing. */
-static fedge_status put_at(store_memory *memory, const char *name, size_t offset, fedge_span span,
-                           fedge_error *err)
+static fedge_status put_at(store_memory *memory, const char *name, size_t offset,
+                           fedge_bytes_view span, fedge_error *err)
 {
     memory_file *file = find(memory, name);
     if (!file)
@@ -109,8 +109,8 @@ static fedge_status put_at(store_memory *memory, const char *name, size_t offset
     return FEDGE_OK;
 }
 
-static fedge_status memory_write_at(void *user, const char *name, uint64_t offset, fedge_span span,
-                                    fedge_error *err)
+static fedge_status memory_write_at(void *user, const char *name, uint64_t offset,
+                                    fedge_bytes_view span, fedge_error *err)
 {
     store_memory *memory = user;
     if (offset > SIZE_MAX)
@@ -121,8 +121,8 @@ static fedge_status memory_write_at(void *user, const char *name, uint64_t offse
     return status;
 }
 
-static fedge_status memory_replace(void *user, const char *name, fedge_span first,
-                                   fedge_span second, fedge_error *err)
+static fedge_status memory_replace(void *user, const char *name, fedge_bytes_view first,
+                                   fedge_bytes_view second, fedge_error *err)
 {
     store_memory *memory = user;
     const char *fresh = "new";

@@ -19,14 +19,14 @@ static uint32_t cohort_limit(const fedge_rounds *rounds, uint32_t connected)
 
 /* --- actions ---------------------------------------------------------------------------------- */
 
-static void push(fedge_rounds *rounds, fedge_action_type type, uint32_t slot, bool fresh)
+static void push(fedge_rounds *rounds, fedge_rounds_action_type type, uint32_t slot, bool fresh)
 {
     size_t at = rounds->first_action + rounds->num_actions;
     /* Full only when the caller goes on without taking the actions. */
     assert(at < rounds->actions_capacity);
-    fedge_action action = {
+    fedge_rounds_action action = {
         .type = type, .kind = rounds->kind, .round = rounds->round, .attempt = rounds->attempt};
-    if (type == FEDGE_ACTION_SEND || type == FEDGE_ACTION_CANCEL) {
+    if (type == FEDGE_ROUNDS_SEND || type == FEDGE_ROUNDS_CANCEL) {
         action.task_id = rounds->tasks[slot].task_id;
         action.client_index = rounds->tasks[slot].client_index;
         action.slot = slot;
@@ -36,7 +36,7 @@ static void push(fedge_rounds *rounds, fedge_action_type type, uint32_t slot, bo
     rounds->num_actions++;
 }
 
-bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action)
+bool fedge_rounds_next(fedge_rounds *rounds, fedge_rounds_action *action)
 {
     if (rounds->num_actions == 0)
         return false;
@@ -53,7 +53,7 @@ static void finish(fedge_rounds *rounds)
 {
     rounds->state = FEDGE_ROUNDS_FINISHED;
     rounds->deadline_ms = 0;
-    push(rounds, FEDGE_ACTION_FINISH, 0, false);
+    push(rounds, FEDGE_ROUNDS_FINISH, 0, false);
 }
 
 static int compare_u32(const void *a, const void *b)
@@ -96,7 +96,7 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     rounds->given_up = false;
     rounds->wanted = size.wanted;
     rounds->state = FEDGE_ROUNDS_OPENING;
-    push(rounds, FEDGE_ACTION_OPEN, 0, false);
+    push(rounds, FEDGE_ROUNDS_OPEN, 0, false);
 }
 
 static bool has_min_reports(const fedge_rounds *rounds)
@@ -113,9 +113,9 @@ static void end_phase(fedge_rounds *rounds)
     rounds->deadline_ms = 0;
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         if (rounds->tasks[slot].state == FEDGE_TASK_OPEN)
-            push(rounds, FEDGE_ACTION_CANCEL, slot, false);
+            push(rounds, FEDGE_ROUNDS_CANCEL, slot, false);
     }
-    push(rounds, rounds->failing ? FEDGE_ACTION_FAIL : FEDGE_ACTION_CLOSE, 0, false);
+    push(rounds, rounds->failing ? FEDGE_ROUNDS_FAIL : FEDGE_ROUNDS_CLOSE, 0, false);
 }
 
 /* Ends the phase when enough have reported, or all have that can; before the deadline too when
@@ -172,7 +172,7 @@ static void assign(fedge_rounds *rounds, uint32_t slot, uint32_t client_index)
     };
     rounds->num_open++;
     fedge_rounds_add_participant(rounds, client_index, slot);
-    push(rounds, FEDGE_ACTION_SEND, slot, true);
+    push(rounds, FEDGE_ROUNDS_SEND, slot, true);
 }
 
 /* --- making and restoring --------------------------------------------------------------------- */
@@ -321,7 +321,7 @@ static void give_work(fedge_rounds *rounds, uint32_t client_index)
     const participant *found = fedge_rounds_find_participant(rounds, client_index);
     if (found != NULL) {
         if (fedge_rounds_open_task(rounds, found) != NULL)
-            push(rounds, FEDGE_ACTION_SEND, found->slot, false);
+            push(rounds, FEDGE_ROUNDS_SEND, found->slot, false);
         return;
     }
     if (rounds->num_open + rounds->num_reported == rounds->num_tasks)
@@ -383,9 +383,8 @@ fedge_status fedge_rounds_join_all(fedge_rounds *rounds, const uint32_t *client_
     return FEDGE_OK;
 }
 
-void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms)
+void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index)
 {
-    (void)now_ms;
     if (!fedge_rounds_is_connected(rounds, client_index))
         return;
     uint32_t *at = rounds->connected + fedge_rounds_connected_place(rounds, client_index);
@@ -427,10 +426,8 @@ static fedge_status fail_stale(const fedge_rounds *rounds, uint64_t task_id, fed
                       task_id, rounds->round, rounds->attempt);
 }
 
-fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, uint64_t now_ms,
-                                 fedge_error *err)
+fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, fedge_error *err)
 {
-    (void)now_ms;
     fedge_rounds_task *task = find_task(rounds, task_id);
     bool failed = rounds->state == FEDGE_ROUNDS_CLOSING && rounds->failing;
     if (task == NULL || task->state == FEDGE_TASK_LOST || failed)
@@ -473,17 +470,13 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
     return FEDGE_OK;
 }
 
-fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id, uint64_t now_ms,
-                               fedge_error *err)
+fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id, fedge_error *err)
 {
-    (void)now_ms;
     return drop_task(rounds, task_id, false, err);
 }
 
-fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id, uint64_t now_ms,
-                                  fedge_error *err)
+fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id, fedge_error *err)
 {
-    (void)now_ms;
     return drop_task(rounds, task_id, true, err);
 }
 
@@ -506,7 +499,7 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
         uint32_t client_index = rounds->tasks[slot].client_index;
         if (rounds->tasks[slot].state != FEDGE_TASK_LOST) {
             if (fedge_rounds_is_connected(rounds, client_index))
-                push(rounds, FEDGE_ACTION_SEND, slot, false);
+                push(rounds, FEDGE_ROUNDS_SEND, slot, false);
         } else if (rounds->num_participants < rounds->participants_capacity &&
                    fedge_rounds_pick_free(rounds, &client_index)) {
             assign(rounds, slot, client_index); /* was lost while the phase was opened */
@@ -566,9 +559,8 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     try_open(rounds, now_ms);
 }
 
-void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms)
+void fedge_rounds_drain(fedge_rounds *rounds)
 {
-    (void)now_ms;
     rounds->draining = true;
     if (rounds->state == FEDGE_ROUNDS_WAITING)
         finish(rounds);

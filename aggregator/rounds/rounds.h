@@ -65,17 +65,17 @@ typedef struct fedge_rounds_task {
     fedge_task_state state;
 } fedge_rounds_task;
 
-typedef enum fedge_action_type {
-    FEDGE_ACTION_OPEN, /* journal the cohort (fedge_rounds_cohort), then call fedge_rounds_opened */
-    FEDGE_ACTION_SEND, /* send the task to the client, if it is connected */
-    FEDGE_ACTION_CANCEL, /* tell the client to stop working on the task */
-    FEDGE_ACTION_CLOSE, /* phase over: step with what was reported, then call fedge_rounds_closed */
-    FEDGE_ACTION_FAIL, /* phase over with too few reports: drop it, then call fedge_rounds_closed */
-    FEDGE_ACTION_FINISH /* all rounds done (fedge_rounds_is_complete), or drained: the end */
-} fedge_action_type;
+typedef enum fedge_rounds_action_type {
+    FEDGE_ROUNDS_OPEN, /* journal the cohort (fedge_rounds_cohort), then call fedge_rounds_opened */
+    FEDGE_ROUNDS_SEND, /* send the task to the client, if it is connected */
+    FEDGE_ROUNDS_CANCEL, /* tell the client to stop working on the task */
+    FEDGE_ROUNDS_CLOSE, /* phase over: step with what was reported, then call fedge_rounds_closed */
+    FEDGE_ROUNDS_FAIL, /* phase over with too few reports: drop it, then call fedge_rounds_closed */
+    FEDGE_ROUNDS_FINISH /* all rounds done (fedge_rounds_is_complete), or drained: the end */
+} fedge_rounds_action_type;
 
-typedef struct fedge_action {
-    fedge_action_type type;
+typedef struct fedge_rounds_action {
+    fedge_rounds_action_type type;
     fedge_task_kind kind; /* of the phase */
     uint32_t round;       /* from 1 */
     uint32_t attempt;     /* of this round, from 0 */
@@ -83,7 +83,7 @@ typedef struct fedge_action {
     uint32_t client_index;
     uint32_t slot; /* SEND, CANCEL */
     bool fresh;    /* SEND: the slot has changed hands since OPEN; journal that first */
-} fedge_action;
+} fedge_rounds_action;
 
 /* [spec] is copied. [seed]: of the job; cohorts come from (seed, SAMPLE, round, attempt) over the
  * connected client indices in ascending order. */
@@ -122,20 +122,20 @@ FEDGE_MUST_USE fedge_status fedge_rounds_join_all(fedge_rounds *rounds,
                                                   fedge_error *err);
 /* Its connection is gone. Its task stays open: it may come back before the deadline. The phase may
  * end (see above): take the actions. */
-void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms);
+void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index);
 /* Its result is validated and durable. FEDGE_DUPLICATE when it was reported before. A result that
  * became durable while the phase was CLOSING counts too (FEDGE_OK); once a phase has failed or
  * fedge_rounds_closed was called it is FEDGE_STALE. */
 FEDGE_MUST_USE fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id,
-                                                uint64_t now_ms, fedge_error *err);
+                                                fedge_error *err);
 /* The task is lost without a word from its client; another connected device may get a fresh task in
  * the same slot (while OPENING: once the phase is open). */
 FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t task_id,
-                                              uint64_t now_ms, fedge_error *err);
+                                              fedge_error *err);
 /* The same when the client will not do the task, or its result was refused for good: it is set
  * aside. */
 FEDGE_MUST_USE fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id,
-                                                 uint64_t now_ms, fedge_error *err);
+                                                 fedge_error *err);
 /* The deadline, and what follows pauses, are looked at here only: call it at least when
  * fedge_rounds_deadline_ms has come, and now and then while WAITING. */
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);
@@ -144,10 +144,10 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms);
 /* Finish after the open phase; at once when none is open. A phase on which nobody who is connected
  * has worked for the grace above closes if enough have reported; otherwise it is left open, to be
  * restored. */
-void fedge_rounds_drain(fedge_rounds *rounds, uint64_t now_ms);
+void fedge_rounds_drain(fedge_rounds *rounds);
 
 /* Takes the next action; false when there is none. To be emptied after every event. */
-bool fedge_rounds_next(fedge_rounds *rounds, fedge_action *action);
+bool fedge_rounds_next(fedge_rounds *rounds, fedge_rounds_action *action);
 
 /* No round follows [round], which is the present one or, before fedge_rounds_restore, the last that
  * has closed: it is the run's last, as if the job had no more. */

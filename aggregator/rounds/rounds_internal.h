@@ -49,7 +49,7 @@ struct fedge_rounds {
     uint32_t *sampled;   /* scratch of the same capacity */
     uint32_t num_connected, connected_capacity;
 
-    fedge_action *actions; /* the queue: num_actions from first_action on */
+    fedge_rounds_action *actions; /* the queue: num_actions from first_action on */
     size_t first_action, num_actions, actions_capacity;
 };
 

@@ -314,7 +314,7 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "draining",
               fedge_log_int("round", fedge_rounds_round(engine->rounds)));
     engine->draining = true;
-    fedge_rounds_drain(engine->rounds, now_ms);
+    fedge_rounds_drain(engine->rounds);
     fedge_engine_pump(engine, now_ms);
 }
 
@@ -411,12 +411,12 @@ static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_m
     fedge_engine_pump(engine, now_ms);
 }
 
-static void leave(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
+static void leave(fedge_engine *engine, const fedge_request *from)
 {
     if (fedge_engine_conn_of(engine, from->client_index) == from->conn_id) {
         engine->devices[from->client_index].conn_id = FEDGE_CONN_ALL;
         /* What follows is carried out by the next tick, when all have left who leave together. */
-        fedge_rounds_leave(engine->rounds, from->client_index, now_ms);
+        fedge_rounds_leave(engine->rounds, from->client_index);
     }
 }
 
@@ -459,7 +459,7 @@ static void handle(fedge_engine *engine, const fedge_request *request, uint64_t 
         join(engine, request, now_ms);
         break;
     case FEDGE_REQUEST_LEAVE:
-        leave(engine, request, now_ms);
+        leave(engine, request);
         break;
     case FEDGE_REQUEST_FETCH:
         fetch(engine, request);

@@ -163,7 +163,7 @@ static void retry_open(fedge_engine *engine, uint64_t now_ms)
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-static void send_task(fedge_engine *engine, const fedge_action *action, uint64_t now_ms)
+static void send_task(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
 {
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[action->slot];
@@ -213,15 +213,15 @@ void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *task = &fedge_rounds_cohort(engine->rounds, &num_tasks)[index];
-    const fedge_action action = {.kind = fedge_rounds_kind(engine->rounds),
-                                 .round = fedge_rounds_round(engine->rounds),
-                                 .task_id = task->task_id,
-                                 .client_index = task->client_index,
-                                 .slot = index};
+    const fedge_rounds_action action = {.kind = fedge_rounds_kind(engine->rounds),
+                                        .round = fedge_rounds_round(engine->rounds),
+                                        .task_id = task->task_id,
+                                        .client_index = task->client_index,
+                                        .slot = index};
     send_task(engine, &action, now_ms);
 }
 
-static void cancel_task(fedge_engine *engine, const fedge_action *action)
+static void cancel_task(fedge_engine *engine, const fedge_rounds_action *action)
 {
     const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
     if (conn_id != FEDGE_CONN_ALL) {
@@ -247,8 +247,8 @@ static double mean_upload_seconds(const fedge_engine *engine)
     return count > 0.0 ? sum / count : NAN;
 }
 
-static fedge_round_summary begin_summary(const fedge_engine *engine, const fedge_action *action,
-                                         uint64_t now_ms)
+static fedge_round_summary begin_summary(const fedge_engine *engine,
+                                         const fedge_rounds_action *action, uint64_t now_ms)
 {
     return (fedge_round_summary){
         .round = action->round,
@@ -291,7 +291,7 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
     }
 }
 
-static void close_phase(fedge_engine *engine, const fedge_action *action, uint64_t now_ms)
+static void close_phase(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
 {
     fedge_error err;
     fedge_status status;
@@ -299,7 +299,7 @@ static void close_phase(fedge_engine *engine, const fedge_action *action, uint64
     if (action->kind == FEDGE_TASK_EVALUATE) {
         summarise_evaluation(engine, &summary);
         status = fedge_closer_log(engine->closer, &summary, &err);
-    } else if (action->type == FEDGE_ACTION_CLOSE) {
+    } else if (action->type == FEDGE_ROUNDS_CLOSE) {
         status = fedge_closer_step(engine->closer, engine->journal, &summary, &err);
     } else {
         status = fedge_closer_drop(engine->closer, engine->journal, &summary, &err);
@@ -392,26 +392,26 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *mail, uint64
 
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 {
-    fedge_action action;
+    fedge_rounds_action action;
     if (!engine->done) {
         retry_open(engine, now_ms);
     }
     while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {
         switch (action.type) {
-        case FEDGE_ACTION_OPEN:
+        case FEDGE_ROUNDS_OPEN:
             open_phase(engine, action.kind, now_ms);
             break;
-        case FEDGE_ACTION_SEND:
+        case FEDGE_ROUNDS_SEND:
             send_task(engine, &action, now_ms);
             break;
-        case FEDGE_ACTION_CANCEL:
+        case FEDGE_ROUNDS_CANCEL:
             cancel_task(engine, &action);
             break;
-        case FEDGE_ACTION_CLOSE:
-        case FEDGE_ACTION_FAIL:
+        case FEDGE_ROUNDS_CLOSE:
+        case FEDGE_ROUNDS_FAIL:
             close_phase(engine, &action, now_ms);
             break;
-        case FEDGE_ACTION_FINISH:
+        case FEDGE_ROUNDS_FINISH:
             finish(engine);
             break;
         }

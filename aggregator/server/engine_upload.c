@@ -62,7 +62,7 @@ static void acknowledge(fedge_engine *engine, uint64_t conn_id, uint64_t task_id
 static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
 {
     fedge_error err;
-    if (fedge_rounds_give_up(engine->rounds, task_id, now_ms, &err) != FEDGE_OK) {
+    if (fedge_rounds_give_up(engine->rounds, task_id, &err) != FEDGE_OK) {
         FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "task-already-over",
                   fedge_log_int("task", (int64_t)task_id), fedge_log_str("why", err.message));
     }
@@ -98,7 +98,7 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     slot->loss = loss;
     slot->accuracy = accuracy;
     slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
-    if (fedge_rounds_report(engine->rounds, upload->task_id, now_ms, &err) == FEDGE_OK) {
+    if (fedge_rounds_report(engine->rounds, upload->task_id, &err) == FEDGE_OK) {
         engine->updates_accepted++;
     }
     acknowledge(engine, from->conn_id, upload->task_id, false);
@@ -306,7 +306,7 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *mai
     const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
     if (mail->status == FEDGE_OK || mail->status == FEDGE_DUPLICATE) {
         engine->updates_accepted += mail->status == FEDGE_OK;
-        if (fedge_rounds_report(engine->rounds, mail->task_id, now_ms, &err) != FEDGE_OK) {
+        if (fedge_rounds_report(engine->rounds, mail->task_id, &err) != FEDGE_OK) {
             FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
                       fedge_log_int("task", (int64_t)mail->task_id),
                       fedge_log_str("why", err.message));

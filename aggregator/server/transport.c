@@ -31,10 +31,10 @@ static void settle(struct ev_loop *loop, ev_prepare *watcher, int events)
     (void)loop, (void)events;
     fedge_transport *transport = watcher->data;
     while (transport->drops) {
-        fedge_client *peer = transport->drops;
+        fedge_peer *peer = transport->drops;
         transport->drops = peer->next_drop;
         peer->next_drop = NULL;
-        fedge_client_end_conn(peer);
+        fedge_peer_end_conn(peer);
         lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
         transport->nudge = true;
     }
@@ -48,17 +48,17 @@ static void take_http(fedge_transport *transport, int socket, const fedge_peer_a
 {
     char reason[96];
     char address[FEDGE_ADDRESS_TEXT];
-    fedge_client *peer = NULL;
+    fedge_peer *peer = NULL;
     if (transport->http.count >= FEDGE_HTTP_MAX_CONNECTIONS) {
         snprintf(reason, sizeof(reason), "%u connections are open, the limit of the HTTP port",
                  FEDGE_HTTP_MAX_CONNECTIONS);
         fedge_peers_refused(transport->config.peers, fedge_peer_address_text(from, address), "",
                             reason, fedge_os_monotonic_ms());
     } else {
-        peer = fedge_client_new(transport, socket, from, true);
+        peer = fedge_peer_new(transport, socket, from, true);
     }
     if (peer) {
-        fedge_client_adopt(peer);
+        fedge_peer_adopt(peer);
     } else {
         fedge_listener_close(socket);
     }
@@ -96,9 +96,9 @@ static void on_handshake_refused(void *user, const char *subject, const char *re
 {
     fedge_transport *transport = user;
     int socket = fedge_tls_refused_socket();
-    const fedge_client *peer = fedge_client_find(&transport->newcomers, socket);
+    const fedge_peer *peer = fedge_peer_find(&transport->newcomers, socket);
     if (!peer) { /* refused by the peer, once it was let in */
-        peer = fedge_client_find(&transport->clients, socket);
+        peer = fedge_peer_find(&transport->clients, socket);
     }
     char address[FEDGE_ADDRESS_TEXT] = "";
     if (peer) {
@@ -123,7 +123,7 @@ static char *copy_pem(const char *pem, size_t *size)
 }
 
 static const struct lws_protocols CLIENT_PROTOCOLS[] = {
-    {.name = FEDGE_SUBPROTOCOL, .callback = fedge_client_callback, .rx_buffer_size = RECEIVE_SIZE},
+    {.name = FEDGE_SUBPROTOCOL, .callback = fedge_peer_callback, .rx_buffer_size = RECEIVE_SIZE},
     {.name = NULL},
 };
 static const struct lws_protocols HTTP_PROTOCOLS[] = {
@@ -304,24 +304,24 @@ void fedge_transport_start(fedge_transport *transport, fedge_engine_thread *engi
     listen_again(transport);
 }
 
-static void give(fedge_client *peer, const fedge_reply *reply, uint64_t now_ms)
+static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
 {
     if (peer->conn) {
         fedge_conn_take(peer->conn, reply, now_ms);
-        fedge_client_carry_out(peer);
+        fedge_peer_carry_out(peer);
     }
 }
 
 void fedge_transport_take(fedge_transport *transport, const fedge_reply *reply, uint64_t now_ms)
 {
     if (reply->conn_id != FEDGE_CONN_ALL) {
-        fedge_client *peer = fedge_slots_find(&transport->slots, reply->conn_id);
+        fedge_peer *peer = fedge_slots_find(&transport->slots, reply->conn_id);
         if (peer) {
             give(peer, reply, now_ms);
         }
         return;
     }
-    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
+    for (fedge_peer *peer = transport->clients.first; peer; peer = peer->next) {
         give(peer, reply, now_ms);
     }
 }
@@ -330,9 +330,9 @@ static void judge_all(fedge_transport *transport, uint64_t now_ms)
 {
     uint64_t now_unix_ms = fedge_tls_now_ms();
     transport->judged_ms = now_ms;
-    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
+    for (fedge_peer *peer = transport->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
-            fedge_client_judge(peer, now_unix_ms);
+            fedge_peer_judge(peer, now_unix_ms);
         }
     }
 }
@@ -345,9 +345,9 @@ void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms)
     fedge_peers_tick(transport->config.peers, now_ms);
     fedge_door_tick(transport, now_ms);
     uint64_t now_unix_ms = fedge_tls_now_ms();
-    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
+    for (fedge_peer *peer = transport->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
-            fedge_client_tick(peer, now_ms, now_unix_ms);
+            fedge_peer_tick(peer, now_ms, now_unix_ms);
         }
     }
     if (now_ms >= transport->judged_ms + FEDGE_JUDGE_EVERY_MS) {
@@ -377,12 +377,12 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
     transport->ending = true;
     stop_listening(transport);
     fedge_door_shut(transport);
-    for (fedge_client *peer = transport->clients.first; peer; peer = peer->next) {
+    for (fedge_peer *peer = transport->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
             fedge_conn_close(peer->conn, type, reason, after_ms, text, now_ms);
-            fedge_client_carry_out(peer);
+            fedge_peer_carry_out(peer);
         } else {
-            fedge_client_drop(peer);
+            fedge_peer_drop(peer);
         }
     }
 }

@@ -13,7 +13,7 @@
 #define SLOW_AFTER_MS 2000u    /* a handshake's age from which it may end for another */
 #define MAX_LOOKS 16           /* at sockets for it, from the oldest on */
 
-static void refused(const fedge_client *peer, const char *reason, uint64_t now_ms)
+static void refused(const fedge_peer *peer, const char *reason, uint64_t now_ms)
 {
     char address[FEDGE_ADDRESS_TEXT];
     fedge_peers_refused(peer->transport->config.peers,
@@ -21,17 +21,17 @@ static void refused(const fedge_client *peer, const char *reason, uint64_t now_m
 }
 
 /* Ends a newcomer at whichever stage it is; one still at the door is gone on return. */
-static void turn_away(fedge_client *peer, const char *reason, uint64_t now_ms)
+static void turn_away(fedge_peer *peer, const char *reason, uint64_t now_ms)
 {
     refused(peer, reason, now_ms);
     if (peer->door) {
-        fedge_client_forget(peer);
+        fedge_peer_forget(peer);
     } else {
-        fedge_client_drop(peer);
+        fedge_peer_drop(peer);
     }
 }
 
-static uint64_t silent_ms(const fedge_client *peer, uint64_t now_ms)
+static uint64_t silent_ms(const fedge_peer *peer, uint64_t now_ms)
 {
     return peer->door ? now_ms - peer->accepted_ms : fedge_socket_silent_ms(peer->socket);
 }
@@ -41,7 +41,7 @@ static uint64_t silent_ms(const fedge_client *peer, uint64_t now_ms)
 static uint32_t count_from(const fedge_transport *transport, const fedge_peer_address *address)
 {
     uint32_t count = 0;
-    for (const fedge_client *peer = transport->newcomers.first; peer; peer = peer->next) {
+    for (const fedge_peer *peer = transport->newcomers.first; peer; peer = peer->next) {
         count += fedge_peer_address_same_place(&peer->address, address);
     }
     return count;
@@ -50,13 +50,13 @@ static uint32_t count_from(const fedge_transport *transport, const fedge_peer_ad
 /* A newcomer to end in favour of another, so that neither silence nor slowness can keep others out:
  * the oldest that has not begun, the oldest that has stopped in its handshake, or the oldest of all
  * if it has had time enough. [from]: only of this place; NULL: of any. */
-static fedge_client *find_idle(const fedge_transport *transport, const fedge_peer_address *from,
-                               uint64_t now_ms)
+static fedge_peer *find_idle(const fedge_transport *transport, const fedge_peer_address *from,
+                             uint64_t now_ms)
 {
     int looks = MAX_LOOKS;
-    fedge_client *stopped = NULL;
-    fedge_client *slow = NULL;
-    for (fedge_client *peer = transport->newcomers.first; peer; peer = peer->next) {
+    fedge_peer *stopped = NULL;
+    fedge_peer *slow = NULL;
+    for (fedge_peer *peer = transport->newcomers.first; peer; peer = peer->next) {
         if (peer->dropping || (from && !fedge_peer_address_same_place(&peer->address, from))) {
             continue;
         }
@@ -76,7 +76,7 @@ static fedge_client *find_idle(const fedge_transport *transport, const fedge_pee
 static bool evict_idle(const fedge_transport *transport, const fedge_peer_address *from,
                        const char *reason, uint64_t now_ms)
 {
-    fedge_client *peer = find_idle(transport, from, now_ms);
+    fedge_peer *peer = find_idle(transport, from, now_ms);
     if (peer) {
         turn_away(peer, reason, now_ms);
     }
@@ -109,13 +109,13 @@ static bool has_room(fedge_transport *transport, const fedge_peer_address *addre
 static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
 {
     (void)events;
-    fedge_client *peer = watcher->data;
+    fedge_peer *peer = watcher->data;
     switch (fedge_socket_first_bytes(peer->socket)) {
     case FEDGE_FIRST_HELLO:
         ev_io_stop(loop, watcher);
         free(peer->door);
         peer->door = NULL;
-        fedge_client_adopt(peer);
+        fedge_peer_adopt(peer);
         break;
     case FEDGE_FIRST_TOO_FEW:
         ev_io_stop(loop, watcher); /* the event would come again at once: the next tick looks */
@@ -124,7 +124,7 @@ static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
         turn_away(peer, "what it sent is not TLS", fedge_os_monotonic_ms());
         break;
     case FEDGE_FIRST_CLOSED:
-        fedge_client_forget(peer);
+        fedge_peer_forget(peer);
         break;
     }
 }
@@ -140,12 +140,12 @@ void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_a
         fedge_listener_close(socket);
         return;
     }
-    fedge_client *peer = fedge_client_new(transport, socket, address, false);
+    fedge_peer *peer = fedge_peer_new(transport, socket, address, false);
     ev_io *door = malloc(sizeof(*door));
     if (!peer || !door) {
         free(door);
         if (peer) {
-            fedge_client_forget(peer);
+            fedge_peer_forget(peer);
         }
         fedge_listener_close(socket);
         return;
@@ -156,7 +156,7 @@ void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_a
     ev_io_start(transport->config.loop, door);
 }
 
-void fedge_door_close(fedge_client *peer)
+void fedge_door_close(fedge_peer *peer)
 {
     if (peer->door) {
         ev_io_stop(peer->transport->config.loop, peer->door);
@@ -168,7 +168,7 @@ void fedge_door_close(fedge_client *peer)
 
 void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
 {
-    for (fedge_client *peer = transport->newcomers.first, *next; peer; peer = next) {
+    for (fedge_peer *peer = transport->newcomers.first, *next; peer; peer = next) {
         next = peer->next;
         if (peer->dropping) {
             continue;
@@ -186,12 +186,12 @@ void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
 
 void fedge_door_shut(fedge_transport *transport)
 {
-    for (fedge_client *peer = transport->newcomers.first, *next; peer; peer = next) {
+    for (fedge_peer *peer = transport->newcomers.first, *next; peer; peer = next) {
         next = peer->next;
         if (peer->door) {
-            fedge_client_forget(peer);
+            fedge_peer_forget(peer);
         } else if (peer->wsi) {
-            fedge_client_drop(peer);
+            fedge_peer_drop(peer);
         }
     }
 }
@@ -201,7 +201,7 @@ void fedge_door_shut(fedge_transport *transport)
 void fedge_door_on_verified(void *user, int socket, const fedge_chain *chain)
 {
     fedge_transport *transport = user;
-    fedge_client *peer = fedge_client_find(&transport->newcomers, socket);
+    fedge_peer *peer = fedge_peer_find(&transport->newcomers, socket);
     if (peer) {
         peer->chain = *chain;
         peer->chain_known = true;

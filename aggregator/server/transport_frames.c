@@ -4,7 +4,7 @@
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
 
-int fedge_client_receive(fedge_client *peer, struct lws *wsi, const uint8_t *data, size_t size)
+int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_t size)
 {
     if (!peer->conn) {
         return -1;
@@ -16,21 +16,21 @@ int fedge_client_receive(fedge_client *peer, struct lws *wsi, const uint8_t *dat
     if (lws_frame_is_binary(wsi)) {
         bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
         fedge_conn_receive(peer->conn, data, size, final, peer->heard_ms);
-        fedge_client_carry_out(peer);
+        fedge_peer_carry_out(peer);
     } else if (!peer->text_refused) {
         peer->text_refused = true;
         fedge_conn_receive_text(peer->conn, peer->heard_ms);
-        fedge_client_carry_out(peer);
+        fedge_peer_carry_out(peer);
     }
     return 0;
 }
 
 /* It sent a frame that no websocket's client may: nothing of it counts any more. */
-static void broke_rules(fedge_client *peer, const char *why)
+static void broke_rules(fedge_peer *peer, const char *why)
 {
     if (peer->conn) {
         fedge_conn_broke_rules(peer->conn, why);
-        fedge_client_end_conn(peer);
+        fedge_peer_end_conn(peer);
     }
 }
 
@@ -44,7 +44,7 @@ int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte);
 
 int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte)
 {
-    fedge_client *peer = lws_get_opaque_user_data(wsi);
+    fedge_peer *peer = lws_get_opaque_user_data(wsi);
     if (!peer || processed) {
         return __real_lws_ws_rx_sm(wsi, processed, byte);
     }

@@ -73,7 +73,7 @@ static const char *named_host(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
     return host;
 }
 
-static int answer_http(fedge_client *peer, struct lws *wsi, const char *uri, size_t uri_size)
+static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_t uri_size)
 {
     fedge_transport *transport = peer->transport;
     char host[FEDGE_HTTP_MAX_HOST];
@@ -103,7 +103,7 @@ int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
                         size_t size)
 {
     (void)user;
-    fedge_client *peer = lws_get_opaque_user_data(wsi);
+    fedge_peer *peer = lws_get_opaque_user_data(wsi);
     switch ((int)reason) {
     case LWS_CALLBACK_HTTP:
         return peer ? answer_http(peer, wsi, in, size) : -1;
@@ -112,7 +112,7 @@ int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_WSI_DESTROY:
         if (peer) {
             lws_set_opaque_user_data(wsi, NULL);
-            fedge_client_forget(peer);
+            fedge_peer_forget(peer);
         }
         return 0;
     default:

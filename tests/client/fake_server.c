@@ -106,7 +106,7 @@ static void take_sent(fake *f, const uint8_t *frame, size_t size)
     }
 }
 
-static void send_part(fake *f, const fedge_action *action)
+static void send_part(fake *f, const fedge_session_action *action)
 {
     uint8_t payload[FEDGE_MESSAGE_MAX_PAYLOAD];
     size_t size;
@@ -120,7 +120,7 @@ static void send_part(fake *f, const fedge_action *action)
     take_sent(f, f->frame, size);
 }
 
-static void store_chunk(fake *f, const fedge_action *action)
+static void store_chunk(fake *f, const fedge_session_action *action)
 {
     uint64_t *at = held(f, action->hash);
     assert_int_equal(action->offset, *at);
@@ -128,25 +128,25 @@ static void store_chunk(fake *f, const fedge_action *action)
     fedge_session_blob_at(f->session, f->now_ms, action->hash, *at);
 }
 
-static void perform_link(fake *f, const fedge_action *action)
+static void perform_link(fake *f, const fedge_session_action *action)
 {
     switch (action->type) {
-    case FEDGE_ACTION_CONNECT:
+    case FEDGE_SESSION_CONNECT:
         assert_false(f->linked);
         f->linked = true;
         f->num_connects++;
         break;
-    case FEDGE_ACTION_CLOSE:
+    case FEDGE_SESSION_CLOSE:
         f->linked = false;
         f->close_reason = action->reason;
         break;
-    case FEDGE_ACTION_SEND:
+    case FEDGE_SESSION_SEND:
         take_sent(f, action->data, action->data_size);
         break;
-    case FEDGE_ACTION_SEND_PART:
+    case FEDGE_SESSION_SEND_PART:
         send_part(f, action);
         break;
-    case FEDGE_ACTION_STOP:
+    case FEDGE_SESSION_STOP:
         f->stopped = true;
         f->exit_code = action->exit_code;
         snprintf(f->text, sizeof(f->text), "%s", action->text);
@@ -156,41 +156,41 @@ static void perform_link(fake *f, const fedge_action *action)
     }
 }
 
-static void perform(fake *f, const fedge_action *action)
+static void perform(fake *f, const fedge_session_action *action)
 {
     assert_false(f->stopped);
     switch (action->type) {
-    case FEDGE_ACTION_WELCOMED:
+    case FEDGE_SESSION_WELCOMED:
         f->num_welcomed++;
         f->run_discarded = action->flag;
         if (action->flag)
             f->plan_held = f->model_held = 0;
         break;
-    case FEDGE_ACTION_LOOKUP_BLOB:
+    case FEDGE_SESSION_LOOKUP_BLOB:
         fedge_session_blob_at(f->session, f->now_ms, action->hash, *held(f, action->hash));
         break;
-    case FEDGE_ACTION_STORE_CHUNK:
+    case FEDGE_SESSION_STORE_CHUNK:
         store_chunk(f, action);
         break;
-    case FEDGE_ACTION_LOAD_PLAN:
+    case FEDGE_SESSION_LOAD_PLAN:
         f->plan_asked = true;
         break;
-    case FEDGE_ACTION_WORK:
+    case FEDGE_SESSION_WORK:
         assert_false(f->working);
         f->working = true;
         f->num_works++;
         f->work = *action->task;
         break;
-    case FEDGE_ACTION_CANCEL:
+    case FEDGE_SESSION_CANCEL:
         assert_true(f->working);
         f->cancel_asked = true;
         f->num_cancels++;
         break;
-    case FEDGE_ACTION_DISCARD_RESULT:
+    case FEDGE_SESSION_DISCARD_RESULT:
         f->has_result = false;
         f->num_discards++;
         break;
-    case FEDGE_ACTION_NOTE:
+    case FEDGE_SESSION_NOTE:
         snprintf(f->last_event, sizeof(f->last_event), "%s", action->event);
         f->num_accepted += strcmp(action->event, "accepted") == 0;
         break;
@@ -202,7 +202,7 @@ static void perform(fake *f, const fedge_action *action)
 
 void fake_run(fake *f)
 {
-    fedge_action action;
+    fedge_session_action action;
     for (unsigned i = 0; i < 10000; i++) {
         bool writeable = f->linked && (!f->block_after_parts ||
                                        f->sent[FEDGE_MESSAGE_PART] < f->block_after_parts);

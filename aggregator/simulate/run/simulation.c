@@ -27,7 +27,7 @@ static int by_slot(const void *a, const void *b)
 }
 
 /* The weighted means of those that were reported, in slot order as the server takes them. */
-static fedge_round_summary summarise(fedge_simulation *self, const fedge_action *action)
+static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_action *action)
 {
     fedge_round_summary summary = {.round = action->round,
                                    .attempt = action->attempt,
@@ -159,7 +159,7 @@ static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status close_phase(fedge_simulation *self, const fedge_action *action,
+static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
                                 fedge_error *err)
 {
     fedge_round_summary summary = summarise(self, action);
@@ -185,7 +185,8 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_action *acti
     return status == FEDGE_OK ? end_phase(self, err) : status;
 }
 
-static fedge_status drop_phase(fedge_simulation *self, const fedge_action *action, fedge_error *err)
+static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action *action,
+                               fedge_error *err)
 {
     const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
@@ -217,7 +218,7 @@ static void open_phase(fedge_simulation *self)
 
 /* Whose result comes first of those that are there at the same time, or of all without virtual
  * time: the same for every client, or over-selection would choose among them. */
-static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_action *action)
+static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_rounds_action *action)
 {
     fedge_rng rng =
         fedge_rng_stream(self->plan->seed, FEDGE_PURPOSE_TURN, action->round, action->client_index,
@@ -225,7 +226,8 @@ static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_action 
     return fedge_rng_u32(&rng);
 }
 
-static fedge_status send_task(fedge_simulation *self, const fedge_action *action, fedge_error *err)
+static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action *action,
+                              fedge_error *err)
 {
     self->num_downloads++;
     const bool again =
@@ -301,25 +303,25 @@ static bool cancel(void *user)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static fedge_status carry_out(fedge_simulation *self, const fedge_action *action, bool *finished,
-                              fedge_error *err)
+static fedge_status carry_out(fedge_simulation *self, const fedge_rounds_action *action,
+                              bool *finished, fedge_error *err)
 {
     switch (action->type) {
-    case FEDGE_ACTION_OPEN:
+    case FEDGE_ROUNDS_OPEN:
         open_phase(self);
         return FEDGE_OK;
-    case FEDGE_ACTION_SEND:
+    case FEDGE_ROUNDS_SEND:
         self->next_task_id =
             action->task_id >= self->next_task_id ? action->task_id + 1 : self->next_task_id;
         return send_task(self, action, err);
-    case FEDGE_ACTION_CLOSE:
+    case FEDGE_ROUNDS_CLOSE:
         return close_phase(self, action, err);
-    case FEDGE_ACTION_FAIL:
+    case FEDGE_ROUNDS_FAIL:
         return drop_phase(self, action, err);
-    case FEDGE_ACTION_FINISH:
+    case FEDGE_ROUNDS_FINISH:
         *finished = true;
         return FEDGE_OK;
-    case FEDGE_ACTION_CANCEL:
+    case FEDGE_ROUNDS_CANCEL:
         return FEDGE_OK; /* its client has not begun */
     }
     return fedge_fail(err, FEDGE_INTERNAL, "unknown action %d", (int)action->type);
@@ -330,7 +332,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     fedge_status status = fedge_simulation_join_all(self, err);
     bool finished = false;
     while (status == FEDGE_OK && !finished) {
-        fedge_action action;
+        fedge_rounds_action action;
         if (fedge_rounds_next(self->rounds, &action)) {
             status = carry_out(self, &action, &finished, err);
         } else if (self->config.profiles) {

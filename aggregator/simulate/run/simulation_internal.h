@@ -102,8 +102,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_end_time(fedge_simulation *self, fe
 
 /* A client begins sent[task]: when the task ends, and how, is known beforehand. */
 FEDGE_MUST_USE fedge_status fedge_simulation_begin_task(fedge_simulation *self,
-                                                        const fedge_action *action, uint32_t task,
-                                                        fedge_error *err);
+                                                        const fedge_rounds_action *action,
+                                                        uint32_t task, fedge_error *err);
 
 /* Goes to what happens next. */
 FEDGE_MUST_USE fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err);

@@ -44,7 +44,7 @@ static fedge_status change(fedge_simulation *self, const fedge_event *event, fed
     bool online;
     fedge_status status = FEDGE_OK;
     if (event->kind == FEDGE_EVENT_LEAVE) {
-        fedge_rounds_leave(self->rounds, event->client, fedge_simulation_now_ms(self));
+        fedge_rounds_leave(self->rounds, event->client);
     } else {
         status = fedge_rounds_join(self->rounds, event->client, fedge_simulation_now_ms(self), err);
     }
@@ -96,7 +96,8 @@ fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err)
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
 /* What a client has to move and to work through for a task. */
-static fedge_client_profiles_work work_of(const fedge_simulation *self, const fedge_action *action)
+static fedge_client_profiles_work work_of(const fedge_simulation *self,
+                                          const fedge_rounds_action *action)
 {
     const fedge_client_data *client_data = self->config.client_data;
     const bool train = action->kind == FEDGE_TASK_TRAIN;
@@ -109,7 +110,7 @@ static fedge_client_profiles_work work_of(const fedge_simulation *self, const fe
 }
 
 /* With client profiles it is known when the task ends, and how. */
-fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_action *action,
+fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_rounds_action *action,
                                          uint32_t task, fedge_error *err)
 {
     const fedge_client_profiles *profiles = self->config.profiles;
@@ -173,7 +174,7 @@ static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_err
                           "it gave its task up, as --failure or the trace has it: lower that, or "
                           "min-report-fraction");
     fedge_simulation_note_failure(self, &task->work);
-    return fedge_rounds_lose(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
+    return fedge_rounds_lose(self->rounds, task->task_id, err);
 }
 
 /* Is nobody at work, since whoever is missing gave up? Then no deadline is to blame. */

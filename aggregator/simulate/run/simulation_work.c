@@ -91,10 +91,10 @@ fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fe
     task->reported = task->work.status == FEDGE_OK;
     self->num_reported += task->reported;
     if (task->reported) {
-        return fedge_rounds_report(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
+        return fedge_rounds_report(self->rounds, task->task_id, err);
     }
     fedge_simulation_note_failure(self, &task->work);
-    return fedge_rounds_lose(self->rounds, task->task_id, fedge_simulation_now_ms(self), err);
+    return fedge_rounds_lose(self->rounds, task->task_id, err);
 }
 
 void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task)

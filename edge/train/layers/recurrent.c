@@ -236,10 +236,10 @@ static void add_biases(const level *self, float *sums)
 }
 
 /* The sums of [span] without the states' share. Its gates begin at [gates]. */
-static void start_sums(const level *self, const fedge_span *span, const float *biases,
+static void start_sums(const level *self, const fedge_step_range *span, const float *biases,
                        const fedge_factor *w_ih, float *gates)
 {
-    const fedge_span here = {.steps = span->steps, .batch = span->batch};
+    const fedge_step_range here = {.steps = span->steps, .batch = span->batch};
     const float *x = self->x + span->first * self->x_at.step;
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         const size_t at = self->cell->order[k] * self->hidden;
@@ -259,9 +259,9 @@ static size_t step_at(const level *self, size_t k)
 }
 
 /* Numbers [k, k + count) as they lie in memory. */
-static fedge_span span_at(const level *self, size_t k, size_t count)
+static fedge_step_range span_at(const level *self, size_t k, size_t count)
 {
-    return (fedge_span){step_at(self, self->reverse ? k + count - 1 : k), count, self->batch};
+    return (fedge_step_range){step_at(self, self->reverse ? k + count - 1 : k), count, self->batch};
 }
 
 /* From [at] to the same place of the step that came before, [step] floats apart. */
@@ -309,11 +309,11 @@ static void forward_level(const level *self, float *room)
         const size_t t = step_at(self, k);
         if (k % self->chunk == 0) {
             const size_t left = self->steps - k;
-            const fedge_span span = span_at(self, k, left < self->chunk ? left : self->chunk);
+            const fedge_step_range span = span_at(self, k, left < self->chunk ? left : self->chunk);
             start_sums(self, &span, biases, w_ih, step_gates(self, span.first));
         }
         if (k > 0) {
-            const fedge_span one = {.steps = 1, .batch = self->batch};
+            const fedge_step_range one = {.steps = 1, .batch = self->batch};
             float *before = one_before(self, self->h + t * self->h_at.step, self->h_at.step);
             fedge_sequence_multiply(self->run, &one, before, self->h_at, &w_hh, NULL,
                                     step_gates(self, t) + first, self->gates_at);
@@ -418,7 +418,7 @@ static void backward_step(const level *self, const way_back *back, size_t t)
         }
     }
     if (t != step_at(self, 0)) {
-        const fedge_span one = {.steps = 1, .batch = self->batch};
+        const fedge_step_range one = {.steps = 1, .batch = self->batch};
         const float *gates = self->gates + t * self->gates_at.step + self->cell->first * n;
         fedge_sequence_multiply(self->run, &one, gates, self->gates_at, &back->w_hh, NULL, back->dh,
                                 (fedge_places){self->batch * n, n});
@@ -468,7 +468,7 @@ static void backward_weights(const level *self, const way_back *back)
 }
 
 /* The gradient of x. */
-static void backward_inputs(const level *self, const way_back *back, const fedge_span *span)
+static void backward_inputs(const level *self, const way_back *back, const fedge_step_range *span)
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         fedge_sequence_multiply(self->run, span, self->gates + self->cell->order[k] * self->hidden,
@@ -500,7 +500,7 @@ static void backward_level(const level *self, const way_back *back)
     }
     for (size_t t = 0; back->dx != NULL && t < self->steps; t += self->chunk) {
         const size_t left = self->steps - t;
-        const fedge_span span = {t, left < self->chunk ? left : self->chunk, self->batch};
+        const fedge_step_range span = {t, left < self->chunk ? left : self->chunk, self->batch};
         backward_inputs(self, back, &span);
     }
     backward_weights(self, back);

@@ -96,14 +96,14 @@ static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_
 }
 
 /* Do steps follow one another as examples do? */
-static bool in_one(const fedge_span *span, fedge_places at)
+static bool in_one(const fedge_step_range *span, fedge_places at)
 {
     return span->steps == 1 || at.step == span->batch * at.example;
 }
 
-void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span, const float *a,
-                             fedge_places a_at, const fedge_factor *b, const float *start, float *c,
-                             fedge_places c_at)
+void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range *span,
+                             const float *a, fedge_places a_at, const fedge_factor *b,
+                             const float *start, float *c, fedge_places c_at)
 {
     a += span->first * a_at.step;
     c += span->first * c_at.step;
@@ -166,7 +166,7 @@ uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t
 
 /* Rows of a span, by the members b, b_at, k and shift of [rows], to strips of [wide] columns: each
  * (rows, wide), the last one filled up with zeros. */
-static void copy_to_strips(const fedge_layer_run *run, const fedge_span *span,
+static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *span,
                            const fedge_outer *rows, size_t wide, float *strips)
 {
     const size_t steps = run->in[0].dims[0];
@@ -191,9 +191,9 @@ static void copy_to_strips(const fedge_layer_run *run, const fedge_span *span,
 
 /* Columns [at, at + n) of a, of a span of at most OUTER_ROWS rows or of one step, with all
  * products. */
-static void outer_part(const fedge_layer_run *run, const fedge_span *span, size_t at, size_t n,
-                       const float *a, fedge_places a_at, const fedge_outer *products, size_t count,
-                       float *room)
+static void outer_part(const fedge_layer_run *run, const fedge_step_range *span, size_t at,
+                       size_t n, const float *a, fedge_places a_at, const fedge_outer *products,
+                       size_t count, float *room)
 {
     const size_t rows = span->steps * span->batch, lanes = run->kernels->lanes;
     const float *blocks = room;
@@ -233,7 +233,7 @@ void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch
     for (size_t at = 0; count > 0 && at < n; at += OUTER_COLUMNS) {
         for (size_t t = 0; t < steps; t += each) {
             const size_t left = steps - t;
-            const fedge_span some = {t, left < each ? left : each, batch};
+            const fedge_step_range some = {t, left < each ? left : each, batch};
             outer_part(run, &some, at, n - at < OUTER_COLUMNS ? n - at : OUTER_COLUMNS, a, a_at,
                        products, count, room);
         }

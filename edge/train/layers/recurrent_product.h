@@ -13,9 +13,9 @@ typedef struct fedge_places {
 } fedge_places;
 
 /* Steps [first, first + steps) of a batch. */
-typedef struct fedge_span {
+typedef struct fedge_step_range {
     size_t first, steps, batch;
-} fedge_span;
+} fedge_step_range;
 
 /* A matrix b (k, n) for several products: where it lies, or copied to panels (kernels.h). */
 typedef struct fedge_factor {
@@ -36,9 +36,9 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
                                size_t k, size_t n, float *room);
 
 /* c = start + a · b for every step and example of [span]; start: (n), or NULL for c += a · b. */
-void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_span *span, const float *a,
-                             fedge_places a_at, const fedge_factor *b, const float *start, float *c,
-                             fedge_places c_at);
+void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range *span,
+                             const float *a, fedge_places a_at, const fedge_factor *b,
+                             const float *start, float *c, fedge_places c_at);
 
 /* dw (n, k) += aᵀ · b: b is k wide, its rows of step t + shift for a's step t, zeros where there is
  * no such step. */

@@ -40,9 +40,9 @@ static inline void join(fedge_rounds *rounds, uint32_t first, uint32_t last)
         assert_int_equal(fedge_rounds_join(rounds, client, 0, NULL), FEDGE_OK);
 }
 
-static inline fedge_action take(fedge_rounds *rounds, fedge_action_type type)
+static inline fedge_rounds_action take(fedge_rounds *rounds, fedge_rounds_action_type type)
 {
-    fedge_action action;
+    fedge_rounds_action action;
     assert_true(fedge_rounds_next(rounds, &action));
     assert_int_equal(action.type, type);
     return action;
@@ -50,7 +50,7 @@ static inline fedge_action take(fedge_rounds *rounds, fedge_action_type type)
 
 static inline void no_action(fedge_rounds *rounds)
 {
-    fedge_action action;
+    fedge_rounds_action action;
     assert_false(fedge_rounds_next(rounds, &action));
 }
 
@@ -58,12 +58,12 @@ static inline void no_action(fedge_rounds *rounds)
 static inline void open_phase(fedge_rounds *rounds, uint64_t now_ms)
 {
     uint32_t num_tasks;
-    take(rounds, FEDGE_ACTION_OPEN);
+    take(rounds, FEDGE_ROUNDS_OPEN);
     no_action(rounds);
     fedge_rounds_opened(rounds, now_ms);
     const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
     for (uint32_t slot = 0; slot < num_tasks; slot++) {
-        fedge_action action = take(rounds, FEDGE_ACTION_SEND);
+        fedge_rounds_action action = take(rounds, FEDGE_ROUNDS_SEND);
         assert_int_equal(action.task_id, tasks[slot].task_id);
         assert_int_equal(action.client_index, tasks[slot].client_index);
         assert_int_equal(action.slot, slot);
@@ -83,7 +83,7 @@ static inline uint64_t task_of(const fedge_rounds *rounds, uint32_t slot)
 static inline void report(fedge_rounds *rounds, uint32_t first_slot, uint32_t last_slot)
 {
     for (uint32_t slot = first_slot; slot <= last_slot; slot++)
-        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, slot), 0, NULL), FEDGE_OK);
+        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, slot), NULL), FEDGE_OK);
 }
 
 static inline void assert_described(const fedge_rounds *rounds, const char *part)

@@ -19,13 +19,13 @@ static void a_run_goes_through_its_rounds(void **state)
         report(rounds, 0, 1);
         no_action(rounds);
         assert_described(rounds, "2 of 3 reported, 1 at work");
-        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, 0), 0, NULL), FEDGE_DUPLICATE);
+        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, 0), NULL), FEDGE_DUPLICATE);
         report(rounds, 2, 2);
-        assert_int_equal(take(rounds, FEDGE_ACTION_CLOSE).round, round);
+        assert_int_equal(take(rounds, FEDGE_ROUNDS_CLOSE).round, round);
         no_action(rounds);
         fedge_rounds_closed(rounds, 600 * round);
     }
-    take(rounds, FEDGE_ACTION_FINISH);
+    take(rounds, FEDGE_ROUNDS_FINISH);
     no_action(rounds);
     assert_int_equal(fedge_rounds_get_state(rounds), FEDGE_ROUNDS_FINISHED);
     assert_described(rounds, "finished after round 2");
@@ -75,16 +75,16 @@ static void over_selection_closes_early(void **state)
     assert_int_equal(fedge_rounds_wanted(rounds), 4);
     uint64_t fifth = task_of(rounds, 4), sixth = task_of(rounds, 5);
     report(rounds, 0, 3);
-    assert_int_equal(take(rounds, FEDGE_ACTION_CANCEL).task_id, fifth);
-    assert_int_equal(take(rounds, FEDGE_ACTION_CANCEL).task_id, sixth);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).task_id, fifth);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).task_id, sixth);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     /* One was on its way to the disk: it counts. */
     report(rounds, 4, 4);
     assert_int_equal(fedge_rounds_num_reported(rounds), 5);
     no_action(rounds);
     fedge_rounds_closed(rounds, 0);
-    take(rounds, FEDGE_ACTION_OPEN);
-    assert_int_equal(fedge_rounds_report(rounds, sixth, 0, NULL), FEDGE_STALE);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    assert_int_equal(fedge_rounds_report(rounds, sixth, NULL), FEDGE_STALE);
     fedge_rounds_free(rounds);
 }
 
@@ -99,26 +99,26 @@ static void the_deadline_closes_or_fails(void **state)
     fedge_rounds_tick(rounds, 999);
     no_action(rounds);
     fedge_rounds_tick(rounds, 1000);
-    take(rounds, FEDGE_ACTION_CANCEL);
-    take(rounds, FEDGE_ACTION_CANCEL);
-    fedge_action failed = take(rounds, FEDGE_ACTION_FAIL); /* 1 of 3 < 0.6 */
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    fedge_rounds_action failed = take(rounds, FEDGE_ROUNDS_FAIL); /* 1 of 3 < 0.6 */
     assert_int_equal(failed.attempt, 0);
     uint64_t first = task_of(rounds, 0), second = task_of(rounds, 1);
-    assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
-    assert_int_equal(fedge_rounds_report(rounds, second, 0, NULL), FEDGE_STALE);
-    fedge_rounds_leave(rounds, 2, 0);
+    assert_int_equal(fedge_rounds_report(rounds, first, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, second, NULL), FEDGE_STALE);
+    fedge_rounds_leave(rounds, 2);
     fedge_rounds_closed(rounds, 1000);
     assert_int_equal(fedge_rounds_get_state(rounds), FEDGE_ROUNDS_WAITING);
-    assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, first, NULL), FEDGE_STALE);
     join(rounds, 2, 2);
     assert_int_equal(fedge_rounds_round(rounds), 1);
     assert_int_equal(fedge_rounds_attempt(rounds), 1);
     open_phase(rounds, 2000);
-    assert_int_equal(fedge_rounds_report(rounds, first, 0, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, first, NULL), FEDGE_STALE);
     report(rounds, 0, 1);
     fedge_rounds_tick(rounds, 3000);
-    take(rounds, FEDGE_ACTION_CANCEL);
-    take(rounds, FEDGE_ACTION_CLOSE); /* 2 of 3 ≥ 0.6 */
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    take(rounds, FEDGE_ROUNDS_CLOSE); /* 2 of 3 ≥ 0.6 */
     fedge_rounds_closed(rounds, 3000);
     assert_int_equal(fedge_rounds_round(rounds), 2);
     assert_int_equal(fedge_rounds_attempt(rounds), 0);
@@ -139,30 +139,30 @@ static void a_lost_task_goes_to_a_free_client(void **state)
     const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
     others[0] = tasks[0].client_index;
     others[1] = tasks[1].client_index;
-    assert_int_equal(fedge_rounds_lose(rounds, lost, 0, NULL), FEDGE_OK);
-    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    assert_int_equal(fedge_rounds_lose(rounds, lost, NULL), FEDGE_OK);
+    fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
     assert_true(sent.fresh);
     assert_int_equal(sent.slot, 0);
     assert_int_equal(sent.task_id, 3);
     assert_true(sent.client_index != others[0] && sent.client_index != others[1]);
-    assert_int_equal(fedge_rounds_lose(rounds, lost, 0, NULL), FEDGE_STALE);
-    assert_int_equal(fedge_rounds_report(rounds, lost, 0, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_lose(rounds, lost, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, lost, NULL), FEDGE_STALE);
 
     /* The last free client fails too, then nobody is left: the slot waits for one that joins, and
      * not for one that has had its chance. */
-    assert_int_equal(fedge_rounds_lose(rounds, sent.task_id, 0, NULL), FEDGE_OK);
-    sent = take(rounds, FEDGE_ACTION_SEND);
-    assert_int_equal(fedge_rounds_lose(rounds, sent.task_id, 0, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_lose(rounds, sent.task_id, NULL), FEDGE_OK);
+    sent = take(rounds, FEDGE_ROUNDS_SEND);
+    assert_int_equal(fedge_rounds_lose(rounds, sent.task_id, NULL), FEDGE_OK);
     no_action(rounds);
-    fedge_rounds_leave(rounds, others[0], 0);
+    fedge_rounds_leave(rounds, others[0]);
     join(rounds, others[0], others[0]);
     no_action(rounds);
     join(rounds, 99, 99);
-    sent = take(rounds, FEDGE_ACTION_SEND);
+    sent = take(rounds, FEDGE_ROUNDS_SEND);
     assert_int_equal(sent.client_index, 99);
     assert_true(sent.fresh);
     report(rounds, 0, 1);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 }
 
@@ -174,16 +174,16 @@ static void a_phase_without_open_tasks(void **state)
     fedge_rounds *rounds = make(&spec);
     join(rounds, 0, 2);
     open_phase(rounds, 0);
-    assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, 0), 0, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, 0), NULL), FEDGE_OK);
     report(rounds, 1, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_closed(rounds, 0);
     open_phase(rounds, 0);
     for (uint32_t slot = 0; slot < 3; slot++)
-        assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, slot), 0, NULL), FEDGE_OK);
+        assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, slot), NULL), FEDGE_OK);
     no_action(rounds);
     fedge_rounds_tick(rounds, 1000);
-    take(rounds, FEDGE_ACTION_FAIL);
+    take(rounds, FEDGE_ROUNDS_FAIL);
     fedge_rounds_free(rounds);
 }
 
@@ -193,19 +193,19 @@ static void a_client_that_comes_back_gets_its_task(void **state)
     fedge_rounds_spec spec = base_spec();
     fedge_rounds *rounds = make(&spec);
     join(rounds, 0, 2);
-    take(rounds, FEDGE_ACTION_OPEN);
-    fedge_rounds_leave(rounds, 1, 0);
-    fedge_rounds_leave(rounds, 1, 0);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_leave(rounds, 1);
+    fedge_rounds_leave(rounds, 1);
     fedge_rounds_opened(rounds, 0);
-    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).client_index, 0);
-    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).client_index, 2);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).client_index, 0);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).client_index, 2);
     no_action(rounds);
     join(rounds, 1, 1);
-    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
     assert_int_equal(sent.client_index, 1);
     assert_false(sent.fresh);
     join(rounds, 1, 1); /* a second connection of the same device */
-    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, sent.task_id);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, sent.task_id);
     report(rounds, 1, 1);
     join(rounds, 1, 1); /* it has reported: no more work */
     no_action(rounds);
@@ -223,23 +223,23 @@ static void evaluation_follows_training(void **state)
     for (uint32_t round = 1; round <= 2; round++) {
         open_phase(rounds, 0);
         report(rounds, 0, 2);
-        assert_int_equal(take(rounds, FEDGE_ACTION_CLOSE).kind, FEDGE_TASK_TRAIN);
+        assert_int_equal(take(rounds, FEDGE_ROUNDS_CLOSE).kind, FEDGE_TASK_TRAIN);
         fedge_rounds_closed(rounds, 0);
         assert_int_equal(fedge_rounds_kind(rounds), FEDGE_TASK_EVALUATE);
         assert_int_equal(fedge_rounds_round(rounds), round);
         open_phase(rounds, 0);
         if (round == 1) {
             report(rounds, 0, 2);
-            assert_int_equal(take(rounds, FEDGE_ACTION_CLOSE).kind, FEDGE_TASK_EVALUATE);
+            assert_int_equal(take(rounds, FEDGE_ROUNDS_CLOSE).kind, FEDGE_TASK_EVALUATE);
         } else { /* an evaluation that fails does not hold up the run */
             fedge_rounds_tick(rounds, 1000);
             for (int i = 0; i < 3; i++)
-                take(rounds, FEDGE_ACTION_CANCEL);
-            assert_int_equal(take(rounds, FEDGE_ACTION_FAIL).kind, FEDGE_TASK_EVALUATE);
+                take(rounds, FEDGE_ROUNDS_CANCEL);
+            assert_int_equal(take(rounds, FEDGE_ROUNDS_FAIL).kind, FEDGE_TASK_EVALUATE);
         }
         fedge_rounds_closed(rounds, 0);
     }
-    take(rounds, FEDGE_ACTION_FINISH);
+    take(rounds, FEDGE_ROUNDS_FINISH);
     fedge_rounds_free(rounds);
 }
 
@@ -256,12 +256,12 @@ static void a_run_may_end_early(void **state)
         for (int phase = 0; phase <= evaluated; phase++) {
             open_phase(rounds, 0);
             report(rounds, 0, 2);
-            take(rounds, FEDGE_ACTION_CLOSE);
+            take(rounds, FEDGE_ROUNDS_CLOSE);
             fedge_rounds_end_after(rounds, 1);
             assert_false(fedge_rounds_is_complete(rounds));
             fedge_rounds_closed(rounds, 0);
         }
-        take(rounds, FEDGE_ACTION_FINISH);
+        take(rounds, FEDGE_ROUNDS_FINISH);
         assert_true(fedge_rounds_is_complete(rounds));
         assert_int_equal(fedge_rounds_round(rounds), 1);
         fedge_rounds_free(rounds);
@@ -272,12 +272,12 @@ static void a_run_may_end_early(void **state)
             join(rounds, 0, 2);
             open_phase(rounds, 0);
             report(rounds, 0, 2);
-            take(rounds, FEDGE_ACTION_CLOSE);
+            take(rounds, FEDGE_ROUNDS_CLOSE);
             fedge_rounds_closed(rounds, 0);
         } else {
             assert_int_equal(fedge_rounds_restore(rounds, 4, 0, 10, 0, NULL, 0, 0, NULL), FEDGE_OK);
         }
-        take(rounds, FEDGE_ACTION_FINISH);
+        take(rounds, FEDGE_ROUNDS_FINISH);
         assert_true(fedge_rounds_is_complete(rounds));
         fedge_rounds_free(rounds);
     }
@@ -292,14 +292,14 @@ static void an_evaluation_that_all_decline_ends(void **state)
     join(rounds, 0, 2);
     open_phase(rounds, 0);
     report(rounds, 0, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_closed(rounds, 0);
     open_phase(rounds, 0);
     for (uint32_t slot = 0; slot < 3; slot++) {
         no_action(rounds);
-        assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, slot), 0, NULL), FEDGE_OK);
+        assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, slot), NULL), FEDGE_OK);
     }
-    assert_int_equal(take(rounds, FEDGE_ACTION_FAIL).kind, FEDGE_TASK_EVALUATE);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_FAIL).kind, FEDGE_TASK_EVALUATE);
     fedge_rounds_closed(rounds, 0);
     assert_int_equal(fedge_rounds_kind(rounds), FEDGE_TASK_TRAIN);
     assert_int_equal(fedge_rounds_round(rounds), 2);
@@ -311,21 +311,21 @@ static void draining_ends_after_the_phase(void **state)
     (void)state;
     fedge_rounds_spec spec = base_spec();
     fedge_rounds *rounds = make(&spec);
-    fedge_rounds_drain(rounds, 0);
-    take(rounds, FEDGE_ACTION_FINISH);
-    fedge_rounds_drain(rounds, 0);
+    fedge_rounds_drain(rounds);
+    take(rounds, FEDGE_ROUNDS_FINISH);
+    fedge_rounds_drain(rounds);
     no_action(rounds);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
     join(rounds, 0, 2);
     open_phase(rounds, 0);
-    fedge_rounds_drain(rounds, 0);
+    fedge_rounds_drain(rounds);
     no_action(rounds);
     report(rounds, 0, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_closed(rounds, 0);
-    take(rounds, FEDGE_ACTION_FINISH);
+    take(rounds, FEDGE_ROUNDS_FINISH);
     assert_described(rounds, "drained after round 1");
     fedge_rounds_free(rounds);
 }
@@ -347,35 +347,35 @@ static void a_restored_phase_goes_on(void **state)
     assert_int_equal(fedge_rounds_attempt(rounds), 2);
     assert_int_equal(fedge_rounds_deadline_ms(rounds), 1050);
     join(rounds, 2, 4);
-    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, 8);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, 8);
     no_action(rounds);
-    assert_int_equal(fedge_rounds_report(rounds, 7, 60, NULL), FEDGE_DUPLICATE);
-    assert_int_equal(fedge_rounds_report(rounds, 11, 60, NULL), FEDGE_OK);
-    assert_int_equal(fedge_rounds_lose(rounds, 8, 60, NULL), FEDGE_OK);
-    fedge_action sent = take(rounds, FEDGE_ACTION_SEND); /* client 3 had none */
+    assert_int_equal(fedge_rounds_report(rounds, 7, NULL), FEDGE_DUPLICATE);
+    assert_int_equal(fedge_rounds_report(rounds, 11, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_lose(rounds, 8, NULL), FEDGE_OK);
+    fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND); /* client 3 had none */
     assert_int_equal(sent.client_index, 3);
     assert_int_equal(sent.task_id, 100);
     report(rounds, 1, 1);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 
     /* As many as wanted had reported: it closes at once. */
     rounds = make(&spec);
     assert_int_equal(fedge_rounds_restore(rounds, 3, 0, 100, 1, tasks, 3, 0, NULL), FEDGE_OK);
-    take(rounds, FEDGE_ACTION_CANCEL);
-    take(rounds, FEDGE_ACTION_CANCEL);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
     assert_int_equal(fedge_rounds_restore(rounds, 5, 0, 100, 0, NULL, 0, 0, NULL), FEDGE_OK);
-    take(rounds, FEDGE_ACTION_FINISH);
+    take(rounds, FEDGE_ROUNDS_FINISH);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
     assert_int_equal(fedge_rounds_restore(rounds, 2, 1, 100, 0, NULL, 0, 0, NULL), FEDGE_OK);
     join(rounds, 0, 2);
-    fedge_action open = take(rounds, FEDGE_ACTION_OPEN);
+    fedge_rounds_action open = take(rounds, FEDGE_ROUNDS_OPEN);
     assert_int_equal(open.round, 3);
     assert_int_equal(open.attempt, 1);
     assert_int_equal(task_of(rounds, 0), 100);
@@ -500,11 +500,11 @@ static void each_phase_has_its_own_stream(void **state)
             if (attempt + 1 < round) { /* nobody reports: once more, with others */
                 fedge_rounds_tick(rounds, now_ms + 1000);
                 for (uint32_t slot = 0; slot < 12; slot++)
-                    take(rounds, FEDGE_ACTION_CANCEL);
-                take(rounds, FEDGE_ACTION_FAIL);
+                    take(rounds, FEDGE_ROUNDS_CANCEL);
+                take(rounds, FEDGE_ROUNDS_FAIL);
             } else {
                 report(rounds, 0, 11);
-                take(rounds, FEDGE_ACTION_CLOSE);
+                take(rounds, FEDGE_ROUNDS_CLOSE);
             }
             fedge_rounds_closed(rounds, now_ms);
         }
@@ -512,7 +512,7 @@ static void each_phase_has_its_own_stream(void **state)
         assert_int_equal(fedge_rounds_kind(rounds), FEDGE_TASK_EVALUATE);
         assert_drawn(rounds, round, 0, 1, 40);
         report(rounds, 0, 11);
-        take(rounds, FEDGE_ACTION_CLOSE);
+        take(rounds, FEDGE_ROUNDS_CLOSE);
         fedge_rounds_closed(rounds, now_ms);
     }
     fedge_rounds_free(rounds);
@@ -535,13 +535,13 @@ static void a_restored_phase_has_its_own_stream(void **state)
         if (client != 3 && client != 11 && client != 19)
             free_clients[num_free++] = client;
         else
-            assert_false(take(rounds, FEDGE_ACTION_SEND).fresh);
+            assert_false(take(rounds, FEDGE_ROUNDS_SEND).fresh);
     }
     uint64_t lost = 7;
     for (; num_free > 0; num_free--) {
         uint32_t rank = fedge_rng_below(&rng, num_free);
-        assert_int_equal(fedge_rounds_lose(rounds, lost, 0, NULL), FEDGE_OK);
-        fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+        assert_int_equal(fedge_rounds_lose(rounds, lost, NULL), FEDGE_OK);
+        fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
         assert_int_equal(sent.client_index, free_clients[rank]);
         assert_int_equal(sent.slot, 0);
         memmove(free_clients + rank, free_clients + rank + 1,

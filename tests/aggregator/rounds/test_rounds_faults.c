@@ -106,7 +106,7 @@ static void note_task(federation *f, uint64_t task_id, uint32_t client_index)
     task->client_index = client_index;
 }
 
-static void on_open(federation *f, const fedge_action *action)
+static void on_open(federation *f, const fedge_rounds_action *action)
 {
     uint32_t num_tasks, connected = 0;
     const fedge_rounds_task *tasks = fedge_rounds_cohort(f->rounds, &num_tasks);
@@ -132,7 +132,7 @@ static void on_open(federation *f, const fedge_action *action)
     f->must_open = true;
 }
 
-static void on_send(federation *f, const fedge_action *action)
+static void on_send(federation *f, const fedge_rounds_action *action)
 {
     uint32_t slot;
     CHECK(f, f->connected[action->client_index]);
@@ -145,11 +145,11 @@ static void on_send(federation *f, const fedge_action *action)
     task->sent = true;
 }
 
-static void on_end(federation *f, const fedge_action *action)
+static void on_end(federation *f, const fedge_rounds_action *action)
 {
     uint32_t reported = fedge_rounds_num_reported(f->rounds);
     uint32_t enough = fedge_cohort_min_reports(&f->spec, fedge_rounds_wanted(f->rounds));
-    bool failed = action->type == FEDGE_ACTION_FAIL;
+    bool failed = action->type == FEDGE_ROUNDS_FAIL;
     CHECK(f, !f->must_open && !f->must_end);
     CHECK(f, failed ? reported < enough : reported >= enough);
     CHECK(f, reported <= f->spec.max_cohort);
@@ -170,7 +170,7 @@ static void on_end(federation *f, const fedge_action *action)
 /* Carries out what the machine asks; OPEN and CLOSE take their time. */
 static void take_actions(federation *f)
 {
-    fedge_action action;
+    fedge_rounds_action action;
     while (fedge_rounds_next(f->rounds, &action)) {
         CHECK(f, !f->finished);
         const uint32_t words[] = {
@@ -178,22 +178,22 @@ static void take_actions(federation *f)
             (uint32_t)action.task_id, action.client_index,   action.slot,  action.fresh};
         f->trace = fedge_crc32(f->trace, words, sizeof words);
         switch (action.type) {
-        case FEDGE_ACTION_OPEN:
+        case FEDGE_ROUNDS_OPEN:
             on_open(f, &action);
             break;
-        case FEDGE_ACTION_SEND:
+        case FEDGE_ROUNDS_SEND:
             on_send(f, &action);
             break;
-        case FEDGE_ACTION_CANCEL:
+        case FEDGE_ROUNDS_CANCEL:
             CHECK(f, !known(f, action.task_id)->cancelled);
             CHECK(f, known(f, action.task_id)->ended == 0);
             known(f, action.task_id)->cancelled = true;
             break;
-        case FEDGE_ACTION_CLOSE:
-        case FEDGE_ACTION_FAIL:
+        case FEDGE_ROUNDS_CLOSE:
+        case FEDGE_ROUNDS_FAIL:
             on_end(f, &action);
             break;
-        case FEDGE_ACTION_FINISH:
+        case FEDGE_ROUNDS_FINISH:
             CHECK(f, f->draining || f->num_closed == f->spec.num_server_rounds);
             f->finished = true;
             break;
@@ -213,17 +213,17 @@ static void step_client(federation *f, uint32_t client, bool faults)
         CHECK(f, fedge_rounds_join(f->rounds, client, f->now_ms, NULL) == FEDGE_OK);
     } else if (faults && draw(f, 4) == 0) {
         f->connected[client] = false;
-        fedge_rounds_leave(f->rounds, client, f->now_ms);
+        fedge_rounds_leave(f->rounds, client);
     } else if (task_id != 0 && known(f, task_id)->sent) {
         known_task *task = known(f, task_id);
         bool lose = faults && draw(f, 4) == 0;
         bool gives_up = lose && draw(f, 2) == 0;
         uint32_t before = fedge_rounds_num_reported(f->rounds);
-        fedge_status (*event)(fedge_rounds *, uint64_t, uint64_t, fedge_error *) =
+        fedge_status (*event)(fedge_rounds *, uint64_t, fedge_error *) =
             gives_up ? fedge_rounds_give_up
             : lose   ? fedge_rounds_lose
                      : fedge_rounds_report;
-        fedge_status status = event(f->rounds, task_id, f->now_ms, NULL);
+        fedge_status status = event(f->rounds, task_id, NULL);
         if (status == FEDGE_OK) {
             CHECK(f, task->ended == 0);
             task->ended = lose ? 2 : 1;
@@ -253,11 +253,11 @@ static void step(federation *f, bool faults)
         fedge_rounds_closed(f->rounds, f->now_ms);
     } else if (faults && draw(f, 4000) == 0) {
         f->draining = true;
-        fedge_rounds_drain(f->rounds, f->now_ms);
+        fedge_rounds_drain(f->rounds);
     } else if (faults && what == 4) { /* ids from anywhere change nothing */
         uint64_t task_id = draw(f, 2) ? draw(f, (uint32_t)f->first_task + 1) : UINT64_MAX;
         bool old = task_id < f->first_task;
-        fedge_status status = fedge_rounds_report(f->rounds, task_id, f->now_ms, NULL);
+        fedge_status status = fedge_rounds_report(f->rounds, task_id, NULL);
         if (old || task_id == UINT64_MAX)
             CHECK(f, status == FEDGE_STALE);
         else if (status == FEDGE_OK)

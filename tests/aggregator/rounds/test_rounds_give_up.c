@@ -5,7 +5,7 @@ static uint64_t now_ms;
 
 static void give_up(fedge_rounds *rounds, uint32_t slot)
 {
-    assert_int_equal(fedge_rounds_give_up(rounds, task_of(rounds, slot), now_ms, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_give_up(rounds, task_of(rounds, slot), NULL), FEDGE_OK);
 }
 
 static void join_at(fedge_rounds *rounds, uint32_t client)
@@ -15,13 +15,13 @@ static void join_at(fedge_rounds *rounds, uint32_t client)
 
 static void leave(fedge_rounds *rounds, uint32_t client)
 {
-    fedge_rounds_leave(rounds, client, now_ms);
+    fedge_rounds_leave(rounds, client);
 }
 
 /* Takes FAIL, closes. */
 static void fail_phase(fedge_rounds *rounds)
 {
-    take(rounds, FEDGE_ACTION_FAIL);
+    take(rounds, FEDGE_ROUNDS_FAIL);
     no_action(rounds);
     fedge_rounds_closed(rounds, now_ms);
 }
@@ -47,7 +47,7 @@ static void a_round_that_nobody_works_on_is_tried_again(void **state)
             open_phase(rounds, 0);
             give_up(rounds, 0);
         } else { /* while the journal is made */
-            take(rounds, FEDGE_ACTION_OPEN);
+            take(rounds, FEDGE_ROUNDS_OPEN);
             give_up(rounds, 0);
             leave(rounds, 0);
             no_action(rounds);
@@ -65,7 +65,7 @@ static void a_round_that_nobody_works_on_is_tried_again(void **state)
         open_phase(rounds, now_ms);
         assert_false(fedge_rounds_is_stalled(rounds));
         report(rounds, 0, 0);
-        take(rounds, FEDGE_ACTION_CLOSE);
+        take(rounds, FEDGE_ROUNDS_CLOSE);
         fedge_rounds_free(rounds);
     }
 }
@@ -79,7 +79,7 @@ static void who_comes_anew_meanwhile_is_asked(void **state)
     open_phase(rounds, 0);
     for (uint32_t slot = 0; slot < 3; slot++)
         give_up(rounds, slot);
-    take(rounds, FEDGE_ACTION_FAIL);
+    take(rounds, FEDGE_ROUNDS_FAIL);
     for (uint32_t client = 0; client < 3; client++) {
         leave(rounds, client);
         join_at(rounds, client);
@@ -103,15 +103,15 @@ static void who_comes_anew_takes_the_empty_slot(void **state)
     assert_described(rounds, "0 of 3 reported, 2 at work; gave up: client 1");
     leave(rounds, 1);
     join_at(rounds, 1);
-    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
     assert_int_equal(sent.client_index, 1);
     assert_int_equal(sent.slot, 1);
     assert_true(sent.fresh && sent.task_id > before);
-    assert_int_equal(fedge_rounds_report(rounds, before, 0, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, before, NULL), FEDGE_STALE);
     join_at(rounds, 1); /* now it has a task like any other */
-    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, sent.task_id);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, sent.task_id);
     report(rounds, 0, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 }
 
@@ -133,9 +133,9 @@ static void who_is_away_is_waited_for(void **state)
     fedge_rounds_tick(rounds, now_ms);
     no_action(rounds);
     join_at(rounds, 2);
-    take(rounds, FEDGE_ACTION_SEND);
+    take(rounds, FEDGE_ROUNDS_SEND);
     report(rounds, 2, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 
     /* Three of three are needed: nobody who is away can make up for who gave up. */
@@ -146,7 +146,7 @@ static void who_is_away_is_waited_for(void **state)
     report(rounds, 1, 1);
     no_action(rounds); /* client 2 is at work, and somebody may come */
     leave(rounds, 2);
-    assert_int_equal(take(rounds, FEDGE_ACTION_CANCEL).client_index, 2);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).client_index, 2);
     fail_phase(rounds);
     assert_int_equal(fedge_rounds_attempt(rounds), 1);
     fedge_rounds_free(rounds);
@@ -179,16 +179,16 @@ static void who_gave_up_is_left_out_for_a_while(void **state)
     assert_int_equal(tasks[0].client_index, 0);
     assert_int_equal(tasks[1].client_index, 1);
     give_up(rounds, 0);
-    take(rounds, FEDGE_ACTION_SEND);
+    take(rounds, FEDGE_ROUNDS_SEND);
     give_up(rounds, 1);
-    take(rounds, FEDGE_ACTION_SEND);
+    take(rounds, FEDGE_ROUNDS_SEND);
     leave(rounds, 2);
     leave(rounds, 3);
     no_action(rounds); /* away; those two would do */
     join_at(rounds, 2);
     join_at(rounds, 3);
-    take(rounds, FEDGE_ACTION_SEND);
-    take(rounds, FEDGE_ACTION_SEND);
+    take(rounds, FEDGE_ROUNDS_SEND);
+    take(rounds, FEDGE_ROUNDS_SEND);
     give_up(rounds, 0);
     give_up(rounds, 1);
     fail_phase(rounds);
@@ -256,7 +256,7 @@ static void pauses_grow_and_end(void **state)
     now_ms += 100000;
     fedge_rounds_tick(rounds, now_ms);
     for (int i = 0; i < 3; i++)
-        take(rounds, FEDGE_ACTION_CANCEL);
+        take(rounds, FEDGE_ROUNDS_CANCEL);
     fail_phase(rounds); /* by the deadline: at once, and with everybody */
     open_phase(rounds, now_ms);
     give_up(rounds, 1);
@@ -266,7 +266,7 @@ static void pauses_grow_and_end(void **state)
     join_at(rounds, 1); /* the first in a row again: no pause */
     open_phase(rounds, now_ms);
     report(rounds, 0, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_closed(rounds, now_ms);
     assert_int_equal(fedge_rounds_round(rounds), 2);
     open_phase(rounds, now_ms);
@@ -282,15 +282,15 @@ static void an_evaluation_without_anybody_ends(void **state)
     fedge_rounds *rounds = start(spec, 3);
     open_phase(rounds, 0);
     report(rounds, 0, 2);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_closed(rounds, now_ms);
     open_phase(rounds, now_ms);
     give_up(rounds, 0);
     leave(rounds, 1);
     no_action(rounds);
     leave(rounds, 2);
-    take(rounds, FEDGE_ACTION_CANCEL);
-    take(rounds, FEDGE_ACTION_CANCEL);
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    take(rounds, FEDGE_ROUNDS_CANCEL);
     fail_phase(rounds);
     assert_int_equal(fedge_rounds_round(rounds), 2); /* it is not repeated */
     join_at(rounds, 1);
@@ -314,13 +314,13 @@ static void a_drain_does_not_wait_for_who_is_away(void **state)
         now_ms = 1000000 / 2;
         fedge_rounds_tick(rounds, now_ms);
         no_action(rounds); /* without a drain it is waited for */
-        fedge_rounds_drain(rounds, now_ms);
+        fedge_rounds_drain(rounds);
         fedge_rounds_tick(rounds, now_ms);
         now_ms += FEDGE_ROUNDS_GRACE_MS - 1;
         fedge_rounds_tick(rounds, now_ms);
         no_action(rounds);
         join_at(rounds, 2); /* at work: the time begins anew */
-        take(rounds, FEDGE_ACTION_SEND);
+        take(rounds, FEDGE_ROUNDS_SEND);
         now_ms++;
         fedge_rounds_tick(rounds, now_ms);
         leave(rounds, 2);
@@ -329,13 +329,13 @@ static void a_drain_does_not_wait_for_who_is_away(void **state)
         no_action(rounds);
         fedge_rounds_tick(rounds, now_ms);
         if (reported == 2) {
-            take(rounds, FEDGE_ACTION_CANCEL);
-            take(rounds, FEDGE_ACTION_CLOSE);
+            take(rounds, FEDGE_ROUNDS_CANCEL);
+            take(rounds, FEDGE_ROUNDS_CLOSE);
             fedge_rounds_closed(rounds, now_ms);
         }
-        take(rounds, FEDGE_ACTION_FINISH);
+        take(rounds, FEDGE_ROUNDS_FINISH);
         assert_false(fedge_rounds_is_complete(rounds));
-        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, 2), 0, NULL), FEDGE_STALE);
+        assert_int_equal(fedge_rounds_report(rounds, task_of(rounds, 2), NULL), FEDGE_STALE);
         fedge_rounds_free(rounds);
     }
 }
@@ -348,12 +348,12 @@ static void a_drain_of_a_restored_phase_waits_longer(void **state)
     const fedge_rounds_task task = {.task_id = 7, .client_index = 4};
     fedge_rounds *rounds = make(&spec);
     assert_int_equal(fedge_rounds_restore(rounds, 0, 0, 100, 1, &task, 1, 0, NULL), FEDGE_OK);
-    fedge_rounds_drain(rounds, 0);
+    fedge_rounds_drain(rounds);
     fedge_rounds_tick(rounds, 0);
     fedge_rounds_tick(rounds, FEDGE_ROUNDS_RESTORED_GRACE_MS - 1);
     no_action(rounds);
     fedge_rounds_tick(rounds, FEDGE_ROUNDS_RESTORED_GRACE_MS);
-    take(rounds, FEDGE_ACTION_FINISH);
+    take(rounds, FEDGE_ROUNDS_FINISH);
     fedge_rounds_free(rounds);
 }
 
@@ -367,14 +367,14 @@ static void a_restored_empty_slot_is_filled(void **state)
     fedge_rounds *rounds = make(&spec);
     assert_int_equal(fedge_rounds_restore(rounds, 0, 0, 100, 2, tasks, 2, 0, NULL), FEDGE_OK);
     join_at(rounds, 4);
-    assert_int_equal(take(rounds, FEDGE_ACTION_SEND).task_id, 9);
-    assert_int_equal(fedge_rounds_report(rounds, 8, 0, NULL), FEDGE_STALE);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, 9);
+    assert_int_equal(fedge_rounds_report(rounds, 8, NULL), FEDGE_STALE);
     join_at(rounds, 5);
-    fedge_action sent = take(rounds, FEDGE_ACTION_SEND);
+    fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
     assert_int_equal(sent.slot, 1);
     assert_true(sent.fresh && sent.task_id == 100);
     report(rounds, 0, 1);
-    take(rounds, FEDGE_ACTION_CLOSE);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 }
 

@@ -115,13 +115,13 @@ static void an_open_round_goes_on(void **state)
                               .max_cohort = 10,
                               .min_report_fraction = 1.0};
     fedge_rounds *rounds;
-    fedge_action action;
+    fedge_rounds_action action;
     OK(fedge_rounds_new(&spec, 1, &rounds, NULL));
     OK(fedge_rounds_restore(rounds, recovery.last_closed, recovery.attempt, recovery.next_task_id,
                             recovery.wanted, recovery.tasks, recovery.num_tasks, 0, NULL));
-    OK(fedge_rounds_report(rounds, 3, 0, NULL));
-    assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ACTION_CANCEL);
-    assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ACTION_CLOSE);
+    OK(fedge_rounds_report(rounds, 3, NULL));
+    assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ROUNDS_CANCEL);
+    assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
     fedge_recovery_fini(&recovery);
     fedge_state_close(&f.state);

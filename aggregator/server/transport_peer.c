@@ -10,7 +10,7 @@
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void append(fedge_client_list *list, fedge_client *peer)
+static void append(fedge_peer_list *list, fedge_peer *peer)
 {
     peer->list = list;
     peer->previous = list->last;
@@ -20,17 +20,17 @@ static void append(fedge_client_list *list, fedge_client *peer)
     list->count++;
 }
 
-static void take_out(fedge_client *peer)
+static void take_out(fedge_peer *peer)
 {
-    fedge_client_list *list = peer->list;
+    fedge_peer_list *list = peer->list;
     *(peer->previous ? &peer->previous->next : &list->first) = peer->next;
     *(peer->next ? &peer->next->previous : &list->last) = peer->previous;
     list->count--;
 }
 
-fedge_client *fedge_client_find(const fedge_client_list *list, int socket)
+fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket)
 {
-    fedge_client *peer = list->last;
+    fedge_peer *peer = list->last;
     while (peer && peer->socket != socket) {
         peer = peer->previous;
     }
@@ -39,10 +39,10 @@ fedge_client *fedge_client_find(const fedge_client_list *list, int socket)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-fedge_client *fedge_client_new(fedge_transport *transport, int socket,
-                               const fedge_peer_address *address, bool on_http)
+fedge_peer *fedge_peer_new(fedge_transport *transport, int socket,
+                           const fedge_peer_address *address, bool on_http)
 {
-    fedge_client *peer = calloc(1, sizeof(*peer));
+    fedge_peer *peer = calloc(1, sizeof(*peer));
     if (peer) {
         peer->transport = transport;
         peer->socket = socket;
@@ -55,7 +55,7 @@ fedge_client *fedge_client_new(fedge_transport *transport, int socket,
 }
 
 /* The engine hears that it has gone. */
-static void end_conn(fedge_client *peer)
+static void end_conn(fedge_peer *peer)
 {
     if (peer->conn) {
         fedge_conn_action action;
@@ -71,12 +71,12 @@ static void end_conn(fedge_client *peer)
     }
 }
 
-void fedge_client_forget(fedge_client *gone)
+void fedge_peer_forget(fedge_peer *gone)
 {
     fedge_transport *transport = gone->transport;
     fedge_door_close(gone);
     end_conn(gone);
-    for (fedge_client **at = &transport->drops; *at; at = &(*at)->next_drop) {
+    for (fedge_peer **at = &transport->drops; *at; at = &(*at)->next_drop) {
         if (*at == gone) {
             *at = gone->next_drop;
             break;
@@ -89,7 +89,7 @@ void fedge_client_forget(fedge_client *gone)
     free(gone);
 }
 
-void fedge_client_end_conn(fedge_client *peer)
+void fedge_peer_end_conn(fedge_peer *peer)
 {
     if (!peer->conn) {
         return;
@@ -102,7 +102,7 @@ void fedge_client_end_conn(fedge_client *peer)
     end_conn(peer);
 }
 
-static void pause_reading(fedge_client *peer, bool paused)
+static void pause_reading(fedge_peer *peer, bool paused)
 {
     peer->paused = paused;
     peer->heard_ms = fedge_os_monotonic_ms();
@@ -111,7 +111,7 @@ static void pause_reading(fedge_client *peer, bool paused)
     peer->transport->nudge = true;
 }
 
-void fedge_client_drop(fedge_client *peer)
+void fedge_peer_drop(fedge_peer *peer)
 {
     if (!peer->dropping) {
         peer->dropping = true;
@@ -121,10 +121,10 @@ void fedge_client_drop(fedge_client *peer)
 }
 
 /* The connection that replaces [peer]'s, which is closing already. */
-static const fedge_client *find_successor(const fedge_client *peer)
+static const fedge_peer *find_successor(const fedge_peer *peer)
 {
     uint32_t index = fedge_conn_match(peer->conn)->index;
-    const fedge_client *other = peer->transport->clients.last;
+    const fedge_peer *other = peer->transport->clients.last;
     while (other && (!other->conn || fedge_conn_is_closing(other->conn) ||
                      fedge_conn_match(other->conn)->index != index)) {
         other = other->previous;
@@ -132,9 +132,9 @@ static const fedge_client *find_successor(const fedge_client *peer)
     return other;
 }
 
-static void tell_replaced(const fedge_client *peer)
+static void tell_replaced(const fedge_peer *peer)
 {
-    const fedge_client *other = find_successor(peer);
+    const fedge_peer *other = find_successor(peer);
     char address[FEDGE_ADDRESS_TEXT];
     char other_address[FEDGE_ADDRESS_TEXT] = "";
     if (other) {
@@ -146,7 +146,7 @@ static void tell_replaced(const fedge_client *peer)
 }
 
 /* The engine has too much to do: what it gets from this peer is enough for now. */
-static void post(fedge_client *peer, fedge_request *request)
+static void post(fedge_peer *peer, fedge_request *request)
 {
     if (!fedge_engine_thread_post(peer->transport->engine, request)) {
         const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
@@ -154,7 +154,7 @@ static void post(fedge_client *peer, fedge_request *request)
     }
 }
 
-void fedge_client_carry_out(fedge_client *peer)
+void fedge_peer_carry_out(fedge_peer *peer)
 {
     fedge_conn_action action;
     while (fedge_conn_next_action(peer->conn, &action)) {
@@ -173,7 +173,7 @@ void fedge_client_carry_out(fedge_client *peer)
             lws_callback_on_writable(peer->wsi);
             break;
         case FEDGE_CONN_DROP:
-            fedge_client_drop(peer);
+            fedge_peer_drop(peer);
         }
     }
 }
@@ -181,7 +181,7 @@ void fedge_client_carry_out(fedge_client *peer)
 /* Lines that a device causes. */
 static void write_limited(void *user, const char *line, size_t size)
 {
-    fedge_client *peer = user;
+    fedge_peer *peer = user;
     const fedge_log *log = peer->transport->config.log;
     if (fedge_peers_may_log(peer->transport->config.peers, fedge_conn_match(peer->conn),
                             &peer->lines, fedge_os_monotonic_ms())) {
@@ -189,7 +189,7 @@ static void write_limited(void *user, const char *line, size_t size)
     }
 }
 
-void fedge_client_adopt(fedge_client *peer)
+void fedge_peer_adopt(fedge_peer *peer)
 {
     fedge_transport *transport = peer->transport;
     lws_adopt_desc_t adoption = {
@@ -203,7 +203,7 @@ void fedge_client_adopt(fedge_client *peer)
         transport->adopting = NULL;
         peer->wsi = wsi;
         if (!wsi) {
-            fedge_client_forget(peer);
+            fedge_peer_forget(peer);
         }
     }
 }
@@ -211,7 +211,7 @@ void fedge_client_adopt(fedge_client *peer)
 /* ---- certificates ---------------------------------------------------------------------------- */
 
 /* Looks at the certificate: TLS has verified it, but only the registry knows whose it is. */
-static fedge_status check_certificate(fedge_client *peer, struct lws *wsi,
+static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
                                       fedge_registry_match *match, fedge_error *err)
 {
     fedge_transport *transport = peer->transport;
@@ -232,7 +232,7 @@ static fedge_status check_certificate(fedge_client *peer, struct lws *wsi,
     return status == FEDGE_OK ? fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err) : status;
 }
 
-void fedge_client_judge(fedge_client *peer, uint64_t now_unix_ms)
+void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)
 {
     fedge_error err;
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
@@ -252,12 +252,12 @@ void fedge_client_judge(fedge_client *peer, uint64_t now_unix_ms)
               fedge_log_str("reason", err.message));
     fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0, err.message,
                      fedge_os_monotonic_ms());
-    fedge_client_carry_out(peer);
+    fedge_peer_carry_out(peer);
 }
 
 /* Refuses a certificate: to the log, and to the peer as HTTP 403. */
-static int refuse_certificate(fedge_client *peer, struct lws *wsi,
-                              const fedge_registry_match *match, const fedge_error *err)
+static int refuse_certificate(fedge_peer *peer, struct lws *wsi, const fedge_registry_match *match,
+                              const fedge_error *err)
 {
     char address[FEDGE_ADDRESS_TEXT];
     char who[FEDGE_NAME_SIZE + FEDGE_UUID_TEXT + 4] = "";
@@ -270,8 +270,7 @@ static int refuse_certificate(fedge_client *peer, struct lws *wsi,
     return fedge_http_send_text(peer->transport, wsi, 403, err->message);
 }
 
-static int refuse_one_too_many(fedge_client *peer, struct lws *wsi,
-                               const fedge_registry_match *match)
+static int refuse_one_too_many(fedge_peer *peer, struct lws *wsi, const fedge_registry_match *match)
 {
     char address[FEDGE_ADDRESS_TEXT];
     char reason[96];
@@ -335,7 +334,7 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
 }
 
 /* The upgrade to a websocket: the last moment before messages. */
-static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
+static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
 {
     fedge_transport *transport = peer->transport;
     fedge_registry_match match;
@@ -377,7 +376,7 @@ static int admit(fedge_client *peer, struct lws *wsi, const char *subprotocol)
     return 0;
 }
 
-static int answer_plain(fedge_client *peer, struct lws *wsi)
+static int answer_plain(fedge_peer *peer, struct lws *wsi)
 {
     fedge_registry_match match;
     fedge_error err;
@@ -389,7 +388,7 @@ static int answer_plain(fedge_client *peer, struct lws *wsi)
 }
 
 /* One frame per call, so that a pending one is never mixed with another. */
-static int write_next(fedge_client *peer, struct lws *wsi)
+static int write_next(fedge_peer *peer, struct lws *wsi)
 {
     uint8_t *out = peer->transport->out + LWS_PRE;
     if (!peer->conn) {
@@ -417,14 +416,14 @@ static int write_next(fedge_client *peer, struct lws *wsi)
     return 0;
 }
 
-void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms)
+void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
 {
     const fedge_transport_config *config = &peer->transport->config;
     if (now_unix_ms > peer->chain.not_after_ms) {
-        fedge_client_judge(peer, now_unix_ms);
+        fedge_peer_judge(peer, now_unix_ms);
     }
     fedge_conn_tick(peer->conn, now_ms);
-    fedge_client_carry_out(peer);
+    fedge_peer_carry_out(peer);
     if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms) {
         return;
     }
@@ -432,7 +431,7 @@ void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms
         FEDGE_LOG(&peer->log, FEDGE_LOG_WARN, "client-silent",
                   fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
                   fedge_log_num("seconds", (double)(now_ms - peer->heard_ms) / 1000.0));
-        fedge_client_drop(peer);
+        fedge_peer_drop(peer);
     } else if (now_ms >= peer->pinged_ms + config->ping_after_ms) {
         peer->pinged_ms = now_ms;
         peer->ping_due = true;
@@ -440,18 +439,18 @@ void fedge_client_tick(fedge_client *peer, uint64_t now_ms, uint64_t now_unix_ms
     }
 }
 
-int fedge_client_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
-                          size_t size)
+int fedge_peer_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                        size_t size)
 {
     (void)user;
-    fedge_client *peer = lws_get_opaque_user_data(wsi);
+    fedge_peer *peer = lws_get_opaque_user_data(wsi);
     switch ((int)reason) {
     case LWS_CALLBACK_HTTP:
         return peer ? answer_plain(peer, wsi) : -1;
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
         return peer ? admit(peer, wsi, in) : -1;
     case LWS_CALLBACK_RECEIVE:
-        return peer ? fedge_client_receive(peer, wsi, in, size) : -1;
+        return peer ? fedge_peer_receive(peer, wsi, in, size) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:
         if (peer) {
             peer->heard_ms = fedge_os_monotonic_ms();
@@ -461,13 +460,13 @@ int fedge_client_callback(struct lws *wsi, enum lws_callback_reasons reason, voi
         return peer ? write_next(peer, wsi) : -1;
     case LWS_CALLBACK_CLOSED:
         if (peer) {
-            fedge_client_end_conn(peer);
+            fedge_peer_end_conn(peer);
         }
         return 0;
     case LWS_CALLBACK_WSI_DESTROY:
         if (peer) {
             lws_set_opaque_user_data(wsi, NULL);
-            fedge_client_forget(peer);
+            fedge_peer_forget(peer);
         }
         return 0;
     default:
