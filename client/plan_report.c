@@ -32,30 +32,29 @@ static const char *const COLUMNS[NUM_COLUMNS] = {"parameters", "values",      "o
                                                  "gradient",   "scratch",     "total"};
 
 typedef struct figure {
-    const char *name, *note;
+    char name[32], note[80];
     uint64_t bytes;
 } figure;
 
-/* Behind the rows of fedge_client_memory, whose sum the first is. */
-enum { TOTAL, MODEL, UPDATE_NONE, UPDATE_INT8, NUM_FIGURES };
-
-_Static_assert(FEDGE_CODEC_COUNT == 2, "a figure for each codec");
+/* Behind the rows of fedge_client_memory, whose sum the first is; then an update in each codec. */
+enum { TOTAL, MODEL, UPDATE, MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT };
 
 typedef struct table {
     const fedge_plan *plan;
     uint32_t part; /* examples that pass at a time */
     fedge_layer_memory *layers;
     fedge_client_memory memory;
-    figure figures[NUM_FIGURES];
+    figure figures[MAX_FIGURES];
+    int num_figures;
 } table;
 
 /* Most bytes of an update whose delta is in this codec; statistics have their own. */
-static uint64_t update_size(const fedge_plan *plan, fedge_codec codec)
+static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
 {
     uint64_t size = 0;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section *section = &plan->sent.sections[i];
-        size += fedge_codec_size(section->kind == FEDGE_SECTION_BUFFERS ? section->codec : codec,
+        size += fedge_codec_size(section->kind == FEDGE_SECTION_BUFFERS ? &section->codec : codec,
                                  &section->schema);
     }
     return size;
@@ -63,16 +62,22 @@ static uint64_t update_size(const fedge_plan *plan, fedge_codec codec)
 
 static void fill_figures(table *t)
 {
-    const figure figures[NUM_FIGURES] = {
-        [TOTAL] = {"total", "all of these: what policy.max-ram is compared with", t->memory.total},
-        [MODEL] = {"model", "of the total, the block it trains in: parameters to scratch",
-                   t->memory.model},
-        [UPDATE_NONE] = {"update-none", "an update's bytes at most, codec none",
-                         update_size(t->plan, FEDGE_CODEC_NONE)},
-        [UPDATE_INT8] = {"update-int8", "an update's bytes at most, codec int8",
-                         update_size(t->plan, FEDGE_CODEC_INT8)}};
-    for (int i = 0; i < NUM_FIGURES; i++)
-        t->figures[i] = figures[i];
+    t->figures[TOTAL] =
+        (figure){"total", "all of these: what policy.max-ram is compared with", t->memory.total};
+    t->figures[MODEL] = (figure){
+        "model", "of the total, the block it trains in: parameters to scratch", t->memory.model};
+    t->num_figures = UPDATE;
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
+        const char *name = fedge_codec_name(i);
+        fedge_codec codec;
+        fedge_error unwanted;
+        if (fedge_codec_parse(name, &codec, &unwanted) != FEDGE_OK)
+            continue; /* it takes an argument */
+        figure *update = &t->figures[t->num_figures++];
+        snprintf(update->name, sizeof(update->name), "update-%s", name);
+        snprintf(update->note, sizeof(update->note), "an update's bytes at most, codec %s", name);
+        update->bytes = update_size(t->plan, &codec);
+    }
 }
 
 /* Values of layer [i] that an update has: of the tensors that begin within the layer's parameters,
@@ -164,7 +169,7 @@ static void print_text(const table *t)
     printf("\n");
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         print_figure(t->memory.rows[i].name, t->memory.rows[i].bytes, t->memory.rows[i].what);
-    for (int i = 0; i < NUM_FIGURES; i++)
+    for (int i = 0; i < t->num_figures; i++)
         print_figure(t->figures[i].name, t->figures[i].bytes, t->figures[i].note);
 }
 
@@ -196,7 +201,7 @@ static fedge_status print_json(const table *t, fedge_error *err)
         cJSON_AddItemToArray(layers, layer_object(t, i));
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         cJSON_AddNumberToObject(root, t->memory.rows[i].name, (double)t->memory.rows[i].bytes);
-    for (int i = 0; i < NUM_FIGURES; i++)
+    for (int i = 0; i < t->num_figures; i++)
         cJSON_AddNumberToObject(root, t->figures[i].name, (double)t->figures[i].bytes);
     char *text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);

@@ -65,11 +65,12 @@ static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn a
     fedge_status status = FEDGE_NOT_FOUND;
     for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
         *ops = fedge_accumulator_kinds[i];
-        status = attempt(*ops, config, user, &why);
+        const bool able = !(*ops)->can_sum || (*ops)->can_sum(config->layout, &why) == FEDGE_OK;
+        status = able ? attempt(*ops, config, user, &why) : why.status;
         if (status == FEDGE_OK) {
             return FEDGE_OK;
         }
-        if (!fedge_accumulator_kinds[i + 1] || !is_passed_over(status)) {
+        if (!fedge_accumulator_kinds[i + 1] || (able && !is_passed_over(status))) {
             break;
         }
         if (config->log) {
@@ -116,6 +117,12 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
     *ops = find(name);
     if (!*ops) {
         return try_all(config, attempt, user, ops, err);
+    }
+    if ((*ops)->can_sum) {
+        status = (*ops)->can_sum(config->layout, err);
+    }
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "accumulator %s", name);
     }
     status = attempt(*ops, config, user, err);
     if (is_passed_over(status) && *ops != &fedge_accumulator_cpu) {

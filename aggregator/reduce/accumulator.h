@@ -46,7 +46,7 @@ typedef struct fedge_layout {
     uint32_t num_sections; /* 1 to FEDGE_ACCUMULATOR_MAX_SECTIONS */
     fedge_layout_section sections[FEDGE_ACCUMULATOR_MAX_SECTIONS];
     size_t num_elements; /* of all sections: the length of the sums */
-    size_t size;         /* bytes of an encoded update */
+    size_t size;         /* most bytes of an encoded update */
 } fedge_layout;
 
 /* One encoded update. It stays valid and unchanged from validate until add returns or drop is
@@ -106,6 +106,10 @@ typedef struct fedge_gpu_stats {
 typedef struct fedge_accumulator_ops {
     const char *name; /* "cpu", "cuda" */
     bool copies;      /* validate keeps a copy: the update's bytes are not read again */
+
+    /* Can it sum updates of this layout? FEDGE_INVALID_ARGUMENT names the codec that it cannot.
+     * NULL: it can sum all. Asked before open and forecast. */
+    fedge_status (*can_sum)(const fedge_layout *layout, fedge_error *err);
 
     /* All sums 0. FEDGE_NOT_FOUND: the machine lacks the hardware, driver or library that the
      * message names; FEDGE_NO_MEMORY: it does not fit. *state is NULL on failure. */

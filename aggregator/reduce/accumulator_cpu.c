@@ -163,7 +163,8 @@ static void add_to_lane(const cpu_accumulator *self, lane *to, size_t first, con
 
 /* A run of one tensor's values in an encoded update. */
 typedef struct run {
-    fedge_codec codec;
+    const fedge_codec *codec;
+    fedge_sum_fn sum; /* of encoded updates; NULL: they are decoded first */
     const fedge_tensor_spec *tensor;
     uint32_t index;      /* of the tensor, over all sections */
     size_t first, count; /* of its values; [first] is a multiple of FEDGE_CODEC_BLOCK */
@@ -195,20 +196,30 @@ typedef fedge_status (*run_fn)(cpu_accumulator *self, const run *part,
                                fedge_encoded *const *updates, const uint8_t *const *bytes,
                                uint32_t count, lane *to, fedge_error *err);
 
-/* Decodes a run of one update, for the decoder's checks. */
+/* Checks a run of one update. */
 static fedge_status check_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
                               const uint8_t *const *bytes, uint32_t count, lane *to,
                               fedge_error *err)
 {
     (void)self, (void)count, (void)to;
+    return fedge_codec_decode_run(part->codec, part->tensor, updates[0]->bounds_log2[part->index],
+                                  part->first, part->count, bytes[0], NULL, err);
+}
+
+/* Decodes a run of all updates, tile by tile, and adds it. */
+static fedge_status add_decoded(const run *part, int bound_log2, const fedge_summand *summands,
+                                uint32_t count, int64_t *sums, fedge_error *err)
+{
     int32_t v[TILE_ELEMENTS];
     fedge_status status = FEDGE_OK;
-    for (size_t at = 0; at < part->count && status == FEDGE_OK; at += TILE_ELEMENTS) {
-        const size_t left = part->count - at;
-        status =
-            fedge_codec_decode_run(part->codec, part->tensor, updates[0]->bounds_log2[part->index],
-                                   part->first + at, left < TILE_ELEMENTS ? left : TILE_ELEMENTS,
-                                   bytes[0] + fedge_codec_run_size(part->codec, at), v, err);
+    for (size_t at = 0; at < part->count; at += TILE_ELEMENTS) {
+        const size_t left = part->count - at, n = left < TILE_ELEMENTS ? left : TILE_ELEMENTS;
+        const size_t offset = fedge_codec_run_size(part->codec, at);
+        for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+            status = fedge_codec_decode_run(part->codec, part->tensor, bound_log2, part->first + at,
+                                            n, summands[i].bytes + offset, v, err);
+            fedge_fixed_accumulate(sums + at, v, status == FEDGE_OK ? n : 0, summands[i].weight);
+        }
     }
     return status;
 }
@@ -217,7 +228,8 @@ static fedge_status check_run(cpu_accumulator *self, const run *part, fedge_enco
 static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
                             const uint8_t *const *bytes, uint32_t count, lane *to, fedge_error *err)
 {
-    (void)self, (void)err;
+    (void)self;
+    fedge_status status = FEDGE_OK;
     const size_t first = part->tensor->offset + part->first;
     const size_t low = first / STRIPE_ELEMENTS, high = (first + part->count - 1) / STRIPE_ELEMENTS;
     fedge_summand summands[FEDGE_ACCUMULATOR_MAX_BATCH];
@@ -230,16 +242,16 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     if (high != low) { /* always in ascending order */
         pthread_mutex_lock(&to->locks[high]);
     }
-    if (part->codec == FEDGE_CODEC_NONE) {
-        fedge_sum_floats(to->sums + first, summands, count, part->count, bound_log2);
+    if (part->sum) {
+        part->sum(to->sums + first, summands, count, part->count, bound_log2);
     } else {
-        fedge_sum_int8(to->sums + first, summands, count, part->count);
+        status = add_decoded(part, bound_log2, summands, count, to->sums + first, err);
     }
     if (high != low) {
         pthread_mutex_unlock(&to->locks[high]);
     }
     pthread_mutex_unlock(&to->locks[low]);
-    return FEDGE_OK;
+    return status;
 }
 
 /* Brings the bytes of a run of all updates, and does it. */
@@ -267,7 +279,8 @@ static fedge_status take_runs(cpu_accumulator *self, fedge_encoded *const *updat
     run part = {0};
     for (uint32_t s = 0; s < self->layout.num_sections; s++) {
         const fedge_layout_section *section = &self->layout.sections[s];
-        part.codec = section->codec;
+        part.codec = &section->codec;
+        part.sum = fedge_sum_of(part.codec);
         for (uint32_t t = 0; t < section->schema->num_tensors; t++, part.index++) {
             part.tensor = &section->schema->tensors[t];
             for (part.first = 0; part.first < part.tensor->count; part.first += part.count) {

@@ -2,9 +2,9 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 
@@ -39,6 +39,22 @@ const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features)
         at++;
     }
     return *at;
+}
+
+fedge_sum_fn fedge_sum_of(const fedge_codec *codec)
+{
+    static const struct {
+        const char *name;
+        fedge_sum_fn add;
+    } LIST[] = {{"none", fedge_sum_floats}, {"int8", fedge_sum_int8}};
+    char text[FEDGE_CODEC_TEXT];
+    fedge_codec_text(codec, text);
+    for (size_t i = 0; i < sizeof(LIST) / sizeof(LIST[0]); i++) {
+        if (strcmp(LIST[i].name, text) == 0) {
+            return LIST[i].add;
+        }
+    }
+    return NULL;
 }
 
 /* ---- floats ---------------------------------------------------------------------------------- */
@@ -127,8 +143,10 @@ void fedge_sum_split(const fedge_sum_block *block, fedge_sum_limbs *limbs)
     }
 }
 
-void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n)
+void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
+                    int bound_log2)
 {
+    (void)bound_log2;
     assert(count >= 1 && count <= FEDGE_SUM_MAX_UPDATES);
     const fedge_sum_kernels *kernels = fedge_sum_kernels_choose(fedge_os_cpu_features());
     if (!kernels) {

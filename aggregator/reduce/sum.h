@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "edge/core/codec.h"
+
 #define FEDGE_SUM_MAX_UPDATES 16
 
 /* The bytes of one update's values, and its weight ≥ 1. */
@@ -19,12 +21,21 @@ typedef struct fedge_summand {
     uint32_t weight;
 } fedge_summand;
 
-/* Codec none: n little-endian floats each, |x| ≤ 2^bound_log2. sum: (n).
- * count ≤ FEDGE_SUM_MAX_UPDATES. */
+/* Adds n values of each of 1 ≤ count ≤ FEDGE_SUM_MAX_UPDATES updates; [bytes] begin with a block.
+ * sum: (n). */
+typedef void (*fedge_sum_fn)(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
+                             int bound_log2);
+
+/* What sums this codec without decoding it first; NULL: there is nothing faster than to decode and
+ * add. One list, in sum.c, by the codecs' names. */
+fedge_sum_fn fedge_sum_of(const fedge_codec *codec);
+
+/* Codec none: little-endian floats, |x| ≤ 2^bound_log2. */
 void fedge_sum_floats(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
                       int bound_log2);
-/* Codec int8: n values each, in blocks that begin with [bytes]. */
-void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n);
+/* Codec int8. */
+void fedge_sum_int8(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
+                    int bound_log2);
 
 /* The references. */
 void fedge_sum_floats_scalar(int64_t *sum, const fedge_summand *updates, uint32_t count,

@@ -31,7 +31,7 @@ fedge_layout fedge_plan_layout(const fedge_plan *plan)
         const fedge_section *section = &sent->sections[i];
         layout.sections[i] =
             (fedge_layout_section){.codec = section->codec, .schema = &section->schema};
-        layout.size += fedge_codec_size(section->codec, &section->schema);
+        layout.size += fedge_codec_size(&section->codec, &section->schema);
     }
     return layout;
 }

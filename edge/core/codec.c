@@ -4,51 +4,89 @@
 #include <math.h>
 #include <string.h>
 
-#include "edge/core/bytes.h"
-#include "edge/core/codec_int8.h"
+#include "edge/core/os.h"
 
-#define SCALE_BYTES 2
-#define CHUNK 1024 /* floats that the none codec copies at a time, on the stack */
+static const fedge_codec_ops *const codecs[] = {
+#define ENTRY(name) &fedge_codec_##name,
+    FEDGE_CODEC_MAP(ENTRY)
+#undef ENTRY
+};
 
-const char *fedge_codec_name(unsigned codec)
+/* ---- names ----------------------------------------------------------------------------------- */
+
+const char *fedge_codec_name(unsigned index)
 {
-    switch (codec) {
-    case FEDGE_CODEC_NONE:
-        return "none";
-    case FEDGE_CODEC_INT8:
-        return "int8";
-    default:
-        return NULL;
-    }
+    return index < FEDGE_CODEC_COUNT ? codecs[index]->name : NULL;
 }
 
-fedge_status fedge_codec_from_name(const char *name, fedge_codec *codec, fedge_error *err)
+static fedge_status fail_unknown(const char *text, fedge_error *err)
+{
+    char known[200] = "";
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
+        const size_t used = strlen(known);
+        (void)fedge_os_format(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
+                              codecs[i]->name);
+    }
+    return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%.40s\" is not known; there are %s", text,
+                      known);
+}
+
+fedge_status fedge_codec_parse(const char *text, fedge_codec *codec, fedge_error *err)
 {
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
-        if (strcmp(fedge_codec_name(i), name) == 0) {
-            *codec = (fedge_codec)i;
+        if (strcmp(codecs[i]->name, text) == 0) {
+            *codec = (fedge_codec){.values = codecs[i]};
             return FEDGE_OK;
         }
     }
-    return fedge_fail(err, FEDGE_UNSUPPORTED,
-                      "codec \"%.40s\" is not known; use \"none\" or \"int8\"", name);
+    return fail_unknown(text, err);
 }
 
-size_t fedge_codec_run_size(fedge_codec codec, size_t count)
+const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT])
 {
-    if (codec == FEDGE_CODEC_NONE)
-        return count * sizeof(float);
-    size_t blocks = (count + FEDGE_CODEC_BLOCK - 1) / FEDGE_CODEC_BLOCK;
-    return count + blocks * SCALE_BYTES;
+    (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s", codec->values->name);
+    return text;
 }
 
-size_t fedge_codec_size(fedge_codec codec, const fedge_schema *schema)
+bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
 {
-    assert((unsigned)codec < FEDGE_CODEC_COUNT);
+    return a->values == b->values;
+}
+
+bool fedge_codec_has(const fedge_codec *codec, const char *name)
+{
+    return strcmp(codec->values->name, name) == 0;
+}
+
+fedge_codec fedge_codec_default(void)
+{
+    return (fedge_codec){.values = &fedge_codec_int8};
+}
+
+fedge_codec fedge_codec_lossless(void)
+{
+    return (fedge_codec){.values = &fedge_codec_none};
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+size_t fedge_codec_run_size(const fedge_codec *codec, size_t count)
+{
+    return codec->values->size(count);
+}
+
+size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
+{
     size_t size = 0;
     for (uint32_t i = 0; i < schema->num_tensors; i++)
         size += fedge_codec_run_size(codec, schema->tensors[i].count);
     return size;
+}
+
+bool fedge_codec_is_exact(const fedge_codec *codec)
+{
+    (void)codec;
+    return true;
 }
 
 static fedge_status check_bounds(const fedge_schema *schema, const int8_t *bounds_log2,
@@ -64,142 +102,146 @@ static fedge_status check_bounds(const fedge_schema *schema, const int8_t *bound
     return FEDGE_OK;
 }
 
-static fedge_status fail_nan(const fedge_tensor_spec *spec, const float *x, size_t from,
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* x: the values from [first] on, with a NaN among them; NULL: they are not there any more. */
+static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const float *x,
                              fedge_error *err)
 {
-    size_t i = from;
-    while (!isnan(x[i]))
+    size_t i = 0;
+    while (x != NULL && !isnan(x[i]))
         i++;
     return fedge_fail(err, FEDGE_NOT_FINITE,
-                      "value %zu of tensor \"%s\" is NaN; training has diverged", i, spec->name);
+                      "value %zu of tensor \"%s\" is NaN; training has diverged", first + i,
+                      spec->name);
 }
 
-/* x: (spec->count) floats; out: fedge_codec_run_size bytes. */
-static fedge_status encode_none(const fedge_tensor_spec *spec, int bound_log2, const float *x,
-                                uint8_t *out, fedge_codec_stats *stats, fedge_error *err)
+/* A section under way. */
+typedef struct encoder {
+    const fedge_codec *codec;
+    const fedge_codec_ends *ends;
+    uint8_t *out; /* where the next bytes go; NULL: nowhere */
+    size_t size;  /* of all that has been written, or would have been */
+    fedge_codec_stats *stats;
+} encoder;
+
+/* Encodes x (n), which are whole blocks or a tensor's last values, and decodes them to v. */
+static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t n, int32_t *v)
 {
-    const float bound = ldexpf(1.0f, bound_log2);
-    float chunk[CHUNK];
-    for (size_t done = 0; done < spec->count; done += CHUNK) {
-        size_t n = spec->count - done < CHUNK ? spec->count - done : CHUNK;
-        for (size_t i = 0; i < n; i++) {
-            float value = x[done + i];
-            stats->not_finite += isnan(value) ? 1 : 0;
-            stats->clamped += fabsf(value) > bound ? 1 : 0;
-            chunk[i] = value > bound ? bound : value < -bound ? -bound : value;
+    const fedge_codec_ops *values = self->codec->values;
+    for (size_t i = 0; i < n; i += FEDGE_CODEC_BLOCK) {
+        const size_t block = n - i < FEDGE_CODEC_BLOCK ? n - i : FEDGE_CODEC_BLOCK;
+        const size_t size = values->size(block);
+        values->encode(bound_log2, x + i, block, v + i, self->out, self->stats);
+        self->out = self->out != NULL ? self->out + size : NULL;
+        self->size += size;
+    }
+}
+
+static fedge_status encode_tensor(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
+                                  int bound_log2, fedge_error *err)
+{
+    const fedge_codec_ends *ends = self->ends;
+    const bool fixed =
+        self->codec->values->keeps_quantised && self->out == NULL && ends->take_fixed != NULL;
+    float room[FEDGE_CODEC_PIECE];
+    int32_t v[FEDGE_CODEC_PIECE];
+    fedge_status status = FEDGE_OK;
+    for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
+        const size_t left = spec->count - at,
+                     n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const float *x = NULL;
+        if (fixed) {
+            ends->take_fixed(ends->user, index, at, n, bound_log2, v, self->stats);
+            self->size += self->codec->values->size(n);
+        } else {
+            x = ends->take(ends->user, index, at, n, room);
+            encode_blocks(self, bound_log2, x, n, v);
         }
-        if (stats->not_finite > 0)
-            return fail_nan(spec, x, done, err);
-        fedge_put_f32s(out + done * sizeof(float), chunk, n);
-    }
-    return FEDGE_OK;
-}
-
-static fedge_status encode_int8(const fedge_tensor_spec *spec, int bound_log2, const float *x,
-                                uint8_t *out, fedge_codec_stats *stats, fedge_error *err)
-{
-    int32_t block[FEDGE_CODEC_BLOCK];
-    for (size_t done = 0; done < spec->count; done += FEDGE_CODEC_BLOCK) {
-        size_t n = spec->count - done;
-        n = n < FEDGE_CODEC_BLOCK ? n : FEDGE_CODEC_BLOCK;
-        fedge_fixed_quantise(x + done, n, bound_log2, block, &stats->clamped, &stats->not_finite);
-        if (stats->not_finite > 0)
-            return fail_nan(spec, x, done, err);
-        fedge_put_u16(out, fedge_int8_encode(block, n, (int8_t *)out + SCALE_BYTES));
-        out += SCALE_BYTES + n;
-    }
-    return FEDGE_OK;
-}
-
-fedge_status fedge_codec_encode(fedge_codec codec, const fedge_schema *schema,
-                                const int8_t *bounds_log2, const float *values, uint8_t *out,
-                                size_t out_size, fedge_codec_stats *stats, fedge_error *err)
-{
-    fedge_codec_stats unused;
-    if (stats == NULL)
-        stats = &unused;
-    *stats = (fedge_codec_stats){0};
-    size_t size = fedge_codec_size(codec, schema);
-    if (out_size != size)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the section takes exactly %zu bytes as %s, not %zu", size,
-                          fedge_codec_name(codec), out_size);
-    fedge_status status = check_bounds(schema, bounds_log2, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
-        const fedge_tensor_spec *spec = &schema->tensors[i];
-        const float *x = values + spec->offset;
-        status = codec == FEDGE_CODEC_NONE ? encode_none(spec, bounds_log2[i], x, out, stats, err)
-                                           : encode_int8(spec, bounds_log2[i], x, out, stats, err);
-        out += fedge_codec_run_size(codec, spec->count);
+        if (self->stats->not_finite > 0)
+            return fail_nan(spec, at, x, err);
+        if (ends->give != NULL)
+            status = ends->give(ends->user, index, at, n, v, err);
     }
     return status;
 }
 
-/* Names the first bad value of in[] at or after [from]; there is one. in[0] is value [first] of the
- * tensor. */
-static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, size_t first,
-                               const uint8_t *in, size_t from, fedge_status status,
-                               fedge_error *err)
+fedge_status fedge_codec_encode_pieces(const fedge_codec *codec, const fedge_schema *schema,
+                                       const int8_t *bounds_log2, const fedge_codec_ends *ends,
+                                       uint8_t *out, size_t *size, fedge_codec_stats *stats,
+                                       fedge_error *err)
 {
-    const float bound = ldexpf(1.0f, bound_log2);
-    size_t i = from;
-    while (fabsf(fedge_get_f32(in + i * sizeof(float))) <= bound)
-        i++;
-    return fedge_fail(err, status, "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded",
-                      first + i, spec->name, (double)fedge_get_f32(in + i * sizeof(float)),
-                      (double)bound);
+    encoder self = {.codec = codec, .ends = ends, .out = out, .stats = stats};
+    *stats = (fedge_codec_stats){0};
+    fedge_status status = check_bounds(schema, bounds_log2, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++)
+        status = encode_tensor(&self, &schema->tensors[i], i, bounds_log2[i], err);
+    *size = self.size;
+    return status;
 }
 
-static fedge_status decode_none(const fedge_tensor_spec *spec, int bound_log2, size_t first,
-                                size_t count, const uint8_t *in, int32_t *v, fedge_error *err)
+/* Values that lie in one block. */
+typedef struct array_end {
+    const fedge_schema *schema;
+    const float *values;
+} array_end;
+
+static const float *take_from_array(void *user, uint32_t index, size_t at, size_t n, float *room)
 {
-    float chunk[CHUNK];
-    for (size_t done = 0; done < count; done += CHUNK) {
-        size_t n = count - done < CHUNK ? count - done : CHUNK;
-        fedge_get_f32s(in + done * sizeof(float), chunk, n);
-        fedge_status status = fedge_fixed_quantise_strict(chunk, n, bound_log2, v + done, NULL);
-        if (status != FEDGE_OK)
-            return fail_value(spec, bound_log2, first, in, done, status, err);
-    }
-    return FEDGE_OK;
+    const array_end *from = user;
+    (void)n;
+    (void)room;
+    return from->values + from->schema->tensors[index].offset + at;
 }
 
-static fedge_status decode_int8(const fedge_tensor_spec *spec, size_t first, size_t count,
-                                const uint8_t *in, int32_t *v, fedge_error *err)
+fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *schema,
+                                const int8_t *bounds_log2, const float *values, uint8_t *out,
+                                size_t out_size, size_t *size, fedge_codec_stats *stats,
+                                fedge_error *err)
 {
-    for (size_t done = 0; done < count; done += FEDGE_CODEC_BLOCK) {
-        size_t n = count - done;
-        n = n < FEDGE_CODEC_BLOCK ? n : FEDGE_CODEC_BLOCK;
-        const int8_t *q = (const int8_t *)in + SCALE_BYTES;
-        if (!fedge_int8_decode(q, n, fedge_get_u16(in), v + done)) {
-            const int8_t *bad = memchr(q, 0x80, n);
-            return fedge_fail(err, FEDGE_CORRUPT,
-                              "value %zu of tensor \"%s\" is -128; int8 uses -127 to 127",
-                              first + done + (size_t)(bad - q), spec->name);
-        }
-        in += SCALE_BYTES + n;
-    }
-    return FEDGE_OK;
+    fedge_codec_stats unused;
+    array_end from = {schema, values};
+    const fedge_codec_ends ends = {.user = &from, .take = take_from_array};
+    const size_t most = fedge_codec_size(codec, schema);
+    char text[FEDGE_CODEC_TEXT];
+    if (stats != NULL)
+        *stats = (fedge_codec_stats){0};
+    if (out_size < most)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the section takes up to %zu bytes as %s, and there is room for %zu",
+                          most, fedge_codec_text(codec, text), out_size);
+    return fedge_codec_encode_pieces(codec, schema, bounds_log2, &ends, out, size,
+                                     stats != NULL ? stats : &unused, err);
 }
 
-fedge_status fedge_codec_decode_run(fedge_codec codec, const fedge_tensor_spec *spec,
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+fedge_status fedge_codec_decode_run(const fedge_codec *codec, const fedge_tensor_spec *spec,
                                     int bound_log2, size_t first, size_t count, const uint8_t *in,
                                     int32_t *v, fedge_error *err)
 {
+    const fedge_codec_ops *values = codec->values;
     assert(first % FEDGE_CODEC_BLOCK == 0 && first <= spec->count && count <= spec->count - first);
-    return codec == FEDGE_CODEC_NONE ? decode_none(spec, bound_log2, first, count, in, v, err)
-                                     : decode_int8(spec, first, count, in, v, err);
+    return v != NULL ? values->decode(spec, bound_log2, first, count, in, v, err)
+                     : values->validate(spec, bound_log2, first, count, in, err);
 }
 
-fedge_status fedge_codec_decode(fedge_codec codec, const fedge_schema *schema,
+static fedge_status fail_size(const fedge_codec *codec, size_t size, size_t wanted,
+                              fedge_error *err)
+{
+    char text[FEDGE_CODEC_TEXT];
+    return fedge_fail(err, size < wanted ? FEDGE_TRUNCATED : FEDGE_TOO_BIG,
+                      "section of %zu bytes; its schema takes exactly %zu as %s", size, wanted,
+                      fedge_codec_text(codec, text));
+}
+
+fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *schema,
                                 const int8_t *bounds_log2, const uint8_t *in, size_t in_size,
                                 int32_t *v, fedge_error *err)
 {
-    size_t size = fedge_codec_size(codec, schema);
+    const size_t size = fedge_codec_size(codec, schema);
     if (in_size != size)
-        return fedge_fail(err, in_size < size ? FEDGE_TRUNCATED : FEDGE_TOO_BIG,
-                          "section of %zu bytes; its schema takes exactly %zu as %s", in_size, size,
-                          fedge_codec_name(codec));
+        return fail_size(codec, in_size, size, err);
     fedge_status status = check_bounds(schema, bounds_log2, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];

@@ -2,10 +2,13 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
+#include "edge/core/bytes.h"
 #include "edge/core/codec.h"
 #include "edge/core/os.h"
 
+#define SCALE_BYTES 2
 #define SCALE_SHIFT 7
 #define Q_MAX 127
 #define SCALE_UNIT (Q_MAX << SCALE_SHIFT) /* the largest |v| that scale 1 can hold */
@@ -147,3 +150,70 @@ bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v
 }
 
 #endif
+
+/* ---- the codec ------------------------------------------------------------------------------- */
+
+static size_t int8_size(size_t count)
+{
+    const size_t blocks = (count + FEDGE_CODEC_BLOCK - 1) / FEDGE_CODEC_BLOCK;
+    return count + blocks * SCALE_BYTES;
+}
+
+static void int8_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
+                        fedge_codec_stats *stats)
+{
+    int8_t unwanted[FEDGE_CODEC_BLOCK];
+    int8_t *q = out != NULL ? (int8_t *)out + SCALE_BYTES : unwanted;
+    fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
+    const uint16_t scale = fedge_int8_encode(v, n, q);
+    const bool valid = fedge_int8_decode(q, n, scale, v);
+    assert(valid);
+    (void)valid;
+    if (out != NULL)
+        fedge_put_u16(out, scale);
+}
+
+static fedge_status fail_value(const fedge_tensor_spec *spec, size_t index, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "value %zu of tensor \"%s\" is -128; int8 uses -127 to 127", index,
+                      spec->name);
+}
+
+static fedge_status int8_decode(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                size_t count, const uint8_t *in, int32_t *v, fedge_error *err)
+{
+    (void)bound_log2;
+    for (size_t done = 0; done < count; done += FEDGE_CODEC_BLOCK) {
+        const size_t left = count - done, n = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
+        const int8_t *q = (const int8_t *)in + SCALE_BYTES;
+        if (!fedge_int8_decode(q, n, fedge_get_u16(in), v + done)) {
+            const int8_t *bad = memchr(q, 0x80, n);
+            return fail_value(spec, first + done + (size_t)(bad - q), err);
+        }
+        in += SCALE_BYTES + n;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status int8_validate(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                  size_t count, const uint8_t *in, fedge_error *err)
+{
+    (void)bound_log2;
+    for (size_t done = 0; done < count; done += FEDGE_CODEC_BLOCK) {
+        const size_t left = count - done, n = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
+        const uint8_t *q = in + SCALE_BYTES, *bad = memchr(q, 0x80, n);
+        if (bad != NULL)
+            return fail_value(spec, first + done + (size_t)(bad - q), err);
+        in += SCALE_BYTES + n;
+    }
+    return FEDGE_OK;
+}
+
+const fedge_codec_ops fedge_codec_int8 = {
+    .name = "int8",
+    .size = int8_size,
+    .encode = int8_encode,
+    .decode = int8_decode,
+    .validate = int8_validate,
+};

@@ -1,4 +1,7 @@
-/* The int8 codec, one block at a time; internal to edge/core and its tests. codec.h has the format.
+/* The int8 codec's blocks; internal to edge/core and its tests. codec.h has the format. The encoder
+ * takes the smallest m with 127 · m · 2^7 ≥ max |v| of the block, at most 65535 (0 for a block of
+ * zeros), and q = round-to-nearest-even(v / (m · 2^7)) cut to ±127. Limit: 127 · 65535 · 2^7 <
+ * 2^30, so the largest int8 value is 0.99217 · B.
  *
  * v: (count) fixed-point integers, |v| ≤ 2^30; q: (count) int8; 1 ≤ count ≤ FEDGE_CODEC_BLOCK.
  * The functions choose the fastest kernel at run time; the _scalar ones are the references, whose

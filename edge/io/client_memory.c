@@ -77,7 +77,7 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     uint64_t section = 0;
     for (uint32_t i = 0; plan->update.deflate && i < plan->sent.num_sections; i++) {
         const fedge_section *at = &plan->sent.sections[i];
-        section = larger(section, fedge_codec_size(at->codec, &at->schema) - 1);
+        section = larger(section, fedge_codec_size(&at->codec, &at->schema) - 1);
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);

@@ -48,22 +48,6 @@ static bool begin(z_stream *stream)
     return deflateInit2(stream, LEVEL, Z_DEFLATED, MAX_WBITS, MEMORY_LEVEL, Z_RLE) == Z_OK;
 }
 
-fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size,
-                           size_t *size, fedge_error *err)
-{
-    z_stream stream = {0};
-    size_t used = 0, made = 0;
-    if (!begin(&stream))
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate %zu bytes", in_size);
-    int code = run(&stream, deflate, in, in_size, out, out_size, &used, &made);
-    (void)deflateEnd(&stream);
-    if (code != Z_STREAM_END)
-        return fedge_fail(err, FEDGE_TOO_BIG, "%zu bytes do not deflate into %zu", in_size,
-                          out_size);
-    *size = made;
-    return FEDGE_OK;
-}
-
 struct fedge_deflater {
     z_stream stream;
 };

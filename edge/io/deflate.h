@@ -8,20 +8,15 @@
 
 #include "edge/core/status.h"
 
-/* Compresses into out[0, out_size) by what updates have: some bytes more often than others, and
- * runs of one byte. FEDGE_TOO_BIG when the result does not fit: the caller then keeps the bytes as
- * they are. */
-FEDGE_MUST_USE fedge_status fedge_deflate(const uint8_t *in, size_t in_size, uint8_t *out,
-                                          size_t out_size, size_t *size, fedge_error *err);
-
-/* The same again and again with memory that is taken once: for who has many updates to deflate. One
- * thread at a time. */
+/* Compresses by what updates have: some bytes more often than others, and runs of one byte. Its
+ * memory is taken once, for any number of updates. One thread at a time. */
 typedef struct fedge_deflater fedge_deflater;
 
 /* FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_deflater_new(fedge_deflater **deflater, fedge_error *err);
 void fedge_deflater_free(fedge_deflater *deflater); /* NULL is fine */
-/* As fedge_deflate; false when the result does not fit. */
+/* Compresses into out[0, out_size); false when the result does not fit: the caller then keeps the
+ * bytes as they are. */
 bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_size, uint8_t *out,
                         size_t out_size, size_t *size);
 

@@ -165,6 +165,11 @@ fedge_status fedge_json_fail(const fedge_json *json, const cJSON *node, const ch
 fedge_status fedge_json_fail_at(const fedge_json *json, const char *path, fedge_error *err,
                                 const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* Fails with ""text" is not known here; did you mean …? valid: …", one of both or, of a few of
+ * [names] (count of them, NULL entries skipped), both. */
+fedge_status fedge_json_fail_name(const fedge_json *json, const cJSON *node, const char *text,
+                                  const char *const *names, size_t count, fedge_error *err);
+
 /* Adds the struct at [record] to [object] by its table. Optional texts and lists that are empty,
  * pairs that equal their default and absent optional values are left out; floats get the fewest
  * digits that read back exactly. Texts that are not UTF-8, and control characters, get '?' in their

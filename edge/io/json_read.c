@@ -21,10 +21,8 @@ static void add_to_list(char list[MAX_LIST], const char *name)
     (void)snprintf(list + length, MAX_LIST - length, "%s%s", length > 0 ? ", " : "", name);
 }
 
-/* Fails with ""text" is not known here; did you mean …? valid: …", one of both or, of a few names,
- * both. */
-static fedge_status fail_unknown(const fedge_json *json, const cJSON *node, const char *text,
-                                 const char *const *names, size_t count, fedge_error *err)
+fedge_status fedge_json_fail_name(const fedge_json *json, const cJSON *node, const char *text,
+                                  const char *const *names, size_t count, fedge_error *err)
 {
     const char *nearest = fedge_json_nearest(text, names, count);
     char list[MAX_LIST] = "";
@@ -72,7 +70,7 @@ static fedge_status check_keys(const fedge_json *json, const cJSON *object,
         for (const fedge_json_field *field = fields; field->key != NULL && count < MAX_KEYS;
              field++)
             keys[count++] = field->key;
-        return fail_unknown(json, child, child->string, keys, count, err);
+        return fedge_json_fail_name(json, child, child->string, keys, count, err);
     }
     return FEDGE_OK;
 }
@@ -269,7 +267,7 @@ static fedge_status read_enum(const fedge_json *json, const cJSON *node,
         *value = (unsigned)field->fallback;
         return FEDGE_OK;
     }
-    return fail_unknown(json, node, node->valuestring, names, field->num_names, err);
+    return fedge_json_fail_name(json, node, node->valuestring, names, field->num_names, err);
 }
 
 static fedge_status read_enums(const fedge_json *json, const cJSON *node,
@@ -303,7 +301,7 @@ static fedge_status read_name(const fedge_json *json, const cJSON *node,
             (void)snprintf(out, field->size, "%s", field->choices[count]);
         return FEDGE_OK;
     }
-    return fail_unknown(json, node, node->valuestring, field->choices, count, err);
+    return fedge_json_fail_name(json, node, node->valuestring, field->choices, count, err);
 }
 
 static fedge_status read_bool(const fedge_json *json, const cJSON *node, bool *out,

@@ -8,6 +8,7 @@
 #include "edge/core/version.h"
 #include "edge/io/arguments.h"
 #include "edge/io/client_hooks.h"
+#include "edge/io/codec_json.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/protocol.h"
 
@@ -179,13 +180,20 @@ const fedge_json_field fedge_training_fields[] = {
     FEDGE_JSON_END,
 };
 
+static fedge_status read_codec(const fedge_json *json, const cJSON *node, void *record,
+                               fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_update_spec *)record)->codec, err);
+}
+
+static fedge_status write_codec(const void *record, const char *key, cJSON *object,
+                                fedge_error *err)
+{
+    return fedge_codec_write_json(&((const fedge_update_spec *)record)->codec, key, object, err);
+}
+
 const fedge_json_field fedge_update_fields[] = {
-    {.key = "codec",
-     .kind = FEDGE_JSON_ENUM,
-     AT(fedge_update_spec, codec),
-     .name_of = fedge_codec_name,
-     .num_names = FEDGE_CODEC_COUNT,
-     .fallback = FEDGE_CODEC_INT8},
+    {.key = "codec", .kind = FEDGE_JSON_CUSTOM, .read = read_codec, .write = write_codec},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
     {"bound-log2", "bound_log2", FEDGE_JSON_I32, AT(fedge_update_spec, bound_log2),
      .min = FEDGE_FIXED_MIN_BOUND_LOG2, .max = FEDGE_FIXED_MAX_BOUND_LOG2,
@@ -359,6 +367,8 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
 fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     fedge_error cause = {0};
+    if (plan->update.codec.values == NULL) /* the key is absent */
+        plan->update.codec = fedge_codec_default();
     fedge_status st = validate(json, plan, err);
     if (st == FEDGE_OK && fedge_sections_make(plan, &cause) != FEDGE_OK)
         st = fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
@@ -369,9 +379,8 @@ fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan, fedge_e
 
 /* What a plan may ask of a client: all that this release can do. */
 static const char *const FEATURES[] = {
-    "codec:none",
-    "codec:int8",
-    "deflate",
+#define CODEC_FEATURE(name) "codec:" #name,
+    FEDGE_CODEC_MAP(CODEC_FEATURE) "deflate",
     "external",
 #define LAYER_FEATURE(upper, lower, class) "layer:" #class,
     FEDGE_LAYER_MAP(LAYER_FEATURE)
@@ -399,7 +408,6 @@ static const char *const FEATURES[] = {
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
-_Static_assert(FEDGE_CODEC_COUNT == 2, "each has a feature");
 _Static_assert(NUM_FEATURES <= FEDGE_MAX_FEATURES, "they fit in a HELLO");
 
 const char *fedge_plan_feature(unsigned index)
@@ -468,11 +476,13 @@ static bool any_layer(const fedge_model_spec *model, bool (*is)(const fedge_laye
     return false;
 }
 
+#define CODEC "codec:"
+
 /* Does [plan] need [feature]? */
 static bool needs(const fedge_plan *plan, const char *feature)
 {
-    if (is_feature(feature, "codec", fedge_codec_name(plan->update.codec)))
-        return true;
+    if (strncmp(feature, CODEC, sizeof CODEC - 1) == 0)
+        return fedge_codec_has(&plan->update.codec, feature + sizeof CODEC - 1);
     if (strcmp(feature, "deflate") == 0)
         return plan->update.deflate;
     if (strcmp(feature, "external") == 0)

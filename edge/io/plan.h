@@ -77,7 +77,7 @@ typedef struct fedge_training_spec {
 } fedge_training_spec;
 
 typedef struct fedge_update_spec {
-    fedge_codec codec;
+    fedge_codec codec; /* of what is trained; without the key, fedge_codec_default */
     bool deflate;
     int bound_log2;         /* b of every parameter, until the server tightens it */
     int buffer_bound_log2;  /* the least b of statistics */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/io/codec_json.h"
 #include "edge/io/json.h"
 #include "edge/io/plan.h"
 
@@ -33,7 +34,6 @@ static fedge_status write_metrics(const void *record, const char *key, cJSON *ob
                                   fedge_error *err);
 
 _Static_assert(sizeof(fedge_task_kind) == sizeof(unsigned) &&
-                   sizeof(fedge_codec) == sizeof(unsigned) &&
                    sizeof(fedge_reason) == sizeof(unsigned),
                "the tables store enums as unsigned");
 
@@ -163,6 +163,18 @@ static const fedge_json_field CHUNK[] = {
     FEDGE_JSON_END,
 };
 
+static fedge_status read_codec(const fedge_json *json, const cJSON *node, void *record,
+                               fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_section_info *)record)->codec, err);
+}
+
+static fedge_status write_codec(const void *record, const char *key, cJSON *object,
+                                fedge_error *err)
+{
+    return fedge_codec_write_json(&((const fedge_section_info *)record)->codec, key, object, err);
+}
+
 static const fedge_json_field SECTION[] = {
     {.key = "name",
      .kind = FEDGE_JSON_TEXT,
@@ -170,11 +182,10 @@ static const fedge_json_field SECTION[] = {
      AT(fedge_section_info, name),
      .min = 1},
     {.key = "codec",
-     .kind = FEDGE_JSON_ENUM,
+     .kind = FEDGE_JSON_CUSTOM,
      .flags = REQUIRED,
-     AT(fedge_section_info, codec),
-     .name_of = fedge_codec_name,
-     .num_names = FEDGE_CODEC_COUNT},
+     .read = read_codec,
+     .write = write_codec},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, .flags = REQUIRED, AT(fedge_section_info, deflate)},
     {.key = "size", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_section_info, size)},
     {.key = "raw-size",

@@ -93,7 +93,7 @@ static fedge_status add_all(fedge_plan *plan, fedge_error *err)
 
 /* The tensors that were added since the last section are this one. */
 static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *name,
-                        fedge_codec codec)
+                        const fedge_codec *codec)
 {
     const fedge_section *last =
         sent->num_sections > 0 ? &sent->sections[sent->num_sections - 1] : NULL;
@@ -102,7 +102,7 @@ static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *n
     if (count == 0)
         return;
     fedge_section *section = &sent->sections[sent->num_sections++];
-    *section = (fedge_section){.kind = kind, .name = name, .codec = codec, .first = first};
+    *section = (fedge_section){.kind = kind, .name = name, .codec = *codec, .first = first};
     section->schema =
         (fedge_schema){.tensors = &sent->tensors[first],
                        .num_tensors = count,
@@ -113,6 +113,7 @@ static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *n
 fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
 {
     fedge_sent *sent = &plan->sent;
+    const fedge_codec lossless = fedge_codec_lossless();
     sent->num_sections = 0;
     fedge_schema_init(&sent->schema, sent->tensors, FEDGE_MAX_TENSORS);
     fedge_status st = plan->external ? add_all(plan, err) : add_trained(plan, err);
@@ -121,14 +122,14 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     if (sent->schema.num_tensors == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "every layer is frozen, so there is nothing to train: freeze less");
-    end_section(sent, FEDGE_SECTION_DELTA, "delta", plan->update.codec);
+    end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
     if (!plan->external)
         st = add_buffers(plan, err);
-    end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", FEDGE_CODEC_NONE);
+    end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", &lossless);
     const char *own = plan->hooks != NULL ? plan->hooks->section : NULL;
     if (st == FEDGE_OK && own != NULL)
         st = add_hooks(sent, own, err);
-    end_section(sent, FEDGE_SECTION_HOOKS, own, plan->update.codec);
+    end_section(sent, FEDGE_SECTION_HOOKS, own, &plan->update.codec);
     return st;
 }
 

@@ -213,17 +213,27 @@ static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan,
                       second->name, second->bytes, second->remedy);
 }
 
+/* Is every stage of [codec] among those that the site allows? */
+static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
+{
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
+        if (fedge_codec_has(codec, fedge_codec_name(i)) && !(site->allowed_codecs >> i & 1u))
+            return site->allowed_codecs == 0;
+    return true;
+}
+
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
+    char text[FEDGE_CODEC_TEXT];
     if (!allows_job(site, plan->name))
         return fedge_fail(
             err, FEDGE_DENIED,
             "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
             plan->name);
-    if (site->allowed_codecs != 0 && !(site->allowed_codecs >> plan->update.codec & 1u))
+    if (!allows_codec(site, &plan->update.codec))
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan's codec is %s, which is not among this site's policy.codecs",
-                          fedge_codec_name(plan->update.codec));
+                          fedge_codec_text(&plan->update.codec, text));
     if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs)
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan wants %" PRIu32 " local epochs, this site's "

@@ -42,7 +42,7 @@ typedef struct fedge_site {
     /* Policy; 0 or empty: no limit beyond the build's own. */
     uint64_t max_ram_bytes; /* of fedge_client_memory's total (edge/io/client_memory.h) */
     uint32_t max_local_epochs;
-    unsigned allowed_codecs; /* bit per fedge_codec; 0: all */
+    unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all */
     uint32_t num_jobs;
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
 } fedge_site;

@@ -8,39 +8,125 @@
 #include <string.h>
 
 #include "edge/core/message.h"
+#include "edge/core/vec.h"
 #include "edge/io/deflate.h"
 
-static size_t raw_size_of(const fedge_section *section)
+static size_t largest_of(const fedge_section *section)
 {
-    return fedge_codec_size(section->codec, &section->schema);
+    return fedge_codec_size(&section->codec, &section->schema);
 }
 
 size_t fedge_update_max_size(const fedge_plan *plan)
 {
     size_t size = 0;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++)
-        size += raw_size_of(&plan->sent.sections[i]);
+        size += largest_of(&plan->sent.sections[i]);
     return size;
 }
 
-/* Deflates the bytes (raw_size) in their place when the plan wants it and it helps; [info] says
- * how it went. */
-static fedge_status pack_section(const fedge_plan *plan, const fedge_section *section, uint8_t *raw,
-                                 size_t raw_size, uint8_t *scratch, fedge_section_info *info,
-                                 fedge_error *err)
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* The section that is encoded. */
+typedef struct section_ends {
+    const fedge_update *update;
+    const fedge_section *section;
+} section_ends;
+
+/* Where the values from [at] on of a tensor of the section lie in the model that was trained, and
+ * in *start before that. */
+static float *find_trained(const section_ends *ends, uint32_t index, size_t at, const float **start)
 {
-    size_t size = raw_size;
-    if (plan->update.deflate && raw_size > 1) {
-        fedge_status st = fedge_deflate(raw, raw_size, scratch, raw_size - 1, &size, err);
-        if (st == FEDGE_OK)
-            memcpy(raw, scratch, size);
-        if (st != FEDGE_OK && st != FEDGE_TOO_BIG)
-            return st;
-        size = st == FEDGE_OK ? size : raw_size;
-    }
+    const fedge_update *update = ends->update;
+    const fedge_plan *plan = update->plan;
+    const size_t place = plan->sent.places[ends->section->first + index] + at;
+    *start = update->start + place;
+    return place < plan->num_parameters ? update->parameters + place
+                                        : update->buffers + (place - plan->num_parameters);
+}
+
+static const float *take_changes(void *user, uint32_t index, size_t at, size_t n, float *room)
+{
+    const section_ends *ends = user;
+    (void)n;
+    (void)room;
+    return ends->update->changes + ends->section->schema.tensors[index].offset + at;
+}
+
+static const float *take_trained(void *user, uint32_t index, size_t at, size_t n, float *room)
+{
+    const float *start;
+    float *trained = find_trained(user, index, at, &start);
+    fedge_vec_sub(trained, start, room, n);
+    memcpy(trained, start, n * sizeof *trained);
+    return room;
+}
+
+static void take_trained_fixed(void *user, uint32_t index, size_t at, size_t n, int bound_log2,
+                               int32_t *v, fedge_codec_stats *stats)
+{
+    const float *start;
+    float *trained = find_trained(user, index, at, &start);
+    fedge_fixed_quantise_change(trained, start, n, bound_log2, v, &stats->clamped,
+                                &stats->not_finite);
+}
+
+static fedge_status give(void *user, uint32_t index, size_t at, size_t n, const int32_t *v,
+                         fedge_error *err)
+{
+    const section_ends *ends = user;
+    const size_t first = ends->section->schema.tensors[index].offset + at;
+    return ends->update->give(ends->update->user, first, n, v, err);
+}
+
+/* Deflates the bytes (raw_size) in their place when the plan wants it and it helps. Returns how
+ * many there are then. */
+static size_t pack(const fedge_update *update, uint8_t *raw, size_t raw_size)
+{
+    size_t size = 0;
+    if (!update->plan->update.deflate || raw_size <= 1 ||
+        !fedge_deflater_run(update->deflater, raw, raw_size, update->packed, raw_size - 1, &size))
+        return raw_size;
+    memcpy(raw, update->packed, size);
+    return size;
+}
+
+static fedge_status run_section(const fedge_update *update, const fedge_section *section,
+                                fedge_update_made *made, fedge_error *err)
+{
+    section_ends user = {update, section};
+    const fedge_codec_ends ends = {.user = &user,
+                                   .take = update->changes ? take_changes : take_trained,
+                                   .take_fixed = update->changes ? NULL : take_trained_fixed,
+                                   .give = update->give ? give : NULL};
+    uint8_t *raw = update->bytes ? update->bytes + made->size : NULL;
+    fedge_section_info *info = &made->sections[made->num_sections++];
+    fedge_codec_stats stats;
+    size_t raw_size = 0;
+    fedge_status st = fedge_codec_encode_pieces(&section->codec, &section->schema,
+                                                update->bounds_log2 + section->first, &ends, raw,
+                                                &raw_size, &stats, err);
+    if (st != FEDGE_OK)
+        return st;
+    const size_t size = raw != NULL ? pack(update, raw, raw_size) : raw_size;
     *info = (fedge_section_info){
         .codec = section->codec, .deflate = size < raw_size, .size = size, .raw_size = raw_size};
     (void)snprintf(info->name, sizeof info->name, "%s", section->name);
+    made->size += size;
+    made->clamped += stats.clamped;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made, fedge_error *err)
+{
+    const fedge_sent *sent = &update->plan->sent;
+    assert(!update->plan->update.deflate || (update->bytes && update->packed && update->deflater));
+    made->size = made->clamped = 0;
+    made->num_sections = 0;
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
+        fedge_status st = run_section(update, &sent->sections[i], made, err);
+        if (st != FEDGE_OK)
+            return st;
+    }
     return FEDGE_OK;
 }
 
@@ -53,95 +139,94 @@ static void add_clamped(fedge_upload *upload, uint64_t clamped)
     *metric = (fedge_metric){.name = "clamped", .value = (double)clamped};
 }
 
-fedge_status fedge_update_encode_into(const fedge_plan *plan, const int8_t *bounds_log2,
-                                      const float *values, fedge_upload *upload, uint8_t *bytes,
-                                      uint8_t *scratch, size_t size, fedge_error *err)
-{
-    assert(size >= fedge_update_max_size(plan));
-    (void)size;
-    uint64_t clamped = 0;
-    upload->size = 0;
-    upload->num_sections = 0;
-    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
-        const fedge_section *section = &plan->sent.sections[i];
-        fedge_section_info *info = &upload->sections[upload->num_sections++];
-        const size_t raw_size = raw_size_of(section);
-        fedge_codec_stats stats = {0};
-        uint8_t *raw = bytes + upload->size;
-        fedge_status st =
-            fedge_codec_encode(section->codec, &section->schema, bounds_log2 + section->first,
-                               values, raw, raw_size, &stats, err);
-        if (st == FEDGE_OK)
-            st = pack_section(plan, section, raw, raw_size, scratch, info, err);
-        if (st != FEDGE_OK)
-            return st;
-        upload->size += info->size;
-        clamped += stats.clamped;
-    }
-    upload->crc32 = fedge_crc32(0, bytes, (size_t)upload->size);
-    add_clamped(upload, clamped);
-    return FEDGE_OK;
-}
-
 /* Room for the largest section when deflate has made it shorter. */
-static size_t scratch_of(const fedge_plan *plan)
+static size_t packed_of(const fedge_plan *plan)
 {
     size_t largest = 2;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
-        const size_t size = raw_size_of(&plan->sent.sections[i]);
+        const size_t size = largest_of(&plan->sent.sections[i]);
         largest = size > largest ? size : largest;
     }
     return largest - 1;
+}
+
+static fedge_status run_and_describe(const fedge_update *update, fedge_upload *upload,
+                                     fedge_error *err)
+{
+    fedge_update_made made;
+    fedge_status st = fedge_update_run(update, &made, err);
+    if (st != FEDGE_OK)
+        return st;
+    upload->size = made.size;
+    upload->num_sections = made.num_sections;
+    memcpy(upload->sections, made.sections, made.num_sections * sizeof made.sections[0]);
+    upload->crc32 = fedge_crc32(0, update->bytes, (size_t)made.size);
+    add_clamped(upload, made.clamped);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
                                  const float *values, fedge_upload *upload, uint8_t **bytes,
                                  fedge_error *err)
 {
-    size_t most = fedge_update_max_size(plan);
+    const size_t most = fedge_update_max_size(plan);
     const bool deflate = plan->update.deflate;
-    uint8_t *made = malloc(most > 0 ? most : 1),
-            *scratch = deflate ? malloc(scratch_of(plan)) : NULL;
+    fedge_update update = {.plan = plan,
+                           .bounds_log2 = bounds_log2,
+                           .changes = values,
+                           .bytes = malloc(most > 0 ? most : 1),
+                           .packed = deflate ? malloc(packed_of(plan)) : NULL};
     fedge_status st =
-        made == NULL || (deflate && scratch == NULL)
+        update.bytes == NULL || (deflate && update.packed == NULL)
             ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
-            : fedge_update_encode_into(plan, bounds_log2, values, upload, made, scratch, most, err);
-    free(scratch);
+            : FEDGE_OK;
+    if (st == FEDGE_OK && deflate)
+        st = fedge_deflater_new(&update.deflater, err);
+    if (st == FEDGE_OK)
+        st = run_and_describe(&update, upload, err);
+    fedge_deflater_free(update.deflater);
+    free(update.packed);
     if (st != FEDGE_OK) {
-        free(made);
+        free(update.bytes);
         return st;
     }
-    uint8_t *shorter =
-        upload->size > 0 && upload->size < most ? realloc(made, (size_t)upload->size) : NULL;
-    *bytes = shorter != NULL ? shorter : made;
+    uint8_t *shorter = upload->size > 0 && upload->size < most
+                           ? realloc(update.bytes, (size_t)upload->size)
+                           : NULL;
+    *bytes = shorter != NULL ? shorter : update.bytes;
     return FEDGE_OK;
 }
+
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 /* Is the section announced as the plan makes it? */
 static fedge_status check_section(const fedge_plan *plan, const fedge_section *wanted,
                                   const fedge_section_info *section, fedge_error *err)
 {
-    const uint64_t raw_size = raw_size_of(wanted);
+    const uint64_t largest = largest_of(wanted), raw_size = section->raw_size;
+    char is[FEDGE_CODEC_TEXT], wants[FEDGE_CODEC_TEXT];
     if (strcmp(section->name, wanted->name) != 0)
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\"; the plan wants \"%s\"",
                           section->name, wanted->name);
-    if (section->codec != wanted->codec)
+    if (!fedge_codec_equal(&section->codec, &wanted->codec))
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\" has codec %s; the plan wants %s",
-                          section->name, fedge_codec_name(section->codec),
-                          fedge_codec_name(wanted->codec));
+                          section->name, fedge_codec_text(&section->codec, is),
+                          fedge_codec_text(&wanted->codec, wants));
     if (section->deflate && !plan->update.deflate)
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" is deflated; the plan does not allow it", section->name);
-    if (section->size > raw_size)
+    if (section->size > largest)
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "section \"%s\" has %" PRIu64 " bytes; the plan's limit is %" PRIu64,
-                          section->name, section->size, raw_size);
-    if (section->raw_size != raw_size)
+                          section->name, section->size, largest);
+    if (raw_size != largest && (fedge_codec_is_exact(&wanted->codec) || raw_size > largest))
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" has %" PRIu64 " bytes before deflate; the plan's schema "
-                          "makes %" PRIu64,
-                          section->name, section->raw_size, raw_size);
-    if (section->deflate == (section->size == raw_size) || section->size == 0)
+                          "makes %s%" PRIu64,
+                          section->name, raw_size,
+                          fedge_codec_is_exact(&wanted->codec) ? "" : "at most ", largest);
+    if (section->deflate == (section->size == raw_size) || section->size == 0 ||
+        section->size > raw_size)
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" has %" PRIu64 " bytes %s deflate, %" PRIu64 " without",
                           section->name, section->size,
@@ -193,7 +278,7 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
         return fedge_update_fail_crc32(upload->size, crc, upload->crc32, err);
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section_info *info = &upload->sections[i];
-        const size_t size = raw_size_of(&plan->sent.sections[i]);
+        const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
         if (!info->deflate)
             memcpy(raw, bytes, size);
         else if ((st = fedge_inflate(bytes, (size_t)info->size, raw, size, err)) != FEDGE_OK)
@@ -211,8 +296,8 @@ fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_lo
     fedge_status st = fedge_update_unpack(plan, upload, bytes, scratch, scratch_size, err);
     for (uint32_t i = 0; i < plan->sent.num_sections && st == FEDGE_OK; i++) {
         const fedge_section *section = &plan->sent.sections[i];
-        const size_t size = raw_size_of(section);
-        st = fedge_codec_decode(section->codec, &section->schema, bounds_log2 + section->first,
+        const size_t size = (size_t)upload->sections[i].raw_size;
+        st = fedge_codec_decode(&section->codec, &section->schema, bounds_log2 + section->first,
                                 scratch, size, v, err);
         scratch += size;
     }

@@ -1,7 +1,8 @@
 /* Updates: sections of a model's change (edge/io/sections.h), encoded for the wire and back.
  *
  * values (float) → codec (edge/core/codec.h) → [deflate] → the bytes of an upload, and the way back
- * to fixed-point integers, validated in full before anything is summed.
+ * to fixed-point integers, validated in full before anything is summed. There is one encoder, for
+ * clients and for the simulator, which sums what it encodes.
  */
 #ifndef FEDGE_EDGE_IO_UPDATE_H
 #define FEDGE_EDGE_IO_UPDATE_H
@@ -11,12 +12,50 @@
 
 #include "edge/core/codec.h"
 #include "edge/core/status.h"
+#include "edge/io/deflate.h"
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-/* Upper bound of an upload's bytes under this plan (deflate is dropped when it does not help, so
- * the raw size is the bound). */
+/* Upper bound of an upload's bytes under this plan, inflated or not (deflate is dropped when it
+ * does not help). */
 size_t fedge_update_max_size(const fedge_plan *plan);
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* An update to be encoded. Plain data; points to what others own. */
+typedef struct fedge_update {
+    const fedge_plan *plan;
+    const int8_t *bounds_log2; /* of the tensors that travel */
+    /* What travels: [changes] (plan->sent.schema.num_elements), or when that is NULL the difference
+     * of a model's values (plan->schema.num_elements) from [start]. Without SCAFFOLD; its
+     * parameters and its buffers may lie apart, and what travels of them is taken back to [start].
+     */
+    const float *changes;
+    const float *start;
+    float *parameters, *buffers;
+    /* v (n): the values from [first] on of all that travel, as they will be decoded, in order;
+     * NULL: not wanted. A failure is passed on. */
+    fedge_status (*give)(void *user, size_t first, size_t n, const int32_t *v, fedge_error *err);
+    void *user;
+    /* The upload's bytes, fedge_update_max_size of room; NULL: not wanted, for a plan that does not
+     * deflate. With deflate: [packed], as much room again, and [deflater]. */
+    uint8_t *bytes, *packed;
+    fedge_deflater *deflater;
+} fedge_update;
+
+/* What came of it. */
+typedef struct fedge_update_made {
+    uint64_t size;    /* of the upload's sections */
+    uint64_t clamped; /* values cut to their bound */
+    uint32_t num_sections;
+    fedge_section_info sections[FEDGE_SECTION_KINDS];
+} fedge_update_made;
+
+/* Encodes in one pass, piece by piece in the first-level cache, and takes no memory.
+ * FEDGE_NOT_FINITE for a change that is no number, with its tensor; [give] may have been called
+ * then for what is before it. */
+FEDGE_MUST_USE fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made,
+                                             fedge_error *err);
 
 /* Encodes [values] (plan->sent.schema.num_elements floats) as the plan's sections of [upload]:
  * fills size, crc32, num_sections and sections; appends the metric "clamped" when something was
@@ -25,13 +64,7 @@ FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_plan *plan, const in
                                                 const float *values, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 
-/* The same into [bytes], taking no memory. bytes and scratch: [size] ≥ fedge_update_max_size
- * each; scratch may be NULL without deflate. */
-FEDGE_MUST_USE fedge_status fedge_update_encode_into(const fedge_plan *plan,
-                                                     const int8_t *bounds_log2, const float *values,
-                                                     fedge_upload *upload, uint8_t *bytes,
-                                                     uint8_t *scratch, size_t size,
-                                                     fedge_error *err);
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 /* Checks what can be checked before a byte arrives: the sections are those that the plan wants,
  * each with its codec, sizes within their bounds and adding up. FEDGE_MISMATCH, FEDGE_TOO_BIG. */
@@ -39,9 +72,9 @@ FEDGE_MUST_USE fedge_status fedge_update_check(const fedge_plan *plan, const fed
                                                fedge_error *err);
 
 /* Checks the upload against the plan and its checksum and inflates it: raw (raw_size ≥
- * fedge_update_max_size) gets the sections one after another as fedge_codec_encode made them.
- * FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate stops at the expected size + 1),
- * FEDGE_TRUNCATED, FEDGE_MISMATCH. */
+ * fedge_update_max_size) gets the sections one after another as fedge_codec_encode made them, each
+ * of its raw_size. FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate stops at the
+ * expected size + 1), FEDGE_TRUNCATED, FEDGE_MISMATCH. */
 FEDGE_MUST_USE fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upload,
                                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
                                                 fedge_error *err);

@@ -63,7 +63,7 @@ static void make_layout(size_t parameters, fedge_codec codec)
     layout = (fedge_layout){.num_sections = 1,
                             .sections = {{.codec = codec, .schema = &schema}},
                             .num_elements = offset,
-                            .size = fedge_codec_size(codec, &schema)};
+                            .size = fedge_codec_size(&codec, &schema)};
 }
 
 /* Updates as training makes them: small changes, none the same. */
@@ -71,6 +71,7 @@ static uint8_t *make_update(uint32_t index)
 {
     float *values = malloc(layout.num_elements * sizeof(*values));
     uint8_t *bytes = malloc(layout.size);
+    size_t size = 0;
     fedge_error err;
     if (!values || !bytes) {
         fail("no memory for updates", NULL);
@@ -79,8 +80,8 @@ static uint8_t *make_update(uint32_t index)
     for (size_t i = 0; i < layout.num_elements; i++) {
         values[i] = ((float)fedge_rng_u32(&rng) * 0x1p-32f - 0.5f) * 0.02f;
     }
-    if (fedge_codec_encode(layout.sections[0].codec, &schema, bounds_log2, values, bytes,
-                           layout.size, NULL, &err) != FEDGE_OK) {
+    if (fedge_codec_encode(&layout.sections[0].codec, &schema, bounds_log2, values, bytes,
+                           layout.size, &size, NULL, &err) != FEDGE_OK) {
         fail("encoding", &err);
     }
     free(values);
@@ -274,7 +275,7 @@ static int memory(const char *name, uint32_t num_updates)
 
 int main(int argc, char **argv)
 {
-    fedge_codec codec = FEDGE_CODEC_NONE;
+    fedge_codec codec;
     fedge_error err;
     if (argc == 3 && strcmp(argv[1], "read") == 0) {
         printf("%.0f\n", train_peak_read(strtod(argv[2], NULL)));
@@ -284,7 +285,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: see the head of tests/bench/reduce_fedge.c\n");
         return 2;
     }
-    if (fedge_codec_from_name(argv[3], &codec, &err) != FEDGE_OK) {
+    if (fedge_codec_parse(argv[3], &codec, &err) != FEDGE_OK) {
         fail("codec", &err);
     }
     make_layout(strtoul(argv[4], NULL, 10), codec);

@@ -319,6 +319,7 @@ void fake_work_done(fake *f)
     f->result.num_examples = 10;
     f->result.num_sections = 1;
     strcpy(f->result.sections[0].name, "delta");
+    f->result.sections[0].codec = fedge_codec_lossless();
     f->result.sections[0].size = f->result.sections[0].raw_size = FAKE_RESULT_SIZE;
     f->has_result = true;
     fedge_session_task_done(f->session, f->now_ms, &f->result);

@@ -123,6 +123,7 @@ static fedge_upload an_upload(const uint8_t *bytes, size_t size)
     upload.crc32 = fedge_crc32(0, bytes, size);
     upload.num_sections = 1;
     strcpy(upload.sections[0].name, "delta");
+    upload.sections[0].codec = fedge_codec_lossless();
     upload.sections[0].size = upload.sections[0].raw_size = size;
     upload.num_metrics = 1;
     strcpy(upload.metrics[0].name, "loss");

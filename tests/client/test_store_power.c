@@ -67,6 +67,7 @@ static void put_result(fedge_store *store, uint32_t step)
     upload.crc32 = fedge_crc32(0, bytes, result_size(step));
     upload.num_sections = 1;
     strcpy(upload.sections[0].name, "delta");
+    upload.sections[0].codec = fedge_codec_lossless();
     upload.sections[0].size = upload.sections[0].raw_size = result_size(step);
     OK(fedge_store_result_put(store, &upload, bytes, NULL));
 }

@@ -14,6 +14,7 @@
 #include "edge/core/fixed.h"
 #include "edge/core/rng.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/edge/core/codecs.h"
 
 enum { SEEDS = 5 };
 enum { SECTIONS = 3, MAX_TENSORS = 12, MAX_VALUES = 40000, UPDATES = 40, THREADS = 12 };
@@ -37,7 +38,7 @@ static fedge_step_part parts[MAX_TENSORS];
  */
 
 /* delta in [codec], statistics as floats, a control section like the delta. */
-static void make_layout(fedge_codec codec, uint32_t largest)
+static void make_layout(const fedge_codec *codec, uint32_t largest)
 {
     fedge_schema_init(&whole, specs, MAX_TENSORS);
     layout = (fedge_layout){.num_sections = SECTIONS};
@@ -54,8 +55,8 @@ static void make_layout(fedge_codec codec, uint32_t largest)
         schemas[s] = (fedge_schema){.tensors = &specs[first],
                                     .num_tensors = whole.num_tensors - first,
                                     .num_elements = whole.num_elements - specs[first].offset};
-        layout.sections[s] = (fedge_layout_section){s == 1 ? FEDGE_CODEC_NONE : codec, &schemas[s]};
-        layout.size += fedge_codec_size(layout.sections[s].codec, &schemas[s]);
+        layout.sections[s] = (fedge_layout_section){s == 1 ? NONE : *codec, &schemas[s]};
+        layout.size += fedge_codec_size(&layout.sections[s].codec, &schemas[s]);
     }
     layout.num_elements = whole.num_elements;
 }
@@ -64,7 +65,7 @@ static void make_layout(fedge_codec codec, uint32_t largest)
 static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
 {
     static float x[MAX_VALUES];
-    const fedge_codec codec = layout.sections[s].codec;
+    const fedge_codec *codec = &layout.sections[s].codec;
     const size_t size = fedge_codec_size(codec, &schemas[s]);
     fedge_tensor_spec own[MAX_TENSORS];
     fedge_schema alone = {own, schemas[s].num_tensors, MAX_TENSORS, schemas[s].num_elements};
@@ -76,8 +77,7 @@ static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
             x[own[t].offset + i] = ldexpf((float)((double)fedge_rng_u32(&rng) / 2147483648.0 - 1.0),
                                           bounds[first + t] - (int)fedge_rng_below(&rng, 3));
     }
-    assert_int_equal(fedge_codec_encode(codec, &alone, bounds + first, x, out, size, NULL, NULL),
-                     FEDGE_OK);
+    assert_int_equal(encode_all(codec, &alone, bounds + first, x, out, size, NULL, NULL), FEDGE_OK);
     assert_int_equal(fedge_codec_decode(codec, &alone, bounds + first, out, size, v, NULL),
                      FEDGE_OK);
     return size;
@@ -232,7 +232,7 @@ static fedge_status run_rounds(uint32_t gpus, fedge_shard shard, int rounds, fed
     return status;
 }
 
-static void seed_all(uint64_t seed, fedge_codec codec, uint32_t largest)
+static void seed_all(uint64_t seed, const fedge_codec *codec, uint32_t largest)
 {
     rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 2, 0, 0);
     make_layout(codec, largest);
@@ -259,7 +259,7 @@ static void test_same_bits(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        seed_all(seed, seed % 2 ? FEDGE_CODEC_INT8 : FEDGE_CODEC_NONE, seed < 4 ? 2000 : 60);
+        seed_all(seed, seed % 2 ? &INT8 : &NONE, seed < 4 ? 2000 : 60);
         for (int g = 0; g < 4; g++) {
             check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);
             check_same_bits(GPUS[g], FEDGE_SHARD_COORDINATES, seed);
@@ -273,7 +273,7 @@ static void test_little_memory(void **state)
 {
     (void)state;
     fedge_error err = {0};
-    seed_all(9, FEDGE_CODEC_NONE, 3000);
+    seed_all(9, &NONE, 3000);
     size_t memory = 100000;
     fedge_status status = FEDGE_NO_MEMORY;
     for (; status == FEDGE_NO_MEMORY; memory += memory / 20) {
@@ -306,7 +306,7 @@ static void test_wait(void **state)
 {
     (void)state;
     num_updates = 1;
-    seed_all(21, FEDGE_CODEC_NONE, 2000);
+    seed_all(21, &NONE, 2000);
     for (uint32_t gpus = 1; gpus <= 3; gpus++) {
         const fedge_accumulator_config config = {.layout = &layout,
                                                  .shard = FEDGE_SHARD_COORDINATES};
@@ -352,7 +352,7 @@ static void *work(void *argument)
 static void test_threads(void **state)
 {
     (void)state;
-    seed_all(11, FEDGE_CODEC_INT8, 4000);
+    seed_all(11, &INT8, 4000);
     for (int run = 0; run < 8; run++) {
         void *opened = NULL;
         pthread_t threads[THREADS];
@@ -411,7 +411,7 @@ static void check_refusals(uint32_t gpus, fedge_shard shard)
     if (!emulator_start(&(emulator_config){.num_gpus = gpus}))
         return;
     assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
-    const size_t floats = fedge_codec_size(FEDGE_CODEC_INT8, &schemas[0]);
+    const size_t floats = fedge_codec_size(&INT8, &schemas[0]);
     for (uint32_t t = 0; t < 8; t++) {
         const bool is_int8 = t < 4;
         const size_t index = specs[t].count - 1;
@@ -467,7 +467,7 @@ static void check_refusals(uint32_t gpus, fedge_shard shard)
 static void test_refusals(void **state)
 {
     (void)state;
-    seed_all(13, FEDGE_CODEC_INT8, 3000);
+    seed_all(13, &INT8, 3000);
     check_refusals(1, FEDGE_SHARD_CLIENTS);
     check_refusals(3, FEDGE_SHARD_CLIENTS);
     check_refusals(3, FEDGE_SHARD_COORDINATES);
@@ -500,7 +500,7 @@ static void expect_open(emulator_config machine, fedge_shard shard, uint32_t gpu
 static void test_hardware(void **state)
 {
     (void)state;
-    seed_all(15, FEDGE_CODEC_NONE, 100);
+    seed_all(15, &NONE, 100);
     const fedge_shard any = FEDGE_SHARD_AUTO, clients = FEDGE_SHARD_CLIENTS;
     expect_open((emulator_config){.no_driver = true}, any, 0, FEDGE_NOT_FOUND, "driver");
     expect_open((emulator_config){.num_gpus = 0}, any, 0, FEDGE_NOT_FOUND, "no GPU");
@@ -562,7 +562,7 @@ static void test_forecast(void **state)
 {
     (void)state;
     for (int codec = 0; codec < 2; codec++) {
-        seed_all(17, codec ? FEDGE_CODEC_INT8 : FEDGE_CODEC_NONE, 5000);
+        seed_all(17, codec ? &INT8 : &NONE, 5000);
         check_forecast(1, FEDGE_SHARD_AUTO, 1 << 30);
         check_forecast(1, FEDGE_SHARD_AUTO, 1 << 20); /* fewer updates */
         check_forecast(3, FEDGE_SHARD_CLIENTS, 1 << 30);
@@ -605,7 +605,7 @@ static void test_failures(void **state)
 {
     (void)state;
     num_updates = 5;
-    seed_all(17, FEDGE_CODEC_INT8, 150);
+    seed_all(17, &INT8, 150);
     check_failures(1, FEDGE_SHARD_CLIENTS, 214, 1);
     check_failures(2, FEDGE_SHARD_CLIENTS, 719, 1);
     check_failures(3, FEDGE_SHARD_COORDINATES, 700, 1);
@@ -619,7 +619,7 @@ static void test_failures(void **state)
 static void test_hang(void **state)
 {
     (void)state;
-    seed_all(19, FEDGE_CODEC_NONE, 4000);
+    seed_all(19, &NONE, 4000);
     for (int tells = 0; tells < 2; tells++) {
         fedge_error err = {0};
         if (!emulator_start(&(emulator_config){

@@ -12,6 +12,7 @@
 #include "edge/core/codec.h"
 #include "edge/core/rng.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/edge/core/codecs.h"
 
 enum { SEEDS = 40, MAX_TENSORS = 6, MAX_COUNT = 1100, BLOCK = FEDGE_CUDA_BLOCK };
 enum { MAX_BLOCKS = MAX_TENSORS * (MAX_COUNT / BLOCK + 1), PADDED = MAX_BLOCKS * BLOCK };
@@ -106,7 +107,7 @@ static void from_gpu(void *to, const void *from, size_t size)
 }
 
 /* A layout of tensors with ragged tails, small ones among them. */
-static void draw_shapes(fedge_codec codec)
+static void draw_shapes(const fedge_codec *codec)
 {
     fedge_schema_init(&schema, specs, MAX_TENSORS);
     const uint32_t count = 1 + fedge_rng_below(&rng, MAX_TENSORS);
@@ -122,7 +123,7 @@ static void draw_shapes(fedge_codec codec)
         for (uint32_t first = 0; first < size; first += BLOCK) {
             const uint32_t in_block = size - first < BLOCK ? size - first : BLOCK;
             blocks[num_blocks++] = (fedge_cuda_block){offset, t, in_block};
-            offset += codec == FEDGE_CODEC_INT8 ? 2 + in_block : 4 * (uint64_t)in_block;
+            offset += codec == &INT8 ? 2 + in_block : 4 * (uint64_t)in_block;
         }
     }
     to_gpu(gpu.blocks, blocks, sizeof(blocks[0]) * num_blocks);
@@ -149,15 +150,15 @@ static float draw_value(int bound_log2)
 }
 
 /* [bytes]: an update within its bounds, with the extremes of its codec. */
-static size_t draw_update(fedge_codec codec)
+static size_t draw_update(const fedge_codec *codec)
 {
     const size_t size = fedge_codec_size(codec, &schema);
-    if (codec == FEDGE_CODEC_NONE) {
+    if (codec == &NONE) {
         for (uint32_t t = 0; t < schema.num_tensors; t++)
             for (size_t i = 0; i < specs[t].count; i++)
                 values[specs[t].offset + i] = draw_value(bounds[t]);
-        assert_int_equal(
-            fedge_codec_encode(codec, &schema, bounds, values, bytes, size, NULL, NULL), FEDGE_OK);
+        assert_int_equal(encode_all(codec, &schema, bounds, values, bytes, size, NULL, NULL),
+                         FEDGE_OK);
     } else {
         for (uint32_t b = 0; b < num_blocks; b++) {
             uint8_t *at = bytes + blocks[b].offset;
@@ -175,10 +176,10 @@ static size_t draw_update(fedge_codec codec)
 
 /* Stages [bytes] in slot [u], in chunks, each copied to a drawn alignment; returns the bad value.
  */
-static unsigned long long stage(fedge_codec codec, uint32_t u, size_t size, bool only_check)
+static unsigned long long stage(const fedge_codec *codec, uint32_t u, size_t size, bool only_check)
 {
     const unsigned long long none = FEDGE_CUDA_NOT_BAD;
-    const size_t unit = codec == FEDGE_CODEC_INT8 ? 1 : 4;
+    const size_t unit = codec == &INT8 ? 1 : 4;
     unsigned long long bad = 0;
     to_gpu(gpu.bad, &none, sizeof(none));
     for (uint32_t first = 0; first < num_blocks;) {
@@ -188,7 +189,7 @@ static unsigned long long stage(fedge_codec codec, uint32_t u, size_t size, bool
         uint8_t *place = gpu.bytes + fedge_rng_below(&rng, 16);
         to_gpu(place, bytes + from, to - from);
         const fedge_cuda_chunk chunk = {
-            .codec = (int)codec,
+            .codec = codec == &INT8 ? FEDGE_CUDA_INT8 : FEDGE_CUDA_NONE,
             .first_block = first,
             .num_blocks = count,
             .blocks = gpu.blocks + first,
@@ -207,7 +208,7 @@ static unsigned long long stage(fedge_codec codec, uint32_t u, size_t size, bool
 }
 
 /* Adds [bytes], decoded by the reference, to [expected] (padded). */
-static void expect_added(fedge_codec codec, size_t size, uint32_t weight)
+static void expect_added(const fedge_codec *codec, size_t size, uint32_t weight)
 {
     assert_int_equal(fedge_codec_decode(codec, &schema, bounds, bytes, size, v, NULL), FEDGE_OK);
     size_t done = 0;
@@ -225,7 +226,7 @@ static uint32_t draw_weight(uint32_t kind, uint32_t count)
     return kind == 0 ? most : 1 + fedge_rng_below(&rng, FEDGE_FIXED_DEFAULT_MAX_WEIGHT);
 }
 
-static void check_sums(fedge_codec codec, uint64_t seed)
+static void check_sums(const fedge_codec *codec, uint64_t seed)
 {
     begin(seed);
     draw_shapes(codec);
@@ -246,8 +247,8 @@ static void check_sums(fedge_codec codec, uint64_t seed)
         expect_added(codec, size, batch.weights[u]);
     }
     to_gpu(gpu.sums, start_sums, padded * 8);
-    must(fedge_cuda_accumulate((int)codec, &batch, gpu.sums, num_blocks,
-                               1 + fedge_rng_below(&rng, 5), stream));
+    must(fedge_cuda_accumulate(codec == &INT8 ? FEDGE_CUDA_INT8 : FEDGE_CUDA_NONE, &batch, gpu.sums,
+                               num_blocks, 1 + fedge_rng_below(&rng, 5), stream));
     from_gpu(start_sums, gpu.sums, padded * 8);
     assert_memory_equal(start_sums, expected, padded * 8);
     end();
@@ -257,13 +258,13 @@ static void test_sums(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        check_sums(FEDGE_CODEC_NONE, seed);
-        check_sums(FEDGE_CODEC_INT8, seed);
+        check_sums(&NONE, seed);
+        check_sums(&INT8, seed);
     }
 }
 
 /* Some values are spoilt; the first of them is found, staged or only checked. */
-static void check_bad(fedge_codec codec, uint64_t seed)
+static void check_bad(const fedge_codec *codec, uint64_t seed)
 {
     static const uint32_t BAD[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
     begin(seed);
@@ -274,7 +275,7 @@ static void check_bad(fedge_codec codec, uint64_t seed)
         const uint32_t b = fedge_rng_below(&rng, num_blocks);
         const uint32_t i = fedge_rng_below(&rng, blocks[b].count);
         uint32_t bits = 0x80;
-        if (codec == FEDGE_CODEC_INT8) {
+        if (codec == &INT8) {
             bytes[blocks[b].offset + 2 + i] = (uint8_t)bits;
         } else {
             const float over = nextafterf(ldexpf(1.0f, bounds[blocks[b].tensor]), 1e30f);
@@ -294,8 +295,8 @@ static void test_bad_values(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        check_bad(FEDGE_CODEC_NONE, seed);
-        check_bad(FEDGE_CODEC_INT8, seed);
+        check_bad(&NONE, seed);
+        check_bad(&INT8, seed);
     }
 }
 

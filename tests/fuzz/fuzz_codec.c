@@ -12,8 +12,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Any bytes as floats: encoding fails only for NaN, and decoding takes what encoding made. */
-static void encode_anything(fedge_codec codec, const fedge_schema *schema, const int8_t *bounds,
-                            const uint8_t *bytes, size_t size, int32_t *v)
+static void encode_anything(const fedge_codec *codec, const fedge_schema *schema,
+                            const int8_t *bounds, const uint8_t *bytes, size_t size, int32_t *v)
 {
     static float values[MAX_VALUES];
     static uint8_t out[MAX_VALUES * sizeof(float)];
@@ -22,9 +22,11 @@ static void encode_anything(fedge_codec codec, const fedge_schema *schema, const
     memset(values, 0, sizeof values);
     size_t n = size / sizeof(float);
     fedge_get_f32s(bytes, values, n < schema->num_elements ? n : schema->num_elements);
-    size_t out_size = fedge_codec_size(codec, schema);
+    size_t most = fedge_codec_size(codec, schema), out_size = 0;
     fedge_status status =
-        fedge_codec_encode(codec, schema, bounds, values, out, out_size, &stats, &err);
+        fedge_codec_encode(codec, schema, bounds, values, out, most, &out_size, &stats, &err);
+    if (status == FEDGE_OK && out_size > most)
+        abort();
     if ((status == FEDGE_OK) != (stats.not_finite == 0))
         abort();
     if (status == FEDGE_OK &&
@@ -40,19 +42,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fedge_error err;
     if (size < HEAD)
         return 0;
-    fedge_codec codec = (fedge_codec)(data[0] % FEDGE_CODEC_COUNT);
+    fedge_codec codec;
+    if (fedge_codec_parse(fedge_codec_name(data[0] % FEDGE_CODEC_COUNT), &codec, &err) != FEDGE_OK)
+        abort();
     const int8_t bounds[2] = {(int8_t)(data[1] % 44 - 22), (int8_t)(data[2] % 44 - 22)};
     const uint32_t shapes[2][1] = {{1 + data[3] * 4u}, {1 + data[4]}};
     fedge_schema_init(&schema, storage, 2);
     if (fedge_schema_add(&schema, "a", FEDGE_F32, 1, shapes[0], &err) != FEDGE_OK ||
         fedge_schema_add(&schema, "b", FEDGE_F32, 1, shapes[1], &err) != FEDGE_OK)
         abort();
-    if (fedge_codec_decode(codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) == FEDGE_OK)
+    if (fedge_codec_decode(&codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) == FEDGE_OK)
         for (size_t i = 0; i < schema.num_elements; i++)
             if (v[i] > 1 << FEDGE_FIXED_VALUE_BITS || v[i] < -(1 << FEDGE_FIXED_VALUE_BITS))
                 abort();
     if (abs(bounds[0]) <= FEDGE_FIXED_MAX_BOUND_LOG2 &&
         abs(bounds[1]) <= FEDGE_FIXED_MAX_BOUND_LOG2)
-        encode_anything(codec, &schema, bounds, data + HEAD, size - HEAD, v);
+        encode_anything(&codec, &schema, bounds, data + HEAD, size - HEAD, v);
     return 0;
 }

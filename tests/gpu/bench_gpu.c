@@ -285,7 +285,7 @@ static struct {
     uint32_t pool_size, num_updates;
 } job;
 
-static void make_job(fedge_codec codec, size_t parameters)
+static void make_job(const fedge_codec *codec, size_t parameters)
 {
     size_t offset = 0;
     job.schema = (fedge_schema){job.tensors, TENSORS, TENSORS, parameters};
@@ -300,13 +300,13 @@ static void make_job(fedge_codec codec, size_t parameters)
         offset += count;
     }
     job.layout = (fedge_layout){.num_sections = 1,
-                                .sections = {{.codec = codec, .schema = &job.schema}},
+                                .sections = {{.codec = *codec, .schema = &job.schema}},
                                 .num_elements = parameters,
                                 .size = fedge_codec_size(codec, &job.schema)};
 }
 
 /* Small changes, none the same: each update is the source moved by some places. */
-static void make_updates(fedge_codec codec, size_t parameters)
+static void make_updates(const fedge_codec *codec, size_t parameters)
 {
     fedge_error err = {0};
     job.source = malloc((parameters + MAX_POOL) * sizeof *job.source);
@@ -322,13 +322,14 @@ static void make_updates(fedge_codec codec, size_t parameters)
     const size_t most = pool_bytes / job.layout.size;
     job.pool_size = most < 2 ? 2 : most > MAX_POOL ? MAX_POOL : (uint32_t)most;
     const size_t wanted = 2 * least_bytes / job.layout.size;
+    size_t size = 0;
     job.num_updates = wanted < 8 ? 8 : wanted > 64 ? 64 : (uint32_t)wanted;
     for (uint32_t u = 0; u < job.pool_size; u++) {
         job.pool[u] = malloc(job.layout.size);
         if (!job.pool[u])
             fail("updates", "no memory");
         must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u, job.pool[u],
-                                   job.layout.size, NULL, &err),
+                                   job.layout.size, &size, NULL, &err),
                 "encoding", &err);
     }
 }
@@ -447,9 +448,9 @@ static void measure_rounds(int num_gpus)
     measure_link();
     for (int s = 0; s < 2 * num_sizes; s++) {
         const size_case *size = &sizes[s / 2];
-        const fedge_codec codec = s % 2 ? FEDGE_CODEC_INT8 : FEDGE_CODEC_NONE;
+        const fedge_codec codec = {.values = s % 2 ? &fedge_codec_int8 : &fedge_codec_none};
         char what[64], name[96];
-        make_updates(codec, size->parameters);
+        make_updates(&codec, size->parameters);
         snprintf(what, sizeof what, "%s, %s", s % 2 ? "int8" : "fp32", size->name);
         const double cpu = measure_round(&fedge_accumulator_cpu, 0, FEDGE_SHARD_AUTO, threads);
         snprintf(name, sizeof name, "round of %u updates, %s, CPU, %u threads",

@@ -580,6 +580,7 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
 const fedge_accumulator_ops fedge_accumulator_cuda = {
     .name = "cuda",
     .copies = false, /* only while there is room on the GPUs */
+    .can_sum = fedge_cuda_can_sum,
     .open = cuda_open,
     .close = cuda_close,
     .validate = cuda_validate,

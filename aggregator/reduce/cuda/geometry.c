@@ -6,13 +6,62 @@
 #include <string.h>
 
 static_assert(FEDGE_CUDA_BLOCK == FEDGE_CODEC_BLOCK, "a block of coordinates has one scale");
-static_assert((int)FEDGE_CUDA_NONE == (int)FEDGE_CODEC_NONE, "codecs are numbered alike");
-static_assert((int)FEDGE_CUDA_INT8 == (int)FEDGE_CODEC_INT8, "codecs are numbered alike");
 
-size_t fedge_cuda_block_bytes(fedge_codec codec)
+/* ---- codecs -----------------------------------------------------------------------------------
+ */
+
+static fedge_status fail_float(const fedge_tensor_spec *spec, int bound_log2, size_t index,
+                               uint32_t bits, fedge_error *err)
 {
-    return codec == FEDGE_CODEC_INT8 ? FEDGE_CUDA_BLOCK : FEDGE_CUDA_BLOCK * sizeof(float);
+    float value = 0.0f;
+    memcpy(&value, &bits, sizeof(value));
+    return fedge_fail(err, isfinite(value) ? FEDGE_OUT_OF_RANGE : FEDGE_NOT_FINITE,
+                      "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded", index, spec->name,
+                      (double)value, ldexp(1.0, bound_log2));
 }
+
+static fedge_status fail_int8(const fedge_tensor_spec *spec, int bound_log2, size_t index,
+                              uint32_t bits, fedge_error *err)
+{
+    (void)bound_log2, (void)bits;
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "value %zu of tensor \"%s\" is -128; int8 uses -127 to 127", index,
+                      spec->name);
+}
+
+static const fedge_cuda_codec codecs[] = {
+    {"none", FEDGE_CUDA_NONE, FEDGE_CUDA_BLOCK * sizeof(float), fail_float},
+    {"int8", FEDGE_CUDA_INT8, FEDGE_CUDA_BLOCK, fail_int8},
+};
+
+const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
+{
+    char text[FEDGE_CODEC_TEXT];
+    fedge_codec_text(codec, text);
+    for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
+        if (strcmp(codecs[i].name, text) == 0) {
+            return &codecs[i];
+        }
+    }
+    return NULL;
+}
+
+fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
+{
+    char text[FEDGE_CODEC_TEXT];
+    for (uint32_t s = 0; s < layout->num_sections; s++) {
+        if (!fedge_cuda_codec_of(&layout->sections[s].codec)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "GPUs cannot sum the codec %s yet; sum on the CPU (--accumulator "
+                              "cpu), or take none or int8",
+                              fedge_codec_text(&layout->sections[s].codec, text));
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- blocks -----------------------------------------------------------------------------------
+ */
 
 static uint32_t blocks_of(const fedge_tensor_spec *spec)
 {
@@ -42,8 +91,8 @@ static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_layou
 }
 
 /* Lays the blocks of tensor [index] behind [*block] and [*offset]. */
-static void lay(fedge_cuda_geometry *geometry, uint32_t index, fedge_codec codec, uint32_t *block,
-                uint64_t *offset)
+static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec *codec,
+                uint32_t *block, uint64_t *offset)
 {
     fedge_cuda_tensor *tensor = &geometry->tensors[index];
     tensor->first_block = *block;
@@ -52,7 +101,7 @@ static void lay(fedge_cuda_geometry *geometry, uint32_t index, fedge_codec codec
     for (; left > 0; (*block)++) {
         const uint32_t count = left < FEDGE_CUDA_BLOCK ? (uint32_t)left : FEDGE_CUDA_BLOCK;
         geometry->blocks[*block] = (fedge_cuda_block){*offset, index, count};
-        *offset += codec == FEDGE_CODEC_INT8 ? 2 + (uint64_t)count : 4 * (uint64_t)count;
+        *offset += fedge_codec_run_size(codec, count);
         left -= count;
     }
 }
@@ -74,10 +123,11 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
         const uint32_t first = block;
         for (uint32_t t = 0; t < section->schema->num_tensors; t++, index++) {
             geometry->tensors[index].spec = &section->schema->tensors[t];
-            lay(geometry, index, section->codec, &block, &offset);
+            lay(geometry, index, &section->codec, &block, &offset);
         }
-        geometry->segments[s] = (fedge_cuda_segment){section->codec, first, block - first, plane};
-        plane += (block - first) * fedge_cuda_block_bytes(section->codec);
+        const fedge_cuda_codec *codec = fedge_cuda_codec_of(&section->codec);
+        geometry->segments[s] = (fedge_cuda_segment){codec, first, block - first, plane};
+        plane += (block - first) * codec->block_bytes;
     }
     geometry->num_segments = layout->num_sections;
     assert(offset == layout->size);
@@ -129,14 +179,6 @@ fedge_status fedge_cuda_fail_value(const fedge_cuda_geometry *geometry, uint64_t
            geometry->segments[s].num_blocks) {
         s++;
     }
-    if (geometry->segments[s].codec == FEDGE_CODEC_INT8) {
-        return fedge_fail(err, FEDGE_CORRUPT,
-                          "value %zu of tensor \"%s\" is -128; int8 uses -127 to 127",
-                          (size_t)within, tensor->spec->name);
-    }
-    float value = 0.0f;
-    memcpy(&value, &bits, sizeof(value));
-    return fedge_fail(err, isfinite(value) ? FEDGE_OUT_OF_RANGE : FEDGE_NOT_FINITE,
-                      "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded", (size_t)within,
-                      tensor->spec->name, (double)value, ldexp(1.0, bounds_log2[index]));
+    return geometry->segments[s].codec->fail_value(tensor->spec, bounds_log2[index], (size_t)within,
+                                                   bits, err);
 }

@@ -15,9 +15,25 @@ typedef struct fedge_cuda_tensor {
     uint32_t first_block, num_blocks;
 } fedge_cuda_tensor;
 
+/* A codec that a GPU can sum. */
+typedef struct fedge_cuda_codec {
+    const char *name;
+    int kernel;         /* FEDGE_CUDA_NONE, … */
+    size_t block_bytes; /* of a block's values on a plane */
+    /* The error of a bad value, whose bits [bits] are, as fedge_codec_decode has it. */
+    fedge_status (*fail_value)(const fedge_tensor_spec *spec, int bound_log2, size_t index,
+                               uint32_t bits, fedge_error *err);
+} fedge_cuda_codec;
+
+/* The one list, by the codecs' names; NULL: there are no kernels for this one. */
+const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec);
+
+/* FEDGE_INVALID_ARGUMENT names the first codec without kernels. */
+FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err);
+
 /* Blocks in one codec, behind each other in an update. */
 typedef struct fedge_cuda_segment {
-    fedge_codec codec;
+    const fedge_cuda_codec *codec;
     uint32_t first_block, num_blocks;
     size_t plane; /* bytes of the planes of segments before: a multiple of 1,024 or 256 */
 } fedge_cuda_segment;
@@ -30,12 +46,10 @@ typedef struct fedge_cuda_geometry {
     size_t num_elements, size; /* as in the layout */
 } fedge_cuda_geometry;
 
+/* [layout]: one of which fedge_cuda_can_sum says so. */
 FEDGE_MUST_USE fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry,
                                                      const fedge_layout *layout, fedge_error *err);
 void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry); /* all zero is fine */
-
-/* Bytes of a block's values on a plane. */
-size_t fedge_cuda_block_bytes(fedge_codec codec);
 
 /* Where the bytes of [block] begin in an update; the update's size for num_blocks. */
 uint64_t fedge_cuda_offset_of(const fedge_cuda_geometry *geometry, uint32_t block);

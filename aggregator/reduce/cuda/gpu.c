@@ -46,7 +46,7 @@ static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_b
         const uint32_t first = whole->first_block > first_block ? whole->first_block : first_block;
         if (first < end) {
             segments[(*count)++] = (fedge_cuda_segment){whole->codec, first, end - first, plane};
-            plane += (end - first) * fedge_cuda_block_bytes(whole->codec);
+            plane += (end - first) * whole->codec->block_bytes;
         }
     }
     return plane;
@@ -373,16 +373,15 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
         const uint32_t end = segment->first_block + segment->num_blocks;
         uint32_t block = segment->first_block;
         while (block < end && status == FEDGE_OK) {
-            fedge_cuda_chunk chunk = {.codec = (int)segment->codec,
+            fedge_cuda_chunk chunk = {.codec = segment->codec->kernel,
                                       .first_block = block,
                                       .num_blocks = blocks_of_chunk(gpu, block, end),
                                       .bounds_log2 = lane->bounds,
                                       .bad = lane->bad};
             if (slot) {
                 uint8_t *planes = gpu->slots[*slot].planes;
-                chunk.values =
-                    planes + segment->plane +
-                    (block - segment->first_block) * fedge_cuda_block_bytes(segment->codec);
+                chunk.values = planes + segment->plane +
+                               (block - segment->first_block) * segment->codec->block_bytes;
                 chunk.scales =
                     (uint16_t *)(void *)(planes + gpu->scales) + (block - gpu->first_block);
             }
@@ -428,7 +427,7 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
             batch.scales[u] = (const uint16_t *)(const void *)(planes + gpu->scales) + skipped;
             batch.weights[u] = weights[u];
         }
-        error = fedge_cuda_accumulate((int)segment->codec, &batch,
+        error = fedge_cuda_accumulate(segment->codec->kernel, &batch,
                                       gpu->sums + (size_t)skipped * FEDGE_CUDA_BLOCK,
                                       segment->num_blocks, gpu->max_grid, gpu->stream);
     }

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-/* The codecs, numbered as fedge_codec. */
+/* The codecs that there are kernels for: geometry.c has their names. */
 enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8 };
 
 /* Where a block's values lie among an encoded update's bytes. */
@@ -39,7 +39,7 @@ typedef struct fedge_cuda_block {
 
 /* A part of an encoded update, in one codec. */
 typedef struct fedge_cuda_chunk {
-    int codec;
+    int codec;                      /* FEDGE_CUDA_NONE, … */
     uint32_t first_block;           /* of these among the layout's blocks */
     uint32_t num_blocks;            /* ≥ 1 */
     const fedge_cuda_block *blocks; /* (num_blocks) */

@@ -31,7 +31,7 @@ typedef struct worker {
     fedge_model *tester;            /* as the server's own evaluation has it */
     void *block, *evaluator_block, *tester_block, *scratch;
     size_t scratch_size;
-    float *values; /* as trained, then what travels of it; NULL: fold.h takes the model's */
+    float *values; /* as trained, then what travels of it; NULL: update.h takes the model's */
     int32_t *v;    /* where clients keep something: the update in fixed point */
     uint_fast32_t ready_for;  /* the call in which the model is as the global one already */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
@@ -109,27 +109,27 @@ static fedge_status add_update(worker *self, fedge_trainer_pool_task *task, doub
     const fedge_trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
     const fedge_update_facts facts = {.num_examples = task->result.num_examples};
-    const fedge_fold update = {.plan = plan,
-                               .bounds_log2 = pool->bounds_log2,
-                               .changes = self->values,
-                               .start = pool->config.global->values,
-                               .parameters = fedge_model_values(self->model),
-                               .buffers = fedge_model_buffers(self->model),
-                               .v = self->v,
-                               .deflater = self->deflater,
-                               .bytes = self->bytes,
-                               .packed = self->packed};
-    fedge_folded folded;
+    const fedge_update update = {.plan = plan,
+                                 .bounds_log2 = pool->bounds_log2,
+                                 .changes = self->values,
+                                 .start = pool->config.global->values,
+                                 .parameters = fedge_model_values(self->model),
+                                 .buffers = fedge_model_buffers(self->model),
+                                 .deflater = self->deflater,
+                                 .bytes = self->bytes,
+                                 .packed = self->packed};
+    fedge_update_made made;
     fedge_status status = self->values ? make_changes(self, task, rate, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status = fedge_fold_update(&update, &pool->config.global->accumulator, self->lane,
-                                   fedge_update_weight(pool->config.global, &facts), &folded, err);
+                                   fedge_update_weight(pool->config.global, &facts), self->v, &made,
+                                   err);
     }
     if (status != FEDGE_OK) {
         return status;
     }
-    task->bytes_up = folded.size;
-    task->clamped = folded.clamped;
+    task->bytes_up = made.size;
+    task->clamped = made.clamped;
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
     self->ready_for = whole && !self->values ? pool->num_calls : 0;
     if (own) {

@@ -13,6 +13,7 @@
 #include "edge/core/bytes.h"
 #include "edge/core/fixed.h"
 #include "edge/core/rng.h"
+#include "tests/edge/core/codecs.h"
 
 enum { NUM_UPDATES = 37, MAX_THREADS = 8, MAX_TENSORS = 5, NUM_SECTIONS = 3 };
 #define EXTREME ((int32_t)1 << FEDGE_FIXED_VALUE_BITS)
@@ -20,8 +21,7 @@ enum { NUM_UPDATES = 37, MAX_THREADS = 8, MAX_TENSORS = 5, NUM_SECTIONS = 3 };
 /* Tensors that end in part of a block, of a tile and of a stripe; sections in both codecs. */
 static const size_t counts[MAX_TENSORS] = {257, 20000, 1, 8192, 3};
 static const uint32_t first_tensor[NUM_SECTIONS + 1] = {0, 2, 3, 5};
-static const fedge_codec codecs[NUM_SECTIONS] = {FEDGE_CODEC_INT8, FEDGE_CODEC_NONE,
-                                                 FEDGE_CODEC_INT8};
+static const fedge_codec *const codecs[NUM_SECTIONS] = {&INT8, &NONE, &INT8};
 static const int8_t bounds_log2[MAX_TENSORS] = {2, -3, 5, 0, 20};
 
 static fedge_tensor_spec tensors[MAX_TENSORS];
@@ -56,7 +56,7 @@ static void make_layout(void)
             offset += counts[t];
             schemas[s].num_elements += counts[t];
         }
-        layout.sections[s] = (fedge_layout_section){.codec = codecs[s], .schema = &schemas[s]};
+        layout.sections[s] = (fedge_layout_section){.codec = *codecs[s], .schema = &schemas[s]};
         layout.size += fedge_codec_size(codecs[s], &schemas[s]);
     }
     layout.num_elements = offset;
@@ -77,9 +77,9 @@ static void make_update(fedge_rng *rng, uint8_t *bytes, uint32_t weight)
             for (size_t i = 0; i < alone.count; i++) {
                 values[i] = draw_value(rng, bounds_log2[t]);
             }
-            assert_int_equal(fedge_codec_encode(codecs[s], &one, &bounds_log2[t], values, bytes,
-                                                size, NULL, NULL),
-                             FEDGE_OK);
+            assert_int_equal(
+                encode_all(codecs[s], &one, &bounds_log2[t], values, bytes, size, NULL, NULL),
+                FEDGE_OK);
             assert_int_equal(
                 fedge_codec_decode(codecs[s], &one, &bounds_log2[t], bytes, size, v, NULL),
                 FEDGE_OK);
@@ -310,7 +310,7 @@ static uint8_t *value_in(uint8_t *bytes, uint32_t t, size_t index)
 {
     for (uint32_t s = 0; s < NUM_SECTIONS; s++) {
         for (uint32_t k = first_tensor[s]; k < first_tensor[s + 1]; k++) {
-            if (k == t && codecs[s] == FEDGE_CODEC_NONE) {
+            if (k == t && codecs[s] == &NONE) {
                 return bytes + index * sizeof(float);
             }
             if (k == t) {

@@ -13,6 +13,7 @@
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
+#include "tests/edge/core/codecs.h"
 
 enum { MOST = 1100, BYTES = MOST * 4 + 64, BOUND_LOG2 = 3 };
 
@@ -64,7 +65,7 @@ static void draw_int8(fedge_rng *rng, uint32_t largest_scale)
 }
 
 /* What the decoder and plain arithmetic make of the updates, on top of what there was. */
-static void expect(fedge_codec codec, uint32_t count, size_t n)
+static void expect(const fedge_codec *codec, uint32_t count, size_t n)
 {
     int32_t v[MOST];
     fedge_tensor_spec tensor = {.name = "t", .count = n};
@@ -103,7 +104,7 @@ static void floats_are_summed_exactly(void **state)
         draw_weights(&rng, count % 2 ? INT32_MAX / 16 : 1 << 20);
         for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
             const size_t n = lengths[k];
-            expect(FEDGE_CODEC_NONE, count, n);
+            expect(&NONE, count, n);
             fedge_sum_floats_scalar(sums, updates, count, 0, n, BOUND_LOG2);
             assert_sums(n);
             fedge_sum_floats(sums, updates, count, n, BOUND_LOG2);
@@ -129,12 +130,12 @@ static void weights_may_have_32_bits(void **state)
     draw_floats(&rng);
     draw_weights(&rng, 100);
     updates[0].weight = UINT32_MAX;
-    expect(FEDGE_CODEC_NONE, 2, MOST);
+    expect(&NONE, 2, MOST);
     fedge_sum_floats(sums, updates, 2, MOST, BOUND_LOG2);
     assert_sums(MOST);
     draw_int8(&rng, UINT16_MAX);
-    expect(FEDGE_CODEC_INT8, 2, MOST);
-    fedge_sum_int8(sums, updates, 2, MOST);
+    expect(&INT8, 2, MOST);
+    fedge_sum_int8(sums, updates, 2, MOST, BOUND_LOG2);
     assert_sums(MOST);
 }
 
@@ -150,10 +151,10 @@ static void int8_are_summed_exactly(void **state)
         draw_weights(&rng, weights[count / 4 % 4] / (count > 8 ? 16 : 1) + 1);
         for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
             const size_t n = lengths[k];
-            expect(FEDGE_CODEC_INT8, count, n);
+            expect(&INT8, count, n);
             fedge_sum_int8_scalar(sums, updates, count, n);
             assert_sums(n);
-            fedge_sum_int8(sums, updates, count, n);
+            fedge_sum_int8(sums, updates, count, n, BOUND_LOG2);
             assert_sums(n);
         }
     }

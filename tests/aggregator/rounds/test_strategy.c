@@ -1,6 +1,7 @@
 #include "tests/aggregator/rounds/strategy_fixture.h"
 
 #include "edge/core/fixed.h"
+#include "tests/edge/core/codecs.h"
 
 static fedge_tensor_spec tensors[2];
 static fedge_schema schema;
@@ -29,7 +30,7 @@ static fedge_accumulator open_accumulator(uint32_t num_sections)
     fedge_layout layout = {.num_sections = num_sections,
                            .num_elements = num_sections * schema.num_elements};
     for (uint32_t i = 0; i < num_sections; i++)
-        layout.sections[i] = (fedge_layout_section){.codec = FEDGE_CODEC_NONE, .schema = &schema};
+        layout.sections[i] = (fedge_layout_section){.codec = NONE, .schema = &schema};
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
     fedge_accumulator accumulator;
     assert_int_equal(fedge_accumulator_open("cpu", &config, &accumulator, NULL), FEDGE_OK);

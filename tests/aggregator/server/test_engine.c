@@ -8,6 +8,7 @@
 
 #include "edge/core/message.h"
 #include "tests/aggregator/server/federation.h"
+#include "tests/edge/core/codecs.h"
 
 #define FOUR_OF_FOUR "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
 /* Of five connected devices four are asked: one is free to take a slot over. */
@@ -390,7 +391,7 @@ static void spoil_name(fed_device *device)
 
 static void spoil_codec(fed_device *device)
 {
-    device->result.sections[0].codec = FEDGE_CODEC_INT8;
+    device->result.sections[0].codec = INT8;
 }
 
 static void spoil_deflate(fed_device *device)

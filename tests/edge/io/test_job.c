@@ -13,6 +13,7 @@
 #include "edge/core/os.h"
 #include "edge/io/plan.h"
 #include "edge/io/site.h"
+#include "tests/edge/core/codecs.h"
 
 /* A job in which every key is given; each test changes a part of it. */
 static const char JOB[] =
@@ -116,7 +117,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(plan->training.batch_size, 16);
     assert_true(plan->training.optimizer.momentum == 0.9f &&
                 plan->training.optimizer.weight_decay == 0.0001f);
-    assert_int_equal(plan->update.codec, FEDGE_CODEC_NONE);
+    assert_true(fedge_codec_equal(&plan->update.codec, &NONE));
     assert_false(plan->update.deflate);
     assert_int_equal(plan->update.bound_log2, -1);
     assert_int_equal(job->rounds.num_server_rounds, 10);
@@ -151,7 +152,7 @@ static void defaults_are_as_documented(void **state)
                 plan->training.optimizer.weight_decay == 0);
     assert_int_equal(plan->data.num_channels, 0);
     assert_true(plan->data.divide_by == 1);
-    assert_int_equal(plan->update.codec, FEDGE_CODEC_INT8);
+    assert_true(fedge_codec_equal(&plan->update.codec, &INT8));
     assert_true(plan->update.deflate);
     assert_int_equal(plan->update.bound_log2, 2);
     assert_true(job->rounds.fraction_train == 1 && job->rounds.fraction_evaluate == 0);

@@ -362,9 +362,8 @@ static void every_codec_and_layer_is_a_feature(void **state)
     unsigned codecs = 0, layers = 0, count = 0;
     for (const char *name = NULL; (name = fedge_plan_feature(count)) != NULL; count++) {
         assert_true(strlen(name) < FEDGE_MAX_FEATURE);
-        for (int i = 0; i < FEDGE_CODEC_COUNT; i++)
-            codecs += strncmp(name, "codec:", 6) == 0 &&
-                      strcmp(name + 6, fedge_codec_name((fedge_codec)i)) == 0;
+        for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
+            codecs += strncmp(name, "codec:", 6) == 0 && strcmp(name + 6, fedge_codec_name(i)) == 0;
         for (int i = 0; i < FEDGE_LAYER_COUNT; i++)
             layers += strncmp(name, "layer:", 6) == 0 &&
                       strcmp(name + 6, fedge_layer_type_name((fedge_layer_type)i)) == 0;

@@ -12,6 +12,7 @@
 
 #include "edge/io/plan.h"
 #include "edge/io/update.h"
+#include "tests/edge/core/codecs.h"
 
 /* Linear(3, 4), Linear(4, 5), Linear(5, 2): 16 + 25 + 12 parameters. [model] and [first] … are put
  * into the model and its layers. */
@@ -186,8 +187,8 @@ static void statistics_are_a_section_of_their_own(void **state)
     assert_true(fedge_section_is_whole(plan, &plan->sent.sections[0]));
     assert_int_equal(plan->sent.num_sections, 2);
     assert_int_equal(buffers->first, 4);
-    assert_int_equal(buffers->codec, FEDGE_CODEC_NONE);
-    assert_int_equal(plan->update.codec, FEDGE_CODEC_INT8);
+    assert_true(fedge_codec_equal(&buffers->codec, &NONE));
+    assert_true(fedge_codec_equal(&plan->update.codec, &INT8));
     assert_int_equal(plan->sent.places[5], 15);
 
     float model[17] = {0}, start[17] = {0};
@@ -220,7 +221,7 @@ static void statistics_are_a_section_of_their_own(void **state)
         fail_msg("%s", err.message);
     for (int i = 13; i < 17; i++)
         assert_int_equal(v[i], i << 18); /* i / 16 · 2^(30 − 8) */
-    upload.sections[1].codec = FEDGE_CODEC_INT8;
+    upload.sections[1].codec = INT8;
     assert_int_equal(fedge_update_check(plan, &upload, &err), FEDGE_MISMATCH);
     upload.num_sections = 1;
     assert_int_equal(fedge_update_check(plan, &upload, &err), FEDGE_MISMATCH);

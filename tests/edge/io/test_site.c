@@ -13,6 +13,7 @@
 #include "edge/core/os.h"
 #include "edge/io/client_memory.h"
 #include "edge/io/site.h"
+#include "tests/edge/core/codecs.h"
 
 static const char SITE[] =
     "{\"data\": {\"fashion-mnist\": {\"values\": \"train-images.gz\", \"labels\": \"/l.gz\",\n"
@@ -52,7 +53,7 @@ static void every_key_is_read(void **state)
     assert_null(fedge_site_find(site, "mnist"));
     assert_int_equal(site->max_ram_bytes, 268435456);
     assert_int_equal(site->max_local_epochs, 50);
-    assert_int_equal(site->allowed_codecs, 1u << FEDGE_CODEC_INT8);
+    assert_int_equal(site->allowed_codecs, 1u << 1 /* int8 */);
     assert_int_equal(site->num_jobs, 2);
     assert_string_equal(site->jobs[1], "other");
     fedge_site_free(site);
@@ -221,9 +222,9 @@ static void the_policy_wins(void **state)
     expect(site, plan, FEDGE_DENIED,
            "wants 51 local epochs, this site's policy.max-local-epochs is 50");
     plan->training.local_epochs = 50;
-    plan->update.codec = FEDGE_CODEC_NONE;
+    plan->update.codec = NONE;
     expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
-    plan->update.codec = FEDGE_CODEC_INT8;
+    plan->update.codec = INT8;
     site->max_ram_bytes = 100;
     expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
     fedge_client_memory memory;

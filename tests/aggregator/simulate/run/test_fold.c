@@ -55,7 +55,7 @@ typedef struct fixture {
     int8_t bounds[FEDGE_MAX_TENSORS];
     float *start, *trained, *changes;
     int32_t *v, *left;
-    uint8_t *bytes, *packed, *own, *own_packed;
+    uint8_t *packed, *own, *own_packed;
     fedge_deflater *deflater;
     fedge_accumulator accumulators[2]; /* what is folded, what is encoded */
 } fixture;
@@ -79,7 +79,6 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
                       .changes = room(most * sizeof(float)),
                       .v = room(sent * sizeof(int32_t)),
                       .left = room(sent * sizeof(int32_t)),
-                      .bytes = room(size),
                       .packed = room(size),
                       .own = room(size),
                       .own_packed = room(size)};
@@ -96,8 +95,8 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
 
 static void tear_down(fixture *self)
 {
-    void *const rooms[] = {self->start, self->trained, self->changes, self->v,         self->left,
-                           self->bytes, self->packed,  self->own,     self->own_packed};
+    void *const rooms[] = {self->start, self->trained, self->changes, self->v,
+                           self->left,  self->packed,  self->own,     self->own_packed};
     for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
         free(rooms[i]);
     }
@@ -106,15 +105,16 @@ static void tear_down(fixture *self)
     fedge_accumulator_close(&self->accumulators[1]);
 }
 
-/* One client both ways. [apart]: its changes are computed before they are folded. */
+/* One client both ways. [apart]: its changes are computed before they are made. */
 static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apart)
 {
     static fedge_upload upload;
     const fedge_plan *plan = self->plan;
     const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
     const size_t size = fedge_update_max_size(plan);
+    uint8_t *bytes = NULL;
     fedge_error err = {0};
-    fedge_folded folded;
+    fedge_update_made made;
     change(rng, self->start, self->trained, model);
     memcpy(self->changes, self->trained, model * sizeof(float));
     fedge_sections_changes(&plan->sent, self->start, self->changes);
@@ -123,32 +123,32 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
         change(rng, NULL, self->changes + before, sent - before);
     }
     upload.num_metrics = 0;
-    assert_int_equal(fedge_update_encode_into(plan, self->bounds, self->changes, &upload,
-                                              self->bytes, self->packed, size, &err),
+    assert_int_equal(fedge_update_encode(plan, self->bounds, self->changes, &upload, &bytes, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_update_decode(plan, self->bounds, &upload, self->bytes, self->packed,
-                                         size, self->v, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_update_decode(plan, self->bounds, &upload, bytes, self->packed, size, self->v, &err),
+        FEDGE_OK);
+    free(bytes);
     assert_int_equal(fedge_accumulator_begin(&self->accumulators[1], weight, &err), FEDGE_OK);
     assert_int_equal(
         fedge_accumulator_add_values(&self->accumulators[1], 0, self->v, 0, sent, weight, &err),
         FEDGE_OK);
-    const fedge_fold update = {.plan = plan,
-                               .bounds_log2 = self->bounds,
-                               .changes = apart ? self->changes : NULL,
-                               .start = self->start,
-                               .parameters = self->trained,
-                               .buffers = self->trained + plan->num_parameters,
-                               .v = apart ? self->left : NULL,
-                               .deflater = plan->update.deflate ? self->deflater : NULL,
-                               .bytes = self->own,
-                               .packed = self->own_packed};
-    assert_int_equal(fedge_fold_update(&update, &self->accumulators[0], 0, weight, &folded, &err),
+    const fedge_update update = {.plan = plan,
+                                 .bounds_log2 = self->bounds,
+                                 .changes = apart ? self->changes : NULL,
+                                 .start = self->start,
+                                 .parameters = self->trained,
+                                 .buffers = self->trained + plan->num_parameters,
+                                 .deflater = plan->update.deflate ? self->deflater : NULL,
+                                 .bytes = self->own,
+                                 .packed = self->own_packed};
+    assert_int_equal(fedge_fold_update(&update, &self->accumulators[0], 0, weight,
+                                       apart ? self->left : NULL, &made, &err),
                      FEDGE_OK);
-    assert_int_equal(folded.size, upload.size);
+    assert_int_equal(made.size, upload.size);
     assert_int_equal(upload.num_metrics, 1);
-    assert_true((double)folded.clamped == upload.metrics[0].value);
-    assert_true(folded.clamped > 0);
+    assert_true((double)made.clamped == upload.metrics[0].value);
+    assert_true(made.clamped > 0);
     if (apart) {
         assert_memory_equal(self->left, self->v, sent * sizeof(int32_t));
         return;
@@ -217,20 +217,21 @@ static void test_a_refused_update_adds_nothing(void **state)
         add_client(&self, &rng, WEIGHT, true);
     }
     const size_t last = job->plan.sent.schema.num_elements - 1;
-    fedge_fold update = {.plan = &job->plan,
-                         .bounds_log2 = self.bounds,
-                         .changes = self.changes,
-                         .v = self.left,
-                         .deflater = self.deflater,
-                         .bytes = self.own,
-                         .packed = self.own_packed};
-    fedge_folded folded;
+    fedge_update update = {.plan = &job->plan,
+                           .bounds_log2 = self.bounds,
+                           .changes = self.changes,
+                           .deflater = self.deflater,
+                           .bytes = self.own,
+                           .packed = self.own_packed};
+    fedge_update_made made;
     fedge_error err;
-    assert_int_equal(fedge_fold_update(&update, &self.accumulators[0], 0, 0, &folded, &err),
-                     FEDGE_OUT_OF_RANGE);
+    assert_int_equal(
+        fedge_fold_update(&update, &self.accumulators[0], 0, 0, self.left, &made, &err),
+        FEDGE_OUT_OF_RANGE);
     self.changes[last] = NAN;
-    assert_int_equal(fedge_fold_update(&update, &self.accumulators[0], 0, WEIGHT, &folded, &err),
-                     FEDGE_NOT_FINITE);
+    assert_int_equal(
+        fedge_fold_update(&update, &self.accumulators[0], 0, WEIGHT, self.left, &made, &err),
+        FEDGE_NOT_FINITE);
     assert_non_null(strstr(err.message, "is NaN"));
     expect_equal_sums(&self);
     tear_down(&self);

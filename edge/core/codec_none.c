@@ -1,0 +1,75 @@
+/* Values as they are: IEEE 754 binary32, little-endian, 4 bytes a value. */
+#include <math.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/codec.h"
+
+#define CHUNK 1024 /* floats that are decoded at a time, on the stack */
+
+static size_t none_size(size_t count)
+{
+    return count * sizeof(float);
+}
+
+static void none_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
+                        fedge_codec_stats *stats)
+{
+    const float bound = ldexpf(1.0f, bound_log2);
+    float cut[FEDGE_CODEC_BLOCK];
+    fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
+    if (out == NULL)
+        return;
+    for (size_t i = 0; i < n; i++)
+        cut[i] = x[i] > bound ? bound : x[i] < -bound ? -bound : x[i];
+    fedge_put_f32s(out, cut, n);
+}
+
+/* Names the first bad value of in[] at or after [from]; there is one. in[0] is value [first] of the
+ * tensor. */
+static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                               const uint8_t *in, size_t from, fedge_status status,
+                               fedge_error *err)
+{
+    const float bound = ldexpf(1.0f, bound_log2);
+    size_t i = from;
+    while (fabsf(fedge_get_f32(in + i * sizeof(float))) <= bound)
+        i++;
+    return fedge_fail(err, status, "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded",
+                      first + i, spec->name, (double)fedge_get_f32(in + i * sizeof(float)),
+                      (double)bound);
+}
+
+static fedge_status none_decode(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                size_t count, const uint8_t *in, int32_t *v, fedge_error *err)
+{
+    float chunk[CHUNK];
+    for (size_t done = 0; done < count; done += CHUNK) {
+        size_t n = count - done < CHUNK ? count - done : CHUNK;
+        fedge_get_f32s(in + done * sizeof(float), chunk, n);
+        fedge_status status = fedge_fixed_quantise_strict(chunk, n, bound_log2, v + done, NULL);
+        if (status != FEDGE_OK)
+            return fail_value(spec, bound_log2, first, in, done, status, err);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status none_validate(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                  size_t count, const uint8_t *in, fedge_error *err)
+{
+    int32_t v[CHUNK];
+    fedge_status status = FEDGE_OK;
+    for (size_t done = 0; done < count && status == FEDGE_OK; done += CHUNK)
+        status =
+            none_decode(spec, bound_log2, first + done, count - done < CHUNK ? count - done : CHUNK,
+                        in + done * sizeof(float), v, err);
+    return status;
+}
+
+const fedge_codec_ops fedge_codec_none = {
+    .name = "none",
+    .keeps_quantised = true,
+    .size = none_size,
+    .encode = none_encode,
+    .decode = none_decode,
+    .validate = none_validate,
+};

@@ -1,0 +1,15 @@
+/* Codecs in JSON: a text as a job writes it. Internal to edge/io. */
+#ifndef FEDGE_EDGE_IO_CODEC_JSON_H
+#define FEDGE_EDGE_IO_CODEC_JSON_H
+
+#include "edge/core/codec.h"
+#include "edge/io/json.h"
+
+/* Fails as reading a name does: a codec that is not known gets the nearest that is. */
+FEDGE_MUST_USE fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node,
+                                                  fedge_codec *codec, fedge_error *err);
+/* Adds it to [object] under [key]. */
+FEDGE_MUST_USE fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key,
+                                                   cJSON *object, fedge_error *err);
+
+#endif
