@@ -101,6 +101,9 @@ typedef struct fedge_gpu_stats {
     uint32_t gpu;           /* the driver's number */
     uint64_t memory_bytes;  /* taken on it */
     uint64_t decoded_bytes; /* of encoded updates that were summed there */
+    /* How long it worked: bringing updates to it; checking them and laying them out; adding to the
+     * sums and joining those of other GPUs; the steps. What overlaps counts each. */
+    double seconds_copy, seconds_decode, seconds_reduce, seconds_step;
 } fedge_gpu_stats;
 
 typedef struct fedge_accumulator_ops {

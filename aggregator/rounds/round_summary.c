@@ -85,6 +85,24 @@ static fedge_status put_virtual(fedge_buffer *line, const fedge_virtual_phase *p
                               : status;
 }
 
+static fedge_status put_gpus(fedge_buffer *line, const fedge_round_summary *summary,
+                             fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < summary->num_gpus && status == FEDGE_OK; i++) {
+        const fedge_gpu_stats *gpu = &summary->gpus[i];
+        status = fedge_buffer_printf(
+            line, err,
+            "%s{\"gpu\":%u,\"memory_bytes\":%llu,\"decoded_bytes\":%llu,\"seconds_copy\":%.9g,"
+            "\"seconds_decode\":%.9g,\"seconds_reduce\":%.9g,\"seconds_step\":%.9g}",
+            i > 0 ? "," : ",\"gpus\":[", gpu->gpu, (unsigned long long)gpu->memory_bytes,
+            (unsigned long long)gpu->decoded_bytes, gpu->seconds_copy, gpu->seconds_decode,
+            gpu->seconds_reduce, gpu->seconds_step);
+    }
+    return status == FEDGE_OK && summary->num_gpus > 0 ? fedge_buffer_printf(line, err, "]")
+                                                       : status;
+}
+
 fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge_buffer *line,
                                        fedge_error *err)
 {
@@ -102,6 +120,9 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
         if (status == FEDGE_OK) {
             status = put_exact(line, "validation_accuracy", summary->validation.accuracy, err);
         }
+    }
+    if (status == FEDGE_OK) {
+        status = put_gpus(line, summary, err);
     }
     return status == FEDGE_OK && summary->virtual_phase.present
                ? put_virtual(line, &summary->virtual_phase, err)

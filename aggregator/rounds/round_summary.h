@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
@@ -44,6 +45,9 @@ typedef struct fedge_round_summary {
     char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
     fedge_virtual_phase virtual_phase;
     fedge_validation validation; /* TRAIN, of a simulation */
+    const fedge_gpu_stats *gpus; /* (num_gpus), what each GPU has done in this phase; only while the
+                                    line is written */
+    uint32_t num_gpus;
 } fedge_round_summary;
 
 /* Appends it as rounds.jsonl has it, the inside of a JSON object behind "round" and "phase": what

@@ -146,6 +146,36 @@ static fedge_status append_line(fedge_global *global, const fedge_round_summary 
     return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
 }
 
+/* What a GPU has done between two looks at it; its memory is that of the last. */
+static fedge_gpu_stats difference(fedge_gpu_stats now, const fedge_gpu_stats *before)
+{
+    now.decoded_bytes -= before->decoded_bytes;
+    now.seconds_copy -= before->seconds_copy;
+    now.seconds_decode -= before->seconds_decode;
+    now.seconds_reduce -= before->seconds_reduce;
+    now.seconds_step -= before->seconds_step;
+    return now;
+}
+
+/* The line has what GPUs did since the last one. */
+static fedge_status append_training_line(fedge_global *global, fedge_round_summary *summary,
+                                         fedge_error *err)
+{
+    fedge_gpu_stats now[FEDGE_ACCUMULATOR_MAX_GPUS], done[FEDGE_ACCUMULATOR_MAX_GPUS];
+    const uint32_t count =
+        fedge_accumulator_stats(&global->center.accumulator, now, FEDGE_ACCUMULATOR_MAX_GPUS);
+    for (uint32_t i = 0; i < count; i++) {
+        done[i] = difference(now[i], &global->told[i]);
+        global->told[i] = now[i];
+    }
+    summary->gpus = done;
+    summary->num_gpus = count;
+    const fedge_status status = append_line(global, summary, err);
+    summary->gpus = NULL;
+    summary->num_gpus = 0;
+    return status;
+}
+
 /* Durable with the checkpoint. */
 static void count_bytes(fedge_global *global, const fedge_round_summary *summary)
 {
@@ -296,7 +326,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
         global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;
     count_bytes(global, summary);
     uint64_t start = fedge_os_monotonic_ns();
-    status = append_line(global, summary, err);
+    status = append_training_line(global, summary, err);
     if (status == FEDGE_OK) {
         status = save_checkpoint(global, err);
     }
@@ -344,9 +374,11 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
     const char *name = present == &fedge_accumulator_cpu ? global->accumulator : present->name;
     if (fedge_global_model_reopen(&global->center, name, sums, &why) == FEDGE_OK) {
         global->sums = *sums;
+        memset(global->told, 0, sizeof(global->told)); /* they count from 0 again */
         return FEDGE_OK;
     }
     fedge_log_failure(global->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
+    memset(global->told, 0, sizeof(global->told));
     return fedge_global_model_reopen(&global->center, name, &global->sums, err);
 }
 

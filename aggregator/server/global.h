@@ -31,7 +31,8 @@ typedef struct fedge_global {
     fedge_state state;
     fedge_run run;
     fedge_global_model center;
-    const char *accumulator;       /* as asked for: a kind or "auto" */
+    const char *accumulator;                          /* as asked for: a kind or "auto" */
+    fedge_gpu_stats told[FEDGE_ACCUMULATOR_MAX_GPUS]; /* of its GPUs, in lines that were written */
     fedge_accumulator_config sums; /* what center.accumulator was opened with, but for the layout */
     fedge_evaluator *evaluator;    /* not its own; NULL: no test set */
     fedge_round_log round_log;

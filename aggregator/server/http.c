@@ -129,6 +129,21 @@ static void add_gpus(fedge_http_answer *answer, const fedge_engine_status *engin
         add(answer, "fedge_gpu_decoded_bytes_total{gpu=\"%u\"} %llu\n", engine->gpus[i].gpu,
             (unsigned long long)engine->gpus[i].decoded_bytes);
     }
+    add_head(answer, "fedge_gpu_seconds_total", "counter", "Time that a GPU worked, by work.");
+    for (uint32_t i = 0; i < engine->num_gpus; i++) {
+        const fedge_gpu_stats *gpu = &engine->gpus[i];
+        const struct {
+            const char *work;
+            double seconds;
+        } times[] = {{"copy", gpu->seconds_copy},
+                     {"decode", gpu->seconds_decode},
+                     {"reduce", gpu->seconds_reduce},
+                     {"step", gpu->seconds_step}};
+        for (size_t k = 0; k < sizeof(times) / sizeof(times[0]); k++) {
+            add(answer, "fedge_gpu_seconds_total{gpu=\"%u\",work=\"%s\"} %.6f\n", gpu->gpu,
+                times[k].work, times[k].seconds);
+        }
+    }
 }
 
 static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answer)

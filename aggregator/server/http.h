@@ -11,7 +11,7 @@
 #include "aggregator/server/engine.h"
 #include "edge/core/status.h"
 
-#define FEDGE_HTTP_MAX_BODY 49152 /* 64 GPUs take half of it */
+#define FEDGE_HTTP_MAX_BODY 49152 /* 64 GPUs with the largest numbers fit */
 #define FEDGE_HTTP_MAX_HOST 256   /* of a request, with its port */
 
 /* What an answer is made from. */

@@ -314,7 +314,9 @@ static void test_wait(void **state)
         fedge_encoded *batch = &update;
         uint64_t ticket = 0;
         void *opened = NULL;
-        emulator_start(&(emulator_config){.num_gpus = gpus, .order = EMULATOR_LAZY});
+        if (!emulator_start(
+                &(emulator_config){.num_gpus = gpus, .order = EMULATOR_LAZY, .watched = true}))
+            continue;
         assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
         assert_int_equal(ops->validate(opened, &update, NULL), FEDGE_OK);
         assert_int_equal(ops->add(opened, &batch, 1, &ticket, NULL), FEDGE_OK);
@@ -516,6 +518,74 @@ static void test_hardware(void **state)
     free_updates();
 }
 
+/* ---- how long GPUs work ----------------------------------------------------------------------
+ */
+
+/* A round, and what the GPUs' times say of it, together: in the emulator's time (emulator.h).
+ * [counted]: calls of [name]. */
+static fedge_gpu_stats measure(uint32_t gpus, fedge_shard shard, const char *name,
+                               uint64_t *counted)
+{
+    fedge_gpu_stats stats[8], all = {0};
+    void *opened = NULL;
+    fedge_error err = {0};
+    const fedge_accumulator_config config = {.layout = &layout, .shard = shard};
+    rng = fedge_rng_stream(gpus, FEDGE_PURPOSE_TEST, 3, 0, 0); /* the same batches each time */
+    assert_true(emulator_start(&(emulator_config){
+        .num_gpus = gpus, .order = EMULATOR_RANDOM, .fail_at = name, .watched = true}));
+    assert_int_equal(ops->open(&config, &opened, &err), FEDGE_OK);
+    if (run_round(opened, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(ops->stats(opened, stats, 8), gpus);
+    for (uint32_t g = 0; g < gpus; g++) {
+        assert_true(stats[g].seconds_copy > 0.0 && stats[g].seconds_decode > 0.0);
+        assert_true(stats[g].seconds_reduce > 0.0 && stats[g].seconds_step > 0.0);
+        all.seconds_copy += stats[g].seconds_copy;
+        all.seconds_decode += stats[g].seconds_decode;
+        all.seconds_reduce += stats[g].seconds_reduce;
+        all.seconds_step += stats[g].seconds_step;
+    }
+    *counted = emulator_counted();
+    ops->close(opened);
+    return all;
+}
+
+static void assert_ns(double seconds, uint64_t ns)
+{
+    assert_int_equal((int64_t)(seconds * 1e9 + 0.5), (int64_t)ns);
+}
+
+/* Each update is copied once, and its values as fixed point where they came so; every launch takes
+ * its time. */
+static void check_times(uint32_t gpus, fedge_shard shard)
+{
+    const uint64_t copied = (uint64_t)num_updates * layout.size + 4 * layout.num_elements;
+    uint64_t stages, adds, fixed_adds, joins, steps;
+    fedge_gpu_stats all = measure(gpus, shard, "stage", &stages);
+    assert_ns(all.seconds_copy, copied);
+    assert_ns(all.seconds_decode, stages * EMULATOR_LAUNCH_NS);
+    (void)measure(gpus, shard, "accumulate", &adds);
+    (void)measure(gpus, shard, "ncclReduceScatter", &joins);
+    all = measure(gpus, shard, "add_fixed", &fixed_adds);
+    assert_ns(all.seconds_reduce, (adds + fixed_adds + joins) * EMULATOR_LAUNCH_NS);
+    all = measure(gpus, shard, "step", &steps);
+    assert_true(all.seconds_step * 1e9 > (double)(steps * EMULATOR_LAUNCH_NS));
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    if (!emulator_start(&(emulator_config){.num_gpus = 3, .watched = true}))
+        skip();
+    num_updates = 20;
+    seed_all(21, FEDGE_CODEC_INT8, 3000);
+    check_times(1, FEDGE_SHARD_AUTO);
+    check_times(3, FEDGE_SHARD_CLIENTS);
+    check_times(3, FEDGE_SHARD_COORDINATES);
+    free_updates();
+    num_updates = UPDATES;
+}
+
 /* The forecast takes nothing, and says what an open takes. */
 static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory)
 {
@@ -638,7 +708,7 @@ int main(void)
         cmocka_unit_test(test_hardware),  cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_failures),
         cmocka_unit_test(test_hang),      cmocka_unit_test(test_forecast),
-        cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_wait),      cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,10 +11,20 @@ bool emulator_start(const emulator_config *config)
     return config->num_gpus > 0 && config->num_gpus <= (uint32_t)count &&
            config->memory_bytes == 0 && !config->no_driver && !config->no_nccl &&
            config->nccl_version == 0 && config->fail_call == 0 && !config->fail_at &&
-           config->hang_collective == 0;
+           config->hang_collective == 0 && !config->watched;
 }
 
 uint64_t emulator_calls(void)
+{
+    return 0;
+}
+
+uint64_t emulator_counted(void)
+{
+    return 0;
+}
+
+uint32_t emulator_pending(void)
 {
     return 0;
 }

@@ -201,8 +201,9 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
     /* Also after a failure: nothing may be under way when the lane and the slot are free again. */
     for (uint32_t i = 0; i < begun; i++) {
         uint64_t found = FEDGE_CUDA_NOT_BAD;
-        const fedge_status waited = fedge_cuda_gpu_verdict(
-            &self->team.gpus[chosen->first + i], lane, &found, status == FEDGE_OK ? err : NULL);
+        const fedge_status waited =
+            fedge_cuda_gpu_verdict(&self->team.gpus[chosen->first + i], lane, slot, &found,
+                                   status == FEDGE_OK ? err : NULL);
         status = status == FEDGE_OK ? waited : status;
         bad = found < bad ? found : bad;
     }
@@ -564,6 +565,14 @@ static fedge_status cuda_forecast(const fedge_accumulator_config *config, char *
     return status;
 }
 
+static void fill_times(fedge_gpu_stats *stats, const fedge_cuda_times *times)
+{
+    stats->seconds_copy = (double)times->ns[FEDGE_CUDA_COPY] * 1e-9;
+    stats->seconds_decode = (double)times->ns[FEDGE_CUDA_DECODE] * 1e-9;
+    stats->seconds_reduce = (double)times->ns[FEDGE_CUDA_REDUCE] * 1e-9;
+    stats->seconds_step = (double)times->ns[FEDGE_CUDA_STEP] * 1e-9;
+}
+
 static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)
 {
     const cuda_accumulator *self = state;
@@ -573,6 +582,7 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
         stats[i].memory_bytes =
             place.bytes.sums + place.num_slots * place.bytes.slot + place.bytes.others;
         stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
+        fill_times(&stats[i], &self->team.gpus[i].times);
     }
     return self->team.num_gpus;
 }

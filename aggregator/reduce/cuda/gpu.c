@@ -93,6 +93,11 @@ static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fe
                             "making an event", err);
 }
 
+static fedge_status make_span(const fedge_cuda_gpu *gpu, fedge_cuda_span *span, fedge_error *err)
+{
+    return fedge_cuda_check(gpu, fedge_cuda_span_init(span), "making an event", err);
+}
+
 static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream, fedge_error *err)
 {
     return fedge_cuda_check(gpu, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
@@ -109,7 +114,7 @@ static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *b
             status = take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
         }
         if (status == FEDGE_OK) {
-            status = make_event(gpu, &buffers[i].done, err);
+            status = make_span(gpu, &buffers[i].span, err);
         }
     }
     return status;
@@ -145,7 +150,7 @@ static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes
         fedge_cuda_slot *slot = &gpu->slots[gpu->num_slots++];
         status = take(gpu, &slot->planes, bytes, false, err);
         if (status == FEDGE_OK) {
-            status = make_event(gpu, &slot->released, err);
+            status = make_span(gpu, &slot->span, err);
         }
     }
     return status;
@@ -181,14 +186,14 @@ static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
         const fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
-        cudaError_t error = cudaEventSynchronize(buffer->done);
+        cudaError_t error = cudaEventSynchronize(buffer->span.done);
         if (error == cudaSuccess) {
             memcpy(buffer->pinned, from + done, part);
             error = cudaMemcpyAsync((char *)gpu->blocks + done, buffer->pinned, part,
                                     cudaMemcpyHostToDevice, gpu->stream);
         }
         if (error == cudaSuccess) {
-            error = cudaEventRecord(buffer->done, gpu->stream);
+            error = cudaEventRecord(buffer->span.done, gpu->stream);
         }
         status = fedge_cuda_check(gpu, error, "copying to it", err);
         done += part;
@@ -234,9 +239,7 @@ static void free_buffers(fedge_cuda_buffer *buffers)
     for (int i = 0; i < 2; i++) {
         (void)cudaFreeHost(buffers[i].pinned);
         (void)cudaFree(buffers[i].device);
-        if (buffers[i].done) {
-            (void)cudaEventDestroy(buffers[i].done);
-        }
+        fedge_cuda_span_fini(&buffers[i].span);
     }
 }
 
@@ -263,9 +266,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     }
     for (uint32_t i = 0; i < gpu->num_slots; i++) {
         (void)cudaFree(gpu->slots[i].planes);
-        if (gpu->slots[i].released) {
-            (void)cudaEventDestroy(gpu->slots[i].released);
-        }
+        fedge_cuda_span_fini(&gpu->slots[i].span);
     }
     free(gpu->slots);
     free_buffers(gpu->work);
@@ -313,7 +314,7 @@ static fedge_status fill(const fedge_encoded *update, uint64_t offset, size_t si
 
 /* Blocks [chunk->first_block, + num_blocks) of a segment through one buffer. */
 static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
-                                const fedge_cuda_buffer *buffer, fedge_cuda_chunk *chunk,
+                                fedge_cuda_buffer *buffer, fedge_cuda_chunk *chunk,
                                 const fedge_encoded *update, fedge_error *err)
 {
     const uint32_t first = chunk->first_block;
@@ -322,21 +323,30 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     chunk->blocks = gpu->blocks + (first - gpu->first_block);
     chunk->bytes = buffer->device;
     const size_t size = (size_t)(end - chunk->offset);
-    fedge_status status =
-        fedge_cuda_check(gpu, cudaEventSynchronize(buffer->done), "copying an update", err);
+    cudaError_t error = cudaEventSynchronize(buffer->span.done);
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_count(&buffer->span, &gpu->times);
+    }
+    fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
     if (status == FEDGE_OK) {
         status = fill(update, chunk->offset, size, buffer->pinned, err);
     }
     if (status != FEDGE_OK) {
         return status;
     }
-    cudaError_t error =
-        cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice, lane->stream);
+    error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, lane->stream);
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
+                                lane->stream);
+    }
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_DECODE, lane->stream);
+    }
     if (error == cudaSuccess) {
         error = fedge_cuda_stage(chunk, lane->stream);
     }
     if (error == cudaSuccess) {
-        error = cudaEventRecord(buffer->done, lane->stream);
+        error = fedge_cuda_span_end(&buffer->span, lane->stream);
     }
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
@@ -357,7 +367,7 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
         error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
     }
     if (error == cudaSuccess && slot) {
-        error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].released, 0);
+        error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].span.done, 0);
     }
     return fedge_cuda_check(gpu, error, "copying an update", err);
 }
@@ -392,8 +402,20 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
     return status;
 }
 
-fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, uint64_t *bad,
-                                    fedge_error *err)
+/* What is over by now: the lane's work, and before it what was summed of the slot. */
+static cudaError_t count_staged(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, const uint32_t *slot)
+{
+    cudaError_t error = fedge_cuda_span_count(&lane->buffers[0].span, &gpu->times);
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_count(&lane->buffers[1].span, &gpu->times);
+    }
+    return error == cudaSuccess && slot
+               ? fedge_cuda_span_count(&gpu->slots[*slot].span, &gpu->times)
+               : error;
+}
+
+fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, const uint32_t *slot,
+                                    uint64_t *bad, fedge_error *err)
 {
     fedge_cuda_lane *lane = &gpu->lanes[lane_index];
     *bad = FEDGE_CUDA_NOT_BAD;
@@ -406,6 +428,9 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, ui
     if (error == cudaSuccess) {
         error = cudaStreamSynchronize(lane->stream);
     }
+    if (error == cudaSuccess) {
+        error = count_staged(gpu, lane, slot);
+    }
     *bad = error == cudaSuccess ? *lane->pinned_bad : *bad;
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
@@ -416,7 +441,11 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, ui
 fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, const uint32_t *weights,
                                 uint32_t count, fedge_error *err)
 {
+    fedge_cuda_span *span = &gpu->slots[slots[0]].span;
     cudaError_t error = cudaSetDevice(gpu->ordinal);
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
+    }
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
         const fedge_cuda_segment *segment = &gpu->segments[s];
         const uint32_t skipped = segment->first_block - gpu->first_block;
@@ -431,13 +460,41 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
                                       gpu->sums + (size_t)skipped * FEDGE_CUDA_BLOCK,
                                       segment->num_blocks, gpu->max_grid, gpu->stream);
     }
-    for (uint32_t u = 0; u < count && error == cudaSuccess; u++) {
-        error = cudaEventRecord(gpu->slots[slots[u]].released, gpu->stream);
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_end(span, gpu->stream);
+    }
+    for (uint32_t u = 1; u < count && error == cudaSuccess; u++) {
+        error = cudaEventRecord(gpu->slots[slots[u]].span.done, gpu->stream);
     }
     const fedge_cuda_bytes bytes =
         fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, false);
     atomic_fetch_add(&gpu->decoded_bytes, count * bytes.slot);
     return fedge_cuda_check(gpu, error, "summing updates", err);
+}
+
+static cudaError_t add_part(fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffer, const int32_t *v,
+                            int64_t *sums, size_t count, uint32_t weight)
+{
+    cudaError_t error = cudaEventSynchronize(buffer->span.done);
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_count(&buffer->span, &gpu->times);
+    }
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, gpu->stream);
+    }
+    if (error == cudaSuccess) {
+        memcpy(buffer->pinned, v, count * sizeof(*v));
+        error = cudaMemcpyAsync(buffer->device, buffer->pinned, count * sizeof(*v),
+                                cudaMemcpyHostToDevice, gpu->stream);
+    }
+    if (error == cudaSuccess) {
+        error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_REDUCE, gpu->stream);
+    }
+    if (error == cudaSuccess) {
+        error = fedge_cuda_add_fixed((const int32_t *)(const void *)buffer->device, weight, sums,
+                                     (uint32_t)count, gpu->stream);
+    }
+    return error == cudaSuccess ? fedge_cuda_span_end(&buffer->span, gpu->stream) : error;
 }
 
 fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, uint64_t padded,
@@ -452,19 +509,7 @@ fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, ui
         const fedge_cuda_buffer buffer = gpu->work[0];
         gpu->work[0] = gpu->work[1];
         gpu->work[1] = buffer;
-        error = cudaEventSynchronize(buffer.done);
-        if (error == cudaSuccess) {
-            memcpy(buffer.pinned, v + done, part * sizeof(*v));
-            error = cudaMemcpyAsync(buffer.device, buffer.pinned, part * sizeof(*v),
-                                    cudaMemcpyHostToDevice, gpu->stream);
-        }
-        if (error == cudaSuccess) {
-            error = fedge_cuda_add_fixed((const int32_t *)(const void *)buffer.device, weight,
-                                         sums + done, (uint32_t)part, gpu->stream);
-        }
-        if (error == cudaSuccess) {
-            error = cudaEventRecord(buffer.done, gpu->stream);
-        }
+        error = add_part(gpu, &gpu->work[1], v + done, sums + done, part, weight);
         done += part;
     }
     return fedge_cuda_check(gpu, error, "adding values", err);
@@ -502,6 +547,15 @@ fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err)
                                 gpu->stream);
     }
     return fedge_cuda_check(gpu, error, "emptying sums", err);
+}
+
+fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err)
+{
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    for (uint32_t i = 0; i < gpu->num_slots && error == cudaSuccess; i++) {
+        error = fedge_cuda_span_count(&gpu->slots[i].span, &gpu->times);
+    }
+    return fedge_cuda_check(gpu, error, "measuring its work", err);
 }
 
 fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)

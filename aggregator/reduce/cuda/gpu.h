@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 
 #include "aggregator/reduce/cuda/geometry.h"
+#include "aggregator/reduce/cuda/span.h"
 
 #ifndef FEDGE_CUDA_CHUNK_BYTES
 #define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* of a copy to a GPU; a multiple of 2,048 */
@@ -28,7 +29,7 @@
 /* Two buffers, so that one is filled while the other travels. */
 typedef struct fedge_cuda_buffer {
     uint8_t *pinned, *device; /* FEDGE_CUDA_CHUNK_BYTES each */
-    cudaEvent_t done;         /* both are free again */
+    fedge_cuda_span span;     /* done: both are free again */
 } fedge_cuda_buffer;
 
 typedef struct fedge_cuda_lane {
@@ -40,7 +41,8 @@ typedef struct fedge_cuda_lane {
 
 typedef struct fedge_cuda_slot {
     uint8_t *planes;      /* values, segment by segment, then scales */
-    cudaEvent_t released; /* it is summed, and may be overwritten */
+    fedge_cuda_span span; /* of the batch that it was first of; done: it is summed, and may be
+                             overwritten */
 } fedge_cuda_slot;
 
 typedef struct fedge_cuda_gpu {
@@ -59,8 +61,9 @@ typedef struct fedge_cuda_gpu {
     fedge_cuda_slot *slots;
     uint32_t num_slots;
     _Atomic uint64_t decoded_bytes; /* of slots that were summed */
-    fedge_cuda_buffer work[2];      /* of the stream of sums */
-    int64_t *joined[2]; /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
+    fedge_cuda_times times;
+    fedge_cuda_buffer work[2]; /* of the stream of sums */
+    int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
 } fedge_cuda_gpu;
 
 /* What a GPU needs of its memory, in bytes. */
@@ -80,13 +83,15 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
 
 /* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only
- * checks). What read returns is passed on. Then _verdict waits and tells the first bad value,
- * FEDGE_CUDA_NOT_BAD when there is none; it is to be called also after a failure. */
+ * checks). What read returns is passed on. Then _verdict, with the same [slot], waits and tells the
+ * first bad value, FEDGE_CUDA_NOT_BAD when there is none; it is to be called also after a failure.
+ */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane,
                                                  const uint32_t *slot, const fedge_encoded *update,
                                                  fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane,
-                                                   uint64_t *bad, fedge_error *err);
+                                                   const uint32_t *slot, uint64_t *bad,
+                                                   fedge_error *err);
 
 /* Sums so many slots and releases them. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots,
@@ -100,6 +105,9 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count,
                                                 int64_t *sums, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err);
+
+/* Adds what the GPU has summed to its times, as far as it is done. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err);
 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket,
                                                 fedge_error *err);

@@ -90,13 +90,16 @@ static fedge_status look_at_comms(const fedge_cuda_team *team, fedge_error *err)
     return status;
 }
 
-/* Waits for an event, but not for a GPU that is gone. */
-static fedge_status watch(const fedge_cuda_team *team, const fedge_cuda_gpu *gpu, cudaEvent_t event,
+/* Waits for a span's end, but not for a GPU that is gone; and measures it. */
+static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedge_cuda_span *span,
                           fedge_error *err)
 {
     const uint64_t start = fedge_os_monotonic_ms();
     for (;;) {
-        const cudaError_t error = cudaEventQuery(event);
+        cudaError_t error = cudaEventQuery(span->done);
+        if (error == cudaSuccess) {
+            error = fedge_cuda_span_count(span, &gpu->times);
+        }
         if (error != cudaErrorNotReady) {
             return fedge_cuda_check(gpu, error, "taking the step", err);
         }
@@ -159,12 +162,33 @@ static share share_of(const fedge_cuda_team *team, uint32_t index, uint32_t chun
     return mine;
 }
 
+/* Begins or turns the span of a chunk's work on every GPU. */
+static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool joined, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
+        fedge_cuda_gpu *gpu = &team->gpus[i];
+        fedge_cuda_span *span = &gpu->work[chunk % 2].span;
+        cudaError_t error = cudaSetDevice(gpu->ordinal);
+        if (error == cudaSuccess) {
+            error = joined ? fedge_cuda_span_turn(span, FEDGE_CUDA_STEP, gpu->stream)
+                           : fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
+        }
+        status = fedge_cuda_check(gpu, error, "joining sums", err);
+    }
+    return status;
+}
+
 /* The sums of a chunk, joined: each GPU gets those of its share. */
 static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err)
 {
     uint32_t first = 0;
     const size_t count = (size_t)scattered(team, chunk, &first) * FEDGE_CUDA_BLOCK;
-    fedge_status status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
+    fedge_status status = measure(team, chunk, false, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
         status = fedge_cuda_gpu_use(gpu, err);
@@ -179,7 +203,8 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = team->nccl.group_end();
-    return status == FEDGE_OK ? check_nccl(team, ended, "joining sums", err) : status;
+    status = status == FEDGE_OK ? check_nccl(team, ended, "joining sums", err) : status;
+    return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
 }
 
 /* ---- values -----------------------------------------------------------------------------------
@@ -240,8 +265,8 @@ static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const sha
 /* Gives a GPU its share of a chunk to step. */
 static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fedge_error *err)
 {
-    const fedge_cuda_gpu *gpu = &self->team->gpus[index];
-    const fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
+    fedge_cuda_gpu *gpu = &self->team->gpus[index];
+    fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
     const share mine = share_of(self->team, index, chunk);
     const size_t size = (size_t)mine.num_blocks * FEDGE_CUDA_BLOCK * sizeof(float);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
@@ -249,8 +274,13 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
         return status;
     }
     carry(self, &mine, (float *)(void *)buffer->pinned, false);
-    cudaError_t error =
-        cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice, gpu->stream);
+    cudaError_t error = self->team->joins
+                            ? cudaSuccess
+                            : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
+                                gpu->stream);
+    }
     if (error == cudaSuccess) {
         error = launch(self, gpu, &mine, (float *)(void *)buffer->device);
     }
@@ -259,7 +289,7 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
                                 gpu->stream);
     }
     if (error == cudaSuccess) {
-        error = cudaEventRecord(buffer->done, gpu->stream);
+        error = fedge_cuda_span_end(&buffer->span, gpu->stream);
     }
     return fedge_cuda_check(gpu, error, "taking the step", err);
 }
@@ -267,12 +297,12 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
 /* Takes the values of a share that was submitted. */
 static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fedge_error *err)
 {
-    const fedge_cuda_gpu *gpu = &self->team->gpus[index];
-    const fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
+    fedge_cuda_gpu *gpu = &self->team->gpus[index];
+    fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
     const share mine = share_of(self->team, index, chunk);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status == FEDGE_OK && mine.num_blocks > 0) {
-        status = watch(self->team, gpu, buffer->done, err);
+        status = watch(self->team, gpu, &buffer->span, err);
     }
     if (status == FEDGE_OK && mine.num_blocks > 0) {
         carry(self, &mine, (float *)(void *)buffer->pinned, true);
@@ -301,14 +331,14 @@ static fedge_status run(const step *self, fedge_error *err)
 }
 
 /* What was added before must have come: the work buffers are free then. */
-static fedge_status settle(const fedge_cuda_team *team, fedge_error *err)
+static fedge_status settle(fedge_cuda_team *team, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
-        const fedge_cuda_gpu *gpu = &team->gpus[i];
+        fedge_cuda_gpu *gpu = &team->gpus[i];
         status = fedge_cuda_gpu_use(gpu, err);
         for (int b = 0; b < 2 && status == FEDGE_OK; b++) {
-            status = watch(team, gpu, gpu->work[b].done, err);
+            status = watch(team, gpu, &gpu->work[b].span, err);
         }
     }
     return status;
@@ -329,6 +359,9 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
     fedge_status status = settle(team, err);
     if (status == FEDGE_OK) {
         status = run(&self, err);
+    }
+    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
+        status = fedge_cuda_gpu_count_times(&team->gpus[i], err);
     }
     if (status != FEDGE_OK) {
         abort_comms(team);

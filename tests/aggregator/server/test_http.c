@@ -190,13 +190,26 @@ static void gpus_have_their_metrics(void **state)
     assert_null(strstr(answer.body, "fedge_gpu_"));
     facts.engine.num_gpus = FEDGE_ACCUMULATOR_MAX_GPUS;
     for (uint32_t i = 0; i < facts.engine.num_gpus; i++) {
-        facts.engine.gpus[i] = (fedge_gpu_stats){
-            .gpu = 100 + i, .memory_bytes = UINT64_MAX - i, .decoded_bytes = UINT64_MAX};
+        facts.engine.gpus[i] = (fedge_gpu_stats){.gpu = 100 + i,
+                                                 .memory_bytes = UINT64_MAX - i,
+                                                 .decoded_bytes = UINT64_MAX,
+                                                 .seconds_copy = 1e9 + 0.125,
+                                                 .seconds_decode = 2e9,
+                                                 .seconds_reduce = 3e9,
+                                                 .seconds_step = 4e9 + i};
     }
     get("/metrics", &facts);
     assert_non_null(
         strstr(answer.body, "fedge_gpu_memory_bytes{gpu=\"163\"} 18446744073709551552\n"));
     assert_non_null(strstr(answer.body, "fedge_gpu_decoded_bytes_total{gpu=\"101\"} "));
+    const char *times[] = {
+        "102\",work=\"copy\"} 1000000000.125000\n", "102\",work=\"decode\"} 2000000000.000000\n",
+        "102\",work=\"reduce\"} 3000000000.000000\n", "163\",work=\"step\"} 4000000063.000000\n"};
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        const char *found = strstr(answer.body, times[i]);
+        const char head[] = "fedge_gpu_seconds_total{gpu=\"";
+        assert_true(found && strncmp(found - (sizeof(head) - 1), head, sizeof(head) - 1) == 0);
+    }
     assert_non_null(strstr(answer.body, "process_resident_memory_bytes 12345678\n"));
 }
 

@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 enum { EMULATOR_MAX_GPUS = 8 };
+/* What events measure: a copied byte takes 1 ns, a kernel or a collective so many. */
+enum { EMULATOR_LAUNCH_NS = 1000 };
 
 /* When work on a stream is done: at once; when somebody waits for it; at any time between. */
 typedef enum emulator_order { EMULATOR_EAGER, EMULATOR_LAZY, EMULATOR_RANDOM } emulator_order;
@@ -34,13 +36,15 @@ typedef struct emulator_config {
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU */
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
+    bool watched;             /* real GPUs are not: their clock and queues cannot be looked at */
 } emulator_config;
 
 /* Begins anew. Everything of before must have been freed. False: real GPUs are not so (too few, or
  * they would have to fail), and what needs it is not run. */
 bool emulator_start(const emulator_config *config);
-uint64_t emulator_calls(void); /* of runtime and NCCL since the start */
-bool emulator_failed(void);    /* the call that was to fail has come */
+uint64_t emulator_calls(void);   /* of runtime and NCCL since the start */
+uint64_t emulator_counted(void); /* those of fail_at */
+bool emulator_failed(void);      /* the call that was to fail has come */
 uint64_t emulator_collectives(void);
 uint32_t emulator_pending(void);    /* pieces of work on streams that are not done */
 uint32_t emulator_leaks(void);      /* memory, streams, events, communicators that are not freed */

@@ -39,9 +39,10 @@ cudaError_t emulated_leave(cudaError_t error);
 void emulated_count(int change); /* of things to be freed */
 bool emulated_is_device(const void *address, size_t size);
 
-/* Work on a stream; [ready] NULL: always. [data] is freed behind [run]. */
+/* Work on a stream that takes [ns] of its time; [ready] NULL: always. [data] is freed behind [run].
+ */
 void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *data), void (*run)(void *data),
-                      void *data);
+                      void *data, uint64_t ns);
 /* Opens a GPU's memory to the host while work of it runs; -1: of all. */
 void emulated_expose(int gpu, bool open);
 void emulated_progress(void); /* as the order has it, after work was added */

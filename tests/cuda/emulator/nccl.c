@@ -167,7 +167,7 @@ static fedge_nccl_result start_one(clique *group, int index)
     for (int r = 0; r < group->count; r++) {
         member *part = calloc(1, sizeof(*part));
         *part = (member){made, group->members[r], false};
-        emulated_enqueue(made->calls[r].stream, member_ready, member_run, part);
+        emulated_enqueue(made->calls[r].stream, member_ready, member_run, part, EMULATOR_LAUNCH_NS);
     }
     return FEDGE_NCCL_SUCCESS;
 }

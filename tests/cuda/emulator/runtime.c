@@ -37,17 +37,21 @@ typedef struct work {
     bool (*ready)(void *data);
     void (*run)(void *data);
     void *data;
+    uint64_t ns;
 } work;
 
 struct emulated_stream {
     struct emulated_stream *next;
     int gpu;
     work *head, **tail;
+    uint64_t now_ns; /* of the work that is done */
 };
 
 struct emulated_event {
     uint64_t recorded, done; /* how often */
     uint32_t users;          /* itself and queued work */
+    bool timed;
+    uint64_t at_ns; /* on its stream, when it last came */
 };
 
 static struct {
@@ -126,6 +130,11 @@ static void start_from_environment(void)
 uint64_t emulator_calls(void)
 {
     return all.calls;
+}
+
+uint64_t emulator_counted(void)
+{
+    return all.counted;
 }
 
 bool emulator_failed(void)
@@ -384,6 +393,7 @@ static bool advance(struct emulated_stream *stream)
     if (!stream->head) {
         stream->tail = &stream->head;
     }
+    stream->now_ns += first->ns;
     first->run(first->data);
     free(first->data);
     free(first);
@@ -418,10 +428,11 @@ void emulated_progress(void)
     }
 }
 
-void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *), void (*run)(void *), void *data)
+void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *), void (*run)(void *), void *data,
+                      uint64_t ns)
 {
     work *made = calloc(1, sizeof(*made));
-    *made = (work){NULL, ready, run, data};
+    *made = (work){NULL, ready, run, data, ns};
     *stream->tail = made;
     stream->tail = &made->next;
 }
@@ -483,7 +494,7 @@ cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
     made->gpu = current_gpu;
     made->kernel = (emulated_kernel){g, b, config->dynamicSmemBytes, body, NULL};
     memcpy(made->closure, closure, size);
-    emulated_enqueue(config->stream, NULL, run_launch, made);
+    emulated_enqueue(config->stream, NULL, run_launch, made, EMULATOR_LAUNCH_NS);
     emulated_progress();
     return emulated_leave(cudaSuccess);
 }
@@ -520,7 +531,7 @@ static cudaError_t add_copy(const char *name, copy wanted, cudaStream_t stream)
     }
     copy *made = malloc(sizeof(*made));
     *made = wanted;
-    emulated_enqueue(stream, NULL, run_copy, made);
+    emulated_enqueue(stream, NULL, run_copy, made, wanted.from ? wanted.size : 0);
     emulated_progress();
     return emulated_leave(cudaSuccess);
 }
@@ -543,7 +554,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     (void)flags;
     if (!error) {
         *stream = calloc(1, sizeof(**stream));
-        **stream = (struct emulated_stream){all.streams, current_gpu, NULL, &(*stream)->head};
+        **stream = (struct emulated_stream){all.streams, current_gpu, NULL, &(*stream)->head, 0};
         all.streams = *stream;
         all.alive++;
     }
@@ -602,6 +613,7 @@ cudaError_t cudaDeviceSynchronize(void)
 
 typedef struct mark {
     struct emulated_event *event;
+    struct emulated_stream *stream;
     uint64_t number; /* of the record */
 } mark;
 
@@ -616,6 +628,7 @@ static void run_record(void *data)
 {
     mark *self = data;
     self->event->done = self->number > self->event->done ? self->number : self->event->done;
+    self->event->at_ns = self->stream->now_ns;
     unuse(self->event);
 }
 
@@ -627,7 +640,10 @@ static bool has_come(void *data)
 
 static void run_wait(void *data)
 {
-    unuse(((mark *)data)->event);
+    const mark *self = data;
+    const uint64_t at_ns = self->event->at_ns;
+    self->stream->now_ns = at_ns > self->stream->now_ns ? at_ns : self->stream->now_ns;
+    unuse(self->event);
 }
 
 static cudaError_t add_mark(cudaEvent_t event, cudaStream_t stream, bool record)
@@ -639,8 +655,8 @@ static cudaError_t add_mark(cudaEvent_t event, cudaStream_t stream, bool record)
     mark *made = malloc(sizeof(*made));
     event->recorded += record;
     event->users++;
-    *made = (mark){event, event->recorded};
-    emulated_enqueue(stream, record ? NULL : has_come, record ? run_record : run_wait, made);
+    *made = (mark){event, stream, event->recorded};
+    emulated_enqueue(stream, record ? NULL : has_come, record ? run_record : run_wait, made, 0);
     emulated_progress();
     return emulated_leave(cudaSuccess);
 }
@@ -659,9 +675,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     const cudaError_t error = emulated_enter();
-    (void)flags;
     if (!error) {
         *event = calloc(1, sizeof(**event));
+        (*event)->timed = (flags & cudaEventDisableTiming) == 0;
         (*event)->users = 1;
         all.alive++;
     }
@@ -691,6 +707,20 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     return emulated_leave(error                           ? error
                           : event->done < event->recorded ? cudaErrorNotReady
                                                           : cudaSuccess);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    cudaError_t error = emulated_enter();
+    if (!error && (!start->timed || !end->timed || !start->recorded || !end->recorded)) {
+        emulated_fault("a time between events that do not measure, or were not recorded");
+        error = cudaErrorInvalidResourceHandle;
+    }
+    if (!error && (start->done < start->recorded || end->done < end->recorded)) {
+        error = cudaErrorNotReady;
+    }
+    *ms = error ? 0.0f : (float)((double)end->at_ns - (double)start->at_ns) * 1e-6f;
+    return emulated_leave(error);
 }
 
 /* ---- devices and words ------------------------------------------------------------------------
