@@ -19,11 +19,11 @@ typedef struct node {
     float *own_gradients; /* the layer's, until it has stepped; NULL with model->gradients */
     size_t own_bytes;
     size_t first_value; /* of the layer's parameters in the model's values */
-    bool backward, steps;
+    bool backward, fuses_sgd;
     bool joined;         /* the layer before does its work */
     uint16_t again_time; /* when it is run again; 0: never */
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
-    float *again;      /* its second output */
+    float *recompute;  /* its second output */
     fedge_rng *stream; /* as its first run found it */
     float *wide[3];    /* its parameters widened: forward, when it is run again, backward */
     uint16_t *kept;    /* its output in 16 bits, from time narrow to time widen; NULL: not so */
@@ -106,7 +106,7 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
             continue;
         }
         self->run.values[i] = model->values == NULL ? NULL : model->values + *value;
-        if (self->steps && i == 0) {
+        if (self->fuses_sgd && i == 0) {
             self->run.weight = model->values + *value;
             self->run.velocity = model->states[0] == NULL ? NULL : model->states[0] + *value;
         } else if (self->backward && fedge_layer_trains(&self->spec, &list[i])) {
@@ -152,7 +152,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->spec = plan->spec->layers[index];
     self->ops = fedge_layer_ops_of(self->spec.type);
     self->backward = layer->backward;
-    self->steps = layer->steps;
+    self->fuses_sgd = layer->fuses_sgd;
     self->joined = layer->joined;
     fedge_graph_plan_run(plan, index, &self->run);
     if (self->ops->sizes != NULL) {
@@ -163,10 +163,10 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->run.y = part(plan, arena, index, FEDGE_PART_OUTPUT);
     self->run.saved = part(plan, arena, index, FEDGE_PART_SAVED);
     self->forward_scratch = part(plan, arena, index, FEDGE_PART_FORWARD);
-    self->again_time = layer->again;
-    if (layer->again != 0) {
-        const uint32_t when = 2 * plan->spec->num_layers - layer->again;
-        self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
+    self->again_time = layer->recompute;
+    if (layer->recompute != 0) {
+        const uint32_t when = 2 * plan->spec->num_layers - layer->recompute;
+        self->recompute = part(plan, arena, index, FEDGE_PART_AGAIN);
         self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
     if (model->narrow != NULL) {
@@ -175,7 +175,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->wide[WIDE_AGAIN] = (float *)(void *)behind(self->again_scratch, forward);
     }
     if (plan->layers[layer->output_of].widen != 0) {
-        self->again = part(plan, arena, index, FEDGE_PART_AGAIN);
+        self->recompute = part(plan, arena, index, FEDGE_PART_AGAIN);
         self->kept = part(plan, arena, index, FEDGE_PART_KEPT);
         self->narrow = layer->narrow;
         self->widen = layer->widen;
@@ -232,7 +232,7 @@ static uint32_t count_again(const fedge_graph_plan *plan)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
-        count += plan->layers[i].again != 0;
+        count += plan->layers[i].recompute != 0;
     }
     return count;
 }
@@ -366,7 +366,7 @@ static void widen(const fedge_graph *self, uint32_t time)
         const node *at = &self->nodes[i];
         if (at->kept != NULL && at->widen == time) {
             fedge_half_widen(self->kept_as, at->kept,
-                             fedge_shape_count(&at->run.out) * at->run.batch, at->again);
+                             fedge_shape_count(&at->run.out) * at->run.batch, at->recompute);
         }
     }
 }
@@ -540,11 +540,11 @@ static void use_again(const fedge_graph *self, const node *at, fedge_layer_run *
 {
     for (uint32_t k = 0; k < run->num_inputs; k++) {
         const uint16_t source = at->sources[k];
-        if (source != FEDGE_INPUT_MODEL && self->nodes[source].again != NULL) {
-            run->x[k] = self->nodes[source].again;
+        if (source != FEDGE_INPUT_MODEL && self->nodes[source].recompute != NULL) {
+            run->x[k] = self->nodes[source].recompute;
         }
     }
-    run->y = at->again != NULL ? at->again : run->y;
+    run->y = at->recompute != NULL ? at->recompute : run->y;
 }
 
 /* Runs the layers forward whose second time this is, in their order. */
@@ -559,7 +559,7 @@ static void run_again(const fedge_model *model, uint32_t time)
             use_again(self, at, &run);
             run.scratch = at->again_scratch;
             run.rng = &rng;
-            run.again = true;
+            run.recompute = true;
             widen_values(model, at, at->wide[WIDE_AGAIN], &run);
             at->ops->forward(&run);
         }
@@ -581,7 +581,7 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
             memset(at->own_gradients, 0, at->own_bytes);
         }
         fedge_layer_run run = at->run;
-        run.sgd = at->steps ? optimizer : NULL;
+        run.sgd = at->fuses_sgd ? optimizer : NULL;
         use_again(self, at, &run);
         widen_values(model, at, at->wide[WIDE_BACKWARD], &run);
         if (!at->joined) {

@@ -19,7 +19,7 @@ uint64_t fedge_graph_gradient_bytes(const fedge_graph_plan *plan, uint32_t index
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, list);
     uint64_t bytes = 0;
-    for (uint32_t i = plan->layers[index].steps ? 1 : 0; i < n; i++) {
+    for (uint32_t i = plan->layers[index].fuses_sgd ? 1 : 0; i < n; i++) {
         if (fedge_layer_trains(layer, &list[i])) {
             bytes += fedge_graph_aligned(fedge_layer_tensor_count(&list[i]) * sizeof(float));
         }
@@ -37,7 +37,7 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
                              .masked = layer->masked,
                              .in_int8 = layer->in_int8,
                              .out = layer->out};
-    if (layer->rectifies) {
+    if (layer->fuses_relu) {
         run->ceiling = fedge_layer_ops_of(plan->spec->layers[layer->first_reader].type)->ceiling;
     }
     for (uint32_t i = 0; i < layer->num_sources; i++) {
@@ -195,9 +195,9 @@ static void choose_joined(fedge_graph_plan *plan)
         const float ceiling = ops_of(plan, i)->ceiling;
         const uint16_t source = layer->sources[0];
         if (ceiling > 0.0f && source != FEDGE_INPUT_MODEL &&
-            plan->layers[source].num_readers == 1 && fedge_graph_sizes(plan, source).rectifies &&
+            plan->layers[source].num_readers == 1 && fedge_graph_sizes(plan, source).fuses_relu &&
             plan->spec->layers[i].recompute == plan->spec->layers[source].recompute) {
-            plan->layers[source].rectifies = layer->joined = true;
+            plan->layers[source].fuses_relu = layer->joined = true;
         }
     }
 }
@@ -213,10 +213,10 @@ static void choose_steps(fedge_graph_plan *plan)
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
         const fedge_layer_spec *layer = &plan->spec->layers[i];
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-        plan->layers[i].steps = plan->layers[i].backward && fedge_graph_sizes(plan, i).steps &&
-                                layer->num_train_channels == 0 &&
-                                fedge_layer_tensors(layer, list) > 0 &&
-                                fedge_layer_trains(layer, &list[0]);
+        plan->layers[i].fuses_sgd =
+            plan->layers[i].backward && fedge_graph_sizes(plan, i).fuses_sgd &&
+            layer->num_train_channels == 0 && fedge_layer_tensors(layer, list) > 0 &&
+            fedge_layer_trains(layer, &list[0]);
     }
 }
 
@@ -317,7 +317,7 @@ static void choose_again(fedge_graph_plan *plan)
     for (uint32_t i = loss; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
         uint32_t first = never;
-        layer->again = 0;
+        layer->recompute = 0;
         if (!plan->spec->layers[i].recompute || i + 1 == loss || plan->options->unshared) {
             continue;
         }
@@ -328,12 +328,13 @@ static void choose_again(fedge_graph_plan *plan)
         for (uint32_t r = i + 1; r < loss; r++) {
             if (reads(plan, r, i)) {
                 const uint32_t own = uses(plan, r) & FEDGE_USES_X ? 2 * loss - r : never;
-                const uint32_t again = plan->layers[r].again != 0 ? plan->layers[r].again : never;
+                const uint32_t again =
+                    plan->layers[r].recompute != 0 ? plan->layers[r].recompute : never;
                 first = own < first ? own : first;
                 first = again < first ? again : first;
             }
         }
-        layer->again = (uint16_t)(first == never ? 0 : first);
+        layer->recompute = (uint16_t)(first == never ? 0 : first);
     }
 }
 
@@ -342,7 +343,7 @@ static uint64_t again_bytes(const fedge_graph_plan *plan, uint32_t time)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
-        if (plan->layers[i].again == time) {
+        if (plan->layers[i].recompute == time) {
             const uint64_t forward = fedge_graph_aligned(fedge_graph_sizes(plan, i).forward) +
                                      fedge_graph_widened(plan, i);
             most = forward > most ? forward : most;
@@ -355,7 +356,7 @@ static uint64_t again_bytes(const fedge_graph_plan *plan, uint32_t time)
 static void use_backward(fedge_graph_plan *plan, uint32_t index, uint32_t time)
 {
     fedge_layer_plan *layer = &plan->layers[index];
-    extend(&layer->parts[layer->again != 0 ? FEDGE_PART_AGAIN : FEDGE_PART_OUTPUT], time);
+    extend(&layer->parts[layer->recompute != 0 ? FEDGE_PART_AGAIN : FEDGE_PART_OUTPUT], time);
 }
 
 /* Layer [index]'s inputs are used forward, and backward when they are needed there. */
@@ -371,8 +372,8 @@ static void use_inputs(fedge_graph_plan *plan, uint32_t index)
         if (uses(plan, index) & FEDGE_USES_X) {
             use_backward(plan, source, 2 * plan->spec->num_layers - index);
         }
-        if (layer->again != 0) {
-            use_backward(plan, source, layer->again);
+        if (layer->recompute != 0) {
+            use_backward(plan, source, layer->recompute);
         }
     }
 }
@@ -390,8 +391,8 @@ static void set_parts(fedge_graph_plan *plan)
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
         const uint64_t widened = fedge_graph_widened(plan, i);
         set_part(layer, FEDGE_PART_FORWARD, fedge_graph_aligned(sizes.forward) + widened, i, i);
-        if (layer->again != 0) {
-            set_part(layer, FEDGE_PART_AGAIN, out, layer->again, layer->again);
+        if (layer->recompute != 0) {
+            set_part(layer, FEDGE_PART_AGAIN, out, layer->recompute, layer->recompute);
         }
         use_inputs(plan, i);
         if (layer->backward) {
@@ -406,7 +407,7 @@ static void set_parts(fedge_graph_plan *plan)
             set_part(layer, FEDGE_PART_GRADIENT, out,
                      i == last ? loss : 2 * loss - layer->first_reader, back);
             set_part(layer, FEDGE_PART_SAVED, layer->masked ? sizes.mask : sizes.saved,
-                     layer->again != 0 ? layer->again : i, back);
+                     layer->recompute != 0 ? layer->recompute : i, back);
             set_part(layer, FEDGE_PART_BACKWARD, scratch > again ? scratch : again, back, back);
         }
     }
@@ -422,7 +423,7 @@ static void join_parts(fedge_graph_plan *plan)
             fedge_interval *whole = &plan->layers[layer->output_of].parts[FEDGE_PART_OUTPUT];
             extend(whole, layer->parts[FEDGE_PART_OUTPUT].end);
             layer->parts[FEDGE_PART_OUTPUT].size = 0;
-            if (layer->again != 0) { /* then what it lies on is made again too, before it */
+            if (layer->recompute != 0) { /* then what it lies on is made again too, before it */
                 extend(&plan->layers[layer->output_of].parts[FEDGE_PART_AGAIN],
                        layer->parts[FEDGE_PART_AGAIN].end);
                 layer->parts[FEDGE_PART_AGAIN].size = 0;
@@ -463,8 +464,8 @@ static void find_uses(const fedge_graph_plan *plan, uint32_t root, uint32_t *for
             }
             *forward = i;
             uses_it = uses_it || (uses(plan, i) & FEDGE_USES_X) != 0;
-            if (layer->again != 0 && layer->again < *backward) {
-                *backward = layer->again;
+            if (layer->recompute != 0 && layer->recompute < *backward) {
+                *backward = layer->recompute;
             }
         }
         if (uses_it && 2 * loss - i < *backward) {

@@ -39,11 +39,11 @@ typedef struct fedge_layer_plan {
     fedge_shape out;
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     uint8_t num_sources;
-    uint16_t again;                  /* when its output is made again; 0: never */
+    uint16_t recompute;              /* when its output is made again; 0: never */
     uint16_t narrow, widen;          /* an array that is KEPT: when it becomes so, when no longer */
-    bool masked : 1, steps : 1;      /* see fedge_layer_run, fedge_layer_sizes */
+    bool masked : 1, fuses_sgd : 1;  /* see fedge_layer_run, fedge_layer_sizes */
     bool backward : 1;               /* something here or before it is trained */
-    bool rectifies : 1;              /* does the work of its only reader, */
+    bool fuses_relu : 1;             /* does the work of its only reader, */
     bool joined : 1;                 /* which is this one, a rectifier */
     bool in_int8 : 1;                /* has its factor in int8 */
     bool keeps_output : 1;           /* a layer whose output is this array reads it backward */

@@ -81,8 +81,8 @@ typedef struct fedge_softmax {
     float *s;
     size_t rows, stride, width, seen;
     float scale;
-    float *kept; /* (rows, 2): −scale · largest score, 1 / sum of exponentials */
-    bool again;  /* from what was kept */
+    float *kept;    /* (rows, 2): −scale · largest score, 1 / sum of exponentials */
+    bool recompute; /* from what was kept */
 } fedge_softmax;
 
 /* The norm of each of [rows] rows of [width] values: y = (x − mean) / sqrt(variance + eps) · weight
@@ -93,7 +93,7 @@ typedef struct fedge_norm_rows {
     const float *weight, *bias;             /* (width); NULL: 1, 0 */
     float *weight_gradient, *bias_gradient; /* (width), to be added to; NULL: not wanted */
     float *moments; /* (rows, 2): mean and 1 / sqrt(variance + eps); forward NULL: not kept */
-    bool again;     /* forward from the moments that were kept */
+    bool recompute; /* forward from the moments that were kept */
 } fedge_norm_rows;
 
 /* A depthwise convolution of one padded channel x, in which rows of outputs meet rows of taps: the

@@ -15,12 +15,12 @@ static void softmax(const fedge_softmax *args)
         for (size_t j = 1; j < n; j++) {
             most = s[j] > most ? s[j] : most;
         }
-        kept[0] = args->again ? kept[0] : -args->scale * most;
+        kept[0] = args->recompute ? kept[0] : -args->scale * most;
         for (size_t j = 0; j < n; j++) {
             s[j] = expf(s[j] * args->scale + kept[0]);
             sum += s[j];
         }
-        kept[1] = args->again ? kept[1] : 1.0f / sum;
+        kept[1] = args->recompute ? kept[1] : 1.0f / sum;
         for (size_t j = 0; j < args->width; j++) {
             s[j] = j < n ? s[j] * kept[1] : 0.0f;
         }
@@ -45,17 +45,17 @@ static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
     const size_t n = args->width;
     for (size_t r = 0; r < args->rows; r++, x += n, y += n) {
         double sum = 0.0, squares = 0.0;
-        for (size_t i = 0; !args->again && i < n; i++) {
+        for (size_t i = 0; !args->recompute && i < n; i++) {
             sum += (double)x[i];
         }
         const double center = sum / (double)n;
-        for (size_t i = 0; !args->again && i < n; i++) {
+        for (size_t i = 0; !args->recompute && i < n; i++) {
             squares += ((double)x[i] - center) * ((double)x[i] - center);
         }
         const double variance = squares / (double)n + (double)args->eps;
-        const float mean = args->again ? args->moments[2 * r] : (float)center;
+        const float mean = args->recompute ? args->moments[2 * r] : (float)center;
         const float inverse =
-            args->again ? args->moments[2 * r + 1] : (float)(1.0 / sqrt(variance));
+            args->recompute ? args->moments[2 * r + 1] : (float)(1.0 / sqrt(variance));
         for (size_t i = 0; i < n; i++) {
             y[i] = (x[i] - mean) * (inverse * (args->weight == NULL ? 1.0f : args->weight[i])) +
                    (args->bias == NULL ? 0.0f : args->bias[i]);

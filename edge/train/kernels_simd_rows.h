@@ -286,12 +286,12 @@ INLINE void softmax_rows(const fedge_softmax *args, size_t first, size_t rows)
 
 static void softmax(const fedge_softmax *args)
 {
-    for (size_t r = 0; args->again && r < args->rows; r++) {
+    for (size_t r = 0; args->recompute && r < args->rows; r++) {
         const float *kept = args->kept + 2 * r;
         exponentials(args->s + r * args->stride, softmax_seen(args, r), args->width, args->scale,
                      kept[0], kept[1]);
     }
-    for (size_t r = 0; !args->again && r < args->rows; r += ROWS_TOGETHER) {
+    for (size_t r = 0; !args->recompute && r < args->rows; r += ROWS_TOGETHER) {
         const size_t left = args->rows - r;
         softmax_rows(args, r, left < ROWS_TOGETHER ? left : ROWS_TOGETHER);
     }
@@ -410,13 +410,13 @@ INLINE void norm_some_rows(const int rows, const fedge_norm_rows *args, size_t r
     float mean[ROWS_TOGETHER] = {0}, inverse[ROWS_TOGETHER] = {0}, *moments = args->moments;
     x += row * n;
     y += row * n;
-    if (!args->again) {
+    if (!args->recompute) {
         norm_moments(rows, args, x, mean, inverse);
     }
     for (int r = 0; r < rows && moments != NULL; r++) {
         float *at = moments + 2 * (row + (size_t)r);
-        mean[r] = at[0] = args->again ? at[0] : mean[r];
-        inverse[r] = at[1] = args->again ? at[1] : inverse[r];
+        mean[r] = at[0] = args->recompute ? at[0] : mean[r];
+        inverse[r] = at[1] = args->recompute ? at[1] : inverse[r];
     }
     for (size_t i = 0; i < n; i += LANES) {
         const size_t left = n - i;

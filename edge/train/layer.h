@@ -123,7 +123,7 @@ typedef struct fedge_layer_run {
     float *gemm_pack; /* for kernels->gemm */
     uint32_t batch;   /* ≥ 1, at most the max_batch that sizes was asked for */
     bool training;    /* false: evaluation */
-    bool again;       /* forward: the second time in this step, to make y anew: no statistics */
+    bool recompute;   /* forward: the second time in this step, to make y anew: no statistics */
     uint32_t num_inputs;
     fedge_shape in[FEDGE_MAX_LAYER_INPUTS], out; /* of one example */
 
@@ -134,7 +134,7 @@ typedef struct fedge_layer_run {
 
     const float *values[FEDGE_MAX_LAYER_TENSORS]; /* parameters, in the order of ops->tensors */
     /* backward, when not NULL: the first tensor has no gradient, backward takes its step of plain
-     * SGD itself (sizes.steps). weight: values[0]; velocity: of the same size, NULL without
+     * SGD itself (sizes.fuses_sgd). weight: values[0]; velocity: of the same size, NULL without
      * momentum. */
     const fedge_optimizer *sgd;
     float *weight, *velocity;
@@ -145,7 +145,7 @@ typedef struct fedge_layer_run {
     float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* of tensors that are buffers; else NULL */
 
     float ceiling; /* > 0: y = min(max(y, 0), ceiling) besides, and dy is the gradient of that; for
-                      the rectifier behind, which is not run. Only with sizes.rectifies */
+                      the rectifier behind, which is not run. Only with sizes.fuses_relu */
     bool masked;   /* saved is sizes.mask bytes, and backward reads neither x nor y */
     void *saved;   /* sizes.saved bytes from this pass's forward; NULL when nothing goes backward */
     void *scratch; /* sizes.forward or sizes.backward bytes, anything in them */
@@ -157,18 +157,20 @@ typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
     uint64_t mask; /* > 0: with so many bytes saved, backward could do without x and y. The planner
                       decides, and says so in run->masked */
-    bool steps; /* backward can take the first tensor's step itself (run->sgd), without a gradient
-                   of it in memory */
-    bool rectifies;  /* forward and backward can do the work of a rectifier behind the layer
-                        (run->ceiling) */
-    bool couples;    /* training: what becomes of an example depends on the others of its batch */
-    uint32_t fewest; /* examples at a time with which it is as fast as with many, where that is more
-                        than FEDGE_FEWEST_EXAMPLES; 0: it is not */
+    /* backward can take the first tensor's step itself (run->sgd), without a gradient of it in
+     * memory */
+    bool fuses_sgd;
+    /* forward and backward can do the work of a rectifier behind the layer (run->ceiling) */
+    bool fuses_relu;
+    bool batch_coupled; /* training: an example's output depends on the others of its batch */
+    /* Examples at a time with which it is as fast as with many, where that is more than
+     * FEDGE_MIN_EFFICIENT_BATCH; 0: it is not. */
+    uint32_t min_efficient_batch;
 } fedge_layer_sizes;
 
 /* Examples at a time from which on layers are fast that work on many rows of each: the pixels of an
  * image, the steps of a sequence. */
-#define FEDGE_FEWEST_EXAMPLES 4
+#define FEDGE_MIN_EFFICIENT_BATCH 4
 
 /* What backward reads besides dy and saved. */
 #define FEDGE_USES_X 0x1u
@@ -182,7 +184,7 @@ typedef struct fedge_layer_ops {
     uint32_t min_inputs, max_inputs; /* 0, 0: exactly one */
     unsigned flags;
     float ceiling; /* > 0: y = min(max(x, 0), ceiling), which the layer before may do
-                    * (sizes.rectifies)
+                    * (sizes.fuses_relu)
                     */
 
     /* out from in: checks every argument and dimension, with a message that has the numbers (the

@@ -12,21 +12,25 @@
 #define LEAST_PER_LAYER 32768
 #define MORE_LAYERS 8
 
-/* The fewest examples at a time that all layers are fast with; 0: the batch cannot be cut. */
+/* The min_efficient_batch examples at a time that all layers are fast with; 0: the batch cannot be
+ * cut. */
 static uint32_t fewest_examples(const fedge_model_spec *spec, const fedge_model_options *options)
 {
     const fedge_kernels *kernels =
         fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
     fedge_graph_plan plan;
-    uint32_t fewest = FEDGE_FEWEST_EXAMPLES;
+    uint32_t min_efficient_batch = FEDGE_MIN_EFFICIENT_BATCH;
     if (fedge_graph_plan_make(&plan, spec, options, kernels, NULL) != FEDGE_OK) {
         return 0;
     }
-    for (uint32_t i = 0; fewest > 0 && i < spec->num_layers; i++) {
+    for (uint32_t i = 0; min_efficient_batch > 0 && i < spec->num_layers; i++) {
         const fedge_layer_sizes sizes = fedge_graph_sizes(&plan, i);
-        fewest = sizes.couples ? 0 : sizes.fewest > fewest ? sizes.fewest : fewest;
+        min_efficient_batch = sizes.batch_coupled ? 0
+                              : sizes.min_efficient_batch > min_efficient_batch
+                                  ? sizes.min_efficient_batch
+                                  : min_efficient_batch;
     }
-    return fewest;
+    return min_efficient_batch;
 }
 
 /* Bytes that do not depend on the size of a pointer. */

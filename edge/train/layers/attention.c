@@ -189,7 +189,7 @@ static void spread(const head *one, const band *at, const float *s, const float 
 }
 
 /* s: scores to P. */
-static void shares(const head *one, const band *at, bool again)
+static void shares(const head *one, const band *at, bool recompute)
 {
     one->self->kernels->softmax(&(fedge_softmax){.s = one->s,
                                                  .rows = at->rows,
@@ -198,7 +198,7 @@ static void shares(const head *one, const band *at, bool again)
                                                  .seen = one->self->causal ? at->first + 1 : 0,
                                                  .scale = one->scale,
                                                  .kept = one->softmax + 2 * at->first,
-                                                 .again = again});
+                                                 .recompute = recompute});
 }
 
 /* P, of which the zeros need not be drawn. */

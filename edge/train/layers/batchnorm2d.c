@@ -65,8 +65,8 @@ static bool uses_batch(const fedge_layer_run *run)
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     need->saved = (uint64_t)run->in[0].dims[0] * 2 * sizeof(float); /* mean and 1/sqrt of each */
-    need->rectifies = true;
-    need->couples = !run->spec->u.batchnorm2d.frozen;
+    need->fuses_relu = true;
+    need->batch_coupled = !run->spec->u.batchnorm2d.frozen;
 }
 
 static fedge_status check(const fedge_layer_run *run, fedge_error *err)
@@ -137,7 +137,7 @@ static void forward(const fedge_layer_run *run)
         double mean, variance;
         if (uses_batch(run)) {
             measure(run, c, &mean, &variance);
-            if (run->training && !run->again && run->spec->u.batchnorm2d.track_running_stats) {
+            if (run->training && !run->recompute && run->spec->u.batchnorm2d.track_running_stats) {
                 track(run, c, mean, variance);
             }
         } else {

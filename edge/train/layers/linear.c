@@ -107,8 +107,8 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
-    need->steps = run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS &&
-                  run->kernels->in_bf16 == NULL;
+    need->fuses_sgd = run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS &&
+                      run->kernels->in_bf16 == NULL;
     if (run->in_int8) {
         const uint64_t bytes = fedge_int8_linear_scratch(run->spec->u.linear.in_features,
                                                          run->spec->u.linear.out_features);

@@ -38,7 +38,7 @@ bool fedge_norm_rectifies(const fedge_norm *self)
     return !by_value(self);
 }
 
-static fedge_norm_rows rows_of(const fedge_norm *self, bool again)
+static fedge_norm_rows rows_of(const fedge_norm *self, bool recompute)
 {
     return (fedge_norm_rows){.rows = self->rows,
                              .width = self->channels,
@@ -48,7 +48,7 @@ static fedge_norm_rows rows_of(const fedge_norm *self, bool again)
                              .weight_gradient = self->weight_gradient,
                              .bias_gradient = self->bias_gradient,
                              .moments = self->moments,
-                             .again = again};
+                             .recompute = recompute};
 }
 
 /* Channel [c] of a row, from the row's mean and inverse deviation. */

@@ -9,11 +9,11 @@ enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* behind those of the layers */
 
 #define ROWS                                                                                       \
-    ((size_t)128)          /* steps · batch that go through a product together: they and the      \
-                              weights stay in the second-level cache */
-#define FEWEST_EXAMPLES 8  /* rows of a step's products: fewer were measured 3 to 8 % slower */
-#define SET ((size_t)1024) /* floats between what falls on the same places of a cache */
-#define LINE ((size_t)16)  /* floats: parts of working memory begin at multiples */
+    ((size_t)128)             /* steps · batch that go through a product together: they and the   \
+                                 weights stay in the second-level cache */
+#define MIN_EFFICIENT_BATCH 8 /* rows of a step's products: fewer were measured 3 to 8 % slower */
+#define SET ((size_t)1024)    /* floats between what falls on the same places of a cache */
+#define LINE ((size_t)16)     /* floats: parts of working memory begin at multiples */
 
 /* One of the layers over one another, or one direction, and its arrays. Gates and c, and inside
  * also h and x, are (steps, batch, …). */
@@ -199,7 +199,7 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
          fedge_factor_size(run->kernels, weights, hidden) + copied_inputs(cell, run, read) +
          fedge_outer_size(run->kernels, batch, weights, read, hidden)) *
         sizeof(float);
-    need->fewest = FEWEST_EXAMPLES;
+    need->min_efficient_batch = MIN_EFFICIENT_BATCH;
 }
 
 /* ---- forward ---- */

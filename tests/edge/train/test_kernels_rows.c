@@ -154,7 +154,7 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
         }
     }
     args.s = again;
-    args.again = true;
+    args.recompute = true;
     kernels->softmax(&args);
     for (size_t i = 0; i < rows * stride; i++) {
         assert_true(again[i] == s[i]);
@@ -241,7 +241,7 @@ static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
                                   .bias_gradient = db,
                                   .moments = room(2 * rows)};
     kernels->norm_rows(&self.args, self.x, y);
-    self.args.again = true;
+    self.args.recompute = true;
     kernels->norm_rows(&self.args, self.x, again);
     assert_memory_equal(y, again, rows * n * sizeof *y);
     kernels->norm_rows_backward(&self.args, self.x, self.dy, dx);
