@@ -578,7 +578,7 @@ static void test_times(void **state)
     if (!emulator_start(&(emulator_config){.num_gpus = 3, .watched = true}))
         skip();
     num_updates = 20;
-    seed_all(21, FEDGE_CODEC_INT8, 3000);
+    seed_all(21, &INT8, 3000);
     check_times(1, FEDGE_SHARD_AUTO);
     check_times(3, FEDGE_SHARD_CLIENTS);
     check_times(3, FEDGE_SHARD_COORDINATES);

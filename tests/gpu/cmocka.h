@@ -49,6 +49,7 @@ static jmp_buf test_end;
         if (strcmp(left_, right_) != 0)                                                            \
             fail_msg("%s is \"%s\" and %s \"%s\"", #a, left_, #b, right_);                         \
     } while (0)
+#define assert_in_range(x, least, most) assert_true((x) >= (least) && (x) <= (most))
 #define assert_memory_equal(a, b, size) assert_true(memcmp((a), (b), (size)) == 0)
 
 static inline int run_all_tests(const struct CMUnitTest *tests, size_t count)
