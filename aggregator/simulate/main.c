@@ -154,11 +154,19 @@ static int print_summary(const fedge_experiment *self)
     return EXIT_DONE;
 }
 
+static void write_log(void *user, const char *line, size_t size)
+{
+    (void)user;
+    (void)fwrite(line, 1, size, stderr);
+}
+
 static int run_one(const fedge_simulate_options *options, const char *job_text, size_t job_size)
 {
     static fedge_experiment self;
     fedge_error err;
+    const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_log};
     const fedge_experiment_config config = {.options = options,
+                                            .log = &log,
                                             .job_text = job_text,
                                             .job_size = job_size,
                                             .out = options->out,

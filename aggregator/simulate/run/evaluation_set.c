@@ -8,20 +8,20 @@ static uint32_t portions_of(const fedge_evaluation_set *set)
     return (set->view.count + FEDGE_EVALUATION_PORTION - 1) / FEDGE_EVALUATION_PORTION;
 }
 
-static fedge_trainer_pool_task portion_of(const fedge_evaluation_set *set, uint32_t at,
-                                          bool may_stop)
+static fedge_trainer_engine_task portion_of(const fedge_evaluation_set *set, uint32_t at,
+                                            bool may_stop)
 {
     const uint32_t first = at * FEDGE_EVALUATION_PORTION, left = set->view.count - first;
-    fedge_trainer_pool_task task = {.work = FEDGE_TRAINER_POOL_TEST,
-                                    .view = set->view,
-                                    .predicted = set->predicted ? set->predicted + first : NULL,
-                                    .may_stop = may_stop};
+    fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TEST,
+                                      .view = set->view,
+                                      .predicted = set->predicted ? set->predicted + first : NULL,
+                                      .may_stop = may_stop};
     task.view.indices += first;
     task.view.count = left < FEDGE_EVALUATION_PORTION ? left : FEDGE_EVALUATION_PORTION;
     return task;
 }
 
-static fedge_status sum(fedge_evaluation_set *set, const fedge_trainer_pool_task *tasks,
+static fedge_status sum(fedge_evaluation_set *set, const fedge_trainer_engine_task *tasks,
                         fedge_error *err)
 {
     double loss = 0.0;
@@ -42,14 +42,14 @@ static fedge_status sum(fedge_evaluation_set *set, const fedge_trainer_pool_task
     return FEDGE_OK;
 }
 
-fedge_status fedge_evaluate_sets(fedge_trainer_pool *pool, fedge_evaluation_set *sets,
+fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine, fedge_evaluation_set *sets,
                                  uint32_t num_sets, bool may_stop, fedge_error *err)
 {
     uint32_t num_tasks = 0, at = 0;
     for (uint32_t s = 0; s < num_sets; s++) {
         num_tasks += portions_of(&sets[s]);
     }
-    fedge_trainer_pool_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
+    fedge_trainer_engine_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
     if (!tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
     }
@@ -58,7 +58,7 @@ fedge_status fedge_evaluate_sets(fedge_trainer_pool *pool, fedge_evaluation_set 
             tasks[at++] = portion_of(&sets[s], i, may_stop);
         }
     }
-    fedge_trainer_pool_run(pool, 0, NULL, tasks, num_tasks);
+    fedge_trainer_engine_run(engine, 0, NULL, tasks, num_tasks);
     fedge_status status = FEDGE_OK;
     at = 0;
     for (uint32_t s = 0; s < num_sets && status == FEDGE_OK; s++) {

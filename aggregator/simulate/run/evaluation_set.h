@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/simulate/run/trainer_pool.h"
+#include "aggregator/simulate/run/trainer_engine.h"
 #include "edge/core/status.h"
 #include "edge/io/dataset.h"
 
@@ -21,10 +21,10 @@ typedef struct fedge_evaluation_set {
                       * fedge_has_accuracy */
 } fedge_evaluation_set;
 
-/* Evaluates the pool's global model on each of [sets]; the results depend on model and sets alone.
- * With [may_stop] FEDGE_CANCELLED when the pool's cancel says so, and then nothing is known of the
- * sets. FEDGE_NO_MEMORY; what reading examples gives. */
-FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_trainer_pool *pool,
+/* Evaluates the engine's global model on each of [sets]; the results depend on model and sets
+ * alone. With [may_stop] FEDGE_CANCELLED when the engine's cancel says so, and then nothing is
+ * known of the sets. FEDGE_NO_MEMORY; what reading examples gives. */
+FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine,
                                                 fedge_evaluation_set *sets, uint32_t num_sets,
                                                 bool may_stop, fedge_error *err);
 

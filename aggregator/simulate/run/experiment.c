@@ -387,7 +387,9 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .test_set = self->test_set,
         .profiles = self->profiles,
         .num_threads =
-            threads < FEDGE_TRAINER_POOL_MAX_THREADS ? threads : FEDGE_TRAINER_POOL_MAX_THREADS,
+            threads < FEDGE_TRAINER_ENGINE_MAX_THREADS ? threads : FEDGE_TRAINER_ENGINE_MAX_THREADS,
+        .engine = options->engine,
+        .log = self->config.log,
         .accumulator = options->accumulator,
         .sums = options->sums,
         .evaluate_every = options->evaluate_every,
@@ -405,6 +407,8 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
     }
     status = fedge_simulation_new(&config, &self->simulation, err);
     if (status == FEDGE_OK) {
+        const char *engine = fedge_simulation_engine(self->simulation);
+        self->settings.engine = strcmp(engine, "cpu") == 0 ? NULL : engine;
         status = fedge_results_open(&self->results, self->config.out, self->config.resume,
                                     self->job, self->config.job_text, self->config.job_size,
                                     &self->settings, options->targets, options->num_targets, err);

@@ -7,7 +7,7 @@
 #include "aggregator/simulate/limits.h"
 #include "aggregator/simulate/run/client_data.h"
 #include "aggregator/simulate/run/final_evaluation.h"
-#include "aggregator/simulate/run/trainer_pool.h"
+#include "aggregator/simulate/run/trainer_engine.h"
 #include "edge/core/number.h"
 #include "edge/io/json.h"
 
@@ -26,7 +26,7 @@ const char *fedge_simulate_options_help(void)
            "  --owner COLUMN       says whose an example is: no value, whatever SPEC is\n"
            "  --seed S, --partition-seed S, --rounds R  in place of the job's and FILE's\n"
            "  --threads T          virtual clients at work at a time (one per CPU)\n"
-           "  --accumulator KIND   what sums: cpu (default), cuda, auto; --gpus, --shard\n"
+           "  --engine, --accumulator KIND  train, sum by: cpu, cuda, auto; --gpus, --shard\n"
            "  --evaluate-every K   rounds between evaluations (1)\n"
            "  --validation-split S  share of the examples to validate with, not train (0)\n"
            "  --client-accuracy N  clients to evaluate the last model on (10000)\n"
@@ -61,6 +61,7 @@ enum {
     OPT_CLIENTS,
     OPT_ROUNDS,
     OPT_THREADS,
+    OPT_ENGINE,
     OPT_ACCUMULATOR,
     OPT_GPUS,
     OPT_SHARD,
@@ -94,6 +95,7 @@ static const struct option LONG_OPTIONS[] = {
     {"clients", required_argument, NULL, OPT_CLIENTS},
     {"rounds", required_argument, NULL, OPT_ROUNDS},
     {"threads", required_argument, NULL, OPT_THREADS},
+    {"engine", required_argument, NULL, OPT_ENGINE},
     {"accumulator", required_argument, NULL, OPT_ACCUMULATOR},
     {"gpus", required_argument, NULL, OPT_GPUS},
     {"shard", required_argument, NULL, OPT_SHARD},
@@ -194,7 +196,7 @@ static fedge_status take_number(int option, const char *value, fedge_simulate_op
         return fedge_option_count("rounds", value, FEDGE_SIMULATE_MAX_ROUNDS, &out->num_rounds,
                                   err);
     case OPT_THREADS:
-        return fedge_option_count("threads", value, FEDGE_TRAINER_POOL_MAX_THREADS,
+        return fedge_option_count("threads", value, FEDGE_TRAINER_ENGINE_MAX_THREADS,
                                   &out->num_threads, err);
     case OPT_CLIENT_ACCURACY:
         return take_clients(value, out, err);
@@ -214,11 +216,14 @@ static fedge_status add_axis(const char *value, fedge_simulate_options *out, fed
     return FEDGE_OK;
 }
 
-/* What sums. */
-static fedge_status take_sums(int option, const char *value, fedge_simulate_options *out,
+/* What trains and what sums. */
+static fedge_status take_kind(int option, const char *value, fedge_simulate_options *out,
                               fedge_error *err)
 {
     switch (option) {
+    case OPT_ENGINE:
+        out->engine = value;
+        return fedge_trainer_engine_check_name(value, err);
     case OPT_ACCUMULATOR:
         out->accumulator = value;
         return fedge_accumulator_check_name(value, err);
@@ -264,10 +269,11 @@ static fedge_status take(int option, const char *value, fedge_simulate_options *
         return parse_share("failure", value, &out->profiles.failure, err);
     case OPT_VALIDATION_SPLIT:
         return parse_share("validation-split", value, &out->validation_split, err);
+    case OPT_ENGINE:
     case OPT_ACCUMULATOR:
     case OPT_GPUS:
     case OPT_SHARD:
-        return take_sums(option, value, out, err);
+        return take_kind(option, value, out, err);
     case OPT_TARGET:
         return parse_targets(value, out, err);
     case OPT_STOP_AT_TARGET:
@@ -378,6 +384,7 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
 {
     *options = (fedge_simulate_options){.evaluate_every = 1,
                                         .client_accuracy = FEDGE_FINAL_EVALUATION_CLIENTS,
+                                        .engine = "cpu",
                                         .accumulator = "cpu"};
     opterr = 0;
     optind = 0; /* starts anew, also within tests */

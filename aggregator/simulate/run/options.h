@@ -30,6 +30,7 @@ typedef struct fedge_simulate_options {
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
     uint32_t num_clients, num_threads, num_rounds;
+    const char *engine;            /* name of what trains, or "auto"; "cpu" when not given */
     const char *accumulator;       /* name of a kind, or "auto"; "cpu" when not given */
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
     uint32_t evaluate_every;       /* 1 when not given */

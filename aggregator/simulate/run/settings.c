@@ -103,6 +103,9 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
     made = made && add_sums(json, settings);
     fedge_status status = made ? add_profiles(json, &settings->profiles, err)
                                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    if (status == FEDGE_OK) {
+        status = add_text(json, "engine", settings->engine, NULL, err);
+    }
     if (status == FEDGE_OK && settings->draws_turns) {
         status = add_text(json, "first_of_equals", "drawn", NULL, err);
     }

@@ -45,7 +45,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
     (void)fedge_rounds_cohort(self->rounds, &summary.asked);
     summary.bytes_down = (uint64_t)self->num_downloads * self->model_bytes;
     for (uint32_t i = 0; i < self->num_sent; i++) {
-        const fedge_trainer_pool_task *work = &self->sent[i].work;
+        const fedge_trainer_engine_task *work = &self->sent[i].work;
         if (!self->sent[i].reported) {
             continue;
         }
@@ -241,7 +241,7 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         const uint32_t more = self->capacity * 2 + 64;
         sent_task *sent = realloc(self->sent, more * sizeof(*sent));
         self->sent = sent ? sent : self->sent;
-        fedge_trainer_pool_task *wave = realloc(self->wave, more * sizeof(*wave));
+        fedge_trainer_engine_task *wave = realloc(self->wave, more * sizeof(*wave));
         self->wave = wave ? wave : self->wave;
         wave_task *order = realloc(self->order, more * sizeof(*order));
         self->order = order ? order : self->order;
@@ -255,8 +255,8 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         .slot = action->slot,
         .tie_break = draw_tie_break(self, action),
         .size = fedge_client_data_train(self->config.client_data, action->client_index).count,
-        .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_TRAINER_POOL_TRAIN
-                                                          : FEDGE_TRAINER_POOL_EVALUATE,
+        .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_TRAINER_ENGINE_TRAIN
+                                                          : FEDGE_TRAINER_ENGINE_EVALUATE,
                  .client = action->client_index}};
     return self->config.profiles
                ? fedge_simulation_begin_task(self, action, self->num_sent - 1, err)
@@ -349,8 +349,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
         fedge_client_states_undo(&self->states);
     }
     if (status == FEDGE_NO_MEMORY) { /* room to write down what has closed */
-        fedge_trainer_pool_free(self->pool);
-        self->pool = NULL;
+        fedge_trainer_engine_close(&self->engine);
     }
     return status;
 }
@@ -436,28 +435,57 @@ uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config)
     return config->rounds_only && !tested && !validated ? 0 : FEDGE_EVALUATION_PORTION;
 }
 
-fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
-                                     fedge_memory_demand *demand, fedge_error *err)
+/* Without global model and what clients keep. */
+static fedge_trainer_engine_config engine_config(const fedge_simulation_config *config)
 {
-    const fedge_trainer_pool_config pool = {.job = config->job,
-                                            .client_data = config->client_data,
-                                            .max_evaluated =
-                                                fedge_simulation_max_evaluated(config)};
+    return (fedge_trainer_engine_config){
+        .job = config->job,
+        .client_data = config->client_data,
+        .test_set = config->test_set,
+        .max_evaluated = fedge_simulation_max_evaluated(config),
+        .num_threads = config->num_threads,
+        .num_gpus = config->sums.num_gpus,
+        .gpus = config->sums.gpus,
+        .log = config->log,
+    };
+}
+
+static const char *engine_name(const fedge_simulation_config *config)
+{
+    return config->engine ? config->engine : "cpu";
+}
+
+static fedge_status demand_of(const fedge_simulation_config *config,
+                              const fedge_trainer_engine_ops *engine, fedge_memory_demand *demand,
+                              fedge_error *err)
+{
+    const fedge_trainer_engine_config wanted = engine_config(config);
     *demand = (fedge_memory_demand){.job = config->job,
                                     .num_clients = config->client_data->num_clients,
                                     .num_threads = config->num_threads,
                                     .task_bytes = sizeof(sent_task) + sizeof(wave_task) +
-                                                  sizeof(fedge_trainer_pool_task),
+                                                  sizeof(fedge_trainer_engine_task),
                                     .no_hashes = config->no_hashes};
-    return fedge_trainer_pool_size(&pool, &demand->thread_bytes, err);
+    return engine->size(&wanted, &demand->thread_bytes, err);
+}
+
+fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
+                                     fedge_memory_demand *demand, fedge_error *err)
+{
+    const fedge_trainer_engine_config wanted = engine_config(config);
+    const fedge_trainer_engine_ops *engine = NULL;
+    const fedge_status status =
+        fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err);
+    return status == FEDGE_OK ? demand_of(config, engine, demand, err) : status;
 }
 
 /* Before any memory is filled. */
-static fedge_status check_memory(fedge_simulation *self, fedge_error *err)
+static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
+                                 fedge_error *err)
 {
     fedge_memory memory;
     fedge_memory_demand demand;
-    fedge_status status = fedge_simulation_demand(&self->config, &demand, err);
+    fedge_status status = demand_of(&self->config, engine, &demand, err);
     if (status == FEDGE_OK) {
         status = fedge_memory_count(&memory, &demand, err);
     }
@@ -473,7 +501,12 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     const fedge_simulation_config *config = &self->config;
     size_t told = 0;
     uint8_t *file = NULL;
-    fedge_status status = check_memory(self, err);
+    const fedge_trainer_engine_ops *engine = NULL;
+    fedge_trainer_engine_config wanted = engine_config(config);
+    fedge_status status = fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err);
+    if (status == FEDGE_OK) {
+        status = check_memory(self, engine, err);
+    }
     if (status == FEDGE_OK) {
         status = list_test_set(self, err);
     }
@@ -497,17 +530,12 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
                                           self->plan->sent.sections[0].schema.num_elements, err);
     }
     if (status == FEDGE_OK) {
-        const fedge_trainer_pool_config pool = {.job = config->job,
-                                                .client_data = config->client_data,
-                                                .global = &self->global,
-                                                .max_evaluated =
-                                                    fedge_simulation_max_evaluated(config),
-                                                .states = &self->states,
-                                                .num_threads = config->num_threads,
-                                                .cancel = config->cancel ? cancel : NULL,
-                                                .on_done = fedge_simulation_tell_progress,
-                                                .user = self};
-        status = fedge_trainer_pool_new(&pool, &self->pool, err);
+        wanted.global = &self->global;
+        wanted.states = &self->states;
+        wanted.cancel = config->cancel ? cancel : NULL;
+        wanted.on_done = fedge_simulation_tell_progress;
+        wanted.user = self;
+        status = fedge_trainer_engine_open(&self->engine, engine, &wanted, err);
     }
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
@@ -547,7 +575,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     if (!simulation) {
         return;
     }
-    fedge_trainer_pool_free(simulation->pool);
+    fedge_trainer_engine_close(&simulation->engine);
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
@@ -627,9 +655,14 @@ uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)
     return simulation->promised;
 }
 
+const char *fedge_simulation_engine(const fedge_simulation *simulation)
+{
+    return simulation->engine.ops->name;
+}
+
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
 {
-    return fedge_trainer_pool_bytes_per_thread(simulation->pool);
+    return simulation->engine.ops->bytes_per_thread(simulation->engine.state);
 }
 
 fedge_view fedge_simulation_test_set(const fedge_simulation *simulation)
@@ -642,7 +675,7 @@ fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evalu
 {
     simulation->testing = true;
     const fedge_status status =
-        fedge_evaluate_sets(simulation->pool, sets, num_sets, may_stop, err);
+        fedge_evaluate_sets(&simulation->engine, sets, num_sets, may_stop, err);
     simulation->testing = false;
     return status;
 }

@@ -18,7 +18,7 @@
 #include "aggregator/simulate/run/client_states.h"
 #include "aggregator/simulate/run/evaluation_set.h"
 #include "aggregator/simulate/run/memory.h"
-#include "aggregator/simulate/run/trainer_pool.h"
+#include "aggregator/simulate/run/trainer_engine.h"
 #include "aggregator/simulate/time/client_profiles.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -36,8 +36,10 @@ typedef struct fedge_simulation_config {
     const fedge_client_profiles
         *profiles; /* of the client data's clients; NULL: time is not virtual */
     uint32_t num_threads;
+    const char *engine;            /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
+    const fedge_log *log;          /* is told what trains, and why; may be NULL */
     const char *accumulator;       /* what sums; NULL: "cpu" */
-    fedge_accumulator_config sums; /* its gpus and shard */
+    fedge_accumulator_config sums; /* its gpus, which are the engine's too, and shard */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
      * memory is taken for evaluation. */
@@ -73,8 +75,9 @@ FEDGE_MUST_USE fedge_status fedge_simulation_demand(const fedge_simulation_confi
                                                     fedge_memory_demand *demand, fedge_error *err);
 
 /* Checks the job against the client data and takes all memory. FEDGE_UNSUPPORTED: an external
- * model. FEDGE_INVALID_ARGUMENT: the job wants more clients than there are, or clients to evaluate,
- * of whom none holds out examples. FEDGE_TOO_BIG: more than memory holds, in all (memory.h). */
+ * model, or a job that the engine cannot train. FEDGE_INVALID_ARGUMENT: the job wants more clients
+ * than there are, or clients to evaluate, of whom none holds out examples. FEDGE_TOO_BIG: more than
+ * memory holds, in all (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
@@ -117,6 +120,7 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
 /* What clients keep for the strategy, of the last closed round once fedge_simulation_run has ended
  * or in on_round; NULL where they keep nothing. */
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation);
+const char *fedge_simulation_engine(const fedge_simulation *simulation); /* "cpu" */
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
 /* All that it may come to take, besides the data. */
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);

@@ -14,7 +14,7 @@ typedef struct sent_task {
     uint32_t
         tie_break; /* among those that end at the same time, or without client profiles; drawn */
     bool worked, reported;
-    fedge_trainer_pool_task work;
+    fedge_trainer_engine_task work;
 } sent_task;
 
 /* A task whose work is to be done. */
@@ -30,7 +30,7 @@ struct fedge_simulation {
     fedge_view test_set;        /* all of it, by index; count 0: none */
     fedge_client_states states; /* what clients keep for the strategy */
     uint64_t promised;          /* bytes: fedge_memory of this run */
-    fedge_trainer_pool *pool;
+    fedge_trainer_engine engine;
     fedge_rounds *rounds;
     uint64_t now_ms;                   /* without client profiles */
     fedge_virtual_clock virtual_clock; /* with one */
@@ -49,11 +49,11 @@ struct fedge_simulation {
     sent_task *sent; /* as sent; without client profiles, those in work by tie-break */
     uint32_t num_sent, num_done, capacity;
     uint32_t num_reported, num_downloads;
-    fedge_trainer_pool_task *wave; /* room for [capacity] */
-    wave_task *order;              /* likewise: whose work [wave] is */
+    fedge_trainer_engine_task *wave; /* room for [capacity] */
+    wave_task *order;                /* likewise: whose work [wave] is */
     uint64_t phase_started_ns;
     size_t model_bytes;
-    bool testing; /* the pool is at the test set */
+    bool testing; /* the engine is at the test set */
 };
 
 /* simulation.c */
@@ -82,9 +82,9 @@ FEDGE_MUST_USE fedge_status fedge_simulation_report(fedge_simulation *self, sent
                                                     fedge_error *err);
 
 /* Why the last attempt failed, if it does: this client's message. */
-void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_pool_task *work);
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_engine_task *work);
 
-/* As fedge_trainer_pool_config.on_done: user is the simulation. */
+/* As fedge_trainer_engine_config.on_done: user is the simulation. */
 void fedge_simulation_tell_progress(void *user, uint32_t num_done);
 
 bool fedge_simulation_is_cancelled(const fedge_simulation *self);

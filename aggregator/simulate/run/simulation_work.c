@@ -10,7 +10,7 @@ uint64_t fedge_simulation_now_ms(const fedge_simulation *self)
     return self->config.profiles ? self->virtual_clock.now_us / 1000 : self->now_ms;
 }
 
-void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_pool_task *work)
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_engine_task *work)
 {
     (void)fedge_os_format(self->why, sizeof(self->why),
                           "the last to fail: client %" PRIu32 ": %.180s", work->client,
@@ -67,10 +67,10 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
         self->wave[i] = self->sent[self->order[i].task].work;
     }
     fedge_simulation_tell_progress(self, 0);
-    fedge_trainer_pool_run(self->pool, fedge_rounds_round(self->rounds), self->bounds_log2,
-                           self->wave, count);
+    fedge_trainer_engine_run(&self->engine, fedge_rounds_round(self->rounds), self->bounds_log2,
+                             self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
-    const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_POOL_TRAIN;
+    const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;
     fedge_status status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status = check_machine(self, count, err);

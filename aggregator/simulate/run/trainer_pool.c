@@ -9,11 +9,9 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/classification.h"
-#include "aggregator/simulate/run/fold.h"
+#include "aggregator/simulate/run/client_update.h"
 #include "aggregator/simulate/run/spin_backoff.h"
 #include "edge/core/os.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/update.h"
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
@@ -21,9 +19,11 @@
  * being woken takes. With more threads than CPUs it would keep others from work. */
 #define BACKOFF_NS 100000
 
+typedef struct trainer_pool trainer_pool;
+
 /* What one thread works with. */
 typedef struct worker {
-    fedge_trainer_pool *pool;
+    trainer_pool *pool;
     uint32_t lane; /* of the global model's accumulator */
     pthread_t thread;
     fedge_spin_backoff backoff;
@@ -31,27 +31,23 @@ typedef struct worker {
     fedge_model *tester;            /* as the server's own evaluation has it */
     void *block, *evaluator_block, *tester_block, *scratch;
     size_t scratch_size;
-    float *values; /* as trained, then what travels of it; NULL: update.h takes the model's */
-    int32_t *v;    /* where clients keep something: the update in fixed point */
-    uint_fast32_t ready_for;  /* the call in which the model is as the global one already */
-    fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
-    uint8_t *bytes, *packed;
-    fedge_hooks_state hooks; /* when the plan has hooks */
+    fedge_client_update update;
+    uint_fast32_t ready_for; /* the call in which the model is as the global one already */
     uint64_t total;          /* bytes of all of it */
 } worker;
 
-struct fedge_trainer_pool {
-    fedge_trainer_pool_config config;
+struct trainer_pool {
+    fedge_trainer_engine_config config;
     const fedge_plan *plan;
     /* The work in hand. */
     uint32_t round;
     const int8_t *bounds_log2;
-    fedge_trainer_pool_task *tasks;
+    fedge_trainer_engine_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
     uint32_t num_started;                      /* threads besides the caller's */
     atomic_uint_fast32_t at_work;              /* of these: have not finished the present call */
-    atomic_uint_fast32_t num_calls, num_ended; /* of fedge_trainer_pool_run */
+    atomic_uint_fast32_t num_calls, num_ended; /* of run */
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* one of these two has */
     bool stopping;
@@ -60,82 +56,38 @@ struct fedge_trainer_pool {
 
 /* ---- one task -------------------------------------------------------------------------------- */
 
-/* What the strategy has the client do first; *own is what it keeps, if anything. */
-static fedge_status begin_hooks(worker *self, uint32_t client, float **own, fedge_error *err)
-{
-    const fedge_global_model *global = self->pool->config.global;
-    fedge_hooks_state *hooks = &self->hooks;
-    const size_t size = hooks->num_trained * sizeof(float);
-    if (hooks->told) {
-        memcpy(hooks->told, global->strategy->told(global->strategy_state), size);
-    }
-    if (hooks->own) {
-        *own = fedge_client_states_of(self->pool->config.states, client);
-        if (!*own) {
-            return fedge_fail(err, FEDGE_NO_MEMORY,
-                              "no memory for a %s of %zu bytes: give the program more memory, or "
-                              "use fewer clients or rounds, a smaller cohort, fewer --threads or "
-                              "another strategy",
-                              self->pool->plan->hooks->keeps, size);
-        }
-        memcpy(hooks->own, *own, size);
-    }
-    fedge_hooks_begin(hooks);
-    if (hooks->correction) {
-        memcpy(fedge_model_correction(self->model), hooks->correction,
-               fedge_model_num_values(self->model) * sizeof(float));
-    }
-    return FEDGE_OK;
-}
-
-/* What travels of a model whose values do not lie there as they are, or with hooks. */
-static fedge_status make_changes(worker *self, const fedge_trainer_pool_task *task, double rate,
-                                 fedge_error *err)
-{
-    const fedge_plan *plan = self->pool->plan;
-    const float *start = self->pool->config.global->values;
-    memcpy(self->values, start, plan->schema.num_elements * sizeof(*start));
-    fedge_model_get_trained(self->model, self->values);
-    fedge_sections_changes(&plan->sent, start, self->values);
-    return plan->hooks
-               ? fedge_hooks_end(&self->hooks, task->result.num_steps, rate, self->values, err)
-               : FEDGE_OK;
-}
-
-/* Sums what has become of the model; [own], if there is one, is moved. */
-static fedge_status add_update(worker *self, fedge_trainer_pool_task *task, double rate, float *own,
+/* Sums what has become of the model. */
+static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, double rate,
                                fedge_error *err)
 {
-    const fedge_trainer_pool *pool = self->pool;
+    const trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
-    const fedge_update_facts facts = {.num_examples = task->result.num_examples};
-    const fedge_update update = {.plan = plan,
-                                 .bounds_log2 = pool->bounds_log2,
-                                 .changes = self->values,
-                                 .start = pool->config.global->values,
-                                 .parameters = fedge_model_values(self->model),
-                                 .buffers = fedge_model_buffers(self->model),
-                                 .deflater = self->deflater,
-                                 .bytes = self->bytes,
-                                 .packed = self->packed};
-    fedge_update_made made;
-    fedge_status status = self->values ? make_changes(self, task, rate, err) : FEDGE_OK;
-    if (status == FEDGE_OK) {
-        status = fedge_fold_update(&update, &pool->config.global->accumulator, self->lane,
-                                   fedge_update_weight(pool->config.global, &facts), self->v, &made,
-                                   err);
+    float *values = self->update.values;
+    if (values) {
+        memcpy(values, pool->config.global->values, plan->schema.num_elements * sizeof(*values));
+        fedge_model_get_trained(self->model, values);
     }
+    const fedge_status status = fedge_client_update_add(&self->update, task, pool->bounds_log2,
+                                                        rate, fedge_model_values(self->model),
+                                                        fedge_model_buffers(self->model), err);
     if (status != FEDGE_OK) {
         return status;
     }
-    task->bytes_up = made.size;
-    task->clamped = made.clamped;
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
-    self->ready_for = whole && !self->values ? pool->num_calls : 0;
-    if (own) {
-        fedge_hooks_move(plan, pool->bounds_log2, self->v, own);
-    }
+    self->ready_for = whole && !values ? pool->num_calls : 0;
     return FEDGE_OK;
+}
+
+/* What the strategy has the client do first. */
+static fedge_status begin_hooks(worker *self, uint32_t client, fedge_error *err)
+{
+    const float *correction = NULL;
+    const fedge_status status = fedge_client_update_begin(&self->update, client, &correction, err);
+    if (status == FEDGE_OK && correction) {
+        memcpy(fedge_model_correction(self->model), correction,
+               fedge_model_num_values(self->model) * sizeof(float));
+    }
+    return status;
 }
 
 /* The model as the global one, from where training starts. */
@@ -147,9 +99,9 @@ static void prepare(worker *self)
     self->ready_for = 0;
 }
 
-static fedge_status train(worker *self, fedge_trainer_pool_task *task, fedge_error *err)
+static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
-    const fedge_trainer_pool *pool = self->pool;
+    const trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
     const fedge_view view = fedge_client_data_train(pool->config.client_data, task->client);
     const double rate = fedge_plan_learning_rate(plan, pool->round);
@@ -158,21 +110,20 @@ static fedge_status train(worker *self, fedge_trainer_pool_task *task, fedge_err
     const fedge_examples stored = fedge_view_examples(&view);
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
-    float *own = NULL;
     prepare(self);
     fedge_model_reset_optimizer(self->model);
-    fedge_status status = plan->hooks ? begin_hooks(self, task->client, &own, err) : FEDGE_OK;
+    fedge_status status = plan->hooks ? begin_hooks(self, task->client, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status =
             fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
                               pool->config.cancel, pool->config.user, &task->result, err);
     }
-    return status == FEDGE_OK ? add_update(self, task, rate, own, err) : status;
+    return status == FEDGE_OK ? add_update(self, task, rate, err) : status;
 }
 
-static fedge_status evaluate(worker *self, fedge_trainer_pool_task *task, fedge_error *err)
+static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
-    const fedge_trainer_pool_config *config = &self->pool->config;
+    const fedge_trainer_engine_config *config = &self->pool->config;
     const fedge_view view = fedge_client_data_held_out(config->client_data, task->client);
     if (view.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -187,9 +138,9 @@ static fedge_status evaluate(worker *self, fedge_trainer_pool_task *task, fedge_
 }
 
 /* Batch by batch, since a model keeps its outputs until the next. */
-static fedge_status test(worker *self, fedge_trainer_pool_task *task, fedge_error *err)
+static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
-    const fedge_trainer_pool *pool = self->pool;
+    const trainer_pool *pool = self->pool;
     fedge_status status = FEDGE_OK;
     task->result = (fedge_trainer_result){.num_examples = task->view.count};
     if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user)) {
@@ -219,15 +170,15 @@ static fedge_status test(worker *self, fedge_trainer_pool_task *task, fedge_erro
 
 static void work(worker *self)
 {
-    fedge_trainer_pool *pool = self->pool;
+    trainer_pool *pool = self->pool;
     uint_fast32_t at;
     while ((at = atomic_fetch_add(&pool->next, 1)) < pool->num_tasks) {
-        fedge_trainer_pool_task *task = &pool->tasks[at];
+        fedge_trainer_engine_task *task = &pool->tasks[at];
         fedge_error err;
         const uint64_t start_ns = fedge_os_monotonic_ns();
-        task->status = task->work == FEDGE_TRAINER_POOL_TRAIN      ? train(self, task, &err)
-                       : task->work == FEDGE_TRAINER_POOL_EVALUATE ? evaluate(self, task, &err)
-                                                                   : test(self, task, &err);
+        task->status = task->work == FEDGE_TRAINER_ENGINE_TRAIN      ? train(self, task, &err)
+                       : task->work == FEDGE_TRAINER_ENGINE_EVALUATE ? evaluate(self, task, &err)
+                                                                     : test(self, task, &err);
         task->message[0] = '\0';
         if (task->status != FEDGE_OK) {
             memcpy(task->message, err.message, sizeof(task->message));
@@ -264,7 +215,7 @@ static bool look_for(fedge_spin_backoff *backoff, atomic_uint_fast32_t *counter,
 /* Waits until [counter] has gone past [value]. */
 static void wait_for(worker *self, atomic_uint_fast32_t *counter, uint_fast32_t value)
 {
-    fedge_trainer_pool *pool = self->pool;
+    trainer_pool *pool = self->pool;
     if (look_for(&self->backoff, counter, value)) {
         return;
     }
@@ -275,7 +226,7 @@ static void wait_for(worker *self, atomic_uint_fast32_t *counter, uint_fast32_t 
     pthread_mutex_unlock(&pool->mutex);
 }
 
-static void advance(fedge_trainer_pool *pool, atomic_uint_fast32_t *counter)
+static void advance(trainer_pool *pool, atomic_uint_fast32_t *counter)
 {
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(counter, 1);
@@ -286,7 +237,7 @@ static void advance(fedge_trainer_pool *pool, atomic_uint_fast32_t *counter)
 static void *work_loop(void *arg)
 {
     worker *self = arg;
-    fedge_trainer_pool *pool = self->pool;
+    trainer_pool *pool = self->pool;
     for (uint_fast32_t done = 0;; done++) {
         wait_for(self, &pool->num_calls, done);
         if (pool->stopping) {
@@ -299,9 +250,10 @@ static void *work_loop(void *arg)
     }
 }
 
-void fedge_trainer_pool_run(fedge_trainer_pool *pool, uint32_t round, const int8_t *bounds_log2,
-                            fedge_trainer_pool_task *tasks, uint32_t num_tasks)
+static void run(void *state, uint32_t round, const int8_t *bounds_log2,
+                fedge_trainer_engine_task *tasks, uint32_t num_tasks)
 {
+    trainer_pool *pool = state;
     const uint_fast32_t num_ended = atomic_load(&pool->num_ended);
     pool->round = round;
     pool->bounds_log2 = bounds_log2;
@@ -366,13 +318,13 @@ static fedge_status make_models(worker *self, fedge_error *err)
     return status;
 }
 
-static uint32_t most_examples(const fedge_trainer_pool_config *config)
+static uint32_t most_examples(const fedge_trainer_engine_config *config)
 {
     return config->client_data->most > config->max_evaluated ? config->client_data->most
                                                              : config->max_evaluated;
 }
 
-static size_t scratch_size(const fedge_trainer_pool_config *config)
+static size_t scratch_size(const fedge_trainer_engine_config *config)
 {
     const fedge_plan *plan = &config->job->plan;
     const uint32_t batch = plan->training.batch_size;
@@ -381,50 +333,22 @@ static size_t scratch_size(const fedge_trainer_pool_config *config)
                                                                     : FEDGE_EVALUATOR_BATCH);
 }
 
-/* Of what travels, or was trained, where it does not lie in the model. */
-static size_t num_apart(const fedge_plan *plan)
-{
-    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
-    return model > sent ? model : sent;
-}
-
-/* The sums of its lane, and what the hooks have. */
-static uint64_t size_of_others(const fedge_plan *plan)
-{
-    return (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) +
-           fedge_hooks_state_size(plan);
-}
-
 static fedge_status make_worker(worker *self, fedge_error *err)
 {
-    const fedge_trainer_pool *pool = self->pool;
-    const fedge_plan *plan = pool->plan;
+    const trainer_pool *pool = self->pool;
     fedge_status status = make_models(self, err);
     if (status != FEDGE_OK) {
         return status;
     }
     self->scratch_size = scratch_size(&pool->config);
     self->scratch = take(self, self->scratch_size);
-    const bool apart = plan->hooks || !fedge_model_values(self->model);
-    const bool keeps = fedge_plan_keeps(plan);
-    const bool deflated = plan->update.deflate;
-    if (apart) {
-        self->values = take(self, num_apart(plan) * sizeof(*self->values));
-    }
-    if (keeps) {
-        self->v = take(self, plan->sent.schema.num_elements * sizeof(*self->v));
-    }
-    if (deflated) {
-        self->bytes = take(self, fedge_update_max_size(plan));
-        self->packed = take(self, fedge_update_max_size(plan));
-        status = fedge_deflater_new(&self->deflater, err);
-    }
-    if (status != FEDGE_OK || !self->scratch || (apart && !self->values) || (keeps && !self->v) ||
-        (deflated && (!self->bytes || !self->packed))) {
+    if (!self->scratch) {
         return no_memory(self, err);
     }
-    self->total += size_of_others(plan);
-    return plan->hooks ? fedge_hooks_state_init(&self->hooks, plan, err) : FEDGE_OK;
+    status = fedge_client_update_init(&self->update, &pool->config, self->lane,
+                                      !fedge_model_values(self->model), err);
+    self->total += self->update.total;
+    return status;
 }
 
 static fedge_status add_model(const fedge_plan *plan, const fedge_model_options *options,
@@ -437,18 +361,15 @@ static fedge_status add_model(const fedge_plan *plan, const fedge_model_options 
 }
 
 /* What make_worker takes. */
-fedge_status fedge_trainer_pool_size(const fedge_trainer_pool_config *config, uint64_t *bytes,
-                                     fedge_error *err)
+static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
+                         fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
     fedge_model_options options = fedge_plan_model_options(plan);
     const bool narrow = options.weights != FEDGE_STORAGE_FP32;
-    const bool apart = plan->hooks || narrow || options.precision == FEDGE_PRECISION_INT8;
-    *bytes = scratch_size(config) + size_of_others(plan);
-    *bytes += apart ? num_apart(plan) * sizeof(float) : 0;
-    *bytes += fedge_plan_keeps(plan) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
-    *bytes += plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0;
+    const bool apart = narrow || options.precision == FEDGE_PRECISION_INT8;
+    *bytes = scratch_size(config) + fedge_client_update_size(plan, apart);
     fedge_status status = add_model(plan, &options, bytes, err);
     if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
         status = add_model(plan, &options, bytes, err);
@@ -491,7 +412,7 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
                       able, client_data->num_clients, needed, first.message);
 }
 
-static fedge_status start(fedge_trainer_pool *pool, fedge_error *err)
+static fedge_status start(trainer_pool *pool, fedge_error *err)
 {
     const bool crowded = pool->config.num_threads > fedge_os_num_cpus();
     fedge_status status = FEDGE_OK;
@@ -515,38 +436,9 @@ static fedge_status start(fedge_trainer_pool *pool, fedge_error *err)
     return status;
 }
 
-fedge_status fedge_trainer_pool_new(const fedge_trainer_pool_config *config,
-                                    fedge_trainer_pool **pool, fedge_error *err)
+static void close_pool(void *state)
 {
-    *pool = NULL;
-    if (config->num_threads == 0 || config->num_threads > FEDGE_ACCUMULATOR_MAX_LANES) {
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
-                          FEDGE_ACCUMULATOR_MAX_LANES);
-    }
-    fedge_trainer_pool *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
-    if (!fresh) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads", config->num_threads);
-    }
-    fresh->config = *config;
-    fresh->plan = &config->job->plan;
-    atomic_init(&fresh->next, 0);
-    atomic_init(&fresh->num_done, 0);
-    atomic_init(&fresh->at_work, 0);
-    atomic_init(&fresh->num_calls, 0);
-    atomic_init(&fresh->num_ended, 0);
-    pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_cond_init(&fresh->changed, NULL);
-    fedge_status status = start(fresh, err);
-    if (status != FEDGE_OK) {
-        fedge_trainer_pool_free(fresh);
-        return status;
-    }
-    *pool = fresh;
-    return FEDGE_OK;
-}
-
-void fedge_trainer_pool_free(fedge_trainer_pool *pool)
-{
+    trainer_pool *pool = state;
     if (!pool) {
         return;
     }
@@ -561,19 +453,52 @@ void fedge_trainer_pool_free(fedge_trainer_pool *pool)
         free(self->evaluator_block);
         free(self->tester_block);
         free(self->scratch);
-        free(self->values);
-        free(self->v);
-        free(self->bytes);
-        free(self->packed);
-        fedge_deflater_free(self->deflater);
-        fedge_hooks_state_fini(&self->hooks);
+        fedge_client_update_fini(&self->update);
     }
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->mutex);
     free(pool);
 }
 
-uint64_t fedge_trainer_pool_bytes_per_thread(const fedge_trainer_pool *pool)
+static fedge_status open_pool(const fedge_trainer_engine_config *config, void **state,
+                              fedge_error *err)
 {
+    *state = NULL;
+    if (config->num_threads == 0 || config->num_threads > FEDGE_ACCUMULATOR_MAX_LANES) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
+                          FEDGE_ACCUMULATOR_MAX_LANES);
+    }
+    trainer_pool *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads", config->num_threads);
+    }
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    atomic_init(&fresh->next, 0);
+    atomic_init(&fresh->num_done, 0);
+    atomic_init(&fresh->at_work, 0);
+    atomic_init(&fresh->num_calls, 0);
+    atomic_init(&fresh->num_ended, 0);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    pthread_cond_init(&fresh->changed, NULL);
+    fedge_status status = start(fresh, err);
+    if (status != FEDGE_OK) {
+        close_pool(fresh);
+        return status;
+    }
+    *state = fresh;
+    return FEDGE_OK;
+}
+
+static uint64_t bytes_per_thread(const void *state)
+{
+    const trainer_pool *pool = state;
     return pool->workers[0].total;
 }
+
+const fedge_trainer_engine_ops fedge_trainer_engine_cpu = {.name = "cpu",
+                                                           .size = size,
+                                                           .open = open_pool,
+                                                           .close = close_pool,
+                                                           .run = run,
+                                                           .bytes_per_thread = bytes_per_thread};

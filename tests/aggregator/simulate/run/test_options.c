@@ -28,6 +28,7 @@ static void defaults(void **state)
     assert_int_equal(options.evaluate_every, 1);
     assert_int_equal(options.client_accuracy, 10000);
     assert_string_equal(options.accumulator, "cpu");
+    assert_string_equal(options.engine, "cpu");
     assert_true(options.validation_split == 0.0);
     assert_int_equal(options.num_clients + options.num_threads + options.num_rounds, 0);
     assert_false(options.has_seed || options.has_partition_seed || options.resume ||
@@ -45,7 +46,8 @@ static void everything(void **state)
               "--target 0.5,0.75,1 --stop-at-target --owner who --compute fixed:9 --bandwidth "
               "fixed:8/fixed:7 "
               "--failure 0.25 --validation-split 0.1 --client-accuracy 0 "
-              "--trace t --availability 0.5,9 --accumulator auto --gpus 1 --shard clients "
+              "--trace t --availability 0.5,9 --engine auto --accumulator auto --gpus 1 --shard "
+              "clients "
               "--out o --resume --quiet --json",
               &options, &err),
         FEDGE_OK);
@@ -57,6 +59,7 @@ static void everything(void **state)
     assert_int_equal(options.num_rounds, 7);
     assert_int_equal(options.num_threads, 3);
     assert_string_equal(options.accumulator, "auto");
+    assert_string_equal(options.engine, "auto");
     assert_int_equal(options.sums.num_gpus, 1);
     assert_int_equal(options.sums.gpus[0], 1);
     assert_int_equal(options.sums.shard, FEDGE_SHARD_CLIENTS);

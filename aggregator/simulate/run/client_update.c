@@ -1,0 +1,145 @@
+#include "aggregator/simulate/run/client_update.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/run/fold.h"
+#include "edge/core/os.h"
+#include "edge/io/update.h"
+
+#define ALIGNMENT 64
+
+/* Of what travels, or was trained, where it does not lie in the model. */
+static size_t num_apart(const fedge_plan *plan)
+{
+    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
+    return model > sent ? model : sent;
+}
+
+uint64_t fedge_client_update_size(const fedge_plan *plan, bool apart)
+{
+    uint64_t bytes = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
+    bytes += fedge_hooks_state_size(plan);
+    bytes += apart || plan->hooks ? num_apart(plan) * sizeof(float) : 0;
+    bytes += fedge_plan_keeps(plan) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
+}
+
+/* What is large begins with a large page, so that only its end is without. */
+static void *take(fedge_client_update *self, size_t size)
+{
+    self->total += size;
+    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+fedge_status fedge_client_update_init(fedge_client_update *update,
+                                      const fedge_trainer_engine_config *config, uint32_t lane,
+                                      bool apart, fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const bool deflated = plan->update.deflate, keeps = fedge_plan_keeps(plan);
+    fedge_status status = FEDGE_OK;
+    *update = (fedge_client_update){.config = config, .lane = lane};
+    if (apart || plan->hooks) {
+        update->values = take(update, num_apart(plan) * sizeof(*update->values));
+    }
+    if (keeps) {
+        update->v = take(update, plan->sent.schema.num_elements * sizeof(*update->v));
+    }
+    if (deflated) {
+        update->bytes = take(update, fedge_update_max_size(plan));
+        update->packed = take(update, fedge_update_max_size(plan));
+        status = fedge_deflater_new(&update->deflater, err);
+    }
+    if (status != FEDGE_OK || ((apart || plan->hooks) && !update->values) ||
+        (keeps && !update->v) || (deflated && (!update->bytes || !update->packed))) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory for a client's update (%llu bytes): use fewer --threads or a "
+                          "smaller model",
+                          (unsigned long long)update->total);
+    }
+    update->total +=
+        plan->sent.schema.num_elements * sizeof(int64_t) + fedge_hooks_state_size(plan);
+    return plan->hooks ? fedge_hooks_state_init(&update->hooks, plan, err) : FEDGE_OK;
+}
+
+void fedge_client_update_fini(fedge_client_update *update)
+{
+    free(update->values);
+    free(update->v);
+    free(update->bytes);
+    free(update->packed);
+    fedge_deflater_free(update->deflater);
+    fedge_hooks_state_fini(&update->hooks);
+    *update = (fedge_client_update){0};
+}
+
+fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t client,
+                                       const float **correction, fedge_error *err)
+{
+    const fedge_global_model *global = update->config->global;
+    fedge_hooks_state *hooks = &update->hooks;
+    const size_t size = hooks->num_trained * sizeof(float);
+    if (hooks->told) {
+        memcpy(hooks->told, global->strategy->told(global->strategy_state), size);
+    }
+    if (hooks->own) {
+        update->own = fedge_client_states_of(update->config->states, client);
+        if (!update->own) {
+            return fedge_fail(err, FEDGE_NO_MEMORY,
+                              "no memory for a %s of %zu bytes: give the program more memory, or "
+                              "use fewer clients or rounds, a smaller cohort, fewer --threads or "
+                              "another strategy",
+                              update->config->job->plan.hooks->keeps, size);
+        }
+        memcpy(hooks->own, update->own, size);
+    }
+    fedge_hooks_begin(hooks);
+    *correction = hooks->correction;
+    return FEDGE_OK;
+}
+
+/* What travels of a model whose values do not lie there as they are, or with hooks. */
+static fedge_status make_changes(fedge_client_update *self, const fedge_trainer_engine_task *task,
+                                 double rate, fedge_error *err)
+{
+    const fedge_plan *plan = &self->config->job->plan;
+    fedge_sections_changes(&plan->sent, self->config->global->values, self->values);
+    return plan->hooks
+               ? fedge_hooks_end(&self->hooks, task->result.num_steps, rate, self->values, err)
+               : FEDGE_OK;
+}
+
+fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_engine_task *task,
+                                     const int8_t *bounds_log2, double rate, float *parameters,
+                                     float *buffers, fedge_error *err)
+{
+    const fedge_plan *plan = &update->config->job->plan;
+    const fedge_update made_of = {.plan = plan,
+                                  .bounds_log2 = bounds_log2,
+                                  .changes = update->values,
+                                  .start = update->config->global->values,
+                                  .parameters = parameters,
+                                  .buffers = buffers,
+                                  .deflater = update->deflater,
+                                  .bytes = update->bytes,
+                                  .packed = update->packed};
+    const fedge_update_facts facts = {.num_examples = task->result.num_examples};
+    fedge_update_made made;
+    fedge_status status = update->values ? make_changes(update, task, rate, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = fedge_fold_update(&made_of, &update->config->global->accumulator, update->lane,
+                                   fedge_update_weight(update->config->global, &facts), update->v,
+                                   &made, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    task->bytes_up = made.size;
+    task->clamped = made.clamped;
+    if (update->own) {
+        fedge_hooks_move(plan, bounds_log2, update->v, update->own);
+    }
+    return FEDGE_OK;
+}

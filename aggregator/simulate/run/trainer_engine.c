@@ -1,0 +1,87 @@
+#include "aggregator/simulate/run/trainer_engine.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const char AUTO[] = "auto";
+
+static const fedge_trainer_engine_ops *find(const char *name)
+{
+    const fedge_trainer_engine_ops *const *at = fedge_trainer_engines;
+    while (*at && strcmp((*at)->name, name) != 0) {
+        at++;
+    }
+    return *at;
+}
+
+fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err)
+{
+    if (strcmp(name, AUTO) == 0 || find(name)) {
+        return FEDGE_OK;
+    }
+    if (strcmp(name, "cuda") == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "this program was built without CUDA: take --engine cpu, or build it "
+                          "where nvcc is found");
+    }
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--engine: '%.32s' is not auto, cpu or cuda",
+                      name);
+}
+
+static fedge_status check(const fedge_trainer_engine_ops *ops,
+                          const fedge_trainer_engine_config *config, fedge_error *err)
+{
+    return ops->check ? ops->check(config, err) : FEDGE_OK;
+}
+
+fedge_status fedge_trainer_engine_choose(const char *name,
+                                         const fedge_trainer_engine_config *config,
+                                         const fedge_trainer_engine_ops **ops, fedge_error *err)
+{
+    fedge_status status = fedge_trainer_engine_check_name(name, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (strcmp(name, AUTO) != 0) {
+        *ops = find(name);
+        assert(*ops); /* it has passed check_name */
+        return check(*ops, config, err);
+    }
+    fedge_error why = {.message = ""};
+    for (const fedge_trainer_engine_ops *const *at = fedge_trainer_engines; *at; at++) {
+        *ops = *at;
+        status = check(*at, config, err);
+        if (status == FEDGE_OK) {
+            break;
+        }
+        why = *err;
+    }
+    if (status == FEDGE_OK && config->log && why.message[0]) {
+        FEDGE_LOG(config->log, FEDGE_LOG_INFO, "trainer-engine",
+                  fedge_log_str("kind", (*ops)->name), fedge_log_str("because", why.message));
+    }
+    return status;
+}
+
+fedge_status fedge_trainer_engine_open(fedge_trainer_engine *engine,
+                                       const fedge_trainer_engine_ops *ops,
+                                       const fedge_trainer_engine_config *config, fedge_error *err)
+{
+    *engine = (fedge_trainer_engine){.ops = ops};
+    return ops->open(config, &engine->state, err);
+}
+
+void fedge_trainer_engine_close(fedge_trainer_engine *engine)
+{
+    if (engine->ops) {
+        engine->ops->close(engine->state);
+    }
+    *engine = (fedge_trainer_engine){0};
+}
+
+void fedge_trainer_engine_run(fedge_trainer_engine *engine, uint32_t round,
+                              const int8_t *bounds_log2, fedge_trainer_engine_task *tasks,
+                              uint32_t num_tasks)
+{
+    engine->ops->run(engine->state, round, bounds_log2, tasks, num_tasks);
+}

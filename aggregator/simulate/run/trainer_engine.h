@@ -1,0 +1,119 @@
+/* Trainer engines: what does the work of virtual clients (this machine's threads, its GPUs).
+ *
+ * An engine is made for a job's plan and its data. It trains clients from the present global model,
+ * adds what they would send to the sums of the model's accumulator, and evaluates the model.
+ * Whatever thread or GPU takes a piece of work, its result is the same, and sums are of integers,
+ * so nothing depends on how many there are. An engine is one entry of a table; nothing else in the
+ * tree knows its name.
+ */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_ENGINE_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "aggregator/simulate/run/client_data.h"
+#include "aggregator/simulate/run/client_states.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/io/dataset.h"
+#include "edge/train/trainer.h"
+
+#define FEDGE_TRAINER_ENGINE_MAX_THREADS FEDGE_ACCUMULATOR_MAX_LANES
+
+typedef enum fedge_trainer_engine_work {
+    FEDGE_TRAINER_ENGINE_TRAIN,    /* a client trains, its update is added to the sums */
+    FEDGE_TRAINER_ENGINE_EVALUATE, /* the global model on a client's held-out examples */
+    FEDGE_TRAINER_ENGINE_TEST /* the global model on any examples, as the server evaluates it */
+} fedge_trainer_engine_work;
+
+/* One piece of work and what came of it. Plain data. */
+typedef struct fedge_trainer_engine_task {
+    fedge_trainer_engine_work work;
+    uint32_t client;    /* TRAIN, EVALUATE */
+    fedge_view view;    /* TEST: at most fedge_trainer_engine_config.max_evaluated examples */
+    int32_t *predicted; /* TEST: (view.count): the class of each; NULL: not wanted */
+    bool may_stop;      /* TEST: FEDGE_CANCELLED when [cancel] says so */
+    fedge_status status;
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
+    fedge_trainer_result result;
+    uint64_t bytes_up; /* TRAIN: of the update as it would travel */
+    uint64_t clamped;
+    double seconds; /* of the thread */
+} fedge_trainer_engine_task;
+
+typedef struct fedge_trainer_engine_config {
+    const fedge_job *job;
+    const fedge_client_data *client_data;
+    const fedge_dataset *test_set; /* what TEST may name besides the client data; NULL: none */
+    fedge_global_model *global;    /* its accumulator has at least num_threads lanes */
+    uint32_t max_evaluated;        /* examples of a TEST; 0: there are none */
+    fedge_client_states *states;   /* where clients keep something for the strategy */
+    uint32_t num_threads;   /* 1 to FEDGE_TRAINER_ENGINE_MAX_THREADS; the caller's is one of them */
+    uint32_t num_gpus;      /* of gpus[]; 0: all that there are */
+    const uint32_t *gpus;   /* the driver's numbers */
+    const fedge_log *log;   /* is told what was chosen, and why; may be NULL */
+    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    /* On the caller's thread, now and then: how many tasks are done. May be NULL. */
+    void (*on_done)(void *user, uint32_t num_done);
+    void *user; /* of both */
+} fedge_trainer_engine_config;
+
+typedef struct fedge_trainer_engine_ops {
+    const char *name; /* "cpu" */
+
+    /* Can it do this job's work on this machine? FEDGE_UNSUPPORTED with what it cannot do;
+     * FEDGE_NOT_FOUND: the hardware or driver that is not there. [config] without its global model.
+     * NULL: it can do all. */
+    fedge_status (*check)(const fedge_trainer_engine_config *config, fedge_error *err);
+
+    /* Bytes of this machine's memory that one thread takes: [config] without its global model and
+     * number of threads. */
+    fedge_status (*size)(const fedge_trainer_engine_config *config, uint64_t *bytes,
+                         fedge_error *err);
+
+    /* Takes the memory and starts the threads. What [config] points to outlives it. *state is NULL
+     * on failure. */
+    fedge_status (*open)(const fedge_trainer_engine_config *config, void **state, fedge_error *err);
+    void (*close)(void *state); /* NULL is fine */
+
+    /* Does all [tasks] of round [round], in any order, and returns when they are done; each has its
+     * own status. [bounds_log2]: of the tensors that travel in this round. */
+    void (*run)(void *state, uint32_t round, const int8_t *bounds_log2,
+                fedge_trainer_engine_task *tasks, uint32_t num_tasks);
+
+    uint64_t (*bytes_per_thread)(const void *state);
+} fedge_trainer_engine_ops;
+
+/* Every engine of this program, the best first; NULL behind the last. */
+extern const fedge_trainer_engine_ops *const fedge_trainer_engines[];
+
+/* One that is open, or all 0. */
+typedef struct fedge_trainer_engine {
+    const fedge_trainer_engine_ops *ops;
+    void *state;
+} fedge_trainer_engine;
+
+/* Is [name] that of an engine, or "auto"? FEDGE_INVALID_ARGUMENT has the names there are. */
+FEDGE_MUST_USE fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err);
+
+/* The engine [name], which must be able to do the work; with "auto" the first that is, and
+ * config->log is told why the ones before it are not. */
+FEDGE_MUST_USE fedge_status fedge_trainer_engine_choose(const char *name,
+                                                        const fedge_trainer_engine_config *config,
+                                                        const fedge_trainer_engine_ops **ops,
+                                                        fedge_error *err);
+
+/* The operations of an open engine, as the table has them. */
+FEDGE_MUST_USE fedge_status fedge_trainer_engine_open(fedge_trainer_engine *engine,
+                                                      const fedge_trainer_engine_ops *ops,
+                                                      const fedge_trainer_engine_config *config,
+                                                      fedge_error *err);
+void fedge_trainer_engine_close(fedge_trainer_engine *engine); /* one that is all 0 is fine */
+void fedge_trainer_engine_run(fedge_trainer_engine *engine, uint32_t round,
+                              const int8_t *bounds_log2, fedge_trainer_engine_task *tasks,
+                              uint32_t num_tasks);
+
+#endif
