@@ -42,6 +42,10 @@ class Waiting(NetTest):
         federation.start_client(0)
         federation.complete()
         self.assertEqual([line["attempt"] for line in federation.lines()], [2, 0])
+        told = federation.aggregator.events("client-reported-error")  # by the next start each time
+        self.assertGreaterEqual(len(told), 2)
+        for event in told:
+            self.assertRegex(event["error"], "nowhere.npy|declined")
         self.assertEqual(federation.hashes(), expected)
 
     def test_a_drain_does_not_wait_for_who_declined(self):
