@@ -239,6 +239,30 @@ static void damage_falls_back(void **state)
     }
 }
 
+/* Room for one note and a half, where three are to be told. */
+static void notes_end_where_their_room_does(void **state)
+{
+    fedge_checkpoint_data data;
+    char note[1024], path[64];
+    for (uint32_t round = 0; round < 4; round++) {
+        save(*state, round);
+        snprintf(path, sizeof path, "round-%06u/model.safetensors", (unsigned)round);
+        if (round > 0)
+            write_text(*state, path, "x", 1);
+    }
+    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+    fedge_checkpoint_data_fini(&data);
+    assert_non_null(strstr(note, "round 1 passed over"));
+    const size_t room = strlen(note) / 2;
+    memset(note, '#', sizeof note);
+    OK(fedge_checkpoint_load_newest(*state, &data, note, room, NULL));
+    fedge_checkpoint_data_fini(&data);
+    assert_int_equal(strlen(note), room - 1);
+    assert_non_null(strstr(note, "round 2 passed"));
+    for (size_t i = room; i < sizeof note; i++)
+        assert_int_equal(note[i], '#');
+}
+
 static void no_usable_one_is_an_error(void **state)
 {
     fedge_checkpoint_data data;
@@ -269,11 +293,17 @@ static void no_usable_one_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_checkpoint_comes_back),      TEST(what_is_chosen_comes_back),
-        TEST(nothing_chosen_is_nothing),    TEST(what_is_empty_is_no_file),
-        TEST(the_first_format_is_read),     TEST(a_checkpoint_can_be_replaced),
-        TEST(nothing_is_not_found),         TEST(damage_falls_back),
-        TEST(a_leftover_is_not_built_upon), TEST(no_usable_one_is_an_error),
+        TEST(a_checkpoint_comes_back),
+        TEST(what_is_chosen_comes_back),
+        TEST(nothing_chosen_is_nothing),
+        TEST(what_is_empty_is_no_file),
+        TEST(the_first_format_is_read),
+        TEST(a_checkpoint_can_be_replaced),
+        TEST(nothing_is_not_found),
+        TEST(damage_falls_back),
+        TEST(a_leftover_is_not_built_upon),
+        TEST(no_usable_one_is_an_error),
+        TEST(notes_end_where_their_room_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
