@@ -1,13 +1,17 @@
 #include "aggregator/rounds/strategy.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "edge/core/fixed.h"
 
 #define ENTRY(name) &fedge_strategy_##name,
 static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)};
 #define READER(name) &fedge_strategy_##name.reader,
 const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
-#define PARTS 64 /* tensors that are moved in one call */
+#define PARTS 64   /* tensors that are moved in one call */
+#define PIECE 4096 /* sums that are read in one call */
 #define NUM_STRATEGIES (sizeof strategies / sizeof strategies[0])
 
 static unsigned min_of(unsigned a, unsigned b)
@@ -69,6 +73,31 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
         }
     }
     return status;
+}
+
+fedge_status
+fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
+                         void (*visit)(void *user, size_t first, size_t count, const double *mean),
+                         void *user, fedge_error *err)
+{
+    const fedge_schema *schema = section->schema;
+    int64_t sums[PIECE];
+    double mean[PIECE];
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *tensor = &schema->tensors[t];
+        const double unit = ldexp(1.0, section->bounds_log2[t] - FEDGE_FIXED_VALUE_BITS);
+        for (size_t at = 0; at < tensor->count; at += PIECE) {
+            const size_t left = tensor->count - at, count = left < PIECE ? left : PIECE;
+            const fedge_status status =
+                fedge_accumulator_read(sum->accumulator, tensor->offset + at, count, sums, err);
+            if (status != FEDGE_OK)
+                return status;
+            for (size_t i = 0; i < count; i++)
+                mean[i] = (double)sums[i] / (double)sum->total_weight * unit;
+            visit(user, tensor->offset + at - schema->tensors[0].offset, count, mean);
+        }
+    }
+    return FEDGE_OK;
 }
 
 fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops, fedge_error *err)

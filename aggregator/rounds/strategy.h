@@ -22,7 +22,8 @@
 #include "edge/io/plan.h"
 
 /* The first is a job's default. */
-#define FEDGE_STRATEGY_MAP(X) X(fedavg) X(fedprox) X(scaffold)
+#define FEDGE_STRATEGY_MAP(X)                                                                      \
+    X(fedavg) X(fedprox) X(fedavgm) X(fedadagrad) X(fedadam) X(fedyogi) X(scaffold)
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
@@ -59,6 +60,14 @@ typedef struct fedge_strategy_sum {
 FEDGE_MUST_USE fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                                 const fedge_strategy_section *section, double rate,
                                                 float *values, fedge_error *err);
+
+/* Calls [visit] with S[i] / W · 2^−F for all of a section, in order and piece by piece: [mean] has
+ * those of [count] values from [first] on, counted from the section's first. For steps that are
+ * taken on the host. */
+FEDGE_MUST_USE fedge_status
+fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
+                         void (*visit)(void *user, size_t first, size_t count, const double *mean),
+                         void *user, fedge_error *err);
 
 typedef struct fedge_strategy_ops {
     size_t struct_size; /* sizeof(fedge_strategy_ops) when compiled; may grow at its end */

@@ -40,6 +40,8 @@ void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_defau
                                         .flags = is_default ? 0 : FEDGE_JSON_REQUIRED,
                                         .choices = out->type};
     const unsigned count = add_fields(fedge_strategy_common_fields, out, 1);
+    if (reader->default_rate > 0)
+        out->fields[1].fallback = reader->default_rate;
     (void)add_fields(reader->arguments, out, count);
 }
 

@@ -1,0 +1,42 @@
+/* FedAdam (Reddi et al., "Adaptive federated optimization", ICLR 2021):
+ *
+ *     m ← β1 m + (1 − β1) Δ,   v ← β2 v + (1 − β2) Δ²,   x ← x + η_s m / (√v + τ)
+ *
+ * Defaults: η_s = 0.01, β1 = 0.9, β2 = 0.99, τ = 1e-3. adaptive.h has what it shares with its kin.
+ */
+#include "aggregator/rounds/strategies/adaptive.h"
+
+#include <stdlib.h>
+
+#include "aggregator/rounds/strategies/vectors.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_ADAPTIVE_BETA1(0.9),
+    FEDGE_ADAPTIVE_BETA2,
+    FEDGE_ADAPTIVE_TAU,
+    FEDGE_JSON_END,
+};
+
+static double next(double beta2, double v, double square)
+{
+    return beta2 * v + (1.0 - beta2) * square;
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    return fedge_adaptive_step(state, sum, model, next, err);
+}
+
+const fedge_strategy_ops fedge_strategy_fedadam = {
+    .struct_size = sizeof(fedge_strategy_ops),
+    .reader = {.name = "FedAdam",
+               .arguments = ARGUMENTS,
+               .default_rate = FEDGE_ADAPTIVE_RATE,
+               .settings_size = sizeof(fedge_adaptive_settings)},
+    .init = fedge_adaptive_init,
+    .step = step,
+    .save = fedge_strategy_vectors_save,
+    .load = fedge_strategy_vectors_load,
+    .free = free,
+    .state_per_value = 2 * sizeof(float),
+};

@@ -1,0 +1,71 @@
+/* FedAvgM (Hsu, Qi, Brown, "Measuring the effects of non-identical data distribution for federated
+ * visual classification", 2019): FedAvg with momentum on the server,
+ *
+ *     v ← β v + mean(Δ_i),   x ← x + η_s v
+ *
+ * β is 0.9 by default, v is 0 at first. With momentum the steps sum to η_s / (1 − β) times a change
+ * that stays the same, so a smaller η_s than FedAvg's fits.
+ */
+#include <stdlib.h>
+
+#include "aggregator/rounds/strategies/vectors.h"
+#include "edge/io/json.h"
+
+typedef struct settings {
+    fedge_strategy_common common;
+    double momentum;
+} settings;
+
+static const fedge_json_field ARGUMENTS[] = {
+    {"server-momentum", "server_momentum", FEDGE_JSON_F64, FEDGE_JSON_AT(settings, momentum),
+     .min = 0, .max = 0.9999, .fallback = 0.9},
+    FEDGE_JSON_END,
+};
+
+static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
+{
+    fedge_strategy_vectors *made = NULL;
+    const fedge_status status = fedge_strategy_vectors_new(config, 1, &made, err);
+    *state = made;
+    return status;
+}
+
+/* A round's step: for the visits of its means. */
+typedef struct pass {
+    double momentum, rate;
+    float *v, *model;
+} pass;
+
+static void visit(void *user, size_t first, size_t count, const double *mean)
+{
+    const pass *self = user;
+    for (size_t i = 0; i < count; i++) {
+        float *v = &self->v[first + i];
+        *v = (float)(self->momentum * (double)*v + mean[i]);
+        self->model[first + i] += (float)(self->rate * (double)*v);
+    }
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    fedge_strategy_vectors *self = state;
+    const settings *with = self->settings;
+    pass of = {.momentum = with->momentum,
+               .rate = fedge_strategy_rate(&with->common, sum->round),
+               .v = self->values,
+               .model = model};
+    const fedge_status status = fedge_strategy_check_sum(sum, "FedAvgM", err);
+    return status == FEDGE_OK ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
+                              : status;
+}
+
+const fedge_strategy_ops fedge_strategy_fedavgm = {
+    .struct_size = sizeof(fedge_strategy_ops),
+    .reader = {.name = "FedAvgM", .arguments = ARGUMENTS, .settings_size = sizeof(settings)},
+    .init = init,
+    .step = step,
+    .save = fedge_strategy_vectors_save,
+    .load = fedge_strategy_vectors_load,
+    .free = free,
+    .state_per_value = sizeof(float),
+};

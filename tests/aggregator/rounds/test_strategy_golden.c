@@ -1,0 +1,200 @@
+/* Five rounds of each strategy against tests/golden/strategies (make_golden.py: NumPy, double
+ * precision), with the state saved and loaded into a new one between rounds. */
+#include "tests/aggregator/rounds/strategy_fixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include <cjson/cJSON.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "edge/core/fixed.h"
+#include "edge/core/os.h"
+
+#define DIR FEDGE_SOURCE_DIR "/tests/golden/strategies/"
+#define VALUES 6
+/* Values and states are floats, of a size of about 1: a few roundings a round. */
+#define CLOSE 2e-6
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static cJSON *load(const char *name)
+{
+    char path[256];
+    uint8_t *text = NULL;
+    size_t size = 0;
+    (void)snprintf(path, sizeof path, DIR "%s.json", name);
+    assert_int_equal(fedge_os_read_file(path, 1 << 20, &text, &size, NULL), FEDGE_OK);
+    cJSON *root = cJSON_ParseWithLength((const char *)text, size);
+    free(text);
+    assert_non_null(root);
+    return root;
+}
+
+/* More keys of training: ", "a": 1". */
+static void training_of(const cJSON *root, char text[512])
+{
+    const cJSON *item = NULL;
+    text[0] = '\0';
+    cJSON_ArrayForEach(item, get(root, "training"))
+    {
+        char *value = cJSON_PrintUnformatted(item);
+        const size_t used = strlen(text);
+        (void)snprintf(text + used, 512 - used, ", \"%s\": %s", item->string, value);
+        free(value);
+    }
+}
+
+static fedge_job *job_of(const cJSON *root)
+{
+    char training[512], *strategy = cJSON_PrintUnformatted(get(root, "strategy"));
+    fedge_job *job = NULL;
+    fedge_error err;
+    training_of(root, training);
+    if (parse_strategy(strategy, training, &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    free(strategy);
+    return job;
+}
+
+static void quantise(const cJSON *values, int bound_log2, int32_t *v)
+{
+    float x[VALUES];
+    assert_int_equal(cJSON_GetArraySize(values), VALUES);
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)cJSON_GetArrayItem(values, i)->valuedouble;
+    assert_int_equal(fedge_fixed_quantise_strict(x, VALUES, bound_log2, v, NULL), FEDGE_OK);
+}
+
+static void add(fedge_global_model *model, const cJSON *update, const int8_t *bounds_log2)
+{
+    int32_t v[2 * VALUES];
+    const fedge_update_facts facts = {.num_examples =
+                                          (uint64_t)get(update, "examples")->valuedouble};
+    const uint32_t weight = fedge_update_weight(model, &facts);
+    const size_t count = model->plan->sent.schema.num_elements;
+    quantise(get(update, "delta"), bounds_log2[0], v);
+    if (count > VALUES)
+        quantise(get(update, "hooks"), bounds_log2[model->plan->sent.sections[1].first],
+                 v + VALUES);
+    assert_int_equal(fedge_accumulator_begin(&model->accumulator, weight, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_accumulator_add_values(&model->accumulator, 0, v, 0, count, weight, NULL), FEDGE_OK);
+}
+
+/* A new state with what the last one saved. */
+static void renew(fedge_global_model *model)
+{
+    const fedge_strategy_config config = {.struct_size = sizeof config,
+                                          .schema = &model->plan->sent.sections[0].schema,
+                                          .job = model->job};
+    fedge_buffer saved;
+    void *state = NULL;
+    fedge_buffer_init(&saved, 1 << 16);
+    assert_int_equal(model->strategy->save(model->strategy_state, &saved, NULL), FEDGE_OK);
+    assert_int_equal(saved.size, model->strategy->state_per_value * VALUES);
+    assert_int_equal(model->strategy->init(&config, &state, NULL), FEDGE_OK);
+    assert_int_equal(model->strategy->load(state, saved.data, saved.size, NULL), FEDGE_OK);
+    if (saved.size > 0)
+        assert_int_equal(model->strategy->load(state, saved.data, saved.size - 1, NULL),
+                         FEDGE_CORRUPT);
+    model->strategy->free(model->strategy_state);
+    model->strategy_state = state;
+    fedge_buffer_fini(&saved);
+}
+
+static void check(const char *name, uint32_t round, const float *got, const cJSON *expected)
+{
+    for (int i = 0; i < VALUES; i++) {
+        const double value = cJSON_GetArrayItem(expected, i)->valuedouble;
+        if (!(fabs((double)got[i] - value) <= CLOSE * fmax(1.0, fabs(value))))
+            fail_msg("%s: value %d after round %u is %.9g, and %.9g by the formula", name, i,
+                     (unsigned)round, (double)got[i], value);
+    }
+}
+
+static void run(const char *name)
+{
+    cJSON *root = load(name);
+    fedge_job *job = job_of(root);
+    const fedge_accumulator_config config = {.num_lanes = 1};
+    fedge_global_model model;
+    fedge_error err = {0};
+    int8_t bounds[FEDGE_MAX_TENSORS];
+    uint32_t round = 0;
+    if (fedge_global_model_init(&model, job, "cpu", &config, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    for (int i = 0; i < VALUES; i++)
+        model.values[i] = (float)cJSON_GetArrayItem(get(root, "initial"), i)->valuedouble;
+    const cJSON *at = NULL, *update = NULL;
+    cJSON_ArrayForEach(at, get(root, "rounds"))
+    {
+        fedge_sections_bounds(&job->plan, model.values, bounds);
+        cJSON_ArrayForEach(update, get(at, "updates"))
+        {
+            add(&model, update, bounds);
+        }
+        if (fedge_global_model_step(&model, ++round, bounds, &err) != FEDGE_OK)
+            fail_msg("%s: %s", name, err.message);
+        check(name, round, model.values, get(at, "model"));
+        assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
+        renew(&model);
+    }
+    assert_int_equal(round, 5);
+    fedge_global_model_fini(&model);
+    fedge_job_free(job);
+    cJSON_Delete(root);
+}
+
+static void all_follow_their_formulas(void **state)
+{
+    (void)state;
+    uint8_t *text = NULL;
+    size_t size = 0;
+    assert_int_equal(fedge_os_read_file(DIR "cases.txt", 1 << 16, &text, &size, NULL), FEDGE_OK);
+    int count = 0;
+    for (char *name = strtok((char *)text, "\n"); name != NULL; name = strtok(NULL, "\n")) {
+        run(name);
+        count++;
+    }
+    assert_true(count >= 8);
+    free(text);
+}
+
+/* A round without updates is refused, and moves nothing. */
+static void no_update_is_no_step(void **state)
+{
+    (void)state;
+    uint8_t *text = NULL;
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(fedge_os_read_file(DIR "cases.txt", 1 << 16, &text, &size, NULL), FEDGE_OK);
+    for (char *name = strtok((char *)text, "\n"); name != NULL; name = strtok(NULL, "\n")) {
+        cJSON *root = load(name);
+        fedge_job *job = job_of(root);
+        const fedge_accumulator_config config = {.num_lanes = 1};
+        fedge_global_model model;
+        int8_t bounds[FEDGE_MAX_TENSORS] = {0};
+        assert_int_equal(fedge_global_model_init(&model, job, "cpu", &config, &err), FEDGE_OK);
+        assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "no update to average"));
+        for (int i = 0; i < VALUES; i++)
+            assert_true(model.values[i] == 0.0f);
+        fedge_global_model_fini(&model);
+        fedge_job_free(job);
+        cJSON_Delete(root);
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_follow_their_formulas),
+        cmocka_unit_test(no_update_is_no_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

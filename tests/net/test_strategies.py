@@ -1,0 +1,41 @@
+"""Each strategy, deployed: the model of a simulated run, round by round, bit for bit; and of a run that is killed."""
+
+import harness
+import test_crash
+from harness import NetTest
+from test_crash import Crash
+from test_simulation import Simulation
+
+KILLS = max(2, test_crash.KILLS // 5)
+# Arguments that a job needs, or that are unlike the defaults.
+STRATEGIES = {
+    "FedProx": {"proximal-mu": 0.5},
+    "FedAvgM": {"server-momentum": 0.7, "server-schedule": {"type": "StepLR", "step_size": 2, "gamma": 0.5}},
+    "FedAdagrad": {},
+    "FedAdam": {"beta1": 0.5, "server-learning-rate": 0.1},
+    "FedYogi": {},
+}
+
+
+class Strategies(NetTest):
+    deployed = Simulation.deployed
+    simulated = Simulation.simulated
+    assert_same = Simulation.assert_same
+    disturbed = Crash.disturbed
+
+    def test_a_simulated_run_is_the_deployed_one(self):
+        seen = set()
+        for name, arguments in STRATEGIES.items():
+            with self.subTest(name):
+                federation, _ = self.assert_same(strategy={"type": name, **arguments})
+                seen.add(federation.hashes()[-1])
+        self.assertEqual(len(seen), len(STRATEGIES))  # none is another by accident
+
+    def test_kills_change_no_momenta(self):
+        job = {"strategy": {"type": "FedYogi", "server-learning-rate": 0.1}}
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 12, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+
+
+if __name__ == "__main__":
+    harness.main()
