@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "edge/core/message.h"
-#include "edge/core/vec.h"
 #include "edge/io/deflate.h"
 
 static size_t largest_of(const fedge_section *section)
@@ -56,7 +55,8 @@ static const float *take_trained(void *user, uint32_t index, size_t at, size_t n
 {
     const float *start;
     float *trained = find_trained(user, index, at, &start);
-    fedge_vec_sub(trained, start, room, n);
+    for (size_t i = 0; i < n; i++)
+        room[i] = trained[i] - start[i];
     memcpy(trained, start, n * sizeof *trained);
     return room;
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/core/vec.h"
 
 static char flags[8192];
 
@@ -71,19 +70,10 @@ static void the_level_is_that_of_the_cpu_and_no_more_than_allowed(void **state)
     assert_int_equal(fedge_os_cpu_features(), features_by_flags() & allowed()); /* remembered */
 }
 
-static void kernels_are_those_of_the_level(void **state)
-{
-    (void)state;
-    const unsigned features = fedge_os_cpu_features();
-    const char *name = (features & FEDGE_CPU_AVX2) != 0 ? "avx2" : "scalar";
-    assert_string_equal(fedge_vec_kernels_for(features)->name, name);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_level_is_that_of_the_cpu_and_no_more_than_allowed),
-        cmocka_unit_test(kernels_are_those_of_the_level),
     };
     return cmocka_run_group_tests(tests, read_flags, NULL);
 }
