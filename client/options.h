@@ -10,6 +10,7 @@
 typedef struct fedge_client_options {
     const char *server, *identity, *trust, *config, *state; /* of argv; NULL when not given */
     uint32_t partition_id, num_partitions;                  /* 0, 0 when not given */
+    bool has_partition_id;
     fedge_log_level log_level;
     bool log_json, check_config;
     const char *plan; /* a job file: print what it needs, nothing else; else NULL */

@@ -1,4 +1,4 @@
-#include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,27 +8,9 @@
 #include "secure/identity/calendar.h"
 #include "secure/identity/x509.h"
 
-static const char help[] =
-    "Usage: fedge-keys ca --ca DIR [OPTION...]\n"
-    "\n"
-    "Makes a root and an issuing intermediate (ECDSA P-256) in DIR: root.pem, root-key.pem,\n"
-    "issuing.pem, issuing-key.pem. An existing authority is never overwritten.\n"
-    "\n"
-    "  --ca DIR             the authority's directory; never on a server\n"
-    "  --name NAME          its name in certificates (default fedge)\n"
-    "  --valid-days N       validity of the root (default 7305, 20 years)\n"
-    "  --issuing-days N     validity of the intermediate (default 1826, 5 years)\n"
-    "  --trust DIR          also copy the root into this trust directory\n"
-    "  --next               make the next authority, in DIR/next: put its root into every\n"
-    "                       trust directory, then sign with --ca DIR/next, and remove the old\n"
-    "                       root when the last old certificate is gone\n"
-    "  --renew-issuing      replace the intermediate by a new one, signed by DIR's root;\n"
-    "                       certificates issued before stay good\n"
-    "  -h, --help           this text\n";
-
 typedef struct options {
     const char *ca, *name, *trust;
-    unsigned root_days, issuing_days;
+    uint32_t root_days, issuing_days;
     bool next, renew_issuing;
 } options;
 
@@ -65,58 +47,47 @@ static fedge_status run(const options *given, fedge_error *err)
     return fedge_keys_trust_root(where, given->trust, err);
 }
 
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, options, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("ca", "DIR", "the authority's directory; never on a server", TEXT, ca), .needed = true},
+    {OPTION("name", "NAME", "its name in certificates", TEXT, name), .preset = "fedge"},
+    {OPTION("valid-days", "N", "validity of the root, 20 years", U32, root_days),
+     .preset = FEDGE_PRESET(FEDGE_CA_ROOT_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS},
+    {OPTION("issuing-days", "N", "validity of the intermediate, 5 years", U32, issuing_days),
+     .preset = FEDGE_PRESET(FEDGE_CA_ISSUING_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS},
+    {OPTION("trust", "DIR", "also copy the root into this trust directory", TEXT, trust)},
+    {OPTION(
+        "next", NULL,
+        "make the next authority, in DIR/next: put its root into every trust directory, then sign "
+        "with --ca DIR/next, and remove the old root when the last old certificate is gone",
+        FLAG, next)},
+    {OPTION("renew-issuing", NULL,
+            "replace the intermediate by a new one, signed by DIR's root; certificates issued "
+            "before stay good",
+            FLAG, renew_issuing)}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-keys ca",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys ca --ca DIR [OPTION...]\n"
+        "\n"
+        "Makes a root and an issuing intermediate (ECDSA P-256) in DIR: root.pem, root-key.pem,\n"
+        "issuing.pem, issuing-key.pem. An existing authority is never overwritten.\n"
+        "\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_ca(int argc, char **argv)
 {
-    enum { CA = 256, NAME, DAYS, ISSUING_DAYS, TRUST, NEXT, RENEW };
-    static const struct option long_options[] = {
-        {"ca", required_argument, NULL, CA},
-        {"name", required_argument, NULL, NAME},
-        {"valid-days", required_argument, NULL, DAYS},
-        {"issuing-days", required_argument, NULL, ISSUING_DAYS},
-        {"trust", required_argument, NULL, TRUST},
-        {"next", no_argument, NULL, NEXT},
-        {"renew-issuing", no_argument, NULL, RENEW},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    options given = {
-        .name = "fedge", .root_days = FEDGE_CA_ROOT_DAYS, .issuing_days = FEDGE_CA_ISSUING_DAYS};
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case CA:
-            given.ca = optarg;
-            break;
-        case NAME:
-            given.name = optarg;
-            break;
-        case DAYS:
-            if (!fedge_keys_number("ca", "valid-days", optarg, 1, FEDGE_CA_MAX_DAYS,
-                                   &given.root_days))
-                return FEDGE_KEYS_USAGE;
-            break;
-        case ISSUING_DAYS:
-            if (!fedge_keys_number("ca", "issuing-days", optarg, 1, FEDGE_CA_MAX_DAYS,
-                                   &given.issuing_days))
-                return FEDGE_KEYS_USAGE;
-            break;
-        case TRUST:
-            given.trust = optarg;
-            break;
-        case NEXT:
-            given.next = true;
-            break;
-        case RENEW:
-            given.renew_issuing = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("ca", "wrong option");
-        }
-    }
-    if (given.ca == NULL || optind < argc)
-        return fedge_keys_usage("ca", optind < argc ? "unexpected argument" : "--ca is needed");
+    options given = {.ca = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
     fedge_error err;
     fedge_status status = run(&given, &err);
     return fedge_keys_end("ca", status, &err);

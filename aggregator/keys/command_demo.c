@@ -1,4 +1,4 @@
-#include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,25 +11,10 @@
 
 #define MAX_CLIENTS 10000
 
-static const char help[] =
-    "Usage: fedge-keys demo --out DIR --clients N [OPTION...]\n"
-    "\n"
-    "Makes everything for a demonstration on one machine: DIR/ca, DIR/trust, DIR/registry,\n"
-    "DIR/server, DIR/operator and DIR/clients/0000, 0001, ... (client I has index I). All keys\n"
-    "are made in one place, so this is not how to deploy.\n"
-    "\n"
-    "  --out DIR           must not hold an authority yet\n"
-    "  --clients N         1 to 10000\n"
-    "  --server-name NAME  the server's host name (default localhost); may be repeated\n"
-    "  --ip ADDRESS        the server's address (default 127.0.0.1); may be repeated\n"
-    "  --valid-days N      validity of all certificates (default 365)\n"
-    "  -h, --help          this text\n";
-
 typedef struct options {
     const char *out;
-    const char *dns[FEDGE_X509_MAX_HOSTS + 1], *ip[FEDGE_X509_MAX_HOSTS + 1];
-    size_t num_dns, num_ip;
-    unsigned clients, days;
+    fedge_keys_hosts dns, ip;
+    uint32_t clients, days;
 } options;
 
 /* The demonstration while it is made. */
@@ -119,10 +104,10 @@ static fedge_status make_identities(demo *all, fedge_error *err)
     fedge_request_names operator_names = {.name = "operator", .role = FEDGE_ROLE_OPERATOR};
     fedge_request_names server_names = {.name = "server",
                                         .role = FEDGE_ROLE_SERVER,
-                                        .dns = given->dns,
-                                        .num_dns = given->num_dns,
-                                        .ip = given->ip,
-                                        .num_ip = given->num_ip};
+                                        .dns = given->dns.at,
+                                        .num_dns = given->dns.num,
+                                        .ip = given->ip.at,
+                                        .num_ip = given->ip.num};
     if (status == FEDGE_OK)
         status = make_identity(all, "operator", &operator_names, err);
     if (status == FEDGE_OK)
@@ -179,55 +164,58 @@ static fedge_status run(const options *given, fedge_error *err)
     return status;
 }
 
+static fedge_status take_dns(void *settings, const char *option, const char *value,
+                             fedge_error *err)
+{
+    return fedge_keys_add_host(&((options *)settings)->dns, option, value, err);
+}
+
+static fedge_status take_ip(void *settings, const char *option, const char *value, fedge_error *err)
+{
+    return fedge_keys_add_host(&((options *)settings)->ip, option, value, err);
+}
+
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, options, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("out", "DIR", "must not hold an authority yet", TEXT, out), .needed = true},
+    {OPTION("clients", "N", "1 to 10000", U32, clients), .min = 1, .max = MAX_CLIENTS,
+     .needed = true},
+    {OPTION("server-name", "NAME", "the server's host name (localhost); may be repeated", OTHER,
+            dns),
+     .take = take_dns},
+    {OPTION("ip", "ADDRESS", "the server's address (127.0.0.1); may be repeated", OTHER, ip),
+     .take = take_ip},
+    {OPTION("valid-days", "N", "validity of all certificates", U32, days),
+     .preset = FEDGE_PRESET(FEDGE_CA_LEAF_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-keys demo",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys demo --out DIR --clients N [OPTION...]\n"
+        "\n"
+        "Makes everything for a demonstration on one machine: DIR/ca, DIR/trust, DIR/registry,\n"
+        "DIR/server, DIR/operator and DIR/clients/0000, 0001, ... (client I has index I). All "
+        "keys\n"
+        "are made in one place, so this is not how to deploy.\n"
+        "\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_demo(int argc, char **argv)
 {
-    enum { OUT = 256, CLIENTS, SERVER_NAME, IP, DAYS };
-    static const struct option long_options[] = {
-        {"out", required_argument, NULL, OUT},
-        {"clients", required_argument, NULL, CLIENTS},
-        {"server-name", required_argument, NULL, SERVER_NAME},
-        {"ip", required_argument, NULL, IP},
-        {"valid-days", required_argument, NULL, DAYS},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    options given = {.days = FEDGE_CA_LEAF_DAYS};
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        if (given.num_dns > FEDGE_X509_MAX_HOSTS || given.num_ip > FEDGE_X509_MAX_HOSTS)
-            return fedge_keys_usage("demo", "at most %d --server-name and --ip each",
-                                    FEDGE_X509_MAX_HOSTS);
-        switch (option) {
-        case OUT:
-            given.out = optarg;
-            break;
-        case CLIENTS:
-            if (!fedge_keys_number("demo", "clients", optarg, 1, MAX_CLIENTS, &given.clients))
-                return FEDGE_KEYS_USAGE;
-            break;
-        case SERVER_NAME:
-            given.dns[given.num_dns++] = optarg;
-            break;
-        case IP:
-            given.ip[given.num_ip++] = optarg;
-            break;
-        case DAYS:
-            if (!fedge_keys_number("demo", "valid-days", optarg, 1, FEDGE_CA_MAX_DAYS, &given.days))
-                return FEDGE_KEYS_USAGE;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("demo", "wrong option");
-        }
-    }
-    if (given.out == NULL || given.clients == 0 || optind < argc)
-        return fedge_keys_usage("demo", optind < argc ? "unexpected argument"
-                                                      : "--out and --clients are needed");
-    if (given.num_dns == 0)
-        given.dns[given.num_dns++] = "localhost";
-    if (given.num_ip == 0)
-        given.ip[given.num_ip++] = "127.0.0.1";
+    options given = {.out = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
+    if (given.dns.num == 0)
+        given.dns = (fedge_keys_hosts){{"localhost"}, 1};
+    if (given.ip.num == 0)
+        given.ip = (fedge_keys_hosts){{"127.0.0.1"}, 1};
     fedge_error err;
     fedge_status status = run(&given, &err);
     return fedge_keys_end("demo", status, &err);

@@ -1,6 +1,6 @@
 /* The commands that show and change the registry: list, revoke, activate. */
-#include <getopt.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,39 +11,6 @@
 #include "secure/identity/registry.h"
 
 #define MIN_PREFIX 16 /* hex digits of a fingerprint that name it well enough */
-
-static const char list_help[] =
-    "Usage: fedge-keys list --registry DIR [--json]\n"
-    "\n"
-    "Shows every certificate: role, index, state, end of validity, device id, SHA-256, name.\n"
-    "\n"
-    "  --registry DIR  the registry\n"
-    "  --json          one JSON array of objects\n"
-    "  -h, --help      this text\n";
-
-static const char revoke_help[] =
-    "Usage: fedge-keys revoke --registry DIR WHICH\n"
-    "\n"
-    "Shuts out every certificate of a device, or one certificate. Send the aggregator SIGHUP\n"
-    "to have live connections dropped.\n"
-    "\n"
-    "  --registry DIR     the registry\n"
-    "  --device-id UUID   WHICH: the device with this id\n"
-    "  --name NAME        WHICH: the device with this name, if it is the only one\n"
-    "  --fingerprint HEX  WHICH: the certificate with this SHA-256 (16 digits or more)\n"
-    "  -h, --help         this text\n";
-
-static const char activate_help[] =
-    "Usage: fedge-keys activate --registry DIR WHICH\n"
-    "\n"
-    "Lets every certificate of a device, or one certificate, in: pending and revoked ones\n"
-    "become active. Send the aggregator SIGHUP to have it known.\n"
-    "\n"
-    "  --registry DIR     the registry\n"
-    "  --device-id UUID   WHICH: the device with this id\n"
-    "  --name NAME        WHICH: the device with this name, if it is the only one\n"
-    "  --fingerprint HEX  WHICH: the certificate with this SHA-256 (16 digits or more)\n"
-    "  -h, --help         this text\n";
 
 /* --- list ------------------------------------------------------------------------------------- */
 
@@ -91,37 +58,39 @@ static fedge_status run_list(const char *dir, bool json, fedge_error *err)
     return status;
 }
 
+typedef struct list_options {
+    const char *registry;
+    bool json;
+} list_options;
+
+#define LIST(name, argument, help, type, field)                                                    \
+    FEDGE_OPTION(name, argument, help, type, list_options, field)
+
+static const fedge_option LIST_OPTIONS[] = {
+    {LIST("registry", "DIR", "the registry", TEXT, registry), .needed = true},
+    {LIST("json", NULL, "one JSON array of objects", FLAG, json)}};
+
+static const fedge_command_line LIST_LINE = {
+    .name = "fedge-keys list",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys list --registry DIR [--json]\n"
+        "\n"
+        "Shows every certificate: role, index, state, end of validity, device id, SHA-256, name.\n"
+        "\n",
+    .options = LIST_OPTIONS,
+    .num_options = sizeof(LIST_OPTIONS) / sizeof(*LIST_OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_list(int argc, char **argv)
 {
-    enum { REGISTRY = 256, JSON };
-    static const struct option long_options[] = {
-        {"registry", required_argument, NULL, REGISTRY},
-        {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    const char *dir = NULL;
-    bool json = false;
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case REGISTRY:
-            dir = optarg;
-            break;
-        case JSON:
-            json = true;
-            break;
-        case 'h':
-            fputs(list_help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("list", "wrong option");
-        }
-    }
-    if (dir == NULL || optind < argc)
-        return fedge_keys_usage("list",
-                                optind < argc ? "unexpected argument" : "--registry is needed");
+    list_options given = {.registry = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&LIST_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
     fedge_error err;
-    fedge_status status = run_list(dir, json, &err);
+    fedge_status status = run_list(given.registry, given.json, &err);
     return fedge_keys_end("list", status, &err);
 }
 
@@ -129,6 +98,7 @@ int fedge_keys_list(int argc, char **argv)
 
 /* Which certificates are meant (one of the three is set), and what becomes of them. */
 typedef struct change {
+    const char *registry;
     const char *device_id, *name, *fingerprint;
     fedge_certificate_state state;
     bool apply;                        /* else only looked for */
@@ -200,64 +170,71 @@ static fedge_status run_change(const char *dir, change *wanted, fedge_error *err
     return status;
 }
 
-static int change_command(int argc, char **argv, const char *help, change *wanted)
+#define CHANGE(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, change, field)
+
+static const fedge_option CHANGE_OPTIONS[] = {
+    {CHANGE("registry", "DIR", "the registry", TEXT, registry), .needed = true},
+    {CHANGE("device-id", "UUID", "WHICH: the device with this id", TEXT, device_id)},
+    {CHANGE("name", "NAME", "WHICH: the device with this name, if it is the only one", TEXT, name)},
+    {CHANGE("fingerprint", "HEX", "WHICH: the certificate with this SHA-256 (16 digits or more)",
+            TEXT, fingerprint)}};
+
+static const fedge_command_line REVOKE_LINE = {
+    .name = "fedge-keys revoke",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys revoke --registry DIR WHICH\n"
+        "\n"
+        "Shuts out every certificate of a device, or one certificate. Send the aggregator SIGHUP\n"
+        "to have live connections dropped.\n"
+        "\n",
+    .options = CHANGE_OPTIONS,
+    .num_options = sizeof(CHANGE_OPTIONS) / sizeof(*CHANGE_OPTIONS),
+    .notes = "",
+    .short_help = true};
+
+static const fedge_command_line ACTIVATE_LINE = {
+    .name = "fedge-keys activate",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys activate --registry DIR WHICH\n"
+        "\n"
+        "Lets every certificate of a device, or one certificate, in: pending and revoked ones\n"
+        "become active. Send the aggregator SIGHUP to have it known.\n"
+        "\n",
+    .options = CHANGE_OPTIONS,
+    .num_options = sizeof(CHANGE_OPTIONS) / sizeof(*CHANGE_OPTIONS),
+    .notes = "",
+    .short_help = true};
+
+static int change_command(const fedge_command_line *line, int argc, char **argv,
+                          fedge_certificate_state state)
 {
-    enum { REGISTRY = 256, DEVICE_ID, NAME, FINGERPRINT };
-    static const struct option long_options[] = {
-        {"registry", required_argument, NULL, REGISTRY},
-        {"device-id", required_argument, NULL, DEVICE_ID},
-        {"name", required_argument, NULL, NAME},
-        {"fingerprint", required_argument, NULL, FINGERPRINT},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    const char *dir = NULL;
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case REGISTRY:
-            dir = optarg;
-            break;
-        case DEVICE_ID:
-            wanted->device_id = optarg;
-            break;
-        case NAME:
-            wanted->name = optarg;
-            break;
-        case FINGERPRINT:
-            wanted->fingerprint = optarg;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage(argv[0], "wrong option");
-        }
-    }
-    int given =
-        (wanted->device_id != NULL) + (wanted->name != NULL) + (wanted->fingerprint != NULL);
-    if (optind < argc)
-        return fedge_keys_usage(argv[0], "unexpected argument '%s'", argv[optind]);
-    if (dir == NULL || given != 1)
-        return fedge_keys_usage(
-            argv[0], "--registry and one of --device-id, --name and --fingerprint are needed");
-    if (wanted->fingerprint != NULL &&
-        (strlen(wanted->fingerprint) < MIN_PREFIX ||
-         strspn(wanted->fingerprint, "0123456789abcdef") != strlen(wanted->fingerprint)))
-        return fedge_keys_usage(argv[0], "--fingerprint must be %d or more lower-case hex digits",
+    const char *command = argv[0];
+    change wanted = {.state = state};
+    int exit_code;
+    if (!fedge_keys_read(line, argc, argv, &wanted, &exit_code))
+        return exit_code;
+    int given = (wanted.device_id != NULL) + (wanted.name != NULL) + (wanted.fingerprint != NULL);
+    if (given != 1)
+        return fedge_keys_usage(command, "one of --device-id, --name and --fingerprint is needed");
+    if (wanted.fingerprint != NULL &&
+        (strlen(wanted.fingerprint) < MIN_PREFIX ||
+         strspn(wanted.fingerprint, "0123456789abcdef") != strlen(wanted.fingerprint)))
+        return fedge_keys_usage(command, "--fingerprint must be %d or more lower-case hex digits",
                                 MIN_PREFIX);
     fedge_error err;
-    fedge_status status = run_change(dir, wanted, &err);
-    return fedge_keys_end(argv[0], status, &err);
+    fedge_status status = run_change(wanted.registry, &wanted, &err);
+    return fedge_keys_end(command, status, &err);
 }
 
 int fedge_keys_revoke(int argc, char **argv)
 {
-    change wanted = {.state = FEDGE_CERTIFICATE_REVOKED};
-    return change_command(argc, argv, revoke_help, &wanted);
+    return change_command(&REVOKE_LINE, argc, argv, FEDGE_CERTIFICATE_REVOKED);
 }
 
 int fedge_keys_activate(int argc, char **argv)
 {
-    change wanted = {.state = FEDGE_CERTIFICATE_ACTIVE};
-    return change_command(argc, argv, activate_help, &wanted);
+    return change_command(&ACTIVATE_LINE, argc, argv, FEDGE_CERTIFICATE_ACTIVE);
 }

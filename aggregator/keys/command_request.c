@@ -1,5 +1,5 @@
 /* The commands that run where the key lives: request, renew, install. */
-#include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,43 +9,6 @@
 #include "edge/core/os.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/request.h"
-
-static const char request_help[] =
-    "Usage: fedge-keys request --identity DIR --role ROLE [OPTION...]\n"
-    "\n"
-    "Makes a key (DIR/key.pem, mode 0600) and a request for its certificate\n"
-    "(DIR/request.pem). Only the request leaves the device. An existing key is never\n"
-    "overwritten: use 'fedge-keys renew'.\n"
-    "\n"
-    "  --identity DIR    the identity's directory, made when missing\n"
-    "  --role ROLE       device, server, operator or relay\n"
-    "  --name NAME       a name for people (default: the start of the device id)\n"
-    "  --dns NAME        a host name that clients connect to; servers and relays only;\n"
-    "                    may be repeated\n"
-    "  --ip ADDRESS      an IP address likewise\n"
-    "  --device-id UUID  the device's id (default: a new random one)\n"
-    "  -h, --help        this text\n";
-
-static const char renew_help[] =
-    "Usage: fedge-keys renew --identity DIR [--keep-key]\n"
-    "\n"
-    "Requests a new certificate for the same device, names and role: DIR/request.pem, with\n"
-    "the present key's signature, and a new key in DIR/next-key.pem. The present key and\n"
-    "chain stay in use until 'fedge-keys install' has put the answer in place.\n"
-    "\n"
-    "  --identity DIR  the identity to renew\n"
-    "  --keep-key      ask for a new certificate for the present key\n"
-    "  -h, --help      this text\n";
-
-static const char install_help[] =
-    "Usage: fedge-keys install --identity DIR --chain FILE\n"
-    "\n"
-    "Puts the answer to a request into DIR/chain.pem (replacing it) once it is known to\n"
-    "belong to DIR/next-key.pem, which then becomes DIR/key.pem, or to DIR/key.pem.\n"
-    "\n"
-    "  --identity DIR  the identity\n"
-    "  --chain FILE    what 'fedge-keys sign' has written\n"
-    "  -h, --help      this text\n";
 
 /* FEDGE_EXISTS with [advice] when DIR/NAME is there. */
 static fedge_status check_absent(const char *dir, const char *name, const char *advice,
@@ -95,61 +58,68 @@ static fedge_status run_request(const char *dir, const fedge_request_names *give
     return status;
 }
 
+typedef struct request_options {
+    const char *identity, *role, *name, *device_id;
+    fedge_keys_hosts dns, ip;
+} request_options;
+
+static fedge_status take_dns(void *settings, const char *option, const char *value,
+                             fedge_error *err)
+{
+    return fedge_keys_add_host(&((request_options *)settings)->dns, option, value, err);
+}
+
+static fedge_status take_ip(void *settings, const char *option, const char *value, fedge_error *err)
+{
+    return fedge_keys_add_host(&((request_options *)settings)->ip, option, value, err);
+}
+
+#define REQUEST(name, argument, help, type, field)                                                 \
+    FEDGE_OPTION(name, argument, help, type, request_options, field)
+
+static const fedge_option REQUEST_OPTIONS[] = {
+    {REQUEST("identity", "DIR", "the identity's directory, made when missing", TEXT, identity),
+     .needed = true},
+    {REQUEST("role", "ROLE", "device, server, operator or relay", TEXT, role), .needed = true},
+    {REQUEST("name", "NAME", "a name for people (default: the start of the device id)", TEXT,
+             name)},
+    {REQUEST("dns", "NAME",
+             "a host name that clients connect to; servers and relays only; may be repeated", OTHER,
+             dns),
+     .take = take_dns},
+    {REQUEST("ip", "ADDRESS", "an IP address likewise", OTHER, ip), .take = take_ip},
+    {REQUEST("device-id", "UUID", "the device's id (default: a new random one)", TEXT, device_id)}};
+
+static const fedge_command_line REQUEST_LINE = {
+    .name = "fedge-keys request",
+    .command = true,
+    .usage = "Usage: fedge-keys request --identity DIR --role ROLE [OPTION...]\n"
+             "\n"
+             "Makes a key (DIR/key.pem, mode 0600) and a request for its certificate\n"
+             "(DIR/request.pem). Only the request leaves the device. An existing key is never\n"
+             "overwritten: use 'fedge-keys renew'.\n"
+             "\n",
+    .options = REQUEST_OPTIONS,
+    .num_options = sizeof(REQUEST_OPTIONS) / sizeof(*REQUEST_OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_request(int argc, char **argv)
 {
-    enum { IDENTITY = 256, ROLE, NAME, DNS, IP, DEVICE_ID };
-    static const struct option long_options[] = {
-        {"identity", required_argument, NULL, IDENTITY},
-        {"role", required_argument, NULL, ROLE},
-        {"name", required_argument, NULL, NAME},
-        {"dns", required_argument, NULL, DNS},
-        {"ip", required_argument, NULL, IP},
-        {"device-id", required_argument, NULL, DEVICE_ID},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    const char *dir = NULL;
-    const char *role = NULL;
-    const char *dns[FEDGE_X509_MAX_HOSTS + 1];
-    const char *ip[FEDGE_X509_MAX_HOSTS + 1];
-    fedge_request_names names = {.dns = dns, .ip = ip};
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        if (names.num_dns > FEDGE_X509_MAX_HOSTS || names.num_ip > FEDGE_X509_MAX_HOSTS)
-            return fedge_keys_usage("request", "at most %d --dns and --ip each",
-                                    FEDGE_X509_MAX_HOSTS);
-        switch (option) {
-        case IDENTITY:
-            dir = optarg;
-            break;
-        case ROLE:
-            role = optarg;
-            break;
-        case NAME:
-            names.name = optarg;
-            break;
-        case DNS:
-            dns[names.num_dns++] = optarg;
-            break;
-        case IP:
-            ip[names.num_ip++] = optarg;
-            break;
-        case DEVICE_ID:
-            names.device_id = optarg;
-            break;
-        case 'h':
-            fputs(request_help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("request", "wrong option");
-        }
-    }
-    if (dir == NULL || role == NULL || optind < argc)
-        return fedge_keys_usage("request", optind < argc ? "unexpected argument"
-                                                         : "--identity and --role are needed");
+    request_options given = {.identity = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&REQUEST_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
+    fedge_request_names names = {.name = given.name,
+                                 .device_id = given.device_id,
+                                 .dns = given.dns.at,
+                                 .num_dns = given.dns.num,
+                                 .ip = given.ip.at,
+                                 .num_ip = given.ip.num};
     fedge_error err;
-    if (fedge_role_from_name(role, &names.role, &err) != FEDGE_OK)
+    if (fedge_role_from_name(given.role, &names.role, &err) != FEDGE_OK)
         return fedge_keys_usage("request", "%s", err.message);
-    fedge_status status = run_request(dir, &names, &err);
+    fedge_status status = run_request(given.identity, &names, &err);
     return fedge_keys_end("request", status, &err);
 }
 
@@ -191,37 +161,41 @@ static fedge_status run_renew(const char *dir, bool keep_key, fedge_error *err)
     return status;
 }
 
+typedef struct renew_options {
+    const char *identity;
+    bool keep_key;
+} renew_options;
+
+#define RENEW(name, argument, help, type, field)                                                   \
+    FEDGE_OPTION(name, argument, help, type, renew_options, field)
+
+static const fedge_option RENEW_OPTIONS[] = {
+    {RENEW("identity", "DIR", "the identity to renew", TEXT, identity), .needed = true},
+    {RENEW("keep-key", NULL, "ask for a new certificate for the present key", FLAG, keep_key)}};
+
+static const fedge_command_line RENEW_LINE = {
+    .name = "fedge-keys renew",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys renew --identity DIR [--keep-key]\n"
+        "\n"
+        "Requests a new certificate for the same device, names and role: DIR/request.pem, with\n"
+        "the present key's signature, and a new key in DIR/next-key.pem. The present key and\n"
+        "chain stay in use until 'fedge-keys install' has put the answer in place.\n"
+        "\n",
+    .options = RENEW_OPTIONS,
+    .num_options = sizeof(RENEW_OPTIONS) / sizeof(*RENEW_OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_renew(int argc, char **argv)
 {
-    enum { IDENTITY = 256, KEEP_KEY };
-    static const struct option long_options[] = {
-        {"identity", required_argument, NULL, IDENTITY},
-        {"keep-key", no_argument, NULL, KEEP_KEY},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    const char *dir = NULL;
-    bool keep_key = false;
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case IDENTITY:
-            dir = optarg;
-            break;
-        case KEEP_KEY:
-            keep_key = true;
-            break;
-        case 'h':
-            fputs(renew_help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("renew", "wrong option");
-        }
-    }
-    if (dir == NULL || optind < argc)
-        return fedge_keys_usage("renew",
-                                optind < argc ? "unexpected argument" : "--identity is needed");
+    renew_options given = {.identity = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&RENEW_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
     fedge_error err;
-    fedge_status status = run_renew(dir, keep_key, &err);
+    fedge_status status = run_renew(given.identity, given.keep_key, &err);
     return fedge_keys_end("renew", status, &err);
 }
 
@@ -242,36 +216,37 @@ static fedge_status run_install(const char *dir, const char *chain, fedge_error 
     return status;
 }
 
+typedef struct install_options {
+    const char *identity, *chain;
+} install_options;
+
+#define INSTALL(name, argument, help, type, field)                                                 \
+    FEDGE_OPTION(name, argument, help, type, install_options, field)
+
+static const fedge_option INSTALL_OPTIONS[] = {
+    {INSTALL("identity", "DIR", "the identity", TEXT, identity), .needed = true},
+    {INSTALL("chain", "FILE", "what 'fedge-keys sign' has written", TEXT, chain), .needed = true}};
+
+static const fedge_command_line INSTALL_LINE = {
+    .name = "fedge-keys install",
+    .command = true,
+    .usage = "Usage: fedge-keys install --identity DIR --chain FILE\n"
+             "\n"
+             "Puts the answer to a request into DIR/chain.pem (replacing it) once it is known to\n"
+             "belong to DIR/next-key.pem, which then becomes DIR/key.pem, or to DIR/key.pem.\n"
+             "\n",
+    .options = INSTALL_OPTIONS,
+    .num_options = sizeof(INSTALL_OPTIONS) / sizeof(*INSTALL_OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_install(int argc, char **argv)
 {
-    enum { IDENTITY = 256, CHAIN };
-    static const struct option long_options[] = {
-        {"identity", required_argument, NULL, IDENTITY},
-        {"chain", required_argument, NULL, CHAIN},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    const char *dir = NULL;
-    const char *chain = NULL;
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case IDENTITY:
-            dir = optarg;
-            break;
-        case CHAIN:
-            chain = optarg;
-            break;
-        case 'h':
-            fputs(install_help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("install", "wrong option");
-        }
-    }
-    if (dir == NULL || chain == NULL || optind < argc)
-        return fedge_keys_usage("install", optind < argc ? "unexpected argument"
-                                                         : "--identity and --chain are needed");
+    install_options given = {.identity = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&INSTALL_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
     fedge_error err;
-    fedge_status status = run_install(dir, chain, &err);
+    fedge_status status = run_install(given.identity, given.chain, &err);
     return fedge_keys_end("install", status, &err);
 }

@@ -1,4 +1,4 @@
-#include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,27 +9,9 @@
 #include "secure/identity/registry.h"
 #include "secure/identity/x509.h"
 
-static const char help[] =
-    "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
-    "\n"
-    "Signs a request and registers the certificate. A request for renewal that the device's\n"
-    "present key has signed is known as such; any other request for a device that is already\n"
-    "registered is refused.\n"
-    "\n"
-    "  --ca DIR          the authority, made by 'fedge-keys ca'\n"
-    "  --registry DIR    the registry, made when missing\n"
-    "  --request FILE    what 'fedge-keys request' or 'renew' has written\n"
-    "  --out FILE        the chain to hand back; replaces the same device's chain only\n"
-    "  --role ROLE       refuse a request for another role\n"
-    "  --valid-days N    validity (default 365; never beyond the intermediate's)\n"
-    "  --pending         register as pending: 'fedge-keys activate' lets it in\n"
-    "  --renew           take it for a renewal without the present key's signature, after\n"
-    "                    making sure by other means that it is the device\n"
-    "  -h, --help        this text\n";
-
 typedef struct options {
     const char *ca, *registry, *request, *out, *role;
-    unsigned days;
+    uint32_t days;
     bool pending, renew;
 } options;
 
@@ -156,60 +138,48 @@ static fedge_status run(const options *given, fedge_error *err)
     return status;
 }
 
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, options, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("ca", "DIR", "the authority, made by 'fedge-keys ca'", TEXT, ca), .needed = true},
+    {OPTION("registry", "DIR", "the registry, made when missing", TEXT, registry), .needed = true},
+    {OPTION("request", "FILE", "what 'fedge-keys request' or 'renew' has written", TEXT, request),
+     .needed = true},
+    {OPTION("out", "FILE", "the chain to hand back; replaces the same device's chain only", TEXT,
+            out),
+     .needed = true},
+    {OPTION("role", "ROLE", "refuse a request for another role", TEXT, role)},
+    {OPTION("valid-days", "N", "validity, never beyond the intermediate's", U32, days),
+     .preset = FEDGE_PRESET(FEDGE_CA_LEAF_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS},
+    {OPTION("pending", NULL, "register as pending: 'fedge-keys activate' lets it in", FLAG,
+            pending)},
+    {OPTION("renew", NULL,
+            "take it for a renewal without the present key's signature, after making sure by other "
+            "means that it is the device",
+            FLAG, renew)}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-keys sign",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
+        "\n"
+        "Signs a request and registers the certificate. A request for renewal that the device's\n"
+        "present key has signed is known as such; any other request for a device that is already\n"
+        "registered is refused.\n"
+        "\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "",
+    .short_help = true};
+
 int fedge_keys_sign(int argc, char **argv)
 {
-    enum { CA = 256, REGISTRY, REQUEST, OUT, ROLE, DAYS, PENDING, RENEW };
-    static const struct option long_options[] = {
-        {"ca", required_argument, NULL, CA},
-        {"registry", required_argument, NULL, REGISTRY},
-        {"request", required_argument, NULL, REQUEST},
-        {"out", required_argument, NULL, OUT},
-        {"role", required_argument, NULL, ROLE},
-        {"valid-days", required_argument, NULL, DAYS},
-        {"pending", no_argument, NULL, PENDING},
-        {"renew", no_argument, NULL, RENEW},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    options given = {.days = FEDGE_CA_LEAF_DAYS};
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
-        switch (option) {
-        case CA:
-            given.ca = optarg;
-            break;
-        case REGISTRY:
-            given.registry = optarg;
-            break;
-        case REQUEST:
-            given.request = optarg;
-            break;
-        case OUT:
-            given.out = optarg;
-            break;
-        case ROLE:
-            given.role = optarg;
-            break;
-        case DAYS:
-            if (!fedge_keys_number("sign", "valid-days", optarg, 1, FEDGE_CA_MAX_DAYS, &given.days))
-                return FEDGE_KEYS_USAGE;
-            break;
-        case PENDING:
-            given.pending = true;
-            break;
-        case RENEW:
-            given.renew = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return FEDGE_KEYS_OK;
-        default:
-            return fedge_keys_usage("sign", "wrong option");
-        }
-    }
-    if (optind < argc)
-        return fedge_keys_usage("sign", "unexpected argument");
-    if (given.ca == NULL || given.registry == NULL || given.request == NULL || given.out == NULL)
-        return fedge_keys_usage("sign", "--ca, --registry, --request and --out are needed");
+    options given = {.ca = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
     fedge_error err;
     fedge_role role;
     if (given.role != NULL && fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)

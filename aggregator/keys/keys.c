@@ -36,20 +36,33 @@ int fedge_keys_end(const char *command, fedge_status status, const fedge_error *
     return FEDGE_KEYS_OK;
 }
 
-bool fedge_keys_number(const char *command, const char *name, const char *text, unsigned min,
-                       unsigned max, unsigned *out)
+bool fedge_keys_read(const fedge_command_line *line, int argc, char **argv, void *settings,
+                     int *exit_code)
 {
-    char *end = NULL;
-    errno = 0;
-    unsigned long value = strtoul(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < min ||
-        value > max) {
-        fedge_keys_usage(command, "--%s must be an integer from %u to %u, not '%s'", name, min, max,
-                         text);
-        return false;
+    char help[FEDGE_HELP_SIZE];
+    fedge_words words;
+    fedge_error err;
+    *exit_code = FEDGE_KEYS_OK;
+    fedge_status status = fedge_command_line_read(line, argc, argv, settings, &words, &err);
+    if (status == FEDGE_OK && words.asked == FEDGE_ASKED_HELP)
+        fputs(fedge_command_line_help(line, help), stdout);
+    else if (status == FEDGE_OK)
+        status = fedge_command_line_check(line, settings, &err);
+    if (status != FEDGE_OK) {
+        fprintf(stderr, "%s: %s\n", line->name, err.message);
+        *exit_code = FEDGE_KEYS_USAGE;
     }
-    *out = (unsigned)value;
-    return true;
+    return status == FEDGE_OK && words.asked == FEDGE_ASKED_RUN;
+}
+
+fedge_status fedge_keys_add_host(fedge_keys_hosts *hosts, const char *option, const char *value,
+                                 fedge_error *err)
+{
+    if (hosts->num == FEDGE_X509_MAX_HOSTS)
+        return fedge_fail(err, FEDGE_TOO_BIG, "at most %d times --%s", FEDGE_X509_MAX_HOSTS,
+                          option);
+    hosts->at[hosts->num++] = value;
+    return FEDGE_OK;
 }
 
 void fedge_keys_print_certificate(const fedge_certificate_info *info)

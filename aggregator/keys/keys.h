@@ -1,13 +1,16 @@
-/* What the commands of fedge-keys share. Each command parses its own options with getopt_long, does
- * its work through secure/identity and returns the program's exit code. */
+/* What the commands of fedge-keys share. Each command has its own table of options, does its work
+ * through secure/identity and returns the program's exit code. */
 #ifndef FEDGE_AGGREGATOR_KEYS_KEYS_H
 #define FEDGE_AGGREGATOR_KEYS_KEYS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "edge/core/command_line.h"
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
+#include "secure/identity/x509.h"
 
 enum { FEDGE_KEYS_OK = 0, FEDGE_KEYS_FAILED = 1, FEDGE_KEYS_USAGE = 2 };
 
@@ -28,9 +31,21 @@ int fedge_keys_usage(const char *command, const char *format, ...)
 /* FEDGE_KEYS_OK, or prints the error on stderr and returns FEDGE_KEYS_FAILED. */
 int fedge_keys_end(const char *command, fedge_status status, const fedge_error *err);
 
-/* The value of option --[name] as an integer in [min, max]; false after printing what is wrong. */
-bool fedge_keys_number(const char *command, const char *name, const char *text, unsigned min,
-                       unsigned max, unsigned *out);
+/* Reads the command's options (the needed ones must be there) into [settings], zeroed by the
+ * caller. True when it is to run; else *exit_code, after --help or what is wrong has been printed.
+ */
+bool fedge_keys_read(const fedge_command_line *line, int argc, char **argv, void *settings,
+                     int *exit_code);
+
+/* Host names or addresses, in the order in which they were given. */
+typedef struct fedge_keys_hosts {
+    const char *at[FEDGE_X509_MAX_HOSTS];
+    size_t num;
+} fedge_keys_hosts;
+
+/* One more, of option --[option]. FEDGE_TOO_BIG. */
+FEDGE_MUST_USE fedge_status fedge_keys_add_host(fedge_keys_hosts *hosts, const char *option,
+                                                const char *value, fedge_error *err);
 
 /* Prints "role device, device UUID, expires 2027-…, SHA-256 …" and a newline on stdout. */
 void fedge_keys_print_certificate(const fedge_certificate_info *info);

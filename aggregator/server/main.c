@@ -463,7 +463,8 @@ int main(int argc, char **argv)
     self.log.json = self.options.log_json;
     int code = FEDGE_EXIT_OK;
     if (self.options.action == FEDGE_OPTIONS_HELP) {
-        fputs(fedge_options_help(), stdout);
+        char help[FEDGE_HELP_SIZE];
+        fputs(fedge_options_help(help), stdout);
     } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
         printf("fedge-aggregator %s\n", FEDGE_VERSION);
     } else if (load(&self, &err) != FEDGE_OK) {

@@ -1,104 +1,10 @@
 #include "aggregator/server/options.h"
 
-#include <getopt.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "aggregator/server/ingest.h"
-#include "edge/core/number.h"
-
-const char *fedge_options_help(void)
-{
-    return "Usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
-           "                        --registry DIR [OPTION...]\n"
-           "Runs a federated learning job, or goes on with it where it stopped.\n"
-           "  --listen ADDR:PORT   for clients (0.0.0.0:9092; port 0: any free one)\n"
-           "  --http ADDR:PORT     /healthz, /metrics (127.0.0.1:9093), or off;\n"
-           "  --http-host NAME       a host that requests may name, besides addresses\n"
-           "  --workers N          threads that validate and sum (one per CPU, up to 8)\n"
-           "  --max-connections N  more devices are refused (20000)\n"
-           "  --max-unauthenticated N, --max-per-address N  without certificate (1024, 512)\n"
-           "  --accumulator KIND   what sums: cuda, cpu or auto (GPUs where there are any)\n"
-           "  --gpus LIST          which, like 0,1 (all); --shard auto, clients, coordinates\n"
-           "  --gpus-file FILE     has LIST; read again at HUP, for the next round on\n"
-           "  --new-run            a new run, although one of this job is unfinished\n"
-           "  --restored           the state directory is a backup that was put back\n"
-           "  --drain              end after the open round; --supervise: start again after\n"
-           "                         a crash or the loss of a GPU\n"
-           "  --port-file FILE     gets both ports; --result FILE gets the run's summary\n"
-           "  --check-config       check everything but the state directory, and end\n"
-           "  --log-level LEVEL    error, warn, info or debug (info); --log-json: as JSON\n"
-           "  --quiet, --json      only warnings; the summary on stdout. --help, --version\n"
-           "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
-           "  identity, trust, registry, GPUs, drops revoked devices; USR1 as --drain\n"
-           "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
-           "  4 state directory; 5 port; 6 disk; 7 GPU\n";
-}
-
-enum {
-    OPT_JOB = 256,
-    OPT_STATE,
-    OPT_IDENTITY,
-    OPT_TRUST,
-    OPT_REGISTRY,
-    OPT_LISTEN,
-    OPT_HTTP,
-    OPT_HTTP_HOST,
-    OPT_WORKERS,
-    OPT_MAX_CONNECTIONS,
-    OPT_MAX_UNAUTHENTICATED,
-    OPT_MAX_PER_ADDRESS,
-    OPT_ACCUMULATOR,
-    OPT_GPUS,
-    OPT_GPUS_FILE,
-    OPT_SHARD,
-    OPT_NEW_RUN,
-    OPT_RESTORED,
-    OPT_DRAIN,
-    OPT_SUPERVISE,
-    OPT_PORT_FILE,
-    OPT_RESULT,
-    OPT_CHECK_CONFIG,
-    OPT_LOG_LEVEL,
-    OPT_LOG_JSON,
-    OPT_QUIET,
-    OPT_JSON,
-    OPT_HELP,
-    OPT_VERSION
-};
-
-static const struct option LONG_OPTIONS[] = {
-    {"job", required_argument, NULL, OPT_JOB},
-    {"state", required_argument, NULL, OPT_STATE},
-    {"identity", required_argument, NULL, OPT_IDENTITY},
-    {"trust", required_argument, NULL, OPT_TRUST},
-    {"registry", required_argument, NULL, OPT_REGISTRY},
-    {"listen", required_argument, NULL, OPT_LISTEN},
-    {"http", required_argument, NULL, OPT_HTTP},
-    {"http-host", required_argument, NULL, OPT_HTTP_HOST},
-    {"workers", required_argument, NULL, OPT_WORKERS},
-    {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
-    {"max-unauthenticated", required_argument, NULL, OPT_MAX_UNAUTHENTICATED},
-    {"max-per-address", required_argument, NULL, OPT_MAX_PER_ADDRESS},
-    {"accumulator", required_argument, NULL, OPT_ACCUMULATOR},
-    {"gpus", required_argument, NULL, OPT_GPUS},
-    {"gpus-file", required_argument, NULL, OPT_GPUS_FILE},
-    {"shard", required_argument, NULL, OPT_SHARD},
-    {"new-run", no_argument, NULL, OPT_NEW_RUN},
-    {"restored", no_argument, NULL, OPT_RESTORED},
-    {"drain", no_argument, NULL, OPT_DRAIN},
-    {"supervise", no_argument, NULL, OPT_SUPERVISE},
-    {"port-file", required_argument, NULL, OPT_PORT_FILE},
-    {"result", required_argument, NULL, OPT_RESULT},
-    {"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
-    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
-    {"log-json", no_argument, NULL, OPT_LOG_JSON},
-    {"quiet", no_argument, NULL, OPT_QUIET},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0},
-};
+#include "edge/core/command_line.h"
 
 static fedge_status parse_address(const char *option, const char *text, fedge_address *address,
                                   fedge_error *err)
@@ -107,115 +13,120 @@ static fedge_status parse_address(const char *option, const char *text, fedge_ad
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "--%s", option);
 }
 
-static fedge_status take_value(int option, const char *value, fedge_options *out, fedge_error *err)
+static fedge_status take_listen(void *settings, const char *option, const char *value,
+                                fedge_error *err)
 {
-    switch (option) {
-    case OPT_JOB:
-        out->job = value;
-        return FEDGE_OK;
-    case OPT_STATE:
-        out->state = value;
-        return FEDGE_OK;
-    case OPT_IDENTITY:
-        out->identity = value;
-        return FEDGE_OK;
-    case OPT_TRUST:
-        out->trust = value;
-        return FEDGE_OK;
-    case OPT_REGISTRY:
-        out->registry = value;
-        return FEDGE_OK;
-    case OPT_HTTP_HOST:
-        out->http_host = value;
-        return FEDGE_OK;
-    case OPT_PORT_FILE:
-        out->port_file = value;
-        return FEDGE_OK;
-    case OPT_RESULT:
-        out->result = value;
-        return FEDGE_OK;
-    case OPT_LISTEN:
-        return parse_address("listen", value, &out->listen, err);
-    case OPT_HTTP:
-        out->http_on = strcmp(value, "off") != 0;
-        return out->http_on ? parse_address("http", value, &out->http, err) : FEDGE_OK;
-    case OPT_WORKERS:
-        return fedge_option_count("workers", value, FEDGE_INGEST_MAX_WORKERS, &out->num_workers,
-                                  err);
-    case OPT_MAX_CONNECTIONS:
-        return fedge_option_count("max-connections", value, FEDGE_MAX_CONNECTIONS,
-                                  &out->max_connections, err);
-    case OPT_MAX_UNAUTHENTICATED:
-        return fedge_option_count("max-unauthenticated", value, FEDGE_MAX_UNAUTHENTICATED,
-                                  &out->max_unauthenticated, err);
-    case OPT_MAX_PER_ADDRESS:
-        return fedge_option_count("max-per-address", value, FEDGE_MAX_UNAUTHENTICATED,
-                                  &out->max_per_address, err);
-    case OPT_ACCUMULATOR:
-        out->accumulator = value;
-        return fedge_accumulator_check_name(value, err);
-    case OPT_GPUS:
-        return fedge_accumulator_parse_gpus(value, &out->sums, err);
-    case OPT_GPUS_FILE:
-        out->gpus_file = value;
-        return FEDGE_OK;
-    case OPT_SHARD:
-        return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
-    default:
-        return fedge_log_level_from_name(value, &out->log_level, err);
-    }
+    fedge_options *out = settings;
+    return parse_address(option, value, &out->listen, err);
 }
 
-static void take_flag(int option, fedge_options *out)
+static fedge_status take_http(void *settings, const char *option, const char *value,
+                              fedge_error *err)
 {
-    switch (option) {
-    case OPT_NEW_RUN:
-        out->new_run = true;
-        break;
-    case OPT_RESTORED:
-        out->restored = true;
-        break;
-    case OPT_DRAIN:
-        out->drain = true;
-        break;
-    case OPT_SUPERVISE:
-        out->supervise = true;
-        break;
-    case OPT_LOG_JSON:
-        out->log_json = true;
-        break;
-    case OPT_QUIET:
-        out->quiet = true;
-        break;
-    case OPT_JSON:
-        out->json = true;
-        break;
-    case OPT_CHECK_CONFIG:
-        out->action = FEDGE_OPTIONS_CHECK;
-        break;
-    case OPT_HELP:
-        out->action = FEDGE_OPTIONS_HELP;
-        break;
-    default:
-        out->action = FEDGE_OPTIONS_VERSION;
-        break;
-    }
+    fedge_options *out = settings;
+    out->http_on = strcmp(value, "off") != 0;
+    return out->http_on ? parse_address(option, value, &out->http, err) : FEDGE_OK;
+}
+
+static fedge_status take_accumulator(void *settings, const char *option, const char *value,
+                                     fedge_error *err)
+{
+    (void)option;
+    fedge_options *out = settings;
+    out->accumulator = value;
+    return fedge_accumulator_check_name(value, err);
+}
+
+static fedge_status take_gpus(void *settings, const char *option, const char *value,
+                              fedge_error *err)
+{
+    (void)option;
+    fedge_options *out = settings;
+    return fedge_accumulator_parse_gpus(value, &out->sums, err);
+}
+
+static fedge_status take_shard(void *settings, const char *option, const char *value,
+                               fedge_error *err)
+{
+    (void)option;
+    fedge_options *out = settings;
+    return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
+}
+
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, fedge_options, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("job", "JOB", NULL, TEXT, job), .needed = true},
+    {OPTION("state", "DIR", NULL, TEXT, state), .needed = true},
+    {OPTION("identity", "DIR", NULL, TEXT, identity), .needed = true},
+    {OPTION("trust", "DIR", NULL, TEXT, trust), .needed = true},
+    {OPTION("registry", "DIR", NULL, TEXT, registry), .needed = true},
+    {OPTION("listen", "ADDR:PORT", "for clients; port 0: any free one", OTHER, listen),
+     .take = take_listen, .preset = FEDGE_DEFAULT_LISTEN},
+    {OPTION("http", "ADDR:PORT", "/healthz, /metrics; or off", OTHER, http), .take = take_http,
+     .preset = FEDGE_DEFAULT_HTTP},
+    {OPTION("http-host", "NAME", "a host that requests may name, besides addresses", TEXT,
+            http_host)},
+    {OPTION("workers", "N", "threads that validate and sum (one per CPU, up to 8)", U32,
+            num_workers),
+     .min = 1, .max = FEDGE_INGEST_MAX_WORKERS},
+    {OPTION("max-connections", "N", "more devices are refused", U32, max_connections), .min = 1,
+     .max = FEDGE_MAX_CONNECTIONS, .preset = FEDGE_PRESET(FEDGE_DEFAULT_CONNECTIONS)},
+    {OPTION("max-unauthenticated", "N", NULL, U32, max_unauthenticated), .min = 1,
+     .max = FEDGE_MAX_UNAUTHENTICATED, .preset = FEDGE_PRESET(FEDGE_DEFAULT_UNAUTHENTICATED),
+     .joined = true},
+    {OPTION("max-per-address", "N", "without certificate", U32, max_per_address), .min = 1,
+     .max = FEDGE_MAX_UNAUTHENTICATED, .preset = FEDGE_PRESET(FEDGE_DEFAULT_PER_ADDRESS)},
+    {OPTION("accumulator", "KIND", "what sums: cuda, cpu, or GPUs where there are any", OTHER,
+            accumulator),
+     .take = take_accumulator, .preset = "auto"},
+    {OPTION("gpus", "LIST", "which, like 0,1 (all)", OTHER, sums), .take = take_gpus},
+    {OPTION("shard", "HOW", "clients, coordinates", OTHER, sums), .take = take_shard,
+     .appended = true},
+    {OPTION("gpus-file", "FILE", "has LIST; read again at HUP, for the next round on", TEXT,
+            gpus_file)},
+    {OPTION("new-run", NULL, "a new run, although one of this job is unfinished", FLAG, new_run)},
+    {OPTION("restored", NULL, "the state directory is a backup that was put back", FLAG, restored)},
+    {OPTION("drain", NULL, "end after the open round", FLAG, drain)},
+    {OPTION("supervise", NULL, "restart on crashes", FLAG, supervise), .appended = true},
+    {OPTION("port-file", "FILE", "gets both ports", TEXT, port_file)},
+    {OPTION("result", "FILE", "gets the run's summary", TEXT, result), .appended = true},
+    {OPTION("check-config", NULL, "check everything but the state directory, and end", ENUM,
+            action),
+     .min = FEDGE_OPTIONS_CHECK},
+    {OPTION("log-level", "LEVEL", "error, warn, info or debug", LOG_LEVEL, log_level),
+     .preset = "info"},
+    {OPTION("log-json", NULL, "as JSON", FLAG, log_json), .appended = true},
+    {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
+    {OPTION("json", NULL, "only warnings; the summary on stdout", FLAG, json)}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-aggregator",
+    .usage = "Usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
+             "                        --registry DIR [OPTION...]\n"
+             "Runs a federated learning job, or goes on with it where it stopped.\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
+             "  identity, trust, registry, GPUs, drops revoked devices; USR1 as --drain\n"
+             "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
+             "  4 state directory; 5 port; 6 disk; 7 GPU\n"};
+
+const char *fedge_options_help(char text[FEDGE_HELP_SIZE])
+{
+    return fedge_command_line_help(&COMMAND_LINE, text);
 }
 
 static fedge_status check_complete(const fedge_options *options, fedge_error *err)
 {
-    const struct {
-        const char *name, *value;
-    } needed[] = {{"job", options->job},
-                  {"state", options->action == FEDGE_OPTIONS_CHECK ? "" : options->state},
-                  {"identity", options->identity},
-                  {"trust", options->trust},
-                  {"registry", options->registry}};
-    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-        if (!needed[i].value) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s is missing (see --help)",
-                              needed[i].name);
-        }
+    fedge_options given = *options;
+    if (options->action == FEDGE_OPTIONS_CHECK && !options->state) {
+        given.state = ""; /* the one thing that is not checked */
+    }
+    const fedge_status status = fedge_command_line_check(&COMMAND_LINE, &given, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
     if (strcmp(options->accumulator, "cpu") == 0 &&
         (options->sums.num_gpus > 0 || options->gpus_file ||
@@ -237,41 +148,17 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
 
 fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, fedge_error *err)
 {
-    *options = (fedge_options){.max_connections = FEDGE_DEFAULT_CONNECTIONS,
-                               .max_unauthenticated = FEDGE_DEFAULT_UNAUTHENTICATED,
-                               .max_per_address = FEDGE_DEFAULT_PER_ADDRESS,
-                               .http_on = true,
-                               .log_level = FEDGE_LOG_INFO,
-                               .accumulator = "auto",
-                               .sums = {.num_lanes = 1}};
-    fedge_status status = fedge_address_parse(FEDGE_DEFAULT_LISTEN, &options->listen, err);
-    if (status == FEDGE_OK) {
-        status = fedge_address_parse(FEDGE_DEFAULT_HTTP, &options->http, err);
-    }
-    opterr = 0;
-    optind = 0; /* starts anew, also within tests */
-    int option = 0;
-    bool asked = false;
-    while (status == FEDGE_OK && !asked &&
-           (option = getopt_long(argc, argv, ":", LONG_OPTIONS, NULL)) != -1) {
-        if (option == '?' || option == ':') {
-            status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see --help)",
-                                option == ':' ? "a value is missing for" : "unknown option",
-                                argv[optind - 1]);
-        } else if (option < OPT_NEW_RUN || option == OPT_PORT_FILE || option == OPT_RESULT ||
-                   option == OPT_LOG_LEVEL) {
-            status = take_value(option, optarg, options, err);
-        } else {
-            take_flag(option, options);
-            asked = option == OPT_HELP || option == OPT_VERSION;
-        }
-    }
-    if (status != FEDGE_OK || asked) {
+    fedge_words words;
+    *options = (fedge_options){.sums = {.num_lanes = 1}};
+    const fedge_status status =
+        fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err);
+    if (status != FEDGE_OK) {
         return status;
     }
-    if (optind < argc) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see --help)",
-                          argv[optind]);
+    if (words.asked != FEDGE_ASKED_RUN) {
+        options->action =
+            words.asked == FEDGE_ASKED_HELP ? FEDGE_OPTIONS_HELP : FEDGE_OPTIONS_VERSION;
+        return FEDGE_OK;
     }
     if (options->quiet && options->log_level > FEDGE_LOG_WARN) {
         options->log_level = FEDGE_LOG_WARN;

@@ -7,15 +7,16 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/server/listener.h"
+#include "edge/core/command_line.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 
 #define FEDGE_DEFAULT_LISTEN "0.0.0.0:9092"
 #define FEDGE_DEFAULT_HTTP "127.0.0.1:9093"
-#define FEDGE_DEFAULT_CONNECTIONS 20000u
+#define FEDGE_DEFAULT_CONNECTIONS 20000
 #define FEDGE_MAX_CONNECTIONS 1000000u
-#define FEDGE_DEFAULT_UNAUTHENTICATED 1024u
-#define FEDGE_DEFAULT_PER_ADDRESS 512u
+#define FEDGE_DEFAULT_UNAUTHENTICATED 1024
+#define FEDGE_DEFAULT_PER_ADDRESS 512
 #define FEDGE_MAX_UNAUTHENTICATED 65536u
 
 typedef enum fedge_options_action {
@@ -47,7 +48,7 @@ typedef struct fedge_options {
 FEDGE_MUST_USE fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options,
                                                 fedge_error *err);
 
-/* The text of --help. */
-const char *fedge_options_help(void);
+/* The text of --help; returns [text]. */
+const char *fedge_options_help(char text[FEDGE_HELP_SIZE]);
 
 #endif

@@ -293,13 +293,14 @@ static void print_generated(const fedge_generate_settings *settings,
 static int generate(int argc, char **argv)
 {
     fedge_generate_options options;
+    char help[FEDGE_HELP_SIZE];
     fedge_generate_report report;
     fedge_error err;
     if (fedge_generate_options_parse(argc, argv, &options, &err) != FEDGE_OK) {
         return fail(&err, EXIT_USAGE);
     }
     if (options.help) {
-        fputs(fedge_generate_options_help(), stdout);
+        fputs(fedge_generate_options_help(help), stdout);
         return EXIT_DONE;
     }
     fedge_status status = fedge_generate(&options.settings, &report, &err);
@@ -314,12 +315,13 @@ static int generate(int argc, char **argv)
 static int tell_model(int argc, char **argv)
 {
     fedge_model_command command;
+    char help[FEDGE_HELP_SIZE];
     fedge_error err;
     if (fedge_model_command_parse(argc, argv, &command, &err) != FEDGE_OK) {
         return fail(&err, EXIT_USAGE);
     }
     if (command.help) {
-        fputs(fedge_model_command_help(), stdout);
+        fputs(fedge_model_command_help(help), stdout);
         return EXIT_DONE;
     }
     const fedge_status status = fedge_model_command_run(&command, stdout, &err);
@@ -329,6 +331,7 @@ static int tell_model(int argc, char **argv)
 static int act(int argc, char **argv)
 {
     fedge_simulate_options options;
+    char help[FEDGE_HELP_SIZE];
     fedge_error err;
     if (argc > 1 && strcmp(argv[1], "generate") == 0) {
         return generate(argc - 1, argv + 1);
@@ -340,11 +343,11 @@ static int act(int argc, char **argv)
         return fail(&err, EXIT_USAGE);
     }
     if (options.action == FEDGE_SIMULATE_HELP) {
-        fputs(fedge_simulate_options_help(), stdout);
+        fputs(fedge_simulate_options_help(help), stdout);
     } else if (options.action == FEDGE_SIMULATE_VERSION) {
         printf("fedge-simulate %s\n", FEDGE_VERSION);
     } else if (options.action == FEDGE_SIMULATE_COMPARE_HELP) {
-        fputs(fedge_compare_help(), stdout);
+        fputs(fedge_simulate_compare_help(help), stdout);
     } else if (options.action == FEDGE_SIMULATE_COMPARE) {
         const fedge_compare_request what = {.dirs = (const char *const *)options.dirs,
                                             .num_dirs = options.num_dirs,

@@ -1,45 +1,53 @@
 #include "aggregator/simulate/model_command.h"
 
-#include <getopt.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/store/json_text.h"
 #include "aggregator/store/model_file.h"
 
-const char *fedge_model_command_help(void)
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, fedge_model_command, field)
+
+static const fedge_option OPTIONS[] = {{OPTION("json", NULL, "one object of JSON", FLAG, json)}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-simulate model",
+    .command = true,
+    .usage =
+        "Usage: fedge-simulate model FILE [--json]\n"
+        "Prints what a model file (model.safetensors, model-best.safetensors) says of itself,\n"
+        "and the model_sha256 of the tensors in it: that of the file without its metadata.\n"
+        "\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "\n"
+             "Exit: 0 the tensors are those that the metadata names, or it names none; 1 they are\n"
+             "others; 2 usage; 3 no such file, or no model\n",
+    .arguments = true};
+
+const char *fedge_model_command_help(char text[FEDGE_HELP_SIZE])
 {
-    return "Usage: fedge-simulate model FILE [--json]\n"
-           "Prints what a model file (model.safetensors, model-best.safetensors) says of itself,\n"
-           "and the model_sha256 of the tensors in it: that of the file without its metadata.\n"
-           "\n"
-           "  --json     one object of JSON\n"
-           "  --help\n"
-           "\n"
-           "Exit: 0 the tensors are those that the metadata names, or it names none; 1 they are\n"
-           "others; 2 usage; 3 no such file, or no model\n";
+    return fedge_command_line_help(&COMMAND_LINE, text);
 }
 
 fedge_status fedge_model_command_parse(int argc, char **argv, fedge_model_command *command,
                                        fedge_error *err)
 {
-    static const struct option OPTIONS[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    fedge_words words;
     *command = (fedge_model_command){.path = NULL};
-    optind = 0; /* starts anew, also within tests */
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
-        if (option != 'j' && option != 'h') {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "model takes a file and --json only (see model --help)");
-        }
-        *(option == 'j' ? &command->json : &command->help) = true;
+    const fedge_status status =
+        fedge_command_line_read(&COMMAND_LINE, argc, argv, command, &words, err);
+    command->help = words.asked == FEDGE_ASKED_HELP;
+    if (status != FEDGE_OK || command->help) {
+        return status;
     }
-    if (!command->help && optind + 1 != argc) {
+    if (words.num != 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "model wants one file, model.safetensors (see model --help)");
     }
-    command->path = command->help ? NULL : argv[optind];
+    command->path = words.at[0];
     return FEDGE_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "edge/core/command_line.h"
 #include "edge/core/status.h"
 
 typedef struct fedge_model_command {
@@ -18,8 +19,8 @@ FEDGE_MUST_USE fedge_status fedge_model_command_parse(int argc, char **argv,
                                                       fedge_model_command *command,
                                                       fedge_error *err);
 
-/* For model --help: fits a screen. */
-const char *fedge_model_command_help(void);
+/* For model --help: fits a screen; returns [text]. */
+const char *fedge_model_command_help(char text[FEDGE_HELP_SIZE]);
 
 /* Prints the file's metadata, a line for each, or with json one object; the last line names the
  * tensors. FEDGE_MISMATCH, after it is printed, when they are not those that "model_sha256" in the

@@ -1,11 +1,10 @@
 #include "aggregator/simulate/generate/generate_options.h"
 
-#include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/simulate/limits.h"
-#include "edge/core/number.h"
 #include "edge/io/json.h"
 
 #define CLIENTS 100u /* unless told */
@@ -15,68 +14,47 @@
 #define TEST_EXAMPLES 2000u
 #define LEAST_FEDPROX_EXAMPLES 2u /* one of them for the test set */
 
-const char *fedge_generate_options_help(void)
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, fedge_generate_settings, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("out", "DIR", "where the files go; made when it is not there", TEXT, dir),
+     .needed = true},
+    {OPTION("clients", "N", "(100; fedprox 30)", U32, num_clients), .min = 1,
+     .max = FEDGE_SIMULATE_MAX_CLIENTS},
+    {OPTION("examples", "N",
+            "of each client (600; images 50; fedprox as in the paper: 50 + lognormal(4, 2), a "
+            "tenth of them for the test set)",
+            U32, num_examples),
+     .min = 1, .max = FEDGE_SYNTHETIC_MAX_EXAMPLES},
+    {OPTION("test", "N", "examples of the test set (2000); not for fedprox", U32, num_test),
+     .min = 1, .max = FEDGE_SYNTHETIC_MAX_EXAMPLES},
+    {OPTION("seed", "S", "of the data and the job", U64, seed), .max = FEDGE_JSON_MAX_INTEGER,
+     .preset = "0"},
+    {OPTION("force", NULL, "replace files that are there", FLAG, force)}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-simulate generate",
+    .command = true,
+    .usage = "Usage: fedge-simulate generate KIND --out DIR [OPTION...]\n"
+             "Makes data up, and writes it with a job that learns it into DIR.\n"
+             "\n"
+             "KIND is one of\n"
+             "  logistic[:FEATURES,LABELS]    Gaussian features, labels drawn by one softmax\n"
+             "                                regression for all clients (60,10)\n"
+             "  fedprox[:ALPHA,BETA], fedprox:iid\n"
+             "                                synthetic(ALPHA,BETA) of Li et al. 2020 (1,1)\n"
+             "  images[:C,H,W[,LABELS]]       a moved, noisy picture for each label\n"
+             "                                (3,32,32,10)\n"
+             "\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "\nExit: 0 done; 1 failed; 2 usage; 3 settings, or files that are there\n",
+    .arguments = true};
+
+const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE])
 {
-    return "Usage: fedge-simulate generate KIND --out DIR [OPTION...]\n"
-           "Makes data up, and writes it with a job that learns it into DIR.\n"
-           "\n"
-           "KIND is one of\n"
-           "  logistic[:FEATURES,LABELS]    Gaussian features, labels drawn by one softmax\n"
-           "                                regression for all clients (60,10)\n"
-           "  fedprox[:ALPHA,BETA], fedprox:iid\n"
-           "                                synthetic(ALPHA,BETA) of Li et al. 2020 (1,1)\n"
-           "  images[:C,H,W[,LABELS]]       a moved, noisy picture for each label\n"
-           "                                (3,32,32,10)\n"
-           "\n"
-           "  --out DIR            where the files go; made when it is not there\n"
-           "  --clients N          (100; fedprox 30)\n"
-           "  --examples N         of each client (600; images 50; fedprox as in the paper:\n"
-           "                       50 + lognormal(4, 2), a tenth of them for the test set)\n"
-           "  --test N             examples of the test set (2000); not for fedprox\n"
-           "  --seed S             of the data and the job (0)\n"
-           "  --force              replace files that are there\n"
-           "  --help\n"
-           "\n"
-           "Exit: 0 done; 1 failed; 2 usage; 3 settings, or files that are there\n";
-}
-
-enum { OPT_OUT = 256, OPT_CLIENTS, OPT_EXAMPLES, OPT_TEST, OPT_SEED, OPT_FORCE, OPT_HELP };
-
-static const struct option LONG_OPTIONS[] = {{"out", required_argument, NULL, OPT_OUT},
-                                             {"clients", required_argument, NULL, OPT_CLIENTS},
-                                             {"examples", required_argument, NULL, OPT_EXAMPLES},
-                                             {"test", required_argument, NULL, OPT_TEST},
-                                             {"seed", required_argument, NULL, OPT_SEED},
-                                             {"force", no_argument, NULL, OPT_FORCE},
-                                             {"help", no_argument, NULL, OPT_HELP},
-                                             {NULL, 0, NULL, 0}};
-
-static fedge_status take(int option, const char *value, fedge_generate_options *out,
-                         fedge_error *err)
-{
-    fedge_generate_settings *settings = &out->settings;
-    switch (option) {
-    case OPT_OUT:
-        settings->dir = value;
-        return FEDGE_OK;
-    case OPT_CLIENTS:
-        return fedge_option_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
-                                  &settings->num_clients, err);
-    case OPT_EXAMPLES:
-        return fedge_option_count("examples", value, FEDGE_SYNTHETIC_MAX_EXAMPLES,
-                                  &settings->num_examples, err);
-    case OPT_TEST:
-        return fedge_option_count("test", value, FEDGE_SYNTHETIC_MAX_EXAMPLES, &settings->num_test,
-                                  err);
-    case OPT_SEED:
-        return fedge_option_number("seed", value, 0, FEDGE_JSON_MAX_INTEGER, &settings->seed, err);
-    case OPT_FORCE:
-        settings->force = true;
-        return FEDGE_OK;
-    default:
-        out->help = true;
-        return FEDGE_OK;
-    }
+    return fedge_command_line_help(&COMMAND_LINE, text);
 }
 
 /* Fills in what was not given. */
@@ -84,8 +62,9 @@ static fedge_status settle(fedge_generate_settings *settings, fedge_error *err)
 {
     const bool fedprox = settings->data.kind == FEDGE_SYNTHETIC_FEDPROX;
     const bool images = settings->data.kind == FEDGE_SYNTHETIC_IMAGES;
-    if (!settings->dir) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--out is missing (see generate --help)");
+    const fedge_status status = fedge_command_line_check(&COMMAND_LINE, settings, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
     if (fedprox && settings->num_test > 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -109,44 +88,33 @@ static fedge_status settle(fedge_generate_settings *settings, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status take_kind(int argc, char **argv, fedge_generate_settings *settings,
+static fedge_status take_kind(const fedge_words *words, fedge_generate_settings *settings,
                               fedge_error *err)
 {
-    if (optind + 1 != argc) {
+    if (words->num != 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "generate wants one KIND of data, not %d (see generate --help)",
-                          argc - optind);
+                          "generate wants one KIND of data, not %u (see generate --help)",
+                          words->num);
     }
-    const char *text = argv[optind];
-    if (strlen(text) >= sizeof(settings->text)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.60s…' is over %zu bytes", text,
+    if (strlen(words->at[0]) >= sizeof(settings->text)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.60s…' is over %zu bytes", words->at[0],
                           sizeof(settings->text) - 1);
     }
-    (void)snprintf(settings->text, sizeof(settings->text), "%s", text);
-    return fedge_synthetic_parse(text, &settings->data, err);
+    (void)snprintf(settings->text, sizeof(settings->text), "%s", words->at[0]);
+    return fedge_synthetic_parse(words->at[0], &settings->data, err);
 }
 
 fedge_status fedge_generate_options_parse(int argc, char **argv, fedge_generate_options *options,
                                           fedge_error *err)
 {
+    fedge_words words;
     *options = (fedge_generate_options){0};
-    opterr = 0;
-    optind = 0; /* starts anew, also within tests */
-    for (;;) {
-        const int option = getopt_long(argc, argv, ":", LONG_OPTIONS, NULL);
-        if (option == -1) {
-            break;
-        }
-        if (option == '?' || option == ':') {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see generate --help)",
-                              option == ':' ? "a value is missing for" : "unknown option",
-                              argv[optind - 1]);
-        }
-        fedge_status status = take(option, optarg, options, err);
-        if (status != FEDGE_OK || options->help) {
-            return status;
-        }
+    fedge_status status =
+        fedge_command_line_read(&COMMAND_LINE, argc, argv, &options->settings, &words, err);
+    options->help = words.asked == FEDGE_ASKED_HELP;
+    if (status != FEDGE_OK || options->help) {
+        return status;
     }
-    fedge_status status = take_kind(argc, argv, &options->settings, err);
+    status = take_kind(&words, &options->settings, err);
     return status == FEDGE_OK ? settle(&options->settings, err) : status;
 }

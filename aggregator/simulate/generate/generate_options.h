@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "aggregator/simulate/generate/generate.h"
+#include "edge/core/command_line.h"
 #include "edge/core/status.h"
 
 typedef struct fedge_generate_options {
@@ -18,7 +19,7 @@ FEDGE_MUST_USE fedge_status fedge_generate_options_parse(int argc, char **argv,
                                                          fedge_generate_options *options,
                                                          fedge_error *err);
 
-/* For --help: fits a screen. */
-const char *fedge_generate_options_help(void);
+/* For --help: fits a screen; returns [text]. */
+const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE]);
 
 #endif

@@ -9,7 +9,7 @@
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
-#define FEDGE_FINAL_EVALUATION_CLIENTS 10000u /* evaluated when nobody says how many */
+#define FEDGE_FINAL_EVALUATION_CLIENTS 10000 /* evaluated when nobody says how many */
 
 /* Plain data but for the classifications' arrays; all 0: nothing is known. */
 typedef struct fedge_final_evaluation {

@@ -1,6 +1,6 @@
 #include "aggregator/simulate/run/options.h"
 
-#include <getopt.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,112 +8,7 @@
 #include "aggregator/simulate/run/client_data.h"
 #include "aggregator/simulate/run/final_evaluation.h"
 #include "aggregator/simulate/run/trainer_engine.h"
-#include "edge/core/number.h"
 #include "edge/io/json.h"
-
-const char *fedge_simulate_options_help(void)
-{
-    return "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
-           "       fedge-simulate compare DIR... [--out FILE.svg] (compare --help)\n"
-           "       fedge-simulate generate KIND --out DIR (generate --help); model FILE\n"
-           "Runs a federated learning job with N virtual clients on this machine.\n"
-           "  --job JOB            the job, as fedge-aggregator takes it\n"
-           "  --clients N          virtual clients (as natural, file, per-file say)\n"
-           "  --data FILE          names the training data (client.json beside the job)\n"
-           "  --partition SPEC     how the data is divided (as FILE says): iid, shards:2,\n"
-           "                       dirichlet:0.3, dirichlet-client:0.3, labels:2,\n"
-           "                       quantity:0.5, natural:COLUMN, file:CSV, per-file\n"
-           "  --owner COLUMN       says whose an example is: no value, whatever SPEC is\n"
-           "  --seed S, --partition-seed S, --rounds R  in place of the job's and FILE's\n"
-           "  --threads T          virtual clients at work at a time (one per CPU)\n"
-           "  --engine, --accumulator KIND  train, sum by: cpu, cuda, auto; --gpus, --shard\n"
-           "  --evaluate-every K   rounds between evaluations (1)\n"
-           "  --validation-split S  share of the examples to validate with, not train (0)\n"
-           "  --client-accuracy N  clients to evaluate the last model on (10000)\n"
-           "  --target A[,A...]    first round of each; --stop-at-target: end with the last\n"
-           "  --sweep KEY=A,B ...  one run for each combination of settings, such as\n"
-           "                       lr=0.03,0.1 partition=iid,shards:2 seeds=3; a table\n"
-           "  --compute D, --bandwidth D[/D]\n"
-           "                       virtual time: examples, bytes down/up a second; D is\n"
-           "                       fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA\n"
-           "  --failure P          probability that a client gives up a task\n"
-           "  --availability A     share of the time online and seconds of a period online,\n"
-           "                       such as 0.3,3600; or file:CSV with client,from,to\n"
-           "  --trace CSV          client,compute,down,up,failure of each client\n"
-           "  --out DIR, --resume  leave rounds, curves, summary, model in DIR; go on there\n"
-           "  --quiet, --json      no lines per round; a summary as JSON   --help, --version\n"
-           "\n"
-           "Ctrl-C drops the open round: DIR has what was done before; --resume goes on.\n"
-           "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n";
-}
-
-enum {
-    OPT_JOB = 256,
-    OPT_DATA,
-    OPT_OUT,
-    OPT_PARTITION,
-    OPT_OWNER,
-    OPT_TARGET,
-    OPT_STOP_AT_TARGET,
-    OPT_SWEEP,
-    OPT_SEED,
-    OPT_PARTITION_SEED,
-    OPT_CLIENTS,
-    OPT_ROUNDS,
-    OPT_THREADS,
-    OPT_ENGINE,
-    OPT_ACCUMULATOR,
-    OPT_GPUS,
-    OPT_SHARD,
-    OPT_EVALUATE_EVERY,
-    OPT_VALIDATION_SPLIT,
-    OPT_CLIENT_ACCURACY,
-    OPT_COMPUTE,
-    OPT_BANDWIDTH,
-    OPT_FAILURE,
-    OPT_TRACE,
-    OPT_AVAILABILITY,
-    OPT_RESUME,
-    OPT_QUIET,
-    OPT_JSON,
-    OPT_EACH,
-    OPT_HELP,
-    OPT_VERSION
-};
-
-static const struct option LONG_OPTIONS[] = {
-    {"job", required_argument, NULL, OPT_JOB},
-    {"data", required_argument, NULL, OPT_DATA},
-    {"out", required_argument, NULL, OPT_OUT},
-    {"partition", required_argument, NULL, OPT_PARTITION},
-    {"owner", required_argument, NULL, OPT_OWNER},
-    {"target", required_argument, NULL, OPT_TARGET},
-    {"stop-at-target", no_argument, NULL, OPT_STOP_AT_TARGET},
-    {"sweep", required_argument, NULL, OPT_SWEEP},
-    {"seed", required_argument, NULL, OPT_SEED},
-    {"partition-seed", required_argument, NULL, OPT_PARTITION_SEED},
-    {"clients", required_argument, NULL, OPT_CLIENTS},
-    {"rounds", required_argument, NULL, OPT_ROUNDS},
-    {"threads", required_argument, NULL, OPT_THREADS},
-    {"engine", required_argument, NULL, OPT_ENGINE},
-    {"accumulator", required_argument, NULL, OPT_ACCUMULATOR},
-    {"gpus", required_argument, NULL, OPT_GPUS},
-    {"shard", required_argument, NULL, OPT_SHARD},
-    {"evaluate-every", required_argument, NULL, OPT_EVALUATE_EVERY},
-    {"validation-split", required_argument, NULL, OPT_VALIDATION_SPLIT},
-    {"client-accuracy", required_argument, NULL, OPT_CLIENT_ACCURACY},
-    {"compute", required_argument, NULL, OPT_COMPUTE},
-    {"bandwidth", required_argument, NULL, OPT_BANDWIDTH},
-    {"failure", required_argument, NULL, OPT_FAILURE},
-    {"availability", required_argument, NULL, OPT_AVAILABILITY},
-    {"trace", required_argument, NULL, OPT_TRACE},
-    {"resume", no_argument, NULL, OPT_RESUME},
-    {"quiet", no_argument, NULL, OPT_QUIET},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"each", no_argument, NULL, OPT_EACH}, /* of compare alone */
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0}};
 
 static bool has_target(const fedge_simulate_options *options, double target)
 {
@@ -155,6 +50,13 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
     }
 }
 
+static fedge_status take_targets(void *settings, const char *option, const char *value,
+                                 fedge_error *err)
+{
+    (void)option;
+    return parse_targets(value, settings, err);
+}
+
 /* A probability or share that leaves something. */
 static fedge_status parse_share(const char *option, const char *text, double *share,
                                 fedge_error *err)
@@ -169,41 +71,18 @@ static fedge_status parse_share(const char *option, const char *text, double *sh
     return FEDGE_OK;
 }
 
-static fedge_status take_clients(const char *value, fedge_simulate_options *out, fedge_error *err)
+static fedge_status take_failure(void *settings, const char *option, const char *value,
+                                 fedge_error *err)
 {
-    uint64_t number = 0;
-    const fedge_status status =
-        fedge_option_number("client-accuracy", value, 0, FEDGE_SIMULATE_MAX_CLIENTS, &number, err);
-    out->client_accuracy = (uint32_t)number;
-    return status;
+    fedge_simulate_options *out = settings;
+    return parse_share(option, value, &out->profiles.failure, err);
 }
 
-static fedge_status take_number(int option, const char *value, fedge_simulate_options *out,
-                                fedge_error *err)
+static fedge_status take_validation(void *settings, const char *option, const char *value,
+                                    fedge_error *err)
 {
-    switch (option) {
-    case OPT_SEED:
-        out->has_seed = true;
-        return fedge_option_number("seed", value, 0, FEDGE_JSON_MAX_INTEGER, &out->seed, err);
-    case OPT_PARTITION_SEED:
-        out->has_partition_seed = true;
-        return fedge_option_number("partition-seed", value, 0, FEDGE_JSON_MAX_INTEGER,
-                                   &out->partition_seed, err);
-    case OPT_CLIENTS:
-        return fedge_option_count("clients", value, FEDGE_SIMULATE_MAX_CLIENTS, &out->num_clients,
-                                  err);
-    case OPT_ROUNDS:
-        return fedge_option_count("rounds", value, FEDGE_SIMULATE_MAX_ROUNDS, &out->num_rounds,
-                                  err);
-    case OPT_THREADS:
-        return fedge_option_count("threads", value, FEDGE_TRAINER_ENGINE_MAX_THREADS,
-                                  &out->num_threads, err);
-    case OPT_CLIENT_ACCURACY:
-        return take_clients(value, out, err);
-    default:
-        return fedge_option_count("evaluate-every", value, FEDGE_SIMULATE_MAX_ROUNDS,
-                                  &out->evaluate_every, err);
-    }
+    fedge_simulate_options *out = settings;
+    return parse_share(option, value, &out->validation_split, err);
 }
 
 static fedge_status add_axis(const char *value, fedge_simulate_options *out, fedge_error *err)
@@ -216,98 +95,165 @@ static fedge_status add_axis(const char *value, fedge_simulate_options *out, fed
     return FEDGE_OK;
 }
 
-/* What trains and what sums. */
-static fedge_status take_kind(int option, const char *value, fedge_simulate_options *out,
+static fedge_status take_axis(void *settings, const char *option, const char *value,
                               fedge_error *err)
 {
-    switch (option) {
-    case OPT_ENGINE:
-        out->engine = value;
-        return fedge_trainer_engine_check_name(value, err);
-    case OPT_ACCUMULATOR:
-        out->accumulator = value;
-        return fedge_accumulator_check_name(value, err);
-    case OPT_GPUS:
-        return fedge_accumulator_parse_gpus(value, &out->sums, err);
-    default:
-        return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
-    }
+    (void)option;
+    return add_axis(value, settings, err);
 }
 
-static fedge_status take(int option, const char *value, fedge_simulate_options *out,
-                         fedge_error *err)
+static fedge_status take_engine(void *settings, const char *option, const char *value,
+                                fedge_error *err)
 {
-    switch (option) {
-    case OPT_JOB:
-        out->job = value;
-        return FEDGE_OK;
-    case OPT_DATA:
-        out->data = value;
-        return FEDGE_OK;
-    case OPT_OUT:
-        out->out = value;
-        return FEDGE_OK;
-    case OPT_PARTITION:
-        out->partition = value;
-        return FEDGE_OK;
-    case OPT_OWNER:
-        out->owner = value;
-        return FEDGE_OK;
-    case OPT_COMPUTE:
-        out->profiles.compute = value;
-        return FEDGE_OK;
-    case OPT_BANDWIDTH:
-        out->profiles.bandwidth = value;
-        return FEDGE_OK;
-    case OPT_AVAILABILITY:
-        out->profiles.availability = value;
-        return FEDGE_OK;
-    case OPT_TRACE:
-        out->profiles.trace = value;
-        return FEDGE_OK;
-    case OPT_FAILURE:
-        return parse_share("failure", value, &out->profiles.failure, err);
-    case OPT_VALIDATION_SPLIT:
-        return parse_share("validation-split", value, &out->validation_split, err);
-    case OPT_ENGINE:
-    case OPT_ACCUMULATOR:
-    case OPT_GPUS:
-    case OPT_SHARD:
-        return take_kind(option, value, out, err);
-    case OPT_TARGET:
-        return parse_targets(value, out, err);
-    case OPT_STOP_AT_TARGET:
-        out->stop_at_target = true;
-        return FEDGE_OK;
-    case OPT_SWEEP:
-        return add_axis(value, out, err);
-    case OPT_RESUME:
-        out->resume = true;
-        return FEDGE_OK;
-    case OPT_QUIET:
-        out->quiet = true;
-        return FEDGE_OK;
-    case OPT_JSON:
-        out->json = true;
-        return FEDGE_OK;
-    case OPT_EACH:
-        out->each = true;
-        return FEDGE_OK;
-    case OPT_HELP:
-        out->action = FEDGE_SIMULATE_HELP;
-        return FEDGE_OK;
-    case OPT_VERSION:
-        out->action = FEDGE_SIMULATE_VERSION;
-        return FEDGE_OK;
-    default:
-        return take_number(option, value, out, err);
-    }
+    (void)option;
+    fedge_simulate_options *out = settings;
+    out->engine = value;
+    return fedge_trainer_engine_check_name(value, err);
+}
+
+static fedge_status take_accumulator(void *settings, const char *option, const char *value,
+                                     fedge_error *err)
+{
+    (void)option;
+    fedge_simulate_options *out = settings;
+    out->accumulator = value;
+    return fedge_accumulator_check_name(value, err);
+}
+
+static fedge_status take_gpus(void *settings, const char *option, const char *value,
+                              fedge_error *err)
+{
+    (void)option;
+    fedge_simulate_options *out = settings;
+    return fedge_accumulator_parse_gpus(value, &out->sums, err);
+}
+
+static fedge_status take_shard(void *settings, const char *option, const char *value,
+                               fedge_error *err)
+{
+    (void)option;
+    fedge_simulate_options *out = settings;
+    return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
+}
+
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, fedge_simulate_options, field)
+#define GIVEN(field) .given = offsetof(fedge_simulate_options, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("job", "JOB", "the job, as fedge-aggregator takes it", TEXT, job), .needed = true},
+    {OPTION("clients", "N", "virtual clients (as natural, file, per-file say)", U32, num_clients),
+     .min = 1, .max = FEDGE_SIMULATE_MAX_CLIENTS},
+    {OPTION("data", "FILE", "names the training data (client.json beside the job)", TEXT, data)},
+    {OPTION("partition", "SPEC",
+            "how the data is divided (as FILE says): iid, shards:2, dirichlet:0.3, "
+            "dirichlet-client:0.3, labels:2, quantity:0.5, natural:COLUMN, file:CSV, per-file",
+            TEXT, partition)},
+    {OPTION("owner", "COLUMN", "says whose an example is: no value, whatever SPEC is", TEXT,
+            owner)},
+    {OPTION("seed", "S", NULL, U64, seed), .max = FEDGE_JSON_MAX_INTEGER, GIVEN(has_seed),
+     .joined = true},
+    {OPTION("partition-seed", "S", NULL, U64, partition_seed), .max = FEDGE_JSON_MAX_INTEGER,
+     GIVEN(has_partition_seed), .joined = true},
+    {OPTION("rounds", "R", "in place of the job's and FILE's", U32, num_rounds), .min = 1,
+     .max = FEDGE_SIMULATE_MAX_ROUNDS},
+    {OPTION("threads", "T", "virtual clients at work at a time (one per CPU)", U32, num_threads),
+     .min = 1, .max = FEDGE_TRAINER_ENGINE_MAX_THREADS},
+    {OPTION("engine", "KIND", NULL, OTHER, engine), .take = take_engine, .preset = "cpu",
+     .joined = true},
+    {OPTION("accumulator", "KIND", "train, sum by: cpu, cuda, auto", OTHER, accumulator),
+     .take = take_accumulator, .preset = "cpu"},
+    {OPTION("gpus", "LIST", NULL, OTHER, sums), .take = take_gpus, .joined = true},
+    {OPTION("shard", "HOW", "which GPUs, and what each of them sums", OTHER, sums),
+     .take = take_shard},
+    {OPTION("evaluate-every", "K", "rounds between evaluations", U32, evaluate_every), .min = 1,
+     .max = FEDGE_SIMULATE_MAX_ROUNDS, .preset = "1"},
+    {OPTION("validation-split", "S", "share of the examples to validate with, not train", OTHER,
+            validation_split),
+     .take = take_validation, .preset = "0"},
+    {OPTION("client-accuracy", "N", "clients to evaluate the last model on", U32, client_accuracy),
+     .max = FEDGE_SIMULATE_MAX_CLIENTS, .preset = FEDGE_PRESET(FEDGE_FINAL_EVALUATION_CLIENTS)},
+    {OPTION("target", "A[,A...]", "first round of each", OTHER, targets), .take = take_targets},
+    {OPTION("stop-at-target", NULL, "end with the last", FLAG, stop_at_target), .appended = true},
+    {OPTION("sweep", "KEY=A,B ...",
+            "one run for each combination of settings, such as lr=0.03,0.1 partition=iid,shards:2 "
+            "seeds=3; a table",
+            OTHER, axes),
+     .take = take_axis},
+    {OPTION("compute", "D",
+            "virtual time: examples a second; D is fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA",
+            TEXT, profiles.compute)},
+    {OPTION("bandwidth", "D[/D]", "bytes a second, down/up", TEXT, profiles.bandwidth)},
+    {OPTION("failure", "P", "probability that a client gives up a task", OTHER, profiles.failure),
+     .take = take_failure},
+    {OPTION("availability", "A", "when online: SHARE,SECONDS such as 0.3,3600; or file:CSV", TEXT,
+            profiles.availability)},
+    {OPTION("trace", "CSV", "client,compute,down,up,failure of each client", TEXT, profiles.trace)},
+    {OPTION("out", "DIR", NULL, TEXT, out), .joined = true},
+    {OPTION("resume", NULL, "leave rounds, curves, summary, model in DIR; go on there", FLAG,
+            resume)},
+    {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
+    {OPTION("json", NULL, "no lines per round; a summary as JSON", FLAG, json)},
+    {OPTION("each", NULL, NULL, FLAG, each)}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-simulate",
+    .usage = "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
+             "       fedge-simulate compare DIR... [--out FILE.svg] (compare --help)\n"
+             "       fedge-simulate generate KIND --out DIR (generate --help); model FILE\n"
+             "Runs a federated learning job with N virtual clients on this machine.\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "Ctrl-C drops the open round: DIR has what was done before; --resume goes on.\n"
+             "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n",
+    .arguments = true};
+
+const char *fedge_simulate_options_help(char text[FEDGE_HELP_SIZE])
+{
+    return fedge_command_line_help(&COMMAND_LINE, text);
+}
+
+static const fedge_option COMPARE_OPTIONS[] = {
+    {OPTION("out", "FILE.svg",
+            "draw accuracy and loss of up to 14 lines into one picture, means with a band from the "
+            "lowest seed to the highest; and leave the table beside it, in FILE.csv",
+            TEXT, out)},
+    {OPTION("each", NULL, "a line for each folder, seeds too", FLAG, each)},
+    {OPTION("json", NULL, "their summaries, a line of JSON each", FLAG, json)}};
+
+static const fedge_command_line COMPARE_LINE = {
+    .name = "fedge-simulate compare",
+    .command = true,
+    .usage = "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--each] [--json]\n"
+             "Lays simulations side by side, from the folders that --out has left: a line\n"
+             "for each, or for those together that differ in their seeds only, with mean\n"
+             "± sample standard deviation, and the columns that any of them has.\n"
+             "Those of a sweep are in the folders in its --out: compare grid/*\n"
+             "\n"
+             "  last 10, best      mean of the last ten accuracies, and the highest\n"
+             "  validation, there  best accuracy on the examples of --validation-split, and\n"
+             "                     the accuracy on the test set in that round\n"
+             "  on clients         last accuracy on what clients hold out\n"
+             "  virtual s          simulated time; behind it why a run ended, if not complete\n"
+             "\n",
+    .options = COMPARE_OPTIONS,
+    .num_options = sizeof(COMPARE_OPTIONS) / sizeof(*COMPARE_OPTIONS),
+    .notes = "\n"
+             "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when\n"
+             "its name does not end in .svg; 3 a folder has no simulation that has ended,\n"
+             "or more than 14 lines are to be drawn\n",
+    .arguments = true};
+
+const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
+{
+    return fedge_command_line_help(&COMPARE_LINE, text);
 }
 
 static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
 {
-    if (!options->job) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--job is missing (see --help)");
+    const fedge_status status = fedge_command_line_check(&COMMAND_LINE, options, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
     if (options->each) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--each goes with compare");
@@ -319,18 +265,6 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--stop-at-target needs --target A");
     }
     return FEDGE_OK;
-}
-
-/* The next option; FEDGE_INVALID_ARGUMENT for one that is unknown or lacks its value. *option is −1
- * behind the last. */
-static fedge_status next(int argc, char **argv, int *option, fedge_error *err)
-{
-    *option = getopt_long(argc, argv, ":", LONG_OPTIONS, NULL);
-    return *option == '?' || *option == ':'
-               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see --help)",
-                            *option == ':' ? "a value is missing for" : "unknown option",
-                            argv[optind - 1])
-               : FEDGE_OK;
 }
 
 /* A picture: a name of another kind may be that of a file to keep. */
@@ -347,32 +281,19 @@ static fedge_status check_picture(const char *path, fedge_error *err)
 static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options *options,
                                   fedge_error *err)
 {
-    int option = 0;
+    fedge_words words;
     options->action = FEDGE_SIMULATE_COMPARE;
-    for (;;) {
-        fedge_status status = next(argc, argv, &option, err);
-        if (status != FEDGE_OK) {
-            return status;
-        }
-        if (option == -1) {
-            break;
-        }
-        if (option != OPT_OUT && option != OPT_EACH && option != OPT_JSON && option != OPT_HELP) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "compare takes --out FILE.svg, --each and --json only (see compare "
-                              "--help)");
-        }
-        if (option == OPT_HELP) {
-            options->action = FEDGE_SIMULATE_COMPARE_HELP;
-            return FEDGE_OK;
-        }
-        status = take(option, optarg, options, err);
-        if (status != FEDGE_OK) {
-            return status;
-        }
+    const fedge_status status =
+        fedge_command_line_read(&COMPARE_LINE, argc, argv, options, &words, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
-    options->dirs = argv + optind;
-    options->num_dirs = (uint32_t)(argc - optind);
+    if (words.asked != FEDGE_ASKED_RUN) {
+        options->action = FEDGE_SIMULATE_COMPARE_HELP;
+        return FEDGE_OK;
+    }
+    options->dirs = words.at;
+    options->num_dirs = words.num;
     return options->num_dirs > 0
                ? check_picture(options->out, err)
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -382,35 +303,30 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
 fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,
                                           fedge_error *err)
 {
-    *options = (fedge_simulate_options){.evaluate_every = 1,
-                                        .client_accuracy = FEDGE_FINAL_EVALUATION_CLIENTS,
-                                        .engine = "cpu",
-                                        .accumulator = "cpu"};
-    opterr = 0;
-    optind = 0; /* starts anew, also within tests */
+    fedge_words words;
+    *options = (fedge_simulate_options){.action = FEDGE_SIMULATE_RUN};
     if (argc > 1 && strcmp(argv[1], "compare") == 0) {
         return parse_compare(argc - 1, argv + 1, options, err);
     }
-    int option = 0;
-    fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && options->action == FEDGE_SIMULATE_RUN && option != -1) {
-        status = next(argc, argv, &option, err);
-        if (status == FEDGE_OK && option != -1) {
-            status = take(option, optarg, options, err);
-        }
-    }
-    if (status != FEDGE_OK || options->action != FEDGE_SIMULATE_RUN) {
+    fedge_status status = fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err);
+    if (status != FEDGE_OK) {
         return status;
     }
-    while (status == FEDGE_OK && optind < argc && options->num_axes > 0) {
-        status = add_axis(argv[optind++], options, err);
+    if (words.asked != FEDGE_ASKED_RUN) {
+        options->action =
+            words.asked == FEDGE_ASKED_HELP ? FEDGE_SIMULATE_HELP : FEDGE_SIMULATE_VERSION;
+        return FEDGE_OK;
+    }
+    /* --sweep's further settings need not have the option before each. */
+    for (uint32_t i = 0; i < words.num && options->num_axes > 0 && status == FEDGE_OK; i++) {
+        status = add_axis(words.at[i], options, err);
     }
     if (status != FEDGE_OK) {
         return status;
     }
-    if (optind < argc) {
+    if (words.num > 0 && options->num_axes == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see --help)",
-                          argv[optind]);
+                          words.at[0]);
     }
     return check_complete(options, err);
 }

@@ -8,6 +8,7 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/simulate/run/run_summary.h"
 #include "aggregator/simulate/time/client_profiles.h"
+#include "edge/core/command_line.h"
 #include "edge/core/status.h"
 
 #define FEDGE_SIMULATE_MAX_AXES 8
@@ -53,7 +54,8 @@ FEDGE_MUST_USE fedge_status fedge_simulate_options_parse(int argc, char **argv,
                                                          fedge_simulate_options *options,
                                                          fedge_error *err);
 
-/* For --help: fits a screen. */
-const char *fedge_simulate_options_help(void);
+/* For --help and compare --help: each fits a screen; returns [text]. */
+const char *fedge_simulate_options_help(char text[FEDGE_HELP_SIZE]);
+const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE]);
 
 #endif

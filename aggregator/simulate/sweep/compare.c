@@ -126,32 +126,6 @@ static fedge_status write_files(const comparison *of, const char *svg_path, fedg
     return status;
 }
 
-const char *fedge_compare_help(void)
-{
-    return "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--each] [--json]\n"
-           "Lays simulations side by side, from the folders that --out has left: a line\n"
-           "for each, or for those together that differ in their seeds only, with mean\n"
-           "± sample standard deviation, and the columns that any of them has.\n"
-           "Those of a sweep are in the folders in its --out: compare grid/*\n"
-           "\n"
-           "  last 10, best        mean of the last ten accuracies, and the highest\n"
-           "  validation, there    best accuracy on the examples of --validation-split, and\n"
-           "                       the accuracy on the test set in that round\n"
-           "  on clients           last accuracy on what clients hold out\n"
-           "  virtual s            simulated time; behind it why a run ended, if not complete\n"
-           "\n"
-           "  --out FILE.svg       draw accuracy and loss of up to 14 lines into one picture,\n"
-           "                       means with a band from the lowest seed to the highest;\n"
-           "                       and leave the table beside it, in FILE.csv\n"
-           "  --each               a line for each folder, seeds too\n"
-           "  --json               their summaries, a line of JSON each\n"
-           "  --help\n"
-           "\n"
-           "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when\n"
-           "its name does not end in .svg; 3 a folder has no simulation that has ended,\n"
-           "or more than 14 lines are to be drawn\n";
-}
-
 /* What a sweep leaves beside its runs, and grid/\* names too. */
 static bool is_sweeps(const char *path)
 {

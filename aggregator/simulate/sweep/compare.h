@@ -8,9 +8,6 @@
 
 #include "edge/core/status.h"
 
-/* For compare --help: fits a screen. */
-const char *fedge_compare_help(void);
-
 typedef struct fedge_compare_request {
     const char *const *dirs;
     uint32_t num_dirs;

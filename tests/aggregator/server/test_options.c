@@ -167,7 +167,8 @@ static void help_fits_a_screen(void **state)
 {
     (void)state;
     size_t lines = 0;
-    for (const char *at = fedge_options_help(); *at; lines++) {
+    char help[FEDGE_HELP_SIZE];
+    for (const char *at = fedge_options_help(help); *at; lines++) {
         size_t width = strcspn(at, "\n");
         assert_true(width <= 80);
         assert_true(at[width] == '\n');

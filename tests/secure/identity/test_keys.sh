@@ -29,7 +29,7 @@ for command in ca request sign install renew list revoke activate demo; do
     "$keys" "$command" --help >help
     [ "$(wc -l <help)" -le 24 ] || fail "the help of $command does not fit a screen"
     refuse 2 "--help" "$keys" "$command" --nonsense
-    refuse 2 "needed" "$keys" "$command"
+    refuse 2 "is missing (see fedge-keys $command --help)" "$keys" "$command"
 done
 "$keys" --version | grep -q '^fedge-keys [0-9]' || fail "--version"
 refuse 2 "Usage" "$keys"

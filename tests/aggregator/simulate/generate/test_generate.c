@@ -265,7 +265,8 @@ static void options(void **state)
     assert_int_equal(parse("--help --nonsense", &parsed, &err), FEDGE_OK);
     assert_true(parsed.help);
     int lines = 0, column = 0;
-    for (const char *at = fedge_generate_options_help(); *at; at++) {
+    char help[FEDGE_HELP_SIZE];
+    for (const char *at = fedge_generate_options_help(help); *at; at++) {
         column = *at == '\n' ? 0 : column + 1;
         lines += *at == '\n';
         assert_true(column <= 80);

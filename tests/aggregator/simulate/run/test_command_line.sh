@@ -124,7 +124,7 @@ ends 1 "somebody has changed them" "$simulate" model changed.safetensors
 ends 3 "nothing.safetensors" "$simulate" model nothing.safetensors
 ends 3 "job.json" "$simulate" model job.json
 ends 2 "model wants one file" "$simulate" model
-ends 2 "--json only" "$simulate" model --out x
+ends 2 "unknown option '--out' (see fedge-simulate model --help)" "$simulate" model --out x
 ends 0 "Usage: fedge-simulate model" "$simulate" model --help
 checkpoint=$(echo out/checkpoints/round-*/model.safetensors)
 [ "$(sha256sum "$checkpoint" | cut -d' ' -f1)" = "$(hash first.json | cut -d'"' -f4)" ] ||

@@ -1,0 +1,95 @@
+/* Command lines: one table of options serves reading, defaults and --help.
+ *
+ *   #define OPTION(name, argument, help, type, field) \
+ *       FEDGE_OPTION(name, argument, help, type, settings, field)
+ *   static const fedge_option OPTIONS[] = {
+ *       {OPTION("state", "DIR", "keeps results over restarts", TEXT, state)},
+ *       {OPTION("port", "N", "to listen on", U32, port), .max = 65535, .preset = "9092"},
+ *       {OPTION("json", NULL, "as JSON", FLAG, json)}};
+ *
+ * Options are GNU's: --name VALUE or --name=VALUE, anywhere on the line, names cut as long as they
+ * are clear; "--" ends them. --help and --version are every program's and need no entry.
+ */
+#ifndef FEDGE_EDGE_CORE_COMMAND_LINE_H
+#define FEDGE_EDGE_CORE_COMMAND_LINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+#define FEDGE_HELP_SIZE 8192 /* of a --help, with NUL */
+#define FEDGE_MAX_OPTIONS 64 /* of one command, --help and --version counted */
+
+/* What an option sets, at [field] of the settings. */
+typedef enum fedge_option_type {
+    FEDGE_OPTION_TEXT,      /* const char *: argv's, or the preset's */
+    FEDGE_OPTION_FLAG,      /* bool: to true; no value */
+    FEDGE_OPTION_ENUM,      /* an enum: to [min]; no value */
+    FEDGE_OPTION_U32,       /* uint32_t: decimal digits, from min to max */
+    FEDGE_OPTION_U64,       /* uint64_t: likewise */
+    FEDGE_OPTION_LOG_LEVEL, /* fedge_log_level */
+    FEDGE_OPTION_OTHER      /* whatever [take] does with the settings */
+} fedge_option_type;
+
+typedef struct fedge_option {
+    const char *name;     /* without its hyphens */
+    const char *argument; /* as --help names it; NULL exactly for what takes no value */
+    const char *help;     /* NULL: the usage says enough, it is not listed */
+    const char *preset;   /* the value unless it is given, read as one and shown; NULL: none */
+    /* The value of --[option], NULL without an argument; of OTHER only. */
+    fedge_status (*take)(void *settings, const char *option, const char *value, fedge_error *err);
+    uint64_t max;          /* of numbers */
+    uint16_t min;          /* likewise */
+    uint16_t field, given; /* offsets: [given] of a bool that is set when the option is; 0: none */
+    uint8_t type;          /* fedge_option_type */
+    bool needed : 1;       /* for fedge_command_line_check: text and numbers that stay NULL or 0 */
+    bool joined : 1;       /* listed with the next: "--a, --b N  help", with that one's help */
+    bool appended : 1;     /* listed in the entry before it: "; --name N: help" */
+} fedge_option;
+
+typedef struct fedge_command_line {
+    const char *name;  /* "fedge-simulate generate", for messages */
+    const char *usage; /* what stands before the options in --help, with newlines */
+    const char *notes; /* what stands behind them; "": nothing */
+    const fedge_option *options;
+    size_t num_options;
+    bool command;    /* of a program: without --version */
+    bool arguments;  /* there may be words that are no options */
+    bool short_help; /* -h is --help */
+} fedge_command_line;
+
+/* Of an option that sets [member] of the settings' type [settings_type]. */
+#define FEDGE_OPTION(name_, argument_, help_, type_, settings_type, member)                        \
+    .name = (name_), .argument = (argument_), .help = (help_), .type = FEDGE_OPTION_##type_,       \
+    .field = offsetof(settings_type, member)
+/* A number that is a macro, as a preset. */
+#define FEDGE_PRESET(number) FEDGE_PRESET_TEXT(number)
+#define FEDGE_PRESET_TEXT(number) #number
+
+typedef enum fedge_asked { FEDGE_ASKED_RUN, FEDGE_ASKED_HELP, FEDGE_ASKED_VERSION } fedge_asked;
+
+/* What a command line has besides options. */
+typedef struct fedge_words {
+    fedge_asked asked;
+    uint32_t num;
+    char **at; /* (num), in order, in argv */
+} fedge_words;
+
+/* Fills [settings], which the caller has zeroed, from presets and then from argv[1] on. Ends at
+ * --help or --version, whatever comes behind it. Without line->arguments there are no words.
+ * FEDGE_INVALID_ARGUMENT with a message for the user, or what an option's [take] returned. Not for
+ * several threads at a time; argv is put in another order. */
+FEDGE_MUST_USE fedge_status fedge_command_line_read(const fedge_command_line *line, int argc,
+                                                    char **argv, void *settings, fedge_words *words,
+                                                    fedge_error *err);
+
+/* FEDGE_INVALID_ARGUMENT with the name of the first needed option that has not been given. */
+FEDGE_MUST_USE fedge_status fedge_command_line_check(const fedge_command_line *line,
+                                                     const void *settings, fedge_error *err);
+
+/* The text of --help, no line over 80 columns; returns [text]. */
+const char *fedge_command_line_help(const fedge_command_line *line, char text[FEDGE_HELP_SIZE]);
+
+#endif
