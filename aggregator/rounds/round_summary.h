@@ -41,7 +41,7 @@ typedef struct fedge_round_summary {
     double seconds;                    /* of the phase, from its opening */
     double seconds_train, seconds_encode, seconds_upload;  /* means over clients */
     double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
-    double seconds_step, seconds_evaluate, seconds_checkpoint;
+    double seconds_step, seconds_evaluate;
     char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
     fedge_virtual_phase virtual_phase;
     fedge_validation validation; /* TRAIN, of a simulation */

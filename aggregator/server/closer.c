@@ -10,6 +10,7 @@ struct fedge_closer {
     fedge_global *global;
     fedge_ingest *ingest;
     fedge_mailbox *mailbox;
+    fedge_saver *saver;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -29,7 +30,7 @@ void fedge_closer_result_free(fedge_closer_result *result)
 {
     if (result) {
         fedge_journal_free(result->journal);
-        free(result->model);
+        fedge_blob_release(result->model);
         free(result);
     }
 }
@@ -45,8 +46,9 @@ static uint64_t counted_size(const fedge_closer *closer)
     return clients * sizeof(uint64_t);
 }
 
-/* Bytes that must stay free once the cohort's room is taken: what the operator wants, and the
- * checkpoint that will end the phase while the one before is still there. */
+/* Bytes that must stay free once the cohort's room is taken: what the operator wants, the last
+ * checkpoint, which may not be written yet, and twice the one that will end the phase, since it is
+ * written beside its place. */
 static uint64_t room_to_leave(const fedge_closer *closer)
 {
     const fedge_global *global = closer->global;
@@ -56,7 +58,7 @@ static uint64_t room_to_leave(const fedge_closer *closer)
         (uint64_t)delta->schema.num_elements * global->center.strategy->state_per_value;
     uint64_t counted = global->center.strategy->forget ? counted_size(closer) : 0;
     return global->job->min_free_disk +
-           2 * (model + strategy + counted + FEDGE_CHECKPOINT_MAX_STATE);
+           3 * (model + strategy + counted + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
 static fedge_status open_phase(fedge_closer *closer, fedge_error *err)
@@ -74,11 +76,27 @@ static fedge_status open_phase(fedge_closer *closer, fedge_error *err)
     return status;
 }
 
+/* The last checkpoint is on the disk: what ends the next phase goes on from there. */
+static fedge_status settle(fedge_closer *closer, fedge_error *err)
+{
+    fedge_save *save = NULL;
+    const fedge_status status = fedge_saver_wait(closer->saver, &save, err);
+    if (status == FEDGE_OK && save) {
+        fedge_global_saved(closer->global, save);
+    }
+    fedge_save_free(save);
+    return status;
+}
+
 static fedge_status end_phase(fedge_closer *closer, fedge_error *err)
 {
     fedge_ingest_stats after;
+    fedge_save *save = NULL;
     fedge_closer_result *result = closer->result;
-    fedge_status status = fedge_ingest_flush(closer->ingest, err);
+    fedge_status status = settle(closer, err);
+    if (status == FEDGE_OK) {
+        status = fedge_ingest_flush(closer->ingest, err);
+    }
     if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
         fedge_journal_free(closer->journal);
         closer->journal = NULL;
@@ -91,8 +109,11 @@ static fedge_status end_phase(fedge_closer *closer, fedge_error *err)
     result->summary.seconds_journal = (double)(after.journal_ns - closer->before.journal_ns) * 1e-9;
     result->summary.seconds_sum = (double)(after.sum_ns - closer->before.sum_ns) * 1e-9;
     if (closer->type == JOB_STEP) {
-        status = fedge_global_step(closer->global, closer->journal, &result->summary, err);
-        result->model = fedge_global_take_model(closer->global, &result->model_size);
+        status = fedge_global_step(closer->global, closer->journal, &result->summary, &save, err);
+        result->model = fedge_global_take_model(closer->global);
+        if (status == FEDGE_OK) {
+            fedge_saver_start(closer->saver, save);
+        }
     } else {
         status = fedge_global_drop(closer->global, closer->journal, &closer->summary, err);
         result->failed = true;
@@ -111,7 +132,10 @@ static void carry_out(fedge_closer *closer)
         mail->status = open_phase(closer, &err);
     } else if (closer->type == JOB_LOG) {
         closer->result->summary = closer->summary;
-        mail->status = fedge_global_log_evaluation(closer->global, &closer->summary, &err);
+        mail->status = settle(closer, &err);
+        if (mail->status == FEDGE_OK) {
+            mail->status = fedge_global_log_evaluation(closer->global, &closer->summary, &err);
+        }
     } else {
         mail->status = end_phase(closer, &err);
     }
@@ -158,10 +182,16 @@ fedge_status fedge_closer_new(fedge_closer **closer, fedge_global *global, fedge
     fresh->global = global;
     fresh->ingest = ingest;
     fresh->mailbox = mailbox;
+    const fedge_status status = fedge_saver_new(&fresh->saver, mailbox, global->log, err);
+    if (status != FEDGE_OK) {
+        free(fresh);
+        return status;
+    }
     pthread_mutex_init(&fresh->mutex, NULL);
     pthread_cond_init(&fresh->changed, NULL);
     int failed = pthread_create(&fresh->thread, NULL, close_loop, fresh);
     if (failed) {
+        fedge_saver_free(fresh->saver);
         free(fresh);
         return fedge_fail_errno(err, failed, "cannot start the closer's thread");
     }
@@ -182,10 +212,21 @@ void fedge_closer_free(fedge_closer *closer)
     pthread_cond_broadcast(&closer->changed);
     pthread_mutex_unlock(&closer->mutex);
     pthread_join(closer->thread, NULL);
+    fedge_saver_free(closer->saver);
     pthread_cond_destroy(&closer->changed);
     pthread_mutex_destroy(&closer->mutex);
     free(closer->tasks);
     free(closer);
+}
+
+fedge_status fedge_closer_settle(fedge_closer *closer, fedge_error *err)
+{
+    pthread_mutex_lock(&closer->mutex);
+    while (closer->type != JOB_NONE) {
+        pthread_cond_wait(&closer->changed, &closer->mutex);
+    }
+    pthread_mutex_unlock(&closer->mutex);
+    return settle(closer, err);
 }
 
 /* Takes what the job's answer needs first, so that a finished job can always answer. */

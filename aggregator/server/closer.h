@@ -1,5 +1,6 @@
 /* The closer: one thread that opens and ends phases, so that the service thread never waits for the
- * disk, the sum or the evaluation. One job at a time; each is answered by mail.
+ * disk, the sum or the evaluation. One job at a time; each is answered by mail. The checkpoint of a
+ * training phase is written behind its answer (saver.h), and waited for where the next phase ends.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_CLOSER_H
 #define FEDGE_AGGREGATOR_SERVER_CLOSER_H
@@ -7,6 +8,7 @@
 #include "aggregator/server/completion.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/ingest.h"
+#include "aggregator/server/saver.h"
 #include "edge/core/status.h"
 
 /* What FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED carry; its receiver frees it with
@@ -16,8 +18,7 @@ typedef struct fedge_closer_result {
     fedge_round_summary summary; /* CLOSED */
     bool failed;                 /* CLOSED: the phase was dropped */
     bool over;                   /* CLOSED: early-stopping ends the run with this round */
-    uint8_t *model;              /* CLOSED after a training phase: the new model file */
-    size_t model_size;
+    fedge_blob *model; /* CLOSED after a training phase: the new one, whose file is summary.model */
 } fedge_closer_result;
 void fedge_closer_result_free(fedge_closer_result *result);
 
@@ -38,6 +39,8 @@ FEDGE_MUST_USE fedge_status fedge_closer_open(fedge_closer *closer,
                                               const fedge_journal_task *tasks,
                                               const fedge_accumulator_config *sums,
                                               fedge_error *err);
+/* Waits until no job is under way and the last checkpoint is written; its failure is returned. */
+FEDGE_MUST_USE fedge_status fedge_closer_settle(fedge_closer *closer, fedge_error *err);
 /* Flushes the ingest, then fedge_global_step; takes ownership of [journal].
  * FEDGE_COMPLETION_CLOSED. */
 FEDGE_MUST_USE fedge_status fedge_closer_step(fedge_closer *closer, fedge_journal *journal,

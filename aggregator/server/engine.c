@@ -13,17 +13,6 @@
 
 #define HEARTBEAT_S 20
 
-fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes, size_t size,
-                                    fedge_blob **model, fedge_error *err)
-{
-    *model = NULL;
-    fedge_status status = fedge_blob_new(bytes, size, model, err);
-    if (status == FEDGE_OK) {
-        fedge_sha256_text((*model)->bytes, size - engine->global.control_size, engine->model_hash);
-    }
-    return status;
-}
-
 static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
 {
     char *text = NULL;
@@ -33,9 +22,8 @@ static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
         status = fedge_blob_new((uint8_t *)text, size, &engine->plan, err);
     }
     if (status == FEDGE_OK) {
-        size_t model_size = 0;
-        uint8_t *model = fedge_global_take_model(&engine->global, &model_size);
-        status = fedge_engine_new_model(engine, model, model_size, &engine->model, err);
+        engine->model = fedge_global_take_model(&engine->global);
+        memcpy(engine->model_hash, engine->global.model_hash, sizeof(engine->model_hash));
     }
     return status;
 }
@@ -266,7 +254,10 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->global.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
-    fedge_status status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
+    fedge_status status = fedge_closer_settle(engine->closer, err);
+    if (status == FEDGE_OK) {
+        status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
+    }
     if (status == FEDGE_OK) {
         status = fedge_run_path(run, "rounds.jsonl", log, err);
     }

@@ -93,11 +93,6 @@ struct fedge_engine {
     fedge_error failure; /* status FEDGE_OK: none */
 };
 
-/* engine.c: takes over the bytes that fedge_global_take_model gave, also on failure. */
-FEDGE_MUST_USE fedge_status fedge_engine_new_model(fedge_engine *engine, uint8_t *bytes,
-                                                   size_t size, fedge_blob **model,
-                                                   fedge_error *err);
-
 /* engine.c: not while engine->gpus_change. */
 void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
 

@@ -338,9 +338,7 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
               fedge_log_num("accuracy", summary->accuracy), fedge_log_num("loss", summary->loss),
               fedge_log_int("bytes-up", (int64_t)summary->bytes_up),
               fedge_log_int("bytes-down", (int64_t)summary->bytes_down),
-              fedge_log_num("seconds", summary->seconds),
-              fedge_log_num("seconds-checkpoint", summary->seconds_checkpoint),
-              fedge_log_str("model", summary->model));
+              fedge_log_num("seconds", summary->seconds), fedge_log_str("model", summary->model));
 }
 
 /* One model is in memory, however slowly clients read: who is downloading the old one is told. */
@@ -356,20 +354,16 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *mail, uint64
     fedge_closer_result *result = mail->result;
     fedge_error err = {.status = mail->status};
     memcpy(err.message, mail->message, sizeof(err.message));
-    if (mail->status == FEDGE_OK && result->model) {
-        fedge_blob *model = NULL;
-        mail->status =
-            fedge_engine_new_model(engine, result->model, result->model_size, &model, &err);
-        result->model = NULL;
-        if (mail->status == FEDGE_OK) {
-            replace_model(engine, model);
-        }
-    }
     if (mail->status != FEDGE_OK) {
         fedge_engine_fail(engine, &err);
         return;
     }
     const fedge_round_summary *summary = &result->summary;
+    if (result->model) {
+        replace_model(engine, result->model);
+        result->model = NULL;
+        memcpy(engine->model_hash, summary->model, sizeof(engine->model_hash));
+    }
     log_closed(engine, summary, result->failed);
     engine->run_bytes_up += summary->bytes_up;
     engine->run_bytes_down += summary->bytes_down;

@@ -209,42 +209,73 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
 static fedge_status write_model(fedge_global *global, fedge_error *err)
 {
     uint8_t *file = NULL;
+    fedge_blob *model = NULL;
     fedge_status status = fedge_global_model_write(&global->center, &file, &global->model_size,
                                                    &global->control_size, err);
     if (status == FEDGE_OK) {
-        free(global->model);
-        global->model = file;
+        status = fedge_blob_new(file, global->model_size + global->control_size, &model, err);
     }
-    return status;
-}
-
-static fedge_status save_checkpoint(fedge_global *global, fedge_error *err)
-{
-    char dir[FEDGE_MAX_PATH];
-    fedge_status status = fedge_run_path(&global->run, "checkpoints", dir, err);
     if (status != FEDGE_OK) {
         return status;
     }
+    if (global->control_size == 0) {
+        memcpy(global->model_hash, model->hash, sizeof(global->model_hash));
+    } else {
+        fedge_sha256_text(model->bytes, global->model_size, global->model_hash);
+    }
+    fedge_blob_release(global->model);
+    global->model = model;
+    return FEDGE_OK;
+}
+
+/* The checkpoint of the present state: a copy of all that it needs. */
+static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_error *err)
+{
     fedge_buffer strategy;
+    *save = NULL;
+    fedge_save *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
+    }
+    fresh->checkpoint = global->checkpoint;
+    fresh->model = fedge_blob_retain(global->model);
+    fresh->model_size = global->model_size;
+    fresh->run = &global->run;
+    fresh->keep_checkpoints = global->job->keep_checkpoints;
+    fresh->best_round = global->selection.state.best.round;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
-    uint8_t *counted = NULL;
-    fedge_checkpoint_files files = {.model = global->model, .model_size = global->model_size};
-    status = global->center.strategy->save(global->center.strategy_state, &strategy, err);
+    fedge_status status =
+        global->center.strategy->save(global->center.strategy_state, &strategy, err);
+    fresh->strategy_state = strategy.data;
+    fresh->strategy_state_size = strategy.size;
     if (status == FEDGE_OK) {
-        status = fedge_counted_write(&global->counted, &counted, &files.counted_size, err);
+        status = fedge_counted_write(&global->counted, &fresh->counted, &fresh->counted_size, err);
     }
+    if (status != FEDGE_OK) {
+        fedge_save_free(fresh);
+        return status;
+    }
+    *save = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_global_saved(fedge_global *global, const fedge_save *save)
+{
+    const fedge_checkpoint *written = &save->checkpoint;
+    fedge_checkpoint *present = &global->checkpoint;
+    memcpy(present->model, written->model, sizeof(present->model));
+    memcpy(present->strategy_state, written->strategy_state, sizeof(present->strategy_state));
+    memcpy(present->counted, written->counted, sizeof(present->counted));
+}
+
+/* Where nothing waits for it: at the start. */
+static fedge_status save_now(fedge_global *global, fedge_save *save, fedge_error *err)
+{
+    const fedge_status status = fedge_save_write(save, err);
     if (status == FEDGE_OK) {
-        files.counted = counted;
-        files.strategy_state = strategy.data;
-        files.strategy_state_size = strategy.size;
-        status = fedge_checkpoint_save(dir, &global->checkpoint, &files, err);
+        fedge_global_saved(global, save);
     }
-    free(counted);
-    fedge_buffer_fini(&strategy);
-    if (status == FEDGE_OK) {
-        status = fedge_retention_apply(&global->run, global->job->keep_checkpoints,
-                                       global->selection.state.best.round, err);
-    }
+    fedge_save_free(save);
     return status;
 }
 
@@ -300,10 +331,11 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
 }
 
 fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
-                               fedge_round_summary *summary, fedge_error *err)
+                               fedge_round_summary *summary, fedge_save **save, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     uint32_t lost = 0;
+    *save = NULL;
     fedge_status status = fedge_journal_close(journal, err);
     if (status == FEDGE_OK) {
         status = summarise(global, journal, summary, &lost, err);
@@ -315,7 +347,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
         return fedge_error_prefix(err, status, "round %u", phase->round);
     }
     fedge_checkpoint *checkpoint = &global->checkpoint;
-    fedge_sha256_text(global->model, global->model_size, summary->model);
+    memcpy(summary->model, global->model_hash, sizeof(summary->model));
     checkpoint->round = phase->round;
     checkpoint->next_task_id = fedge_journal_next_task_id(journal);
     checkpoint->loss = summary->loss;
@@ -325,16 +357,11 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     checkpoint->elapsed_ms =
         global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;
     count_bytes(global, summary);
-    uint64_t start = fedge_os_monotonic_ns();
     status = append_training_line(global, summary, err);
-    if (status == FEDGE_OK) {
-        status = save_checkpoint(global, err);
-    }
-    summary->seconds_checkpoint = seconds_since(start);
     if (status == FEDGE_OK) {
         status = fedge_global_model_reset(&global->center, err);
     }
-    return status;
+    return status == FEDGE_OK ? make_save(global, save, err) : status;
 }
 
 fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
@@ -382,12 +409,10 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
     return fedge_global_model_reopen(&global->center, name, &global->sums, err);
 }
 
-uint8_t *fedge_global_take_model(fedge_global *global, size_t *size)
+fedge_blob *fedge_global_take_model(fedge_global *global)
 {
-    uint8_t *model = global->model;
-    *size = global->model_size + global->control_size;
+    fedge_blob *model = global->model;
     global->model = NULL;
-    global->model_size = 0;
     return model;
 }
 
@@ -406,7 +431,11 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
         memcpy(global->checkpoint.strategy, global->center.strategy->reader.name,
                strlen(global->center.strategy->reader.name) + 1);
         global->checkpoint.incarnation = global->run.incarnation;
-        status = save_checkpoint(global, err);
+        fedge_save *save = NULL;
+        status = make_save(global, &save, err);
+        if (status == FEDGE_OK) {
+            status = save_now(global, save, err);
+        }
     }
     return status;
 }
@@ -465,7 +494,9 @@ static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, 
                                    .seconds_upload = NAN};
     FEDGE_LOG(global->log, FEDGE_LOG_INFO, "round-closed-again",
               fedge_log_int("round", summary.round));
-    return fedge_global_step(global, recovery->journal, &summary, err);
+    fedge_save *save = NULL;
+    const fedge_status status = fedge_global_step(global, recovery->journal, &summary, &save, err);
+    return status == FEDGE_OK ? save_now(global, save, err) : status;
 }
 
 /* Lines for people are not worth a run: damaged ones are left out. */
@@ -590,7 +621,7 @@ void fedge_global_close(fedge_global *global)
     }
     fedge_state_close(&global->state);
     fedge_global_model_fini(&global->center);
-    free(global->model);
+    fedge_blob_release(global->model);
     fedge_counted_clear(&global->counted);
     *global = (fedge_global){.state.lock = -1};
 }

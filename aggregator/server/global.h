@@ -13,7 +13,9 @@
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/rounds/selection.h"
+#include "aggregator/server/blob.h"
 #include "aggregator/server/counted.h"
+#include "aggregator/server/saver.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
 #include "aggregator/store/recovery.h"
@@ -40,8 +42,10 @@ typedef struct fedge_global {
     fedge_selection selection;   /* the best round, and whether to stop */
     uint64_t opened_ms;          /* monotonic */
     uint64_t elapsed_before_ms;  /* of the run, when it was opened */
-    uint8_t *model;              /* its safetensors file, until fedge_global_take_model */
-    size_t model_size;
+    fedge_blob *model;           /* its safetensors file, and what the strategy tells, until
+                                    fedge_global_take_model */
+    size_t model_size;           /* of the file alone, and its name: */
+    char model_hash[FEDGE_HASH_TEXT];
     size_t control_size;   /* of what the strategy tells, which lies behind it; 0: nothing */
     fedge_counted counted; /* where clients keep something; moved by fedge_global_step alone */
 } fedge_global;
@@ -60,9 +64,9 @@ FEDGE_MUST_USE fedge_status fedge_global_open(
 /* Also after a failed open. */
 void fedge_global_close(fedge_global *global);
 
-/* The model file of the last checkpoint, and behind it global->control_size bytes: what clients
- * fetch. Ownership passes to the caller (malloc'ed). */
-uint8_t *fedge_global_take_model(fedge_global *global, size_t *size);
+/* The model file of the last closed round, and behind it global->control_size bytes: what clients
+ * fetch. The reference passes to the caller. */
+fedge_blob *fedge_global_take_model(fedge_global *global);
 
 /* Closer's thread, between phases: opens the GPUs of [sums] in place of the present ones; nothing
  * when they are the same. When they cannot be opened, the log says why and the present ones are
@@ -72,10 +76,14 @@ FEDGE_MUST_USE fedge_status fedge_global_change_gpus(fedge_global *global,
                                                      fedge_error *err);
 
 /* Closer's thread: ends the training phase of [journal], whose accepted updates are all in the
- * sums, with a step, an evaluation, a line in rounds.jsonl and a checkpoint. The caller has set
- * round, attempt, bytes, seconds and the workers' times in [summary]; the rest is filled. */
+ * sums, with a step, an evaluation and a line in rounds.jsonl. The caller has set round, attempt,
+ * bytes, seconds and the workers' times in [summary]; the rest is filled. *save: the checkpoint,
+ * which the caller writes, tells of (fedge_global_saved) and frees before the next phase ends. */
 FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
-                                              fedge_round_summary *summary, fedge_error *err);
+                                              fedge_round_summary *summary, fedge_save **save,
+                                              fedge_error *err);
+/* Closer's thread: [save], the last that was made, is written. */
+void fedge_global_saved(fedge_global *global, const fedge_save *save);
 /* Closer's thread: drops a phase that failed. */
 FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
                                               const fedge_round_summary *summary, fedge_error *err);

@@ -142,7 +142,7 @@ def bench_round(out, quick):
     result = federation.complete(timeout_s=600)
     lines = federation.lines()
     opened = [timestamp(event) for event in aggregator.events("round-opened")]
-    closed = aggregator.events("round-closed")
+    saved = aggregator.events("checkpoint-saved")
     # In the first round clients load their data.
     full = [after - before for before, after in zip(opened[1:], opened[2:])]
     case = f"quickstart, {clients} clients: "
@@ -154,7 +154,7 @@ def bench_round(out, quick):
     median_row("round, from opening to the last report", [line["seconds"] for line in lines[1:]])
     for part in PARTS:
         median_row(part, [line[f"seconds_{part}"] for line in lines])
-    median_row("checkpoint", [event["seconds-checkpoint"] for event in closed])
+    median_row("checkpoint", [event["seconds"] for event in saved])
     out.row("round", case + f"accuracy after {rounds} rounds", round(result["accuracy"], 4), "share")
     out.row("round", case + "bytes up a round",
             int(statistics.median(line["bytes_up"] for line in lines)), "bytes")

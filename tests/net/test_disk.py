@@ -157,6 +157,7 @@ class Damaged(NetTest):
                 second.upload(data)
             first.next_task()
             first.upload(data)
+            federation.aggregator.wait_event("checkpoint-saved", round=2)
             federation.aggregator.kill()
         return federation
 

@@ -1,15 +1,17 @@
 /* The engine under kill -9 and power failures: a child process runs the federation and ends at one
  * of its events, another one goes on from what is on the disk and in the devices. */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, fork */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, fork, nanosleep */
 
 #include "tests/edge/core/cmocka_all.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "aggregator/store/round_lines.h"
@@ -34,11 +36,42 @@ typedef struct arena {
 } arena;
 
 static arena *shared;
+static atomic_uint accepted; /* updates, since the last checkpoint was begun */
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 int __real_kill(pid_t pid, int signal);
 int __wrap_kill(pid_t pid, int signal);
+fedge_status __real_fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
+                                          const fedge_checkpoint_files *files, fedge_error *err);
+fedge_status __wrap_fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
+                                          const fedge_checkpoint_files *files, fedge_error *err);
+fedge_status __real_fedge_journal_accept(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                         uint64_t size, uint32_t crc32, const char *metadata,
+                                         uint32_t metadata_size, fedge_error *err);
+fedge_status __wrap_fedge_journal_accept(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                         uint64_t size, uint32_t crc32, const char *metadata,
+                                         uint32_t metadata_size, fedge_error *err);
 /* NOLINTEND(bugprone-reserved-identifier) */
+
+/* As on a slow disk: updates of the next round are acknowledged before a checkpoint is written. */
+fedge_status __wrap_fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
+                                          const fedge_checkpoint_files *files, fedge_error *err)
+{
+    atomic_store(&accepted, 0);
+    for (int ms = 0; ms < 20 && checkpoint->round > 0 && atomic_load(&accepted) < 3; ms++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return __real_fedge_checkpoint_save(dir, checkpoint, files, err);
+}
+
+fedge_status __wrap_fedge_journal_accept(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                         uint64_t size, uint32_t crc32, const char *metadata,
+                                         uint32_t metadata_size, fedge_error *err)
+{
+    atomic_fetch_add(&accepted, 1);
+    return __real_fedge_journal_accept(journal, slot, task_id, size, crc32, metadata, metadata_size,
+                                       err);
+}
 
 int __wrap_kill(pid_t pid, int signal)
 {
