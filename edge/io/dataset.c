@@ -279,6 +279,11 @@ uint32_t fedge_dataset_size(const fedge_dataset *dataset)
     return dataset->count;
 }
 
+const void *fedge_dataset_values(const fedge_dataset *dataset)
+{
+    return dataset->values;
+}
+
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset)
 {
     return dataset->labels;

@@ -76,6 +76,8 @@ FEDGE_MUST_USE fedge_status fedge_dataset_guess(const char *values_path, const c
 void fedge_dataset_free(fedge_dataset *dataset); /* NULL is fine */
 
 uint32_t fedge_dataset_size(const fedge_dataset *dataset);
+/* (size) examples as they are stored, of the job's dtype. */
+const void *fedge_dataset_values(const fedge_dataset *dataset);
 /* (size) labels. */
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset);
 /* CRC-32 of values and labels as they are stored, whatever files they came from. */

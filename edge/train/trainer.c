@@ -138,9 +138,8 @@ static fedge_status cancelled(const char *what, uint64_t done, fedge_error *err)
                       (unsigned long long)done);
 }
 
-/* How many steps the configuration asks for; over the limit of epochs is refused. */
-static fedge_status count_steps(const fedge_trainer_config *config, uint32_t num_examples,
-                                uint64_t *steps, fedge_error *err)
+fedge_status fedge_trainer_count_steps(const fedge_trainer_config *config, uint32_t num_examples,
+                                       uint64_t *steps, fedge_error *err)
 {
     const uint64_t per_epoch =
         ((uint64_t)num_examples + config->batch_size - 1) / config->batch_size;
@@ -167,7 +166,7 @@ fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples
     uint64_t steps = 0;
     fedge_status status = check_sizes(model, num_examples, size, err);
     if (status == FEDGE_OK) {
-        status = count_steps(config, num_examples, &steps, err);
+        status = fedge_trainer_count_steps(config, num_examples, &steps, err);
     }
     if (status != FEDGE_OK) {
         return status;
@@ -198,7 +197,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
         status = fedge_trainer_check(model, examples->num_examples, config, err);
     }
     if (status == FEDGE_OK) {
-        status = count_steps(config, examples->num_examples, &steps, err);
+        status = fedge_trainer_count_steps(config, examples->num_examples, &steps, err);
     }
     if (status != FEDGE_OK) {
         return status;

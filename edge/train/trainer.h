@@ -54,6 +54,12 @@ typedef bool (*fedge_cancel_fn)(void *user);
 size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
                                   uint32_t batch_size);
 
+/* The steps that [config] asks for on so many examples, at least 1. FEDGE_INVALID_ARGUMENT when
+ * there are none; FEDGE_OUT_OF_RANGE for more than FEDGE_MAX_EPOCHS. */
+FEDGE_MUST_USE fedge_status fedge_trainer_count_steps(const fedge_trainer_config *config,
+                                                      uint32_t num_examples, uint64_t *steps,
+                                                      fedge_error *err);
+
 /* Can [model] be trained on [num_examples] examples as [config] says? FEDGE_INVALID_ARGUMENT
  * without examples or steps, with a batch_size that the model was not made for, or when a layer
  * cannot work on the last batch of an epoch, which may be short; FEDGE_OUT_OF_RANGE for more than

@@ -72,23 +72,29 @@ check() {
 tests=$build/bin
 check kernels 60 "$tests/gpu_test_kernels"
 check accumulator 120 "$tests/gpu_test_accumulator_cuda"
+check cohort-kernels 60 "$tests/gpu_test_cohort_kernels"
+check cohort 120 "$tests/gpu_test_cohort"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
-    for test in kernels accumulator_cuda; do
+    for test in kernels accumulator_cuda cohort_kernels cohort; do
         check "memcheck-$test" 120 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
     done
-    check racecheck-kernels 120 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_kernels"
+    for test in kernels cohort_kernels; do
+        check "racecheck-$test" 120 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
+    done
 else
     echo "run.sh: compute-sanitizer is not here: memcheck and racecheck are left out"
 fi
 if [ -x "$build/bin/fedge-simulate" ]; then
     check simulator 60 bash tests/gpu/same_model.sh "$build/bin/fedge-simulate"
+    check training 120 bash tests/gpu/same_training.sh "$build/bin/fedge-simulate"
 else
     echo "run.sh: cJSON or zlib is not here: the simulator is left out"
 fi
 
 if [ -n "$measure" ]; then
     "$tests/bench_gpu" kernels rounds >"$out/rows.jsonl" || failed=1
+    "$tests/bench_cohort" >>"$out/rows.jsonl" || failed=1
     for python in ${PYTHON-} python3; do
         if "$python" -c 'import torch' 2>/dev/null; then
             "$python" -B tests/gpu/torch_round.py >>"$out/rows.jsonl" || failed=1

@@ -1,5 +1,6 @@
-"""bench_gpu and report.py on emulated GPUs: test_bench_gpu.py PROGRAM. Every row is there and well
-formed; the figures mean nothing."""
+"""The benches of GPUs and report.py on emulated ones: test_bench_gpu.py BENCH_GPU BENCH_COHORT.
+
+Every row is there and well formed; the figures mean nothing."""
 
 import json
 import os
@@ -29,6 +30,14 @@ def main():
         for where in ("CPU", "1 GPU", "2 GPUs by clients", "2 GPUs by coordinates", "4 GPUs by clients",
                       "4 GPUs by coordinates"):
             assert any(f"{codec}, 3 k, {where}" in case for case in cases), (codec, where, cases)
+
+    trained = bench(sys.argv[2], "gpus=1")
+    assert trained.returncode == 0, trained.stderr
+    more = [json.loads(line) for line in trained.stdout.splitlines()]
+    assert all(row["value"] > 0 and row["peer_value"] > 0 for row in more), more
+    assert {row["case"] for row in more} == {f"train {model}, B=2, {clients} clients at once"
+                                             for model in ("2NN", "CNN") for clients in (1, 4)}, more
+    assert bench(sys.argv[2], "gpus=0").returncode == 3
 
     none = bench(program, "gpus=0", "kernels")
     assert none.returncode == 3 and "no GPU" in none.stderr, none

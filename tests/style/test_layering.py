@@ -35,6 +35,7 @@ ROOMS = {
 LAYERS = {
     "edge/core": (("edge/core/",), ()),
     "edge/train": (("edge/core/", "edge/train/"), ()),
+    "edge/train/cuda": (("edge/core/", "edge/train/"), ("cuda_runtime",)),
     "edge/io": (("edge/",), ("cjson/", "zlib.h")),
     "secure": (("edge/core/", "secure/"), ("cjson/", "mbedtls/", "psa/")),
     "client": (("edge/", "secure/", "client/"), ("",)),
@@ -73,7 +74,7 @@ def fault_of(root, path, layer, own, system):
         return f'<{system}> is a file of the project: write it with "..."'
     if system.startswith(LIBRARIES):
         return None if system.startswith(may_use) else f"{layer} must not use <{system}>"
-    if layer.startswith("edge/") and not STANDARD.match(system):
+    if layer.startswith("edge/") and not STANDARD.match(system) and not (may_use and system.startswith(may_use)):
         if not os.path.basename(path).startswith("os_") or layer != "edge/core":
             return f"{layer} must not use the system's <{system}>: only edge/core/os_*.c may"
     return None

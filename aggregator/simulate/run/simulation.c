@@ -348,7 +348,8 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     if (status != FEDGE_OK) { /* what has closed is kept already */
         fedge_client_states_undo(&self->states);
     }
-    if (status == FEDGE_NO_MEMORY) { /* room to write down what has closed */
+    if (status == FEDGE_NO_MEMORY ||
+        status == FEDGE_GPU_LOST) { /* room to write down what has closed */
         fedge_trainer_engine_close(&self->engine);
     }
     return status;

@@ -47,12 +47,14 @@ void fedge_simulation_tell_progress(void *user, uint32_t num_done)
     }
 }
 
-/* A machine without memory is no client that declines: whoever was asked next would lack it too. */
+/* A machine without memory, or that has lost a GPU, is no client that declines: whoever was asked
+ * next would lack it too. */
 static fedge_status check_machine(const fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (self->wave[i].status == FEDGE_NO_MEMORY) {
-            return fedge_fail(err, FEDGE_NO_MEMORY, "round %" PRIu32 ": client %" PRIu32 ": %s",
+        const fedge_status status = self->wave[i].status;
+        if (status == FEDGE_NO_MEMORY || status == FEDGE_GPU_LOST) {
+            return fedge_fail(err, status, "round %" PRIu32 ": client %" PRIu32 ": %s",
                               fedge_rounds_round(self->rounds), self->wave[i].client,
                               self->wave[i].message);
         }

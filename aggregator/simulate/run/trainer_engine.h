@@ -69,8 +69,7 @@ typedef struct fedge_trainer_engine_ops {
      * NULL: it can do all. */
     fedge_status (*check)(const fedge_trainer_engine_config *config, fedge_error *err);
 
-    /* Bytes of this machine's memory that one thread takes: [config] without its global model and
-     * number of threads. */
+    /* Bytes of this machine's memory, for each thread: [config] without its global model. */
     fedge_status (*size)(const fedge_trainer_engine_config *config, uint64_t *bytes,
                          fedge_error *err);
 

@@ -1,7 +1,13 @@
 #include "aggregator/simulate/run/trainer_engine.h"
 #include "aggregator/simulate/run/trainer_pool.h"
+#ifdef FEDGE_WITH_CUDA
+#include "aggregator/simulate/run/trainer_cuda.h"
+#endif
 
 const fedge_trainer_engine_ops *const fedge_trainer_engines[] = {
+#ifdef FEDGE_WITH_CUDA
+    &fedge_trainer_engine_cuda,
+#endif
     &fedge_trainer_engine_cpu,
     NULL,
 };

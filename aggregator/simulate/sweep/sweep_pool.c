@@ -52,6 +52,14 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+/* GPUs are one run's at a time. */
+static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most)
+{
+    const bool on_cpu = strcmp(self->sweep->options->engine, "cpu") == 0;
+    return on_cpu ? fedge_sweep_threads(self->num_threads, self->sweep->cohorts[combination], most)
+                  : self->num_threads;
+}
+
 /* One of every combination first: who stops early can compare them. */
 static sweep_run next_run(const pool *self)
 {
@@ -60,8 +68,7 @@ static sweep_run next_run(const pool *self)
                      .combination = self->next % combinations,
                      .seed = self->next / combinations};
     const uint32_t left = self->running + self->num_runs - self->next;
-    run.num_threads = fedge_sweep_threads(self->num_threads, self->sweep->cohorts[run.combination],
-                                          least(left, self->num_workers));
+    run.num_threads = threads_of(self, run.combination, least(left, self->num_workers));
     run.alone = run.num_threads == self->num_threads;
     return run;
 }
@@ -207,8 +214,7 @@ static uint32_t most_at_once(const pool *self)
 {
     uint32_t most = 1;
     for (uint32_t c = 0; c < self->sweep->num_combinations; c++) {
-        const uint32_t each =
-            fedge_sweep_threads(self->num_threads, self->sweep->cohorts[c], self->num_runs);
+        const uint32_t each = threads_of(self, c, self->num_runs);
         most = self->num_threads / each > most ? self->num_threads / each : most;
     }
     return least(most, self->num_runs);

@@ -1,0 +1,474 @@
+#include "aggregator/simulate/run/trainer_cuda.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/client_update.h"
+#include "edge/core/os.h"
+#include "edge/train/cuda/cohort.h"
+
+#define LEAST_SLOTS                                                                                \
+    16 /* wanted: a test set comes in pieces, which are evaluated side by side                     \
+        */
+
+typedef struct trainer_cuda trainer_cuda;
+
+/* One GPU and its thread. */
+typedef struct gpu {
+    trainer_cuda *engine;
+    fedge_cohort *cohort;
+    fedge_client_update update;
+    uint32_t index;
+    uint64_t last_ns; /* when it was last done with a task */
+    pthread_t thread;
+    bool started;
+    fedge_status status;
+    fedge_error error;
+} gpu;
+
+/* A task, and its client's work on a GPU. */
+typedef struct job {
+    fedge_cohort_task cohort; /* first: what the cohort hands back */
+    fedge_trainer_engine_task *task;
+    bool done;
+} job;
+
+struct trainer_cuda {
+    fedge_trainer_engine_config config;
+    const fedge_plan *plan;
+    fedge_model_options options;
+    uint32_t num_gpus;
+    gpu *gpus;
+    uint64_t host_bytes;
+    /* The work in hand; the mutex is for the queue. */
+    pthread_mutex_t mutex;
+    job *jobs;
+    uint32_t room, num_jobs, next, num_done;
+    bool training, lost;
+    const int8_t *bounds_log2;
+    double rate;
+    fedge_trainer_config trainer;
+};
+
+/* ---- what it can do
+ * -------------------------------------------------------------------------- */
+
+static fedge_cohort_examples examples_of(const fedge_dataset *dataset)
+{
+    return dataset
+               ? (fedge_cohort_examples){fedge_dataset_values(dataset),
+                                         fedge_dataset_labels(dataset), fedge_dataset_size(dataset)}
+               : (fedge_cohort_examples){0};
+}
+
+/* [options] is filled, and must outlive the result. Of one of so many GPUs. */
+static fedge_cohort_config cohort_config(const fedge_trainer_engine_config *config,
+                                         uint32_t num_gpus, fedge_model_options *options)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const uint32_t asked = fedge_cohort_size_of(&config->job->rounds, FEDGE_TASK_TRAIN,
+                                                config->client_data->num_clients)
+                               .asked;
+    const uint32_t share = (asked + num_gpus - 1) / num_gpus;
+    const fedge_dataset *other =
+        config->test_set != config->client_data->dataset ? config->test_set : NULL;
+    *options = fedge_plan_model_options(plan);
+    return (fedge_cohort_config){
+        .model = &plan->model,
+        .options = options,
+        .sets = {examples_of(config->client_data->dataset), examples_of(other)},
+        .dtype = plan->data.dtype,
+        .num_channels = plan->data.num_channels,
+        .divide_by = plan->data.divide_by,
+        .mean = plan->data.mean,
+        .std = plan->data.std,
+        .most_slots = share > LEAST_SLOTS ? share : LEAST_SLOTS};
+}
+
+static fedge_status count_gpus(const fedge_trainer_engine_config *config, uint32_t *count,
+                               fedge_error *err)
+{
+    uint32_t there = 0;
+    const fedge_status status = fedge_cohort_count_gpus(&there, err);
+    there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
+    *count = config->num_gpus > 0 ? config->num_gpus : there;
+    for (uint32_t i = 0; i < config->num_gpus && status == FEDGE_OK; i++) {
+        if (config->gpus[i] >= there) {
+            return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %u is not there: there are 0 to %u",
+                              config->gpus[i], there - 1);
+        }
+    }
+    return status;
+}
+
+static fedge_status check(const fedge_trainer_engine_config *config, fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    fedge_model_options options, evaluated;
+    uint32_t num_gpus = 0;
+    const fedge_cohort_config cohort = cohort_config(config, 1, &options);
+    if (plan->data.has_augmentation) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "augmentation: GPUs do not train with it yet: take --engine cpu");
+    }
+    if (fedge_plan_evaluation_options(plan, &evaluated)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "evaluation in int8: GPUs do not do it: take --engine cpu");
+    }
+    fedge_status status = fedge_cohort_check(&cohort, err);
+    return status == FEDGE_OK ? count_gpus(config, &num_gpus, err) : status;
+}
+
+static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
+                         fedge_error *err)
+{
+    fedge_model_options options;
+    fedge_cohort_memory memory;
+    uint32_t num_gpus = 0;
+    fedge_status status = count_gpus(config, &num_gpus, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const fedge_cohort_config cohort = cohort_config(config, num_gpus, &options);
+    const uint32_t threads = config->num_threads > 0 ? config->num_threads : 1;
+    status = fedge_cohort_bytes(&cohort, &memory, err);
+    *bytes = (memory.host + fedge_client_update_size(&config->job->plan, false)) * num_gpus;
+    *bytes = (*bytes + threads - 1) / threads;
+    return status;
+}
+
+/* ---- tasks
+ * -----------------------------------------------------------------------------------
+ */
+
+/* What the strategy has a client do comes to pass here, as its slot is about to
+ * begin. */
+static bool begin_hooks(gpu *self, job *begun)
+{
+    fedge_error err;
+    const fedge_status status = fedge_client_update_begin(&self->update, begun->task->client,
+                                                          &begun->cohort.correction, &err);
+    if (status != FEDGE_OK) {
+        begun->task->status = status;
+        memcpy(begun->task->message, err.message, sizeof(begun->task->message));
+        begun->done = true;
+    }
+    return status == FEDGE_OK;
+}
+
+static fedge_cohort_task *next(void *user)
+{
+    gpu *self = user;
+    trainer_cuda *engine = self->engine;
+    job *begun = NULL;
+    pthread_mutex_lock(&engine->mutex);
+    while (!begun && engine->next < engine->num_jobs && !engine->lost) {
+        job *at = &engine->jobs[engine->next++];
+        if (!at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == engine->training) {
+            begun = at;
+        }
+        if (begun && engine->training && engine->plan->hooks && !begin_hooks(self, begun)) {
+            begun = NULL;
+        }
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return begun ? &begun->cohort : NULL;
+}
+
+/* The loss of the last step comes before what the step makes of the parameters.
+ */
+static fedge_status check_finite(const trainer_cuda *self, const float *values, fedge_error *err)
+{
+    const fedge_schema *schema = &self->plan->schema;
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const float *tensor = values + schema->tensors[t].offset;
+        for (size_t i = 0; i < schema->tensors[t].count; i++) {
+            if (!isfinite(tensor[i])) {
+                return fedge_fail(err, FEDGE_NOT_FINITE,
+                                  "round %u: after training, value %zu of \"%s\" is not finite: "
+                                  "lower the learning rate, or clip the gradients' norm",
+                                  (unsigned)self->trainer.round, i, schema->tensors[t].name);
+            }
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status add_update(gpu *self, job *done, float *values, fedge_error *err)
+{
+    const trainer_cuda *engine = self->engine;
+    fedge_status status = check_finite(engine, values, err);
+    if (status == FEDGE_OK && engine->plan->hooks) {
+        /* Others have begun since this one has. */
+        status = fedge_client_update_begin(&self->update, done->task->client,
+                                           &done->cohort.correction, err);
+        memcpy(self->update.values, values, engine->plan->schema.num_elements * sizeof(*values));
+    }
+    return status == FEDGE_OK
+               ? fedge_client_update_add(&self->update, done->task, engine->bounds_log2,
+                                         engine->rate, values, NULL, err)
+               : status;
+}
+
+static void take_result(void *user, fedge_cohort_task *task, float *values)
+{
+    gpu *self = user;
+    trainer_cuda *engine = self->engine;
+    job *done = (job *)task;
+    fedge_error err = task->error;
+    done->task->result = task->result;
+    done->task->status = task->status;
+    if (task->status == FEDGE_OK && values) {
+        done->task->status = add_update(self, done, values, &err);
+    }
+    done->task->message[0] = '\0';
+    if (done->task->status != FEDGE_OK) {
+        memcpy(done->task->message, err.message, sizeof(done->task->message));
+    }
+    const uint64_t now_ns = fedge_os_monotonic_ns();
+    done->task->seconds = (double)(now_ns - self->last_ns) * 1e-9;
+    done->done = true;
+    self->last_ns = now_ns;
+    pthread_mutex_lock(&engine->mutex);
+    const uint32_t count = ++engine->num_done;
+    pthread_mutex_unlock(&engine->mutex);
+    if (self->index == 0 && engine->config.on_done) {
+        engine->config.on_done(engine->config.user, count);
+    }
+}
+
+/* ---- rounds
+ * ----------------------------------------------------------------------------------
+ */
+
+static bool cancel(void *user)
+{
+    const gpu *self = user;
+    const fedge_trainer_engine_config *config = &self->engine->config;
+    return config->cancel && config->cancel(config->user);
+}
+
+static void *work(void *user)
+{
+    gpu *self = user;
+    trainer_cuda *engine = self->engine;
+    const bool stops = engine->training || engine->jobs[0].task->may_stop;
+    const fedge_cohort_work wanted = {.start = engine->config.global->values,
+                                      .training = engine->training ? &engine->trainer : NULL,
+                                      .next = next,
+                                      .done = take_result,
+                                      .cancel = stops ? cancel : NULL,
+                                      .user = self};
+    self->last_ns = fedge_os_monotonic_ns();
+    self->status = fedge_cohort_run(self->cohort, &wanted, &self->error);
+    if (self->status != FEDGE_OK) {
+        pthread_mutex_lock(&engine->mutex);
+        engine->lost = true;
+        pthread_mutex_unlock(&engine->mutex);
+    }
+    return NULL;
+}
+
+/* All tasks that train, or all others; the first GPU's thread is the caller's.
+ */
+static void run_kind(trainer_cuda *self, bool training)
+{
+    self->training = training;
+    self->next = 0;
+    for (uint32_t i = 1; i < self->num_gpus; i++) {
+        /* Without a thread the other GPUs do its work. */
+        self->gpus[i].started =
+            pthread_create(&self->gpus[i].thread, NULL, work, &self->gpus[i]) == 0;
+    }
+    (void)work(&self->gpus[0]);
+    for (uint32_t i = 1; i < self->num_gpus; i++) {
+        if (self->gpus[i].started) {
+            pthread_join(self->gpus[i].thread, NULL);
+        }
+    }
+}
+
+/* Fills a task's part of the work; false when it cannot be done. */
+static bool begin_task(const trainer_cuda *self, job *at)
+{
+    const fedge_client_data *data = self->config.client_data;
+    fedge_trainer_engine_task *task = at->task;
+    const fedge_view view = task->work == FEDGE_TRAINER_ENGINE_TEST ? task->view
+                            : task->work == FEDGE_TRAINER_ENGINE_EVALUATE
+                                ? fedge_client_data_held_out(data, task->client)
+                                : fedge_client_data_train(data, task->client);
+    at->cohort = (fedge_cohort_task){.set = view.dataset != data->dataset,
+                                     .examples = view.indices,
+                                     .num_examples = view.count,
+                                     .client_index = task->client,
+                                     .predicted = task->predicted};
+    if (task->work == FEDGE_TRAINER_ENGINE_EVALUATE && view.count == 0) {
+        task->status = FEDGE_UNSUPPORTED;
+        (void)fedge_os_format(task->message, sizeof(task->message),
+                              "no examples are held out: set 'validation-fraction' in the site "
+                              "file");
+        return false;
+    }
+    return true;
+}
+
+static fedge_status make_room(trainer_cuda *self, uint32_t count)
+{
+    if (count > self->room) {
+        free(self->jobs);
+        self->jobs = calloc(count, sizeof(*self->jobs));
+        self->room = self->jobs ? count : 0;
+    }
+    return self->room >= count ? FEDGE_OK : FEDGE_NO_MEMORY;
+}
+
+/* What a lost GPU, or memory that is not there, has left undone. */
+static void fail_rest(trainer_cuda *self)
+{
+    const gpu *failed = NULL;
+    for (uint32_t i = 0; i < self->num_gpus; i++) {
+        failed = self->gpus[i].status != FEDGE_OK ? &self->gpus[i] : failed;
+    }
+    for (uint32_t i = 0; failed && i < self->num_jobs; i++) {
+        if (!self->jobs[i].done) {
+            self->jobs[i].task->status = failed->status;
+            memcpy(self->jobs[i].task->message, failed->error.message,
+                   sizeof(failed->error.message));
+        }
+    }
+}
+
+static void run(void *state, uint32_t round, const int8_t *bounds_log2,
+                fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+{
+    trainer_cuda *self = state;
+    uint32_t training = 0, others = 0;
+    if (make_room(self, num_tasks) != FEDGE_OK) {
+        for (uint32_t i = 0; i < num_tasks; i++) {
+            tasks[i].status = FEDGE_NO_MEMORY;
+            (void)fedge_os_format(tasks[i].message, sizeof(tasks[i].message),
+                                  "no memory for a round's tasks");
+        }
+        return;
+    }
+    self->bounds_log2 = bounds_log2;
+    self->rate = round > 0 ? fedge_plan_learning_rate(self->plan, round) : 0.0;
+    self->trainer = fedge_plan_trainer_config(self->plan, round, 0, self->rate);
+    self->num_jobs = num_tasks;
+    self->num_done = 0;
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        self->jobs[i].task = &tasks[i];
+        self->jobs[i].done = !begin_task(self, &self->jobs[i]);
+        training += tasks[i].work == FEDGE_TRAINER_ENGINE_TRAIN;
+        others += tasks[i].work != FEDGE_TRAINER_ENGINE_TRAIN;
+    }
+    if (training > 0) {
+        run_kind(self, true);
+    }
+    if (others > 0 && !self->lost) {
+        run_kind(self, false);
+    }
+    fail_rest(self);
+}
+
+/* ---- life
+ * ------------------------------------------------------------------------------------
+ */
+
+static void tell(const trainer_cuda *self, const gpu *at, const fedge_cohort_memory *memory)
+{
+    const fedge_trainer_engine_config *config = &self->config;
+    if (config->log) {
+        FEDGE_LOG(config->log, FEDGE_LOG_INFO, "trainer-engine", fedge_log_str("kind", "cuda"),
+                  fedge_log_int("gpu", config->num_gpus > 0 ? config->gpus[at->index] : at->index),
+                  fedge_log_int("clients-at-once", fedge_cohort_slots(at->cohort)),
+                  fedge_log_int("bytes-each", (int64_t)memory->slot),
+                  fedge_log_int("bytes-shared", (int64_t)memory->shared));
+    }
+}
+
+static fedge_status open_gpu(trainer_cuda *self, uint32_t index, fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->config;
+    gpu *at = &self->gpus[index];
+    fedge_cohort_memory memory = {0};
+    fedge_cohort_config cohort = cohort_config(config, self->num_gpus, &self->options);
+    cohort.gpu = config->num_gpus > 0 ? (int)config->gpus[index] : (int)index;
+    at->engine = self;
+    at->index = index;
+    fedge_status status = fedge_cohort_bytes(&cohort, &memory, err);
+    if (status == FEDGE_OK) {
+        status = fedge_cohort_new(&cohort, &at->cohort, err);
+    }
+    if (status == FEDGE_OK) {
+        status =
+            fedge_client_update_init(&at->update, config, index % config->num_threads, false, err);
+    }
+    if (status == FEDGE_OK) {
+        self->host_bytes += memory.host + at->update.total;
+        tell(self, at, &memory);
+    }
+    return status;
+}
+
+static void close_engine(void *state)
+{
+    trainer_cuda *self = state;
+    if (!self) {
+        return;
+    }
+    for (uint32_t i = 0; self->gpus && i < self->num_gpus; i++) {
+        fedge_cohort_free(self->gpus[i].cohort);
+        fedge_client_update_fini(&self->gpus[i].update);
+    }
+    pthread_mutex_destroy(&self->mutex);
+    free(self->gpus);
+    free(self->jobs);
+    free(self);
+}
+
+static fedge_status open_engine(const fedge_trainer_engine_config *config, void **state,
+                                fedge_error *err)
+{
+    *state = NULL;
+    trainer_cuda *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
+    }
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    pthread_mutex_init(&fresh->mutex, NULL);
+    fedge_status status = count_gpus(config, &fresh->num_gpus, err);
+    if (status == FEDGE_OK) {
+        fresh->gpus = calloc(fresh->num_gpus, sizeof(*fresh->gpus));
+        status = fresh->gpus ? FEDGE_OK
+                             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
+    }
+    for (uint32_t i = 0; i < fresh->num_gpus && status == FEDGE_OK; i++) {
+        status = open_gpu(fresh, i, err);
+    }
+    if (status != FEDGE_OK) {
+        close_engine(fresh);
+        return status;
+    }
+    *state = fresh;
+    return FEDGE_OK;
+}
+
+static uint64_t bytes_per_thread(const void *state)
+{
+    const trainer_cuda *self = state;
+    return self->host_bytes / self->num_gpus;
+}
+
+const fedge_trainer_engine_ops fedge_trainer_engine_cuda = {.name = "cuda",
+                                                            .check = check,
+                                                            .size = size,
+                                                            .open = open_engine,
+                                                            .close = close_engine,
+                                                            .run = run,
+                                                            .bytes_per_thread = bytes_per_thread};

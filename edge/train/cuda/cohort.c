@@ -1,0 +1,358 @@
+/* The life of a cohort: choosing its size, taking memory, bringing the
+ * examples. */
+#include "edge/train/cuda/cohort.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/train/cuda/cohort_internal.h"
+
+#define UPLOAD ((size_t)1 << 20) /* bytes of a copy of examples */
+
+fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
+                               fedge_error *err)
+{
+    return error == cudaSuccess ? FEDGE_OK
+                                : fedge_fail(err, FEDGE_GPU_LOST,
+                                             "GPU %d is lost while %s: %s; start again with "
+                                             "--resume, with the GPUs "
+                                             "that there are, or with --engine cpu",
+                                             cohort->config.gpu, doing, cudaGetErrorString(error));
+}
+
+fedge_status fedge_cohort_count_gpus(uint32_t *count, fedge_error *err)
+{
+    int there = 0;
+    const cudaError_t error = cudaGetDeviceCount(&there);
+    *count = error == cudaSuccess && there > 0 ? (uint32_t)there : 0;
+    if (error == cudaErrorInsufficientDriver) {
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "no NVIDIA driver for this CUDA (%s): install one, or "
+                          "take --engine cpu",
+                          cudaGetErrorString(error));
+    }
+    return *count > 0
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NOT_FOUND,
+                            "no GPU is found (%s): see what nvidia-smi "
+                            "says, or take --engine cpu",
+                            cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+}
+
+fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_memory *memory,
+                                fedge_error *err)
+{
+    fedge_cohort *counted = calloc(1, sizeof(*counted)); /* a plan is large for a stack */
+    if (!counted) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to plan a cohort");
+    }
+    const fedge_status status = fedge_cohort_plan_make(&counted->plan, config, err);
+    *memory = (fedge_cohort_memory){0};
+    if (status == FEDGE_OK) {
+        fedge_cohort_plan *plan = &counted->plan;
+        memory->slot = fedge_cohort_place_slots(plan, &counted->arrays, NULL, 1, 1);
+        memory->shared = fedge_cohort_place_shared(plan, config, &counted->arrays, NULL);
+        memory->host = fedge_cohort_host_bytes(plan, config->most_slots);
+    }
+    free(counted);
+    return status;
+}
+
+/* ---- memory
+ * ----------------------------------------------------------------------------------
+ */
+
+static fedge_status take(const fedge_cohort *self, void *pointer, size_t size, bool pinned,
+                         fedge_error *err)
+{
+    void *memory = NULL;
+    const cudaError_t error =
+        pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
+    if (error == cudaErrorMemoryAllocation) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "GPU %d: no memory for %zu bytes%s: use a smaller batch-size or model, "
+                          "or --engine cpu",
+                          self->config.gpu, size, pinned ? " of pinned memory of the host" : "");
+    }
+    memcpy(pointer, &memory, sizeof(memory));
+    return fedge_cohort_cuda(self, error, "taking memory", err);
+}
+
+static size_t bytes_of(fedge_cohort *self, uint32_t slots)
+{
+    return fedge_cohort_place_slots(&self->plan, &self->arrays, NULL, slots,
+                                    fedge_cohort_run_of(&self->plan, slots));
+}
+
+/* As many slots as fit, by halving. */
+static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
+{
+    size_t there = 0, total = 0;
+    const size_t shared =
+        fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
+    const fedge_status status =
+        fedge_cohort_cuda(self, cudaMemGetInfo(&there, &total), "asking for its memory", err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const size_t room = there / 10 * 9; /* a tenth is left for the driver */
+    uint32_t least = 0, most = self->config.most_slots;
+    most = most < FEDGE_COHORT_MAX_SLOTS ? most : FEDGE_COHORT_MAX_SLOTS;
+    while (least < most && shared < room) {
+        const uint32_t middle = least + (most - least + 1) / 2;
+        if (bytes_of(self, middle) <= room - shared) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    self->num_slots = least;
+    if (least == 0) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "GPU %d has %zu MiB free, and %zu MiB are needed: %zu for the examples "
+                          "and the model, %zu for one client in training: use a smaller "
+                          "batch-size or model, or --engine cpu",
+                          self->config.gpu, there >> 20, (shared + bytes_of(self, 1)) >> 20,
+                          shared >> 20, bytes_of(self, 1) >> 20);
+    }
+    self->run = fedge_cohort_run_of(&self->plan, least);
+    return FEDGE_OK;
+}
+
+static fedge_status make_event(const fedge_cohort *self, cudaEvent_t *event, fedge_error *err)
+{
+    return fedge_cohort_cuda(self, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                             "making an event", err);
+}
+
+static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge_error *err)
+{
+    const size_t turns = (size_t)self->run * self->num_slots;
+    fedge_status status = take(self, &told->turns, turns * sizeof(*told->turns), true, err);
+    if (status == FEDGE_OK) {
+        status = take(self, &told->indices, turns * self->plan.batch * sizeof(*told->indices), true,
+                      err);
+    }
+    return status == FEDGE_OK ? make_event(self, &told->done, err) : status;
+}
+
+static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
+{
+    fedge_status status =
+        take(self, &ending->values, self->plan.num_values * sizeof(float), true, err);
+    if (status == FEDGE_OK) {
+        status = take(self, &ending->tally, sizeof(*ending->tally), true, err);
+    }
+    return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
+}
+
+static fedge_status make_host(fedge_cohort *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
+        status = make_told(self, &self->told[i], err);
+        if (status == FEDGE_OK) {
+            status =
+                take(self, &self->staging[i], self->plan.num_values * sizeof(float), true, err);
+        }
+        if (status == FEDGE_OK) {
+            status = make_event(self, &self->staged[i], err);
+        }
+    }
+    for (uint32_t i = 0; i < FEDGE_COHORT_RING && status == FEDGE_OK; i++) {
+        status = make_ending(self, &self->endings[i], err);
+    }
+    const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
+    return status == FEDGE_OK ? take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
+                              : status;
+}
+
+/* ---- examples
+ * --------------------------------------------------------------------------------
+ */
+
+/* By way of a pinned buffer; waits. */
+static fedge_status upload(fedge_cohort *self, const void *to, const void *from, size_t size,
+                           char *pinned, fedge_error *err)
+{
+    cudaError_t error = cudaSuccess;
+    for (size_t at = 0; at < size && error == cudaSuccess;) {
+        const size_t part = size - at < UPLOAD ? size - at : UPLOAD;
+        char *place;
+        memcpy(&place, &to, sizeof(place));
+        memcpy(pinned, (const char *)from + at, part);
+        error = cudaMemcpyAsync(place + at, pinned, part, cudaMemcpyHostToDevice, self->stream);
+        if (error == cudaSuccess) {
+            error = cudaStreamSynchronize(self->stream);
+        }
+        at += part;
+    }
+    return fedge_cohort_cuda(self, error, "bringing the examples to it", err);
+}
+
+static fedge_status upload_all(fedge_cohort *self, char *pinned, fedge_error *err)
+{
+    const fedge_cohort_config *config = &self->config;
+    const size_t channels = config->num_channels * sizeof(float);
+    const size_t example = self->plan.input * (config->dtype == FEDGE_U8 ? 1 : sizeof(float));
+    fedge_status status = upload(self, self->arrays.mean, config->mean, channels, pinned, err);
+    if (status == FEDGE_OK) {
+        status = upload(self, self->arrays.std, config->std, channels, pinned, err);
+    }
+    for (uint32_t i = 0; i < FEDGE_COHORT_SETS && status == FEDGE_OK; i++) {
+        const fedge_cohort_examples *set = &config->sets[i];
+        status = upload(self, self->arrays.sets[i].values, set->values, set->count * example,
+                        pinned, err);
+        if (status == FEDGE_OK) {
+            status = upload(self, self->arrays.sets[i].labels, set->labels,
+                            set->count * sizeof(int32_t), pinned, err);
+        }
+    }
+    return status;
+}
+
+/* A label that is no output would be read behind the outputs. */
+static fedge_status check_labels(const fedge_cohort *self, fedge_error *err)
+{
+    for (uint32_t s = 0; s < FEDGE_COHORT_SETS; s++) {
+        const fedge_cohort_examples *set = &self->config.sets[s];
+        for (uint32_t i = 0; i < set->count; i++) {
+            if ((uint32_t)set->labels[i] >= self->plan.classes) {
+                return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                                  "example %u has label %d, and the model has %u outputs", i,
+                                  (int)set->labels[i], self->plan.classes);
+            }
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- life
+ * ------------------------------------------------------------------------------------
+ */
+
+static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
+{
+    char *pinned = NULL;
+    fedge_status status =
+        fedge_cohort_cuda(self, cudaSetDevice(self->config.gpu), "choosing it", err);
+    if (status == FEDGE_OK) {
+        status = choose_slots(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status =
+            fedge_cohort_cuda(self, cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
+                              "making a stream", err);
+    }
+    const size_t shared =
+        fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
+    if (status == FEDGE_OK) {
+        status = take(self, &self->shared_block, shared, false, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
+    }
+    if (status == FEDGE_OK) {
+        (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays,
+                                        self->shared_block);
+        (void)fedge_cohort_place_slots(&self->plan, &self->arrays, self->slot_block,
+                                       self->num_slots, self->run);
+        status = make_host(self, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(self, &pinned, UPLOAD, true, err);
+    }
+    if (status == FEDGE_OK) {
+        status = upload_all(self, pinned, err);
+    }
+    if (pinned) {
+        (void)cudaFreeHost(pinned);
+    }
+    return status;
+}
+
+fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **cohort,
+                              fedge_error *err)
+{
+    uint32_t there = 0;
+    *cohort = NULL;
+    fedge_status status = fedge_cohort_count_gpus(&there, err);
+    if (status == FEDGE_OK && (config->gpu < 0 || (uint32_t)config->gpu >= there)) {
+        status = fedge_fail(err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %u",
+                            config->gpu, there - 1);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_cohort *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort");
+    }
+    fresh->config = *config;
+    status = fedge_cohort_plan_make(&fresh->plan, config, err);
+    if (status == FEDGE_OK) {
+        status = check_labels(fresh, err);
+    }
+    if (status == FEDGE_OK) {
+        status = open_on_gpu(fresh, err);
+    }
+    if (status == FEDGE_OK) {
+        fresh->slots = calloc(fresh->num_slots, sizeof(*fresh->slots));
+        status = fresh->slots ? FEDGE_OK
+                              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort's slots");
+    }
+    if (status != FEDGE_OK) {
+        fedge_cohort_free(fresh);
+        return status;
+    }
+    *cohort = fresh;
+    return FEDGE_OK;
+}
+
+static void free_host(fedge_cohort *self)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)cudaFreeHost(self->told[i].turns);
+        (void)cudaFreeHost(self->told[i].indices);
+        (void)cudaFreeHost(self->staging[i]);
+        if (self->told[i].done) {
+            (void)cudaEventDestroy(self->told[i].done);
+        }
+        if (self->staged[i]) {
+            (void)cudaEventDestroy(self->staged[i]);
+        }
+    }
+    for (uint32_t i = 0; i < FEDGE_COHORT_RING; i++) {
+        (void)cudaFreeHost(self->endings[i].values);
+        (void)cudaFreeHost(self->endings[i].tally);
+        if (self->endings[i].done) {
+            (void)cudaEventDestroy(self->endings[i].done);
+        }
+    }
+    (void)cudaFreeHost(self->predicted);
+}
+
+void fedge_cohort_free(fedge_cohort *cohort)
+{
+    if (!cohort) {
+        return;
+    }
+    (void)cudaSetDevice(cohort->config.gpu);
+    if (cohort->stream) {
+        (void)cudaStreamSynchronize(cohort->stream);
+        (void)cudaStreamDestroy(cohort->stream);
+    }
+    free_host(cohort);
+    (void)cudaFree(cohort->slot_block);
+    (void)cudaFree(cohort->shared_block);
+    for (uint32_t i = 0; cohort->slots && i < cohort->num_slots; i++) {
+        free(cohort->slots[i].order);
+    }
+    free(cohort->slots);
+    free(cohort);
+}
+
+uint32_t fedge_cohort_slots(const fedge_cohort *cohort)
+{
+    return cohort->num_slots;
+}

@@ -1,0 +1,57 @@
+/* A cohort's insides; private to edge/train/cuda. */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_COHORT_INTERNAL_H
+#define FEDGE_EDGE_TRAIN_CUDA_COHORT_INTERNAL_H
+
+#include "edge/train/cuda/cohort_plan.h"
+
+/* What the GPU is told of a run of steps, in pinned memory: filled while the
+ * other one travels. */
+typedef struct fedge_cohort_told {
+    fedge_cohort_turn *turns; /* (run, slots) */
+    uint32_t *indices;        /* (run, slots, batch) */
+    cudaEvent_t done;         /* both may be filled again */
+} fedge_cohort_told;
+
+/* A task whose last step is queued, and its model on the way back. */
+typedef struct fedge_cohort_ending {
+    fedge_cohort_task *task; /* NULL: free */
+    float *values;           /* pinned, (num_values) */
+    fedge_cohort_tally *tally;
+    cudaEvent_t done;
+} fedge_cohort_ending;
+
+/* The task of a slot. */
+typedef struct fedge_cohort_slot {
+    fedge_cohort_task *task; /* NULL: free */
+    uint32_t *order;         /* (room): its examples in this epoch's order */
+    uint32_t room, next, epoch;
+    uint64_t steps, done; /* how many it has, and how many are queued */
+    uint64_t seen;        /* examples in these */
+} fedge_cohort_slot;
+
+struct fedge_cohort {
+    fedge_cohort_config config;
+    fedge_cohort_plan plan;
+    fedge_cohort_arrays arrays;
+    char *slot_block, *shared_block;
+    uint32_t num_slots, run; /* run: steps that are told at a time, at most */
+    cudaStream_t stream;
+    fedge_cohort_told told[2];
+    uint32_t turn; /* which of these is next */
+    fedge_cohort_ending endings[FEDGE_COHORT_RING];
+    uint32_t first_ending, num_endings;
+    float *staging[2]; /* pinned, (num_values): corrections and the start, on
+                          their way */
+    cudaEvent_t staged[2];
+    uint32_t staging_turn;
+    int32_t *predicted; /* pinned, (run, slots, batch) */
+    fedge_cohort_slot *slots;
+    fedge_cohort_set shared_sets[FEDGE_COHORT_SETS];
+};
+
+/* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for
+ * cudaSuccess. */
+fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
+                               fedge_error *err);
+
+#endif

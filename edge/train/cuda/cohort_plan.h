@@ -1,0 +1,58 @@
+/* What a cohort's model is made of, and where its arrays lie; private to
+ * edge/train/cuda. */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_COHORT_PLAN_H
+#define FEDGE_EDGE_TRAIN_CUDA_COHORT_PLAN_H
+
+#include <stdbool.h>
+
+#include "edge/train/cuda/cohort.h"
+#include "edge/train/cuda/layer.h"
+
+#define FEDGE_COHORT_RING 8     /* trained models that wait for their caller */
+#define FEDGE_COHORT_MAX_RUN 32 /* steps that are told to the GPU at a time */
+
+typedef struct fedge_cohort_plan {
+    const fedge_model_options *options; /* the caller's */
+    uint32_t num_layers, classes, batch;
+    fedge_cohort_layer layers[FEDGE_MAX_LAYERS];
+    size_t num_values, stride; /* stride: floats from a slot's parameters to the next one's */
+    size_t input;              /* values of one example */
+    size_t most;               /* of one example between two layers */
+    uint32_t num_states;       /* of the optimizer */
+    float smoothing;
+} fedge_cohort_plan;
+
+/* Arrays on the GPU, those of slots first. */
+typedef struct fedge_cohort_arrays {
+    float *values, *gradients, *states[2], *corrections;
+    float *input, *between[2]; /* between: gradients of layers' outputs, in turn */
+    double *squares;
+    fedge_cohort_tally *tallies;
+    fedge_cohort_turn *turns;  /* (run, slots) */
+    uint32_t *indices;         /* (run, slots, batch) */
+    int32_t *predicted;        /* likewise */
+    float *start, *mean, *std; /* shared */
+    fedge_cohort_set sets[FEDGE_COHORT_SETS];
+} fedge_cohort_arrays;
+
+/* FEDGE_UNSUPPORTED as fedge_cohort_check. */
+FEDGE_MUST_USE fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan,
+                                                   const fedge_cohort_config *config,
+                                                   fedge_error *err);
+
+/* Lays the arrays of so many slots out from [block] on, layers' among them, and
+ * returns their bytes; NULL: only counts. [run]: steps that are told at a time.
+ */
+size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
+                                uint32_t slots, uint32_t run);
+/* The same for what all slots share. */
+size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
+                                 fedge_cohort_arrays *arrays, char *block);
+
+/* Steps that are told at a time, of so many slots. */
+uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots);
+
+/* Bytes of pinned memory for so many slots. */
+size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots);
+
+#endif

@@ -1,0 +1,512 @@
+/* The work of a cohort: slots take tasks, runs of steps are told to the GPU,
+ * models come back. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/rng.h"
+#include "edge/train/cuda/cohort_internal.h"
+#include "edge/train/layer.h"
+
+/* One call of fedge_cohort_run. */
+typedef struct running {
+    fedge_cohort *cohort;
+    const fedge_cohort_work *work;
+    fedge_cohort_step step; /* the optimizer's arguments */
+    uint32_t lowest;        /* layer with parameters: nothing goes backward beyond it */
+    bool wants_predicted;   /* some task in a slot */
+    bool no_more;           /* tasks */
+} running;
+
+static fedge_status check(const running *self, cudaError_t error, const char *doing,
+                          fedge_error *err)
+{
+    return fedge_cohort_cuda(self->cohort, error, doing, err);
+}
+
+/* Copies [count] floats to the GPU by way of pinned memory. */
+static fedge_status stage(running *self, float *to, const float *from, size_t count,
+                          fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    const uint32_t at = cohort->staging_turn++ % 2;
+    cudaError_t error = cudaEventSynchronize(cohort->staged[at]);
+    if (error == cudaSuccess) {
+        memcpy(cohort->staging[at], from, count * sizeof(float));
+        error = cudaMemcpyAsync(to, cohort->staging[at], count * sizeof(float),
+                                cudaMemcpyHostToDevice, cohort->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(cohort->staged[at], cohort->stream);
+    }
+    return check(self, error, "copying to it", err);
+}
+
+/* ---- tasks come and go
+ * ----------------------------------------------------------------------- */
+
+static fedge_status fail_bad(fedge_cohort_task *task, const running *self,
+                             const fedge_cohort_tally *tally)
+{
+    fedge_error *err = &task->error;
+    const fedge_status status = fedge_fail(
+        err, FEDGE_NOT_FINITE,
+        "CrossEntropyLoss: the loss of a batch of %u examples is %g: "
+        "lower the learning rate, clip "
+        "the gradients' norm, or normalise the data",
+        (unsigned)tally->bad_count, isnan(tally->bad_loss) ? (double)NAN : tally->bad_loss);
+    return self->work->training
+               ? fedge_error_prefix(err, status, "round %u, step %u",
+                                    (unsigned)self->work->training->round,
+                                    (unsigned)tally->bad_step)
+               : fedge_error_prefix(err, status, "evaluation, batch %u", (unsigned)tally->bad_step);
+}
+
+static void tell_done(const running *self, fedge_cohort_task *task, float *values)
+{
+    self->work->done(self->work->user, task, task->status == FEDGE_OK ? values : NULL);
+}
+
+/* Waits for the oldest ending and hands it to the caller. */
+static fedge_status end_oldest(running *self, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    fedge_cohort_ending *ending = &cohort->endings[cohort->first_ending];
+    const fedge_status status =
+        check(self, cudaEventSynchronize(ending->done), "waiting for it", err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_cohort_task *task = ending->task;
+    task->result.loss_sum = ending->tally->loss_sum;
+    task->result.correct = ending->tally->correct;
+    task->status = ending->tally->bad_step > 0 ? fail_bad(task, self, ending->tally) : FEDGE_OK;
+    cohort->first_ending = (cohort->first_ending + 1) % FEDGE_COHORT_RING;
+    cohort->num_endings--;
+    tell_done(self, task, self->work->training ? ending->values : NULL);
+    return FEDGE_OK;
+}
+
+/* The slot's last step is queued: so is what brings its model back, and the
+ * slot is free. */
+static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    fedge_cohort_slot *slot = &cohort->slots[index];
+    fedge_status status =
+        cohort->num_endings == FEDGE_COHORT_RING ? end_oldest(self, err) : FEDGE_OK;
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    const uint32_t at = (cohort->first_ending + cohort->num_endings++) % FEDGE_COHORT_RING;
+    fedge_cohort_ending *ending = &cohort->endings[at];
+    ending->task = slot->task;
+    slot->task->result = (fedge_trainer_result){.num_examples = slot->task->num_examples,
+                                                .num_steps = self->work->training ? slot->steps : 0,
+                                                .num_seen = slot->seen};
+    slot->task = NULL;
+    cudaError_t error =
+        cudaMemcpyAsync(ending->tally, arrays->tallies + index, sizeof(*ending->tally),
+                        cudaMemcpyDeviceToHost, cohort->stream);
+    if (error == cudaSuccess && self->work->training) {
+        error = cudaMemcpyAsync(ending->values, arrays->values + index * cohort->plan.stride,
+                                cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
+                                cohort->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(ending->done, cohort->stream);
+    }
+    return check(self, error, "copying from it", err);
+}
+
+/* How many steps the task has; its status says why it has none. */
+static uint64_t steps_of(const running *self, fedge_cohort_task *task)
+{
+    const fedge_trainer_config *training = self->work->training;
+    uint64_t steps = 0;
+    task->status = FEDGE_OK;
+    if (task->num_examples == 0) {
+        task->status =
+            fedge_fail(&task->error, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
+    } else if (training) {
+        task->status =
+            fedge_trainer_count_steps(training, task->num_examples, &steps, &task->error);
+    } else {
+        steps = (task->num_examples + (uint64_t)self->cohort->plan.batch - 1) /
+                self->cohort->plan.batch;
+    }
+    return steps;
+}
+
+static fedge_status fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
+{
+    if (count <= slot->room) {
+        return FEDGE_OK;
+    }
+    uint32_t *order = realloc(slot->order, count * sizeof(*order));
+    if (!order) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the order of %u examples", count);
+    }
+    slot->order = order;
+    slot->room = count;
+    return FEDGE_OK;
+}
+
+/* The slot's next task, if there is one. */
+static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    fedge_cohort_slot *slot = &cohort->slots[index];
+    while (!slot->task && !self->no_more) {
+        fedge_cohort_task *task = self->work->next(self->work->user);
+        const uint64_t steps = task ? steps_of(self, task) : 0;
+        self->no_more = !task;
+        if (task && task->status != FEDGE_OK) {
+            tell_done(self, task, NULL);
+        } else if (task) {
+            fedge_status status = fit_order(slot, task->num_examples, err);
+            if (status == FEDGE_OK && task->correction && cohort->arrays.corrections) {
+                status = stage(self, cohort->arrays.corrections + index * cohort->plan.stride,
+                               task->correction, cohort->plan.num_values, err);
+            }
+            if (status != FEDGE_OK) {
+                return status;
+            }
+            slot->task = task;
+            slot->steps = steps;
+            slot->done = slot->seen = 0;
+            slot->next = slot->epoch = 0;
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- runs of steps
+ * ---------------------------------------------------------------------------
+ */
+
+static void begin_epoch(const running *self, fedge_cohort_slot *slot)
+{
+    const fedge_trainer_config *training = self->work->training;
+    const fedge_cohort_task *task = slot->task;
+    for (uint32_t i = 0; i < task->num_examples; i++) {
+        slot->order[i] = i;
+    }
+    if (training) {
+        fedge_rng rng = fedge_rng_stream(training->seed, FEDGE_PURPOSE_SHUFFLE, training->round,
+                                         task->client_index, (uint16_t)slot->epoch);
+        fedge_rng_shuffle(&rng, slot->order, task->num_examples);
+    }
+    slot->epoch++;
+}
+
+/* The slot's next step: its examples, and what the optimizer has to know of it.
+ */
+static fedge_cohort_turn next_turn(const running *self, fedge_cohort_slot *slot, uint32_t *indices)
+{
+    const fedge_trainer_config *training = self->work->training;
+    const fedge_cohort_task *task = slot->task;
+    const uint32_t batch = training ? training->batch_size : self->cohort->plan.batch;
+    if (slot->next == 0) {
+        begin_epoch(self, slot);
+    }
+    const uint32_t left = task->num_examples - slot->next, count = left < batch ? left : batch;
+    for (uint32_t i = 0; i < count; i++) {
+        indices[i] = task->examples[slot->order[slot->next + i]];
+    }
+    slot->next = count == left ? 0 : slot->next + count;
+    slot->seen += count;
+    slot->done++;
+    fedge_cohort_turn turn = {.count = count, .step = (uint32_t)slot->done, .data = task->set};
+    if (training && training->optimizer.type != FEDGE_OPTIMIZER_SGD) {
+        const double t = (double)slot->done;
+        turn.size = (float)((double)training->optimizer.learning_rate /
+                            (1.0 - pow((double)self->step.beta1, t)));
+        turn.root = (float)sqrt(1.0 - pow((double)self->step.beta2, t));
+    }
+    return turn;
+}
+
+/* Steps until one of the slots [0, *active) ends, 0: all are free. */
+static uint32_t count_run(const running *self, uint32_t *active)
+{
+    const fedge_cohort *cohort = self->cohort;
+    uint64_t run = 0;
+    *active = 0;
+    for (uint32_t s = 0; s < cohort->num_slots; s++) {
+        const fedge_cohort_slot *slot = &cohort->slots[s];
+        if (slot->task) {
+            const uint64_t left = slot->steps - slot->done;
+            run = run == 0 || left < run ? left : run;
+            *active = s + 1;
+        }
+    }
+    return run < cohort->run ? (uint32_t)run : cohort->run;
+}
+
+/* Tells the GPU what [active] slots do in so many steps. */
+static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    fedge_cohort_told *told = &cohort->told[cohort->turn++ % 2];
+    const uint32_t batch = cohort->plan.batch;
+    const size_t turns = (size_t)run * active;
+    cudaError_t error = cudaEventSynchronize(told->done);
+    if (error != cudaSuccess) {
+        return check(self, error, "waiting for it", err);
+    }
+    for (uint32_t s = 0; s < active; s++) { /* a slot's order of examples stays in the cache */
+        fedge_cohort_slot *slot = &cohort->slots[s];
+        for (uint32_t k = 0; k < run; k++) {
+            const size_t at = (size_t)k * active + s;
+            told->turns[at] = slot->task ? next_turn(self, slot, told->indices + at * batch)
+                                         : (fedge_cohort_turn){0};
+        }
+    }
+    error = cudaMemcpyAsync(cohort->arrays.turns, told->turns, turns * sizeof(*told->turns),
+                            cudaMemcpyHostToDevice, cohort->stream);
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(cohort->arrays.indices, told->indices,
+                                turns * batch * sizeof(*told->indices), cudaMemcpyHostToDevice,
+                                cohort->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(told->done, cohort->stream);
+    }
+    return check(self, error, "copying to it", err);
+}
+
+/* ---- one step
+ * --------------------------------------------------------------------------------
+ */
+
+static cudaError_t gather(const running *self, const fedge_cohort_shape *shape,
+                          const uint32_t *indices)
+{
+    const fedge_cohort *cohort = self->cohort;
+    const fedge_cohort_config *config = &cohort->config;
+    fedge_cohort_gather args = {.is_float = config->dtype != FEDGE_U8,
+                                .example_values = (uint32_t)cohort->plan.input,
+                                .num_channels = config->num_channels,
+                                .divide_by = config->divide_by,
+                                .mean = cohort->arrays.mean,
+                                .std = cohort->arrays.std,
+                                .indices = indices,
+                                .x = cohort->arrays.input};
+    args.plane = args.example_values / (config->num_channels > 1 ? config->num_channels : 1);
+    memcpy(args.sets, cohort->arrays.sets, sizeof(args.sets));
+    return fedge_cohort_launch_gather(shape, &args);
+}
+
+static cudaError_t forward(const running *self, const fedge_cohort_pass *pass,
+                           const uint32_t *indices, int32_t *predicted)
+{
+    const fedge_cohort *cohort = self->cohort;
+    const fedge_cohort_plan *plan = &cohort->plan;
+    cudaError_t error = gather(self, &pass->shape, indices);
+    for (uint32_t i = 0; i < plan->num_layers && error == cudaSuccess; i++) {
+        error = plan->layers[i].ops->forward(&plan->layers[i], pass);
+    }
+    fedge_cohort_loss loss = {.indices = indices,
+                              .y = plan->layers[plan->num_layers - 1].y,
+                              .dy = self->work->training ? cohort->arrays.between[0] : NULL,
+                              .predicted = predicted,
+                              .tallies = cohort->arrays.tallies,
+                              .classes = plan->classes,
+                              .smoothing = plan->smoothing};
+    memcpy(loss.sets, cohort->arrays.sets, sizeof(loss.sets));
+    return error == cudaSuccess ? fedge_cohort_launch_cross_entropy(&pass->shape, &loss) : error;
+}
+
+static cudaError_t backward(const running *self, fedge_cohort_pass pass)
+{
+    const fedge_cohort_plan *plan = &self->cohort->plan;
+    float *const *between = self->cohort->arrays.between;
+    cudaError_t error = cudaSuccess;
+    pass.dy = between[0];
+    for (uint32_t i = plan->num_layers; i-- > self->lowest && error == cudaSuccess;) {
+        const fedge_cohort_layer *layer = &plan->layers[i];
+        float *other = pass.dy == between[0] ? between[1] : between[0];
+        pass.dx = i == self->lowest ? NULL : layer->ops->in_place ? pass.dy : other;
+        error = layer->ops->backward(layer, &pass);
+        pass.dy = pass.dx;
+    }
+    return error;
+}
+
+static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_error *err)
+{
+    const fedge_cohort *cohort = self->cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    const bool training = self->work->training != NULL;
+    const size_t at = (size_t)k * active, first = at * cohort->plan.batch;
+    const fedge_cohort_pass pass = {
+        .shape = {arrays->turns + at, active, cohort->plan.batch, cohort->stream},
+        .values = {training ? arrays->values : arrays->start, training ? cohort->plan.stride : 0},
+        .gradients = arrays->gradients,
+        .gradient_stride = cohort->plan.stride};
+    cudaError_t error =
+        k == 0 ? fedge_cohort_launch_begin(&pass.shape, &self->step, arrays->tallies) : cudaSuccess;
+    if (error == cudaSuccess) {
+        error = forward(self, &pass, arrays->indices + first, arrays->predicted + first);
+    }
+    if (error == cudaSuccess && training) {
+        error = backward(self, pass);
+    }
+    if (error == cudaSuccess && training) {
+        error = fedge_cohort_launch_step(&pass.shape, &self->step);
+    }
+    return check(self, error, training ? "training" : "evaluating", err);
+}
+
+/* Of the run that is queued, in which no slot began but at its first step. */
+static fedge_status take_predicted(running *self, uint32_t run, uint32_t active, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    const uint32_t batch = cohort->plan.batch;
+    cudaError_t error = cudaMemcpyAsync(cohort->predicted, cohort->arrays.predicted,
+                                        (size_t)run * active * batch * sizeof(int32_t),
+                                        cudaMemcpyDeviceToHost, cohort->stream);
+    if (error == cudaSuccess) {
+        error = cudaStreamSynchronize(cohort->stream);
+    }
+    for (uint32_t s = 0; s < active && error == cudaSuccess; s++) {
+        const fedge_cohort_slot *slot = &cohort->slots[s];
+        for (uint32_t k = 0; slot->task && slot->task->predicted && k < run; k++) {
+            const uint64_t first = (slot->done - run + k) * batch;
+            const uint64_t left = slot->task->num_examples - first;
+            memcpy(slot->task->predicted + first,
+                   cohort->predicted + ((size_t)k * active + s) * batch,
+                   (left < batch ? left : batch) * sizeof(int32_t));
+        }
+    }
+    return check(self, error, "copying from it", err);
+}
+
+/* ---- all
+ * -------------------------------------------------------------------------------------
+ */
+
+static fedge_cohort_step step_of(const fedge_cohort *cohort, const fedge_trainer_config *training)
+{
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    fedge_cohort_step step = {.num_values = (uint32_t)cohort->plan.num_values,
+                              .stride = cohort->plan.stride,
+                              .start = arrays->start};
+    if (!training) {
+        return step;
+    }
+    const fedge_optimizer *o = &training->optimizer;
+    const bool decoupled = o->type == FEDGE_OPTIMIZER_ADAMW;
+    step.optimizer = (uint32_t)o->type;
+    step.nesterov = o->nesterov;
+    step.learning_rate = o->learning_rate;
+    step.momentum = o->momentum;
+    step.weight_decay = o->weight_decay;
+    step.beta1 = o->num_betas == 0 ? 0.9f : o->betas[0];
+    step.beta2 = o->num_betas == 0 ? 0.999f : o->betas[1];
+    step.epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon;
+    step.keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
+    step.proximal_mu = o->proximal_mu;
+    step.clip_norm = o->clip_norm;
+    step.corrections = arrays->corrections;
+    step.values = arrays->values;
+    step.gradients = arrays->gradients;
+    step.states[0] = arrays->states[0];
+    step.states[1] = arrays->states[1];
+    step.squares = arrays->squares;
+    return step;
+}
+
+/* Everything that is in slots, or was not begun. */
+static void cancel_rest(running *self)
+{
+    fedge_cohort *cohort = self->cohort;
+    fedge_cohort_task *task = NULL;
+    for (uint32_t s = 0; s <= cohort->num_slots;) {
+        task = s < cohort->num_slots ? cohort->slots[s].task
+                                     : (self->no_more ? NULL : self->work->next(self->work->user));
+        if (task) {
+            task->status = fedge_fail(&task->error, FEDGE_CANCELLED, "training was cancelled");
+            tell_done(self, task, NULL);
+        }
+        if (s < cohort->num_slots) {
+            cohort->slots[s].task = NULL;
+        }
+        s += s < cohort->num_slots || !task;
+    }
+}
+
+/* Slots that are free take tasks, and all go on until one of them ends. *idle:
+ * nothing is left. */
+static fedge_status run_once(running *self, bool *idle, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    uint32_t active = 0;
+    fedge_status status = FEDGE_OK;
+    self->wants_predicted = false;
+    for (uint32_t s = 0; s < cohort->num_slots && status == FEDGE_OK; s++) {
+        status = begin_slot(self, s, err);
+        const fedge_cohort_task *task = cohort->slots[s].task;
+        self->wants_predicted |= !self->work->training && task && task->predicted;
+    }
+    const uint32_t run = count_run(self, &active);
+    *idle = run == 0;
+    if (status == FEDGE_OK && run > 0) {
+        status = tell_run(self, run, active, err);
+    }
+    for (uint32_t k = 0; k < run && status == FEDGE_OK; k++) {
+        status = take_step(self, k, active, err);
+    }
+    if (status == FEDGE_OK && run > 0 && self->wants_predicted) {
+        status = take_predicted(self, run, active, err);
+    }
+    for (uint32_t s = 0; s < active && status == FEDGE_OK; s++) {
+        const fedge_cohort_slot *slot = &cohort->slots[s];
+        if (slot->task && slot->done == slot->steps) {
+            status = end_slot(self, s, err);
+        }
+    }
+    return status;
+}
+
+static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_work *work,
+                               fedge_error *err)
+{
+    const fedge_trainer_config *training = work->training;
+    if (training && (!cohort->config.options->training || training->batch_size == 0 ||
+                     training->batch_size > cohort->plan.batch)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "batch_size is %u: this cohort was made for 1 to %u",
+                          (unsigned)training->batch_size, (unsigned)cohort->plan.batch);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work, fedge_error *err)
+{
+    running self = {.cohort = cohort, .work = work, .step = step_of(cohort, work->training)};
+    fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
+    while (self.lowest + 1 < cohort->plan.num_layers &&
+           fedge_layer_tensors(&cohort->plan.layers[self.lowest].spec, tensors) == 0) {
+        self.lowest++;
+    }
+    fedge_status status = check_work(cohort, work, err);
+    if (status == FEDGE_OK) {
+        status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
+    }
+    if (status == FEDGE_OK) {
+        status = stage(&self, cohort->arrays.start, work->start, cohort->plan.num_values, err);
+    }
+    for (bool idle = false; status == FEDGE_OK && !idle;) {
+        if (work->cancel && work->cancel(work->user)) {
+            cancel_rest(&self);
+        }
+        status = run_once(&self, &idle, err);
+    }
+    while (status == FEDGE_OK && cohort->num_endings > 0) {
+        status = end_oldest(&self, err);
+    }
+    return status;
+}

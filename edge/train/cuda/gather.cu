@@ -1,0 +1,34 @@
+#include "edge/train/cuda/tile.cuh"
+
+/* An example in y of the grid, its values in x. Compiled without fused
+ * products, as the CPU's. */
+template <typename Stored>
+static __global__ void __launch_bounds__(TILE_THREADS)
+    gather(fedge_cohort_gather g, const fedge_cohort_turn *turns, uint32_t batch)
+{
+    const uint32_t s = blockIdx.z, v = blockIdx.x * TILE_THREADS + threadIdx.x;
+    if (v >= g.example_values) {
+        return;
+    }
+    const fedge_cohort_turn turn = turns[s];
+    const Stored *values = (const Stored *)(turn.data ? g.sets[1] : g.sets[0]).values;
+    const uint32_t channel = g.num_channels > 1 ? v / g.plane : 0;
+    for (uint32_t b = blockIdx.y; b < turn.count; b += gridDim.y) {
+        const uint32_t example = g.indices[(size_t)s * batch + b];
+        float x = (float)values[(size_t)example * g.example_values + v] / g.divide_by;
+        if (g.num_channels > 0) {
+            x = (x - g.mean[channel]) / g.std[channel];
+        }
+        g.x[((size_t)s * batch + b) * g.example_values + v] = x;
+    }
+}
+
+cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
+                                       const fedge_cohort_gather *args)
+{
+    cudaLaunchConfig_t config = value_grid(shape, args->example_values);
+    config.gridDim.y = shape->batch < 64 ? shape->batch : 64;
+    return args->is_float
+               ? cudaLaunchKernelEx(&config, gather<float>, *args, shape->turns, shape->batch)
+               : cudaLaunchKernelEx(&config, gather<uint8_t>, *args, shape->turns, shape->batch);
+}

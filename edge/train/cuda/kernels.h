@@ -1,0 +1,180 @@
+/* The kernels of cohort training: a C interface, implemented in the .cu files
+ * of this folder.
+ *
+ * Many clients' models are trained side by side. Each has a slot, and every
+ * array has one part for each slot: (slots, …). A launch works on all slots at
+ * once; what a slot does in it, its turn says. Images are (channels, height,
+ * width) and a slot's arrays have the batch first, as on the CPU.
+ *
+ * Every sum is made in an order that shapes alone decide: by one thread from
+ * its first term to its last with fused products, or by a tree whose form is
+ * fixed. So a client's result depends neither on its slot nor on who else is
+ * trained, and the CPU's results are the same but for rounding.
+ *
+ * All pointers are to the GPU's memory and all work is queued on [stream], of
+ * the current GPU. A launcher returns what the launch returned; errors of the
+ * kernels themselves come later, as CUDA has it.
+ */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_KERNELS_H
+#define FEDGE_EDGE_TRAIN_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FEDGE_COHORT_MAX_DATA 2       /* sets of examples on a GPU */
+#define FEDGE_COHORT_MAX_SLOTS 16384u /* the third dimension of a grid ends at 65,535 */
+#define FEDGE_COHORT_NORM_PARTS 64    /* of a slot's gradient, in the sum of its squares */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a slot does in one step. */
+typedef struct fedge_cohort_turn {
+    uint32_t count;   /* examples of its batch; 0: it is idle */
+    uint32_t step;    /* of its task, from 1 */
+    uint32_t data;    /* which set its examples are of */
+    float size, root; /* Adam: lr / (1 − β1^step), sqrt(1 − β2^step) */
+} fedge_cohort_turn;
+
+/* What a slot's task has come to. */
+typedef struct fedge_cohort_tally {
+    double loss_sum, bad_loss; /* bad_loss: of the batch of bad_step */
+    uint64_t correct;
+    uint32_t bad_step, bad_count; /* the first step whose loss was not finite, and
+                                     its examples; 0: there was none */
+} fedge_cohort_tally;
+
+/* Of a launch. */
+typedef struct fedge_cohort_shape {
+    const fedge_cohort_turn *turns; /* (slots) */
+    uint32_t slots, batch;          /* batch: examples that a slot has room for */
+    cudaStream_t stream;
+} fedge_cohort_shape;
+
+/* Weights of slot s begin at values + s · stride; stride 0: all slots use the
+ * same. */
+typedef struct fedge_cohort_weights {
+    const float *values;
+    size_t stride;
+} fedge_cohort_weights;
+
+/* ---- gather.cu: x[b] ← (v / divide_by − mean[channel]) / std[channel], v of
+ * example indices[b], with the CPU's bits */
+
+typedef struct fedge_cohort_set {
+    const void *values; /* (examples, example_values) */
+    const int32_t *labels;
+} fedge_cohort_set;
+
+typedef struct fedge_cohort_gather {
+    fedge_cohort_set sets[FEDGE_COHORT_MAX_DATA];
+    uint32_t is_float;       /* values are floats; else bytes */
+    uint32_t example_values; /* of each example */
+    uint32_t plane;          /* of them, of each channel that has a mean and std */
+    uint32_t num_channels;   /* 0: neither mean nor std */
+    float divide_by;
+    const float *mean, *std; /* (num_channels) */
+    const uint32_t *indices; /* (slots, batch) */
+    float *x;                /* (slots, batch, example_values) */
+} fedge_cohort_gather;
+cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
+                                       const fedge_cohort_gather *args);
+
+/* ---- linear.cu: y = x Wᵀ + b;  dx = dy W;  dW = dyᵀ x;  db = Σ dy */
+
+typedef struct fedge_cohort_linear {
+    fedge_cohort_weights weight, bias; /* (out, in), (out); bias.values NULL: none */
+    uint32_t in, out;
+    const float *x;         /* (slots, batch, in) */
+    float *y;               /* (slots, batch, out) */
+    const float *dy;        /* likewise */
+    float *dx;              /* (slots, batch, in), or NULL */
+    float *dweight, *dbias; /* with gradient_stride from slot to slot; dbias NULL
+                               without bias */
+    size_t gradient_stride;
+} fedge_cohort_linear;
+cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
+                                       const fedge_cohort_linear *args);
+cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
+                                                const fedge_cohort_linear *args);
+
+/* ---- conv2d.cu: the same with weight (out, in, kernel height, kernel width);
+ * one group */
+
+typedef struct fedge_cohort_conv2d {
+    fedge_cohort_linear tensors; /* in and out are channels; x and y are images */
+    uint32_t in_size[2], out_size[2], kernel[2], stride[2], padding[2], dilation[2];
+} fedge_cohort_conv2d;
+cudaError_t fedge_cohort_launch_conv2d(const fedge_cohort_shape *shape,
+                                       const fedge_cohort_conv2d *args);
+cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
+                                                const fedge_cohort_conv2d *args);
+
+/* ---- maxpool2d.cu: y = the largest of its window, the last NaN if there is
+ * one; its place in the window is kept for dx */
+
+typedef struct fedge_cohort_maxpool2d {
+    uint32_t channels, in_size[2], out_size[2], kernel[2], stride[2], padding[2], dilation[2];
+    const float *x;   /* (slots, batch, channels, in_size) */
+    float *y;         /* (slots, batch, channels, out_size) */
+    uint16_t *places; /* likewise */
+    const float *dy;  /* likewise */
+    float *dx;        /* as x */
+} fedge_cohort_maxpool2d;
+cudaError_t fedge_cohort_launch_maxpool2d(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_maxpool2d *args);
+cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_maxpool2d *args);
+
+/* ---- relu.cu: y = max(y, 0) in place, a NaN stays one;  dy = 0 where y is 0,
+ * in place */
+
+cudaError_t fedge_cohort_launch_relu(const fedge_cohort_shape *shape, float *y, uint32_t values);
+cudaError_t fedge_cohort_launch_relu_backward(const fedge_cohort_shape *shape, const float *y,
+                                              float *dy, uint32_t values);
+
+/* ---- cross_entropy.cu: edge/train/losses/cross_entropy.c */
+
+typedef struct fedge_cohort_loss {
+    fedge_cohort_set sets[FEDGE_COHORT_MAX_DATA];
+    const uint32_t *indices;     /* (slots, batch) */
+    const float *y;              /* (slots, batch, classes) */
+    float *dy;                   /* likewise; NULL: none is wanted */
+    int32_t *predicted;          /* (slots, batch) */
+    fedge_cohort_tally *tallies; /* (slots) */
+    uint32_t classes;
+    float smoothing;
+} fedge_cohort_loss;
+cudaError_t fedge_cohort_launch_cross_entropy(const fedge_cohort_shape *shape,
+                                              const fedge_cohort_loss *args);
+
+/* ---- step.cu: the optimizer, all parameters of all slots in one launch
+ * (edge/train/model.h) */
+
+enum { FEDGE_COHORT_SGD, FEDGE_COHORT_ADAM, FEDGE_COHORT_ADAMW };
+
+typedef struct fedge_cohort_step {
+    uint32_t optimizer, nesterov;
+    float learning_rate, momentum, weight_decay; /* momentum 0: states[0] is not used */
+    float beta1, beta2, epsilon, keep;           /* keep: AdamW's 1 − lr · weight_decay */
+    float proximal_mu, clip_norm;                /* 0: none */
+    const float *start;                          /* (num_values): the global model */
+    const float *corrections;                    /* (slots, stride): SCAFFOLD's; NULL: none */
+    float *values, *gradients, *states[2];       /* (slots, stride) */
+    double *squares; /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
+    size_t stride;
+    uint32_t num_values;
+} fedge_cohort_step;
+/* Slots whose turn is step 1 begin: values = start, states and tallies 0. */
+cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
+                                      const fedge_cohort_step *args, fedge_cohort_tally *tallies);
+cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape,
+                                     const fedge_cohort_step *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,51 @@
+#include "edge/train/cuda/layer.h"
+
+static const char *refuse(const fedge_layer_spec *spec)
+{
+    return spec->u.conv2d.groups > 1 ? "its groups" : NULL;
+}
+
+static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
+                                      const fedge_cohort_pass *pass)
+{
+    const uint32_t in = layer->in.dims[0], out = layer->out.dims[0];
+    const bool bias = layer->spec.u.conv2d.bias;
+    fedge_cohort_conv2d conv = {.tensors = {.in = in, .out = out}};
+    for (int axis = 0; axis < 2; axis++) {
+        const uint32_t dilation = layer->spec.u.conv2d.dilation[axis];
+        conv.in_size[axis] = layer->in.dims[1 + axis];
+        conv.out_size[axis] = layer->out.dims[1 + axis];
+        conv.kernel[axis] = layer->spec.u.conv2d.kernel_size[axis];
+        conv.stride[axis] = layer->spec.u.conv2d.stride[axis];
+        conv.padding[axis] = layer->spec.u.conv2d.padding[axis];
+        conv.dilation[axis] = dilation > 0 ? dilation : 1;
+    }
+    const size_t first = layer->first_value;
+    const size_t behind = first + (size_t)in * out * conv.kernel[0] * conv.kernel[1];
+    const float *values = pass->values.values;
+    conv.tensors.weight = (fedge_cohort_weights){values + first, pass->values.stride};
+    conv.tensors.bias = (fedge_cohort_weights){bias ? values + behind : NULL, pass->values.stride};
+    conv.tensors.x = layer->x;
+    conv.tensors.y = layer->y;
+    conv.tensors.dy = pass->dy;
+    conv.tensors.dx = pass->dx;
+    conv.tensors.dweight = pass->gradients ? pass->gradients + first : NULL;
+    conv.tensors.dbias = pass->gradients && bias ? pass->gradients + behind : NULL;
+    conv.tensors.gradient_stride = pass->gradient_stride;
+    return conv;
+}
+
+static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
+{
+    const fedge_cohort_conv2d conv = tensors_of(layer, pass);
+    return fedge_cohort_launch_conv2d(&pass->shape, &conv);
+}
+
+static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
+{
+    const fedge_cohort_conv2d conv = tensors_of(layer, pass);
+    return fedge_cohort_launch_conv2d_backward(&pass->shape, &conv);
+}
+
+const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {
+    .refuse = refuse, .forward = forward, .backward = backward};

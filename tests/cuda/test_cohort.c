@@ -1,0 +1,384 @@
+/* A cohort on GPUs against the CPU's trainer: clients of different sizes,
+ * models of the layers that GPUs have, every optimizer. Which slots, how many
+ * of them, and the order of threads do not show.
+ */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/rng.h"
+#include "edge/train/cuda/cohort.h"
+#include "edge/train/layer.h"
+#include "edge/train/model.h"
+#include "tests/cuda/emulator/emulator.h"
+
+enum { EXAMPLES = 60, CLIENTS = 5, SIDE = 6, CHANNELS = 2, MOST = CHANNELS * SIDE * SIDE };
+enum { CLASSES = 3, BLOCK = 1 << 20, MAX_VALUES = 4096 };
+
+#ifdef RACES
+enum { SEEDS = 3 };
+#else
+enum { SEEDS = 10 };
+#endif
+
+/* Of parameters after training, beside their largest in size: sums in other
+ * orders. */
+#define BOUND 2e-5
+
+static fedge_rng rng;
+static fedge_model_spec spec;
+static fedge_model_options options;
+static fedge_trainer_config training;
+static uint8_t bytes[EXAMPLES * MOST];
+static float floats[EXAMPLES * MOST];
+static int32_t labels[EXAMPLES];
+static const float MEAN[CHANNELS] = {0.5f, 0.25f}, STD[CHANNELS] = {0.25f, 0.5f};
+static uint32_t places[EXAMPLES], firsts[CLIENTS + 1];
+static size_t num_values, example_values;
+static float start[MAX_VALUES], corrections[CLIENTS][MAX_VALUES];
+static float trained[CLIENTS][MAX_VALUES], expected[CLIENTS][MAX_VALUES];
+static fedge_cohort_task tasks[CLIENTS];
+static fedge_trainer_result results[CLIENTS];
+static uint32_t next_task, num_done;
+static _Alignas(64) uint8_t block[BLOCK];
+static _Alignas(64) uint8_t scratch[BLOCK];
+
+static fedge_layer_spec linear(uint32_t in, uint32_t out)
+{
+    return (fedge_layer_spec){.type = FEDGE_LAYER_LINEAR,
+                              .u.linear = {in, out, out % 2 == 1, 0, 0}};
+}
+
+static fedge_layer_spec plain(fedge_layer_type type)
+{
+    return (fedge_layer_spec){.type = type};
+}
+
+static void make_mlp(void)
+{
+    const uint32_t hidden = 1 + fedge_rng_below(&rng, 40);
+    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {MOST}, .num_layers = 3};
+    spec.layers[0] = linear(MOST, hidden);
+    spec.layers[1] = plain(FEDGE_LAYER_RELU);
+    spec.layers[2] = linear(hidden, CLASSES);
+}
+
+static void make_cnn(void)
+{
+    const uint32_t first = 1 + fedge_rng_below(&rng, 18), second = 1 + fedge_rng_below(&rng, 5);
+    spec =
+        (fedge_model_spec){.input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}, .num_layers = 7};
+    spec.layers[0] =
+        (fedge_layer_spec){.type = FEDGE_LAYER_CONV2D,
+                           .u.conv2d = {CHANNELS, first, {3, 3}, {1, 1}, {1, 1}, true, {0, 0}, 0}};
+    spec.layers[1] = plain(FEDGE_LAYER_RELU);
+    spec.layers[2] =
+        (fedge_layer_spec){.type = FEDGE_LAYER_MAXPOOL2D, .u.maxpool2d = {.kernel_size = {2, 2}}};
+    spec.layers[3] = (fedge_layer_spec){
+        .type = FEDGE_LAYER_CONV2D,
+        .u.conv2d = {first, second, {2, 2}, {1, 1}, {0, 0}, second % 2 == 0, {1, 1}, 1}};
+    spec.layers[4] = plain(FEDGE_LAYER_RELU);
+    spec.layers[5] = plain(FEDGE_LAYER_FLATTEN);
+    spec.layers[6] = linear(second * 4, CLASSES);
+}
+
+/* Optimizers in turn, with all that may be added to them. */
+static void choose_optimizer(uint64_t seed)
+{
+    fedge_optimizer *o = &training.optimizer;
+    *o = (fedge_optimizer){.learning_rate = 0.05f};
+    o->type = seed % 5 == 3   ? FEDGE_OPTIMIZER_ADAM
+              : seed % 5 == 4 ? FEDGE_OPTIMIZER_ADAMW
+                              : FEDGE_OPTIMIZER_SGD;
+    o->learning_rate = o->type == FEDGE_OPTIMIZER_SGD ? 0.05f : 0.002f;
+    o->momentum = seed % 5 == 1 || seed % 5 == 2 ? 0.9f : 0.0f;
+    o->nesterov = seed % 5 == 2;
+    o->weight_decay = seed % 2 ? 0.01f : 0.0f;
+    o->epsilon = o->type == FEDGE_OPTIMIZER_SGD ? 0.0f : 1e-3f;
+    o->proximal_mu = seed % 3 == 1 ? 0.1f : 0.0f;
+    o->clip_norm = seed % 4 == 2 ? 0.5f : 0.0f;
+    options = (fedge_model_options){.max_batch = training.batch_size,
+                                    .training = true,
+                                    .momentum = o->momentum,
+                                    .optimizer = o->type,
+                                    .nesterov = o->nesterov,
+                                    .clip = o->clip_norm > 0.0f,
+                                    .proximal = o->proximal_mu > 0.0f,
+                                    .correction = seed % 6 == 5,
+                                    .general = true,
+                                    .disabled_cpu_features = ~0u};
+}
+
+static void draw(uint64_t seed)
+{
+    fedge_tensor_spec tensors[16];
+    fedge_schema schema;
+    fedge_error err;
+    rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
+    if (seed % 2)
+        make_cnn();
+    else
+        make_mlp();
+    spec.label_smoothing = seed % 3 == 0 ? 0.1f : 0.0f;
+    fedge_schema_init(&schema, tensors, 16);
+    if (fedge_model_schema(&spec, &schema, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    num_values = schema.num_elements;
+    example_values = fedge_model_input_count(&spec);
+    assert_true(num_values <= MAX_VALUES);
+    fedge_model_init_values(&spec, seed, start);
+    training = (fedge_trainer_config){.seed = seed,
+                                      .round = 3,
+                                      .local_epochs = 2,
+                                      .local_steps = seed % 3 == 2 ? 5 : 0,
+                                      .batch_size = 3 + fedge_rng_below(&rng, 18)};
+    choose_optimizer(seed);
+    for (uint32_t i = 0; i < EXAMPLES; i++) {
+        places[i] = EXAMPLES - 1 - i;
+        labels[i] = (int32_t)fedge_rng_below(&rng, CLASSES);
+        for (uint32_t v = 0; v < MOST; v++) {
+            bytes[i * MOST + v] = (uint8_t)fedge_rng_below(&rng, 256);
+            floats[i * MOST + v] = fedge_rng_float(&rng) + (float)labels[i];
+        }
+    }
+    for (uint32_t c = 1; c < CLIENTS; c++) /* of different sizes, at least one example each */
+        firsts[c] = firsts[c - 1] + 1 + fedge_rng_below(&rng, EXAMPLES / CLIENTS);
+    firsts[CLIENTS] = EXAMPLES;
+    for (size_t i = 0; i < CLIENTS * MAX_VALUES; i++)
+        corrections[i / MAX_VALUES][i % MAX_VALUES] = fedge_rng_float(&rng) * 0.1f - 0.05f;
+}
+
+/* ---- the CPU
+ * ----------------------------------------------------------------------------------
+ */
+
+static bool are_floats;
+
+static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+                                  float *x, int32_t *to, fedge_error *err)
+{
+    const uint32_t *mine = user;
+    (void)soon;
+    (void)err;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t example = mine[indices[i]];
+        to[i] = labels[example];
+        for (size_t v = 0; v < example_values; v++) {
+            const size_t at = example * example_values + v, channel = v / (SIDE * SIDE);
+            x[i * example_values + v] =
+                are_floats ? floats[at]
+                           : ((float)bytes[at] / 255.0f - MEAN[channel]) / STD[channel];
+        }
+    }
+    return FEDGE_OK;
+}
+
+static void train_on_cpu(void)
+{
+    fedge_model_memory memory;
+    fedge_model *model = NULL;
+    fedge_error err;
+    assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
+    assert_true(memory.total <= BLOCK);
+    assert_int_equal(fedge_model_new(&model, &spec, &options, block, BLOCK, &err), FEDGE_OK);
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        const fedge_examples examples = {.user = places + firsts[c],
+                                         .num_examples = firsts[c + 1] - firsts[c],
+                                         .read = read_examples};
+        fedge_trainer_config config = training;
+        config.client_index = c;
+        fedge_model_load(model, start);
+        fedge_model_reset_optimizer(model);
+        if (options.correction)
+            memcpy(fedge_model_correction(model), corrections[c], num_values * sizeof(float));
+        if (fedge_trainer_run(model, &examples, &config, scratch, BLOCK, NULL, NULL, &results[c],
+                              &err) != FEDGE_OK)
+            fail_msg("%s", err.message);
+        fedge_model_store(model, expected[c]);
+    }
+}
+
+/* ---- the GPU
+ * ----------------------------------------------------------------------------------
+ */
+
+static fedge_cohort_config config_of(uint32_t slots)
+{
+    return (fedge_cohort_config){
+        .model = &spec,
+        .options = &options,
+        .sets = {{are_floats ? (const void *)floats : bytes, labels, EXAMPLES}},
+        .dtype = are_floats ? FEDGE_F32 : FEDGE_U8,
+        .num_channels = are_floats ? 0 : CHANNELS,
+        .divide_by = are_floats ? 1.0f : 255.0f,
+        .mean = MEAN,
+        .std = STD,
+        .most_slots = slots};
+}
+
+static fedge_cohort_task *next(void *user)
+{
+    (void)user;
+    return next_task < CLIENTS ? &tasks[next_task++] : NULL;
+}
+
+static void done(void *user, fedge_cohort_task *task, float *values)
+{
+    (void)user;
+    num_done++;
+    if (values)
+        memcpy(trained[task - tasks], values, num_values * sizeof(float));
+}
+
+static void begin(uint64_t seed)
+{
+    emulator_start(&(emulator_config){.num_gpus = 1,
+                                      .seed = seed,
+                                      .order = (emulator_order)(seed % 3),
+                                      .unprotected = seed % 3 != 0});
+}
+
+static void end(void)
+{
+    if (emulator_fault())
+        fail_msg("%s", emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+}
+
+static fedge_status run_on(fedge_cohort *cohort, const fedge_trainer_config *config,
+                           fedge_error *err)
+{
+    const fedge_cohort_work work = {.start = start, .training = config, .next = next, .done = done};
+    next_task = num_done = 0;
+    for (uint32_t c = 0; c < CLIENTS; c++)
+        tasks[c] = (fedge_cohort_task){.examples = places + firsts[c],
+                                       .num_examples = firsts[c + 1] - firsts[c],
+                                       .client_index = c,
+                                       .correction = options.correction ? corrections[c] : NULL};
+    return fedge_cohort_run(cohort, &work, err);
+}
+
+static void train_on_gpu(uint64_t seed, uint32_t slots)
+{
+    fedge_cohort *cohort = NULL;
+    fedge_error err;
+    const fedge_cohort_config config = config_of(slots);
+    begin(seed);
+    if (fedge_cohort_new(&config, &cohort, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(fedge_cohort_slots(cohort), slots);
+    for (int round = 0; round < (seed == 0 ? 2 : 1); round++) { /* the second begins anew */
+        if (run_on(cohort, &training, &err) != FEDGE_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(num_done, CLIENTS);
+    }
+    fedge_cohort_free(cohort);
+    end();
+}
+
+static void compare(uint64_t seed)
+{
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        double largest = 0.0;
+        for (size_t i = 0; i < num_values; i++)
+            largest = fmax(largest, fabs((double)expected[c][i]));
+        for (size_t i = 0; i < num_values; i++)
+            if (!(fabs((double)trained[c][i] - (double)expected[c][i]) <= BOUND * largest))
+                fail_msg("seed %u, client %u, value %zu of %zu: %.9g, and the CPU has %.9g",
+                         (unsigned)seed, c, i, num_values, (double)trained[c][i],
+                         (double)expected[c][i]);
+        assert_int_equal(tasks[c].status, FEDGE_OK);
+        assert_int_equal(tasks[c].result.num_examples, results[c].num_examples);
+        assert_int_equal(tasks[c].result.num_steps, results[c].num_steps);
+        assert_int_equal(tasks[c].result.num_seen, results[c].num_seen);
+        assert_int_equal(tasks[c].result.correct, results[c].correct);
+        assert_true(fabs(tasks[c].result.loss_sum - results[c].loss_sum) <=
+                    1e-4 * results[c].loss_sum);
+    }
+}
+
+static void clients_become_what_the_cpu_makes_of_them(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        are_floats = seed % 4 == 1;
+        draw(seed);
+        train_on_cpu();
+        train_on_gpu(seed, 1 + (uint32_t)seed % (CLIENTS + 1));
+        compare(seed);
+    }
+}
+
+static void slots_and_threads_do_not_show(void **state)
+{
+    (void)state;
+    static float first[CLIENTS][MAX_VALUES];
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        draw(seed);
+        train_on_gpu(seed, 1);
+        memcpy(first, trained, sizeof(first));
+        for (uint32_t slots = 2; slots <= CLIENTS; slots += 2) {
+            train_on_gpu(seed + 10 * slots, slots);
+            assert_memory_equal(first, trained, sizeof(first));
+        }
+    }
+}
+
+/* What diverges is told of its client, with the step; the others go on. */
+static void losses_that_are_no_numbers_are_told(void **state)
+{
+    (void)state;
+    fedge_cohort *cohort = NULL;
+    fedge_error err;
+    are_floats = true;
+    draw(20);
+    for (size_t v = 0; v < example_values; v++) /* of client 0 */
+        floats[places[firsts[0]] * example_values + v] = 1e38f;
+    const fedge_cohort_config config = config_of(3);
+    begin(2);
+    assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_OK);
+    assert_int_equal(run_on(cohort, &training, &err), FEDGE_OK);
+    assert_int_equal(num_done, CLIENTS);
+    assert_int_equal(tasks[0].status, FEDGE_NOT_FINITE);
+    assert_non_null(strstr(tasks[0].error.message, "round 3, step "));
+    assert_non_null(strstr(tasks[0].error.message, "CrossEntropyLoss: the loss of a batch of "));
+    for (uint32_t c = 1; c < CLIENTS; c++)
+        assert_int_equal(tasks[c].status, FEDGE_OK);
+    fedge_cohort_free(cohort);
+    end();
+    are_floats = false;
+}
+
+static void clients_without_examples_are_told(void **state)
+{
+    (void)state;
+    fedge_cohort *cohort = NULL;
+    fedge_error err;
+    draw(0);
+    const uint32_t kept = firsts[1];
+    firsts[1] = firsts[0];
+    const fedge_cohort_config config = config_of(2);
+    begin(0);
+    assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_OK);
+    assert_int_equal(run_on(cohort, &training, &err), FEDGE_OK);
+    assert_int_equal(tasks[0].status, FEDGE_INVALID_ARGUMENT);
+    assert_string_equal(tasks[0].error.message, "there are no examples to read");
+    assert_int_equal(tasks[1].status, FEDGE_OK);
+    fedge_cohort_free(cohort);
+    end();
+    firsts[1] = kept;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
+        cmocka_unit_test(slots_and_threads_do_not_show),
+        cmocka_unit_test(losses_that_are_no_numbers_are_told),
+        cmocka_unit_test(clients_without_examples_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,317 @@
+/* Rounds of small jobs whose clients are trained on GPUs: near those of the CPU, the same bits
+ * whatever the number of GPUs and of clients at once, and an end with a message when there is not
+ * enough memory or a GPU is lost. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/strategy.h"
+#include "aggregator/simulate/run/simulation.h"
+#include "edge/core/rng.h"
+#include "tests/cuda/emulator/emulator.h"
+
+#define PICTURES "trainer-cuda-pictures.csv"
+/* Of parameters after three rounds, beside the largest. */
+#define BOUND 1e-4
+
+enum { PICTURE_COUNT = 120, PIXELS = 16, CLIENTS = 9, ROUNDS = 3 };
+
+#define MLP                                                                                        \
+    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8},"          \
+    "{\"type\":\"ReLU\"},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
+#define CNN                                                                                        \
+    "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":4,\"kernel_size\":3,\"padding\":1},"  \
+    "{\"type\":\"ReLU\"},{\"type\":\"MaxPool2d\",\"kernel_size\":2},{\"type\":\"Flatten\"},"       \
+    "{\"type\":\"Linear\",\"in_features\":16,\"out_features\":3}"
+#define SIGMOID                                                                                    \
+    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8},"          \
+    "{\"type\":\"Sigmoid\"},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
+
+typedef struct run {
+    fedge_job *job;
+    fedge_client_data *client_data;
+    fedge_simulation *simulation;
+    fedge_status status;
+    fedge_error err;
+    uint32_t asked, stop_asked;
+    char told[2048];
+} run;
+
+static int set_up(void **state)
+{
+    (void)state;
+    FILE *file = fopen(PICTURES, "w");
+    fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, 9, 0, 0);
+    assert_non_null(file);
+    for (uint32_t i = 0; i < PICTURE_COUNT; i++) {
+        for (uint32_t p = 0; p < PIXELS; p++)
+            fprintf(file, "%.4g,", fedge_rng_normal(&rng) + (p % 3 == i % 3 ? 1.0 : 0.0));
+        fprintf(file, "%u\n", i % 3);
+    }
+    fclose(file);
+    return 0;
+}
+
+static void make_job(run *self, const char *layers, const char *optimizer, const char *more)
+{
+    char text[2048];
+    const int size = snprintf(
+        text, sizeof(text),
+        "{\"fedge-job\":1,\"name\":\"pictures\",\"seed\":4,\"model\":{\"input-shape\":[1,4,4],"
+        "\"layers\":[%s],\"loss\":{\"type\":\"CrossEntropyLoss\"}},"
+        "\"data\":{\"name\":\"pictures\",\"shape\":[1,4,4],\"dtype\":\"f32\",\"labels\":3},"
+        "\"training\":{\"local-epochs\":1,\"batch-size\":6,\"learning-rate\":0.1%s},"
+        "\"rounds\":{\"num-server-rounds\":%d,\"fraction-train\":0.6,\"min-train-nodes\":1,"
+        "\"min-available-nodes\":2,\"fraction-evaluate\":0.5}%s}",
+        layers, optimizer, ROUNDS, more);
+    assert_true(size > 0 && size < (int)sizeof(text));
+    if (fedge_strategy_job_parse(text, (size_t)size, "job.json", &self->job, &self->err) !=
+        FEDGE_OK)
+        fail_msg("%s", self->err.message);
+    fedge_site_data data = {.name = "pictures",
+                            .values = PICTURES,
+                            .validation_fraction = 0.2,
+                            .has_partition = true,
+                            .partition = {.seed = 2}};
+    assert_int_equal(fedge_partition_parse("dirichlet:0.8", &data.partition, &self->err), FEDGE_OK);
+    if (fedge_client_data_new(&self->job->plan, &data, 0.1, CLIENTS, &self->client_data,
+                              &self->err) != FEDGE_OK)
+        fail_msg("%s", self->err.message);
+}
+
+static void write_told(void *user, const char *line, size_t size)
+{
+    run *self = user;
+    const size_t used = strlen(self->told);
+    assert_true(used + size < sizeof(self->told));
+    memcpy(self->told + used, line, size);
+}
+
+static bool is_over(void *user)
+{
+    run *self = user;
+    return self->stop_asked > 0 && ++self->asked >= self->stop_asked;
+}
+
+/* On GPUs [0, num_gpus) with engine "cuda" or "auto". */
+static void begin(run *self, const char *engine, uint32_t num_gpus)
+{
+    const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_told, .user = self};
+    const fedge_simulation_config config = {.job = self->job,
+                                            .client_data = self->client_data,
+                                            .engine = engine,
+                                            .log = &log,
+                                            .num_threads = 2,
+                                            .sums = {.num_gpus = num_gpus, .gpus = {0, 1, 2}},
+                                            .evaluate_every = 1,
+                                            .cancel = is_over,
+                                            .user = self};
+    self->told[0] = '\0';
+    self->status = fedge_simulation_new(&config, &self->simulation, &self->err);
+}
+
+static void end(run *self)
+{
+    fedge_simulation_free(self->simulation);
+    fedge_client_data_free(self->client_data);
+    fedge_job_free(self->job);
+    *self = (run){0};
+}
+
+/* The whole run on GPUs; its values go to [values]. Returns how many clients GPU 0 has at once. */
+static unsigned run_all(const char *layers, const char *optimizer, const char *more,
+                        const char *engine, const emulator_config *gpus, float *values)
+{
+    run self = {0};
+    emulator_start(gpus);
+    make_job(&self, layers, optimizer, more);
+    begin(&self, engine, gpus->num_gpus);
+    if (self.status == FEDGE_OK)
+        self.status = fedge_simulation_run(self.simulation, &self.err);
+    if (self.status != FEDGE_OK)
+        fail_msg("%s", self.err.message);
+    memcpy(values, fedge_simulation_model(self.simulation)->values,
+           self.job->plan.schema.num_elements * sizeof(float));
+    const char *at_once = strstr(self.told, "clients-at-once=");
+    const unsigned count = at_once ? (unsigned)strtoul(at_once + 16, NULL, 10) : 0;
+    end(&self);
+    if (emulator_fault())
+        fail_msg("%s", emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+    return count;
+}
+
+static const struct {
+    const char *layers, *optimizer, *more;
+    size_t num_values;
+} JOBS[] = {
+    {MLP, "", "", 163},
+    {CNN, ",\"optimizer\":{\"type\":\"SGD\",\"momentum\":0.9,\"nesterov\":true}",
+     ",\"update\":{\"codec\":\"int8\",\"deflate\":true}", 91},
+    {MLP, ",\"clip-norm\":0.5", ",\"strategy\":{\"type\":\"FedProx\",\"proximal-mu\":0.1}", 163},
+    {CNN, "", ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":9}", 91},
+};
+enum { JOB_COUNT = sizeof(JOBS) / sizeof(JOBS[0]) };
+
+static void rounds_are_near_the_cpus(void **state)
+{
+    (void)state;
+    for (int j = 0; j < JOB_COUNT; j++) {
+        float cpu[200], gpu[200], largest = 0.0f;
+        const emulator_config one = {.num_gpus = 1, .order = EMULATOR_RANDOM};
+        (void)run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cpu", &one, cpu);
+        (void)run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cuda", &one, gpu);
+        for (size_t i = 0; i < JOBS[j].num_values; i++)
+            largest = fmaxf(largest, fabsf(cpu[i]));
+        /* An int8 update may be rounded to the next step. */
+        const double bound = strstr(JOBS[j].more, "int8") ? 0.02 : BOUND;
+        for (size_t i = 0; i < JOBS[j].num_values; i++)
+            if (!(fabs((double)cpu[i] - (double)gpu[i]) <= bound * (double)largest))
+                fail_msg("job %d, value %zu: %.9g, and the CPU has %.9g", j, i, (double)gpu[i],
+                         (double)cpu[i]);
+    }
+}
+
+static void neither_gpus_nor_waves_show(void **state)
+{
+    (void)state;
+    for (int j = 1; j < JOB_COUNT; j += 2) {
+        float first[200], again[200];
+        const emulator_config one = {.num_gpus = 1};
+        const unsigned all =
+            run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cuda", &one, first);
+        assert_int_equal(all, 16);
+        for (uint32_t gpus = 1; gpus <= 3; gpus++) {
+            const emulator_config small = {.num_gpus = gpus,
+                                           .memory_bytes = (size_t)(24 + 4 * gpus) << 10,
+                                           .order = (emulator_order)(gpus % 3),
+                                           .seed = gpus};
+            const unsigned at_once =
+                run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cuda", &small, again);
+            assert_in_range(at_once, 1, 5); /* of 6 in a round */
+            assert_memory_equal(first, again, JOBS[j].num_values * sizeof(float));
+        }
+    }
+}
+
+/* The last model on the examples for validation: the same classes as on the CPU. */
+static void evaluation_is_the_cpus(void **state)
+{
+    (void)state;
+    int32_t classes[2][PICTURE_COUNT];
+    double losses[2];
+    for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
+        run self = {0};
+        emulator_start(&(emulator_config){.num_gpus = 2});
+        make_job(&self, CNN, "", "");
+        begin(&self, on_gpu ? "cuda" : "cpu", 2);
+        assert_int_equal(self.status, FEDGE_OK);
+        fedge_evaluation_set set = {.view = fedge_client_data_train(self.client_data, 0),
+                                    .predicted = classes[on_gpu]};
+        assert_true(set.view.count > 6);
+        assert_int_equal(fedge_simulation_evaluate(self.simulation, &set, 1, false, &self.err),
+                         FEDGE_OK);
+        losses[on_gpu] = set.loss;
+        if (on_gpu)
+            assert_memory_equal(classes[0], classes[1], set.view.count * sizeof(int32_t));
+        end(&self);
+    }
+    assert_true(fabs(losses[0] - losses[1]) <= 1e-6 * losses[0]);
+}
+
+static void what_gpus_lack_is_named(void **state)
+{
+    (void)state;
+    run self = {0};
+    emulator_start(&(emulator_config){.num_gpus = 1});
+    make_job(&self, SIGMOID, "", "");
+    begin(&self, "cuda", 0);
+    assert_int_equal(self.status, FEDGE_UNSUPPORTED);
+    assert_string_equal(self.err.message,
+                        "layer 2 (Sigmoid \"2\"): GPUs do not train it yet: take --engine cpu");
+    begin(&self, "auto", 0);
+    assert_int_equal(self.status, FEDGE_OK);
+    assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+    assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
+    assert_non_null(strstr(self.told, "layer 2 (Sigmoid "));
+    end(&self);
+}
+
+static void without_a_gpu_the_cpu_trains(void **state)
+{
+    (void)state;
+    run self = {0};
+    emulator_start(&(emulator_config){.num_gpus = 0});
+    make_job(&self, MLP, "", "");
+    begin(&self, "cuda", 0);
+    assert_int_equal(self.status, FEDGE_NOT_FOUND);
+    assert_non_null(strstr(self.err.message, "no GPU is found"));
+    begin(&self, "auto", 0);
+    assert_int_equal(self.status, FEDGE_OK);
+    assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+    end(&self);
+}
+
+static void too_little_memory_is_told_beforehand(void **state)
+{
+    (void)state;
+    run self = {0};
+    emulator_start(&(emulator_config){.num_gpus = 1, .memory_bytes = 9 << 10});
+    make_job(&self, MLP, "", "");
+    begin(&self, "cuda", 1);
+    assert_int_equal(self.status, FEDGE_NO_MEMORY);
+    assert_non_null(strstr(self.err.message, "GPU 0 has 0 MiB free, and "));
+    assert_non_null(strstr(self.err.message, "--engine cpu"));
+    end(&self);
+    assert_int_equal(emulator_leaks(), 0);
+}
+
+static void a_lost_gpu_ends_the_run(void **state)
+{
+    (void)state;
+    static const char *const PLACES[] = {"step_all", "read", "gather<float>"};
+    for (uint32_t i = 0; i < 3; i++) {
+        run self = {0};
+        if (!emulator_start(
+                &(emulator_config){.num_gpus = 2, .fail_call = 3 + i, .fail_at = PLACES[i]}))
+            skip();
+        make_job(&self, MLP, "", "");
+        begin(&self, "cuda", 2);
+        assert_int_equal(self.status, FEDGE_OK);
+        assert_int_equal(fedge_simulation_run(self.simulation, &self.err), FEDGE_GPU_LOST);
+        assert_non_null(strstr(self.err.message, " is lost while "));
+        assert_true(emulator_failed());
+        end(&self);
+    }
+}
+
+static void a_run_can_be_interrupted(void **state)
+{
+    (void)state;
+    run self = {.stop_asked = 4};
+    emulator_start(&(emulator_config){.num_gpus = 1, .memory_bytes = 32 << 10});
+    make_job(&self, MLP, "", "");
+    begin(&self, "cuda", 1);
+    assert_int_equal(self.status, FEDGE_OK);
+    assert_int_equal(fedge_simulation_run(self.simulation, &self.err), FEDGE_CANCELLED);
+    end(&self);
+    assert_int_equal(emulator_leaks(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounds_are_near_the_cpus),
+        cmocka_unit_test(neither_gpus_nor_waves_show),
+        cmocka_unit_test(evaluation_is_the_cpus),
+        cmocka_unit_test(what_gpus_lack_is_named),
+        cmocka_unit_test(without_a_gpu_the_cpu_trains),
+        cmocka_unit_test(too_little_memory_is_told_beforehand),
+        cmocka_unit_test(a_lost_gpu_ends_the_run),
+        cmocka_unit_test(a_run_can_be_interrupted),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
