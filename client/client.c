@@ -403,7 +403,7 @@ static void fill_hello(fedge_client *c)
     snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_VERSION);
     snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
     hello->ram_bytes = fedge_os_ram_bytes();
-    for (uint32_t i = 0; i < FEDGE_MAX_FEATURES && fedge_plan_feature(i); i++)
+    for (uint32_t i = 0; i < FEDGE_MAX_TOLD_FEATURES && fedge_plan_feature(i); i++)
         snprintf(hello->features[hello->num_features++], sizeof(hello->features[0]), "%s",
                  fedge_plan_feature(i));
     const fedge_site *site = c->config.site;

@@ -8,6 +8,10 @@
  *   int8   per tensor, blocks of 256 values: u16 scale m (little-endian) then the block's int8 q;
  *          v = q · m · 2^7 in units of 2^−F, |q| ≤ 127, so decoding rounds nothing.
  *                                                                        1 + 2/256 bytes per value
+ *   f16    IEEE 754 binary16, of values that are scaled by their bound.  2 bytes per value
+ *   bf16   the upper half of binary32.                                   2 bytes per value
+ *   int4   as int8 with |q| ≤ 7, two in a byte: v = q · m · 2^11.        1/2 + 2/256 bytes per
+ * value
  *
  * Whatever the codec, what is decoded is an integer v in units of 2^−F with |v| ≤ 2^30
  * (edge/core/fixed.h), and any bytes are a valid section or refused.
@@ -30,7 +34,10 @@
 /* Every codec of this release. The order is kept: append. */
 #define FEDGE_CODEC_MAP(X)                                                                         \
     X(none)                                                                                        \
-    X(int8)
+    X(int8)                                                                                        \
+    X(f16)                                                                                         \
+    X(bf16)                                                                                        \
+    X(int4)
 
 /* What encoding did to the values. */
 typedef struct fedge_codec_stats {

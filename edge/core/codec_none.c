@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec.h"
+#include "edge/core/codec_floats.h"
 
 #define CHUNK 1024 /* floats that are decoded at a time, on the stack */
 
@@ -24,21 +24,6 @@ static void none_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
     fedge_put_f32s(out, cut, n);
 }
 
-/* Names the first bad value of in[] at or after [from]; there is one. in[0] is value [first] of the
- * tensor. */
-static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, size_t first,
-                               const uint8_t *in, size_t from, fedge_status status,
-                               fedge_error *err)
-{
-    const float bound = ldexpf(1.0f, bound_log2);
-    size_t i = from;
-    while (fabsf(fedge_get_f32(in + i * sizeof(float))) <= bound)
-        i++;
-    return fedge_fail(err, status, "value %zu of tensor \"%s\" is %g; |x| <= %g is demanded",
-                      first + i, spec->name, (double)fedge_get_f32(in + i * sizeof(float)),
-                      (double)bound);
-}
-
 static fedge_status none_decode(const fedge_tensor_spec *spec, int bound_log2, size_t first,
                                 size_t count, const uint8_t *in, int32_t *v, fedge_error *err)
 {
@@ -46,9 +31,8 @@ static fedge_status none_decode(const fedge_tensor_spec *spec, int bound_log2, s
     for (size_t done = 0; done < count; done += CHUNK) {
         size_t n = count - done < CHUNK ? count - done : CHUNK;
         fedge_get_f32s(in + done * sizeof(float), chunk, n);
-        fedge_status status = fedge_fixed_quantise_strict(chunk, n, bound_log2, v + done, NULL);
-        if (status != FEDGE_OK)
-            return fail_value(spec, bound_log2, first, in, done, status, err);
+        if (fedge_fixed_quantise_strict(chunk, n, bound_log2, v + done, NULL) != FEDGE_OK)
+            return fedge_codec_fail_value(spec, bound_log2, first + done, chunk, err);
     }
     return FEDGE_OK;
 }

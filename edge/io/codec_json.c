@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#define DEFLATE "+deflate"
+
 static bool is_known(const char *name)
 {
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
@@ -10,15 +12,11 @@ static bool is_known(const char *name)
     return false;
 }
 
-fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fedge_codec *codec,
-                                   fedge_error *err)
+static fedge_status read_text(const fedge_json *json, const cJSON *node, const char *text,
+                              fedge_codec *codec, fedge_error *err)
 {
-    char text[FEDGE_CODEC_TEXT];
     const char *names[FEDGE_CODEC_COUNT];
     fedge_error cause = {0};
-    fedge_status status = fedge_json_text(json, node, 1, text, sizeof text, err);
-    if (status != FEDGE_OK)
-        return status;
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
         names[i] = fedge_codec_name(i);
     if (!is_known(text))
@@ -26,6 +24,28 @@ fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fe
     if (fedge_codec_parse(text, codec, &cause) != FEDGE_OK)
         return fedge_json_fail(json, node, NULL, err, "%s", cause.message);
     return FEDGE_OK;
+}
+
+fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fedge_codec *codec,
+                                   fedge_error *err)
+{
+    char text[FEDGE_CODEC_TEXT];
+    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof text, err);
+    return status == FEDGE_OK ? read_text(json, node, text, codec, err) : status;
+}
+
+fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node,
+                                       fedge_codec *codec, bool *deflate, fedge_error *err)
+{
+    char text[FEDGE_CODEC_TEXT + sizeof DEFLATE];
+    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof text, err);
+    if (status != FEDGE_OK)
+        return status;
+    const size_t length = strlen(text), behind = sizeof DEFLATE - 1;
+    *deflate = length > behind && strcmp(text + length - behind, DEFLATE) == 0;
+    if (*deflate)
+        text[length - behind] = '\0';
+    return read_text(json, node, text, codec, err);
 }
 
 fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key, cJSON *object,

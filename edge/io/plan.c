@@ -192,9 +192,25 @@ static fedge_status write_codec(const void *record, const char *key, cJSON *obje
     return fedge_codec_write_json(&((const fedge_update_spec *)record)->codec, key, object, err);
 }
 
+/* "up" stands for "codec" and "deflate", which plans have. */
+static fedge_status read_up(const fedge_json *json, const cJSON *node, void *record,
+                            fedge_error *err)
+{
+    fedge_update_spec *update = record;
+    return fedge_codec_read_pipeline(json, node, &update->codec, &update->deflate, err);
+}
+
+static fedge_status write_nothing(const void *record, const char *key, cJSON *object,
+                                  fedge_error *err)
+{
+    (void)record, (void)key, (void)object, (void)err;
+    return FEDGE_OK;
+}
+
 const fedge_json_field fedge_update_fields[] = {
     {.key = "codec", .kind = FEDGE_JSON_CUSTOM, .read = read_codec, .write = write_codec},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
+    {.key = "up", .kind = FEDGE_JSON_CUSTOM, .read = read_up, .write = write_nothing},
     {"bound-log2", "bound_log2", FEDGE_JSON_I32, AT(fedge_update_spec, bound_log2),
      .min = FEDGE_FIXED_MIN_BOUND_LOG2, .max = FEDGE_FIXED_MAX_BOUND_LOG2,
      .fallback = FEDGE_FIXED_DEFAULT_BOUND_LOG2},
@@ -341,6 +357,18 @@ bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *
     return plan->training.evaluation == FEDGE_EVALUATION_INT8;
 }
 
+static fedge_status validate_update(const fedge_json *json, fedge_error *err)
+{
+    const cJSON *update = fedge_json_get(json->root, "update");
+    const bool up = update != NULL && fedge_json_get(update, "up") != NULL;
+    if (up &&
+        (fedge_json_get(update, "codec") != NULL || fedge_json_get(update, "deflate") != NULL))
+        return fedge_json_fail_at(json, "update.up", err,
+                                  "says what \"codec\" and \"deflate\" say, which stand beside it: "
+                                  "keep one of both");
+    return FEDGE_OK;
+}
+
 static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->external && !plan->has_data)
@@ -354,9 +382,9 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "is %u, over batch-size %u, of which it is a part: lower it",
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
-    fedge_status st = plan->hooks != NULL && plan->hooks->check != NULL
-                          ? plan->hooks->check(json, plan, err)
-                          : FEDGE_OK;
+    fedge_status st = validate_update(json, err);
+    if (st == FEDGE_OK && plan->hooks != NULL && plan->hooks->check != NULL)
+        st = plan->hooks->check(json, plan, err);
     if (st == FEDGE_OK && json->options.strict)
         st = fedge_schedule_check(json, "training.schedule", &plan->training.schedule, err);
     if (st == FEDGE_OK && plan->has_data)
@@ -408,7 +436,7 @@ static const char *const FEATURES[] = {
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
-_Static_assert(NUM_FEATURES <= FEDGE_MAX_FEATURES, "they fit in a HELLO");
+_Static_assert(NUM_FEATURES <= FEDGE_MAX_FEATURES, "servers read them all");
 
 const char *fedge_plan_feature(unsigned index)
 {

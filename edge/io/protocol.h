@@ -20,10 +20,11 @@
 #define FEDGE_PROTOCOL_MIN 1
 #define FEDGE_PROTOCOL_MAX 1
 #define FEDGE_SUBPROTOCOL "fedge.v1"
-#define FEDGE_HASH_TEXT 65    /* 64 hex digits and NUL */
-#define FEDGE_RUN_ID_TEXT 33  /* 32 hex digits and NUL */
-#define FEDGE_MAX_TEXT 256    /* human texts on the wire, with NUL */
-#define FEDGE_MAX_FEATURES 64 /* in a HELLO */
+#define FEDGE_HASH_TEXT 65         /* 64 hex digits and NUL */
+#define FEDGE_RUN_ID_TEXT 33       /* 32 hex digits and NUL */
+#define FEDGE_MAX_TEXT 256         /* human texts on the wire, with NUL */
+#define FEDGE_MAX_FEATURES 96      /* of a HELLO, that are read */
+#define FEDGE_MAX_TOLD_FEATURES 64 /* that are written: the first servers read no more */
 #define FEDGE_MAX_FEATURE 32
 #define FEDGE_MAX_NAMES 16 /* data sets, errors in a HELLO */
 #define FEDGE_MAX_NAME 64

@@ -466,6 +466,38 @@ static void check_refusals(uint32_t gpus, fedge_shard shard)
     assert_int_equal(emulator_leaks(), 0);
 }
 
+/* Bytes that nobody has encoded: what the codec's decoder says of them, to the word. */
+static void test_any_bytes(void **state)
+{
+    (void)state;
+    const fedge_codec *const CODECS[] = {&NONE, &INT8, &F16, &BF16, &INT4};
+    for (uint32_t run = 0; run < 50; run++) {
+        void *opened = NULL;
+        fedge_error err = {0}, wanted = {0};
+        seed_all(100 + run, CODECS[run % 5], 40);
+        const fedge_accumulator_config config = {.layout = &layout, .num_gpus = 1};
+        if (!emulator_start(&(emulator_config){.num_gpus = 1}))
+            skip();
+        assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+        const size_t size = fedge_codec_size(CODECS[run % 5], &schemas[0]);
+        for (uint32_t n = 0; n < 20; n++) {
+            bytes[0][fedge_rng_below(&rng, (uint32_t)size)] = (uint8_t)fedge_rng_u32(&rng);
+            fedge_encoded update = encoded(0);
+            const fedge_status status = fedge_codec_decode(CODECS[run % 5], &schemas[0], bounds,
+                                                           bytes[0], size, fixed, &wanted);
+            assert_int_equal(ops->validate(opened, &update, &err), status);
+            if (status == FEDGE_OK)
+                ops->drop(opened, &update);
+            else
+                assert_string_equal(err.message, wanted.message);
+        }
+        ops->close(opened);
+        assert_null(emulator_fault());
+        assert_int_equal(emulator_leaks(), 0);
+        free_updates();
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -709,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_failures),
         cmocka_unit_test(test_hang),      cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_wait),      cmocka_unit_test(test_times),
+        cmocka_unit_test(test_any_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,6 +106,26 @@ static void from_gpu(void *to, const void *from, size_t size)
     memcpy(to, pinned, size);
 }
 
+/* What there are kernels for. */
+static const struct {
+    const fedge_codec *codec;
+    int kernel;
+    size_t plane; /* bytes of a value there */
+} KERNELS[] = {{&NONE, FEDGE_CUDA_NONE, 4},
+               {&INT8, FEDGE_CUDA_INT8, 1},
+               {&F16, FEDGE_CUDA_F16, 4},
+               {&BF16, FEDGE_CUDA_BF16, 4},
+               {&INT4, FEDGE_CUDA_INT4, 1}};
+enum { NUM_KERNELS = sizeof KERNELS / sizeof KERNELS[0] };
+
+static size_t index_of(const fedge_codec *codec)
+{
+    size_t i = 0;
+    while (KERNELS[i].codec != codec)
+        i++;
+    return i;
+}
+
 /* A layout of tensors with ragged tails, small ones among them. */
 static void draw_shapes(const fedge_codec *codec)
 {
@@ -123,7 +143,7 @@ static void draw_shapes(const fedge_codec *codec)
         for (uint32_t first = 0; first < size; first += BLOCK) {
             const uint32_t in_block = size - first < BLOCK ? size - first : BLOCK;
             blocks[num_blocks++] = (fedge_cuda_block){offset, t, in_block};
-            offset += codec == &INT8 ? 2 + in_block : 4 * (uint64_t)in_block;
+            offset += fedge_codec_run_size(codec, in_block);
         }
     }
     to_gpu(gpu.blocks, blocks, sizeof(blocks[0]) * num_blocks);
@@ -153,7 +173,7 @@ static float draw_value(int bound_log2)
 static size_t draw_update(const fedge_codec *codec)
 {
     const size_t size = fedge_codec_size(codec, &schema);
-    if (codec == &NONE) {
+    if (codec != &INT8) {
         for (uint32_t t = 0; t < schema.num_tensors; t++)
             for (size_t i = 0; i < specs[t].count; i++)
                 values[specs[t].offset + i] = draw_value(bounds[t]);
@@ -179,7 +199,7 @@ static size_t draw_update(const fedge_codec *codec)
 static unsigned long long stage(const fedge_codec *codec, uint32_t u, size_t size, bool only_check)
 {
     const unsigned long long none = FEDGE_CUDA_NOT_BAD;
-    const size_t unit = codec == &INT8 ? 1 : 4;
+    const size_t unit = KERNELS[index_of(codec)].plane;
     unsigned long long bad = 0;
     to_gpu(gpu.bad, &none, sizeof(none));
     for (uint32_t first = 0; first < num_blocks;) {
@@ -189,7 +209,7 @@ static unsigned long long stage(const fedge_codec *codec, uint32_t u, size_t siz
         uint8_t *place = gpu.bytes + fedge_rng_below(&rng, 16);
         to_gpu(place, bytes + from, to - from);
         const fedge_cuda_chunk chunk = {
-            .codec = codec == &INT8 ? FEDGE_CUDA_INT8 : FEDGE_CUDA_NONE,
+            .codec = KERNELS[index_of(codec)].kernel,
             .first_block = first,
             .num_blocks = count,
             .blocks = gpu.blocks + first,
@@ -247,8 +267,8 @@ static void check_sums(const fedge_codec *codec, uint64_t seed)
         expect_added(codec, size, batch.weights[u]);
     }
     to_gpu(gpu.sums, start_sums, padded * 8);
-    must(fedge_cuda_accumulate(codec == &INT8 ? FEDGE_CUDA_INT8 : FEDGE_CUDA_NONE, &batch, gpu.sums,
-                               num_blocks, 1 + fedge_rng_below(&rng, 5), stream));
+    must(fedge_cuda_accumulate(KERNELS[index_of(codec)].kernel, &batch, gpu.sums, num_blocks,
+                               1 + fedge_rng_below(&rng, 5), stream));
     from_gpu(start_sums, gpu.sums, padded * 8);
     assert_memory_equal(start_sums, expected, padded * 8);
     end();
@@ -258,15 +278,45 @@ static void test_sums(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        check_sums(&NONE, seed);
-        check_sums(&INT8, seed);
+        for (size_t k = 0; k < NUM_KERNELS; k++)
+            check_sums(KERNELS[k].codec, seed);
     }
+}
+
+/* Spoils value [i] of block [b]; gives its bits. */
+static uint32_t spoil(const fedge_codec *codec, uint32_t b, uint32_t i)
+{
+    static const uint32_t BAD[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
+    const float over = nextafterf(ldexpf(1.0f, bounds[blocks[b].tensor]), 1e30f);
+    const uint32_t which = fedge_rng_below(&rng, 5);
+    uint8_t *at = bytes + blocks[b].offset;
+    uint32_t bits = which < 4 ? BAD[which] : 0;
+    if (codec == &INT8) {
+        at[2 + i] = 0x80;
+        return 0x80;
+    }
+    if (codec == &INT4) {
+        const int shift = 4 * (int)(i % 2);
+        at[2 + i / 2] = (uint8_t)((at[2 + i / 2] & 0xf0 >> shift) | 8 << shift);
+        return 8;
+    }
+    if (which == 4)
+        memcpy(&bits, &over, sizeof bits);
+    if (codec == &NONE) {
+        fedge_put_u32(at + (size_t)4 * i, bits);
+        return bits;
+    }
+    bits = codec == &F16 ? (which < 2   ? 0x7e00
+                            : which < 4 ? 0xfc00
+                                        : 0x7801)
+                         : (bits >> 16) + (which == 4);
+    fedge_put_u16(at + (size_t)2 * i, (uint16_t)bits);
+    return bits;
 }
 
 /* Some values are spoilt; the first of them is found, staged or only checked. */
 static void check_bad(const fedge_codec *codec, uint64_t seed)
 {
-    static const uint32_t BAD[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
     begin(seed);
     draw_shapes(codec);
     const size_t size = draw_update(codec);
@@ -274,16 +324,7 @@ static void check_bad(const fedge_codec *codec, uint64_t seed)
     for (int n = 0; n < 3; n++) {
         const uint32_t b = fedge_rng_below(&rng, num_blocks);
         const uint32_t i = fedge_rng_below(&rng, blocks[b].count);
-        uint32_t bits = 0x80;
-        if (codec == &INT8) {
-            bytes[blocks[b].offset + 2 + i] = (uint8_t)bits;
-        } else {
-            const float over = nextafterf(ldexpf(1.0f, bounds[blocks[b].tensor]), 1e30f);
-            const uint32_t which = fedge_rng_below(&rng, 5);
-            memcpy(&bits, &over, sizeof(bits));
-            bits = which < 4 ? BAD[which] : bits;
-            fedge_put_u32(bytes + blocks[b].offset + (size_t)4 * i, bits);
-        }
+        const uint32_t bits = spoil(codec, b, i);
         const unsigned long long found = ((unsigned long long)b * BLOCK + i) << 32 | bits;
         first = found >> 32 <= first >> 32 ? found : first;
     }
@@ -291,12 +332,33 @@ static void check_bad(const fedge_codec *codec, uint64_t seed)
     end();
 }
 
+/* Behind the last of an odd number of int4. */
+static void test_bad_padding(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        begin(seed);
+        draw_shapes(&INT4);
+        const size_t size = draw_update(&INT4);
+        uint32_t b = 0;
+        while (b < num_blocks && blocks[b].count % 2 == 0)
+            b++;
+        if (b < num_blocks) {
+            const uint32_t n = blocks[b].count;
+            bytes[blocks[b].offset + 2 + n / 2] |= 0x30;
+            assert_true(stage(&INT4, 0, size, seed % 2 == 0) ==
+                        (((unsigned long long)b * BLOCK + n) << 32 | 3));
+        }
+        end();
+    }
+}
+
 static void test_bad_values(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        check_bad(&NONE, seed);
-        check_bad(&INT8, seed);
+        for (size_t k = 0; k < NUM_KERNELS; k++)
+            check_bad(KERNELS[k].codec, seed);
     }
 }
 
@@ -353,9 +415,8 @@ static void test_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_sums),        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_bad_padding), cmocka_unit_test(test_fixed),
         cmocka_unit_test(test_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

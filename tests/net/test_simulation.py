@@ -85,6 +85,14 @@ class Simulation(NetTest):
     def test_what_is_sent_in_int8(self):
         self.assert_same()
 
+    def test_every_codec(self):
+        sizes = []
+        for up in "none", "f16", "bf16", "int8", "int4+deflate":
+            with self.subTest(up):
+                _, lines = self.assert_same(update={"up": up})
+                sizes.append(lines[0]["bytes_up"])
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+
     def test_floats_and_a_skewed_division(self):
         federation, lines = self.assert_same(
             clients=5, update__codec="none", update__deflate=False,

@@ -2,8 +2,11 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "edge/core/half.h"
 
 static_assert(FEDGE_CUDA_BLOCK == FEDGE_CODEC_BLOCK, "a block of coordinates has one scale");
 
@@ -29,9 +32,38 @@ static fedge_status fail_int8(const fedge_tensor_spec *spec, int bound_log2, siz
                       spec->name);
 }
 
+/* As the codec has it, before it was scaled by its bound. */
+static fedge_status fail_f16(const fedge_tensor_spec *spec, int bound_log2, size_t index,
+                             uint32_t bits, fedge_error *err)
+{
+    const float value = ldexpf(fedge_f16_to_float((uint16_t)bits), bound_log2 - 15);
+    return fail_float(spec, bound_log2, index, fedge_float_bits(value), err);
+}
+
+static fedge_status fail_bf16(const fedge_tensor_spec *spec, int bound_log2, size_t index,
+                              uint32_t bits, fedge_error *err)
+{
+    return fail_float(spec, bound_log2, index, bits << 16, err);
+}
+
+static fedge_status fail_int4(const fedge_tensor_spec *spec, int bound_log2, size_t index,
+                              uint32_t bits, fedge_error *err)
+{
+    (void)bound_log2, (void)bits;
+    return index == spec->count
+               ? fedge_fail(err, FEDGE_CORRUPT,
+                            "tensor \"%s\": the bits behind the last value are not 0", spec->name)
+               : fedge_fail(err, FEDGE_CORRUPT,
+                            "value %zu of tensor \"%s\" is -8; int4 uses -7 to 7", index,
+                            spec->name);
+}
+
 static const fedge_cuda_codec codecs[] = {
     {"none", FEDGE_CUDA_NONE, FEDGE_CUDA_BLOCK * sizeof(float), fail_float},
     {"int8", FEDGE_CUDA_INT8, FEDGE_CUDA_BLOCK, fail_int8},
+    {"f16", FEDGE_CUDA_F16, FEDGE_CUDA_BLOCK * sizeof(float), fail_f16},
+    {"bf16", FEDGE_CUDA_BF16, FEDGE_CUDA_BLOCK * sizeof(float), fail_bf16},
+    {"int4", FEDGE_CUDA_INT4, FEDGE_CUDA_BLOCK, fail_int4},
 };
 
 const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
@@ -48,16 +80,24 @@ const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
 
 fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
 {
-    char text[FEDGE_CODEC_TEXT];
-    for (uint32_t s = 0; s < layout->num_sections; s++) {
-        if (!fedge_cuda_codec_of(&layout->sections[s].codec)) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "GPUs cannot sum the codec %s yet; sum on the CPU (--accumulator "
-                              "cpu), or take none or int8",
-                              fedge_codec_text(&layout->sections[s].codec, text));
-        }
+    char text[FEDGE_CODEC_TEXT], known[128] = "";
+    uint32_t s = 0;
+    while (s < layout->num_sections && fedge_cuda_codec_of(&layout->sections[s].codec)) {
+        s++;
     }
-    return FEDGE_OK;
+    if (s == layout->num_sections) {
+        return FEDGE_OK;
+    }
+    for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
+        const size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
+                       codecs[i].name);
+    }
+    return fedge_fail(
+        err, FEDGE_INVALID_ARGUMENT,
+        "GPUs cannot sum the codec %s yet; sum on the CPU (--accumulator cpu), or take "
+        "one of %s",
+        fedge_codec_text(&layout->sections[s].codec, text), known);
 }
 
 /* ---- blocks -----------------------------------------------------------------------------------

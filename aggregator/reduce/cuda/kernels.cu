@@ -42,6 +42,37 @@ static __device__ bool stage_float(const fedge_cuda_chunk &chunk, const uint8_t 
     return fabsf(x) <= power_of_two(bound);
 }
 
+/* An IEEE 754 binary16 as a float. */
+static __device__ __forceinline__ float float_of_f16(uint32_t bits)
+{
+    const uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+    const float small = (float)magnitude * 0x1p-24f;
+    const float x =
+        magnitude < 0x400u ? small : __int_as_float((int)((magnitude << 13) + 0x38000000u));
+    return sign ? -x : x;
+}
+
+static __device__ bool stage_f16(const fedge_cuda_chunk &chunk, const uint8_t *from, uint32_t i,
+                                 uint32_t count, uint64_t place, uint32_t *bits)
+{
+    *bits = i < count ? from[2 * i] | (uint32_t)from[2 * i + 1] << 8 : 0;
+    if (chunk.values) {
+        ((float *)chunk.values)[place] = float_of_f16(*bits);
+    }
+    return (*bits & 0x7fffu) <= 0x7800u; /* 2^15, what the bound is scaled to */
+}
+
+static __device__ bool stage_bf16(const fedge_cuda_chunk &chunk, const uint8_t *from, int bound,
+                                  uint32_t i, uint32_t count, uint64_t place, uint32_t *bits)
+{
+    *bits = i < count ? from[2 * i] | (uint32_t)from[2 * i + 1] << 8 : 0;
+    const float x = __int_as_float((int)(*bits << 16));
+    if (chunk.values) {
+        ((float *)chunk.values)[place] = x;
+    }
+    return fabsf(x) <= power_of_two(bound);
+}
+
 static __device__ bool stage_int8(const fedge_cuda_chunk &chunk, const uint8_t *from, uint32_t i,
                                   uint32_t count, uint64_t place, uint32_t *bits)
 {
@@ -50,6 +81,40 @@ static __device__ bool stage_int8(const fedge_cuda_chunk &chunk, const uint8_t *
         ((uint8_t *)chunk.values)[place] = (uint8_t)*bits;
     }
     return *bits != 0x80;
+}
+
+static __device__ bool stage_int4(const fedge_cuda_chunk &chunk, const uint8_t *from, uint32_t i,
+                                  uint32_t count, uint64_t place, uint32_t *bits)
+{
+    const bool behind = i == count && count % 2 == 1; /* the upper half of the last byte */
+    *bits = i < count || behind ? from[2 + i / 2] >> 4 * (i % 2) & 0xfu : 0;
+    if (chunk.values) {
+        ((uint8_t *)chunk.values)[place] = (uint8_t)(*bits << 4);
+    }
+    return behind ? *bits == 0 : *bits != 8;
+}
+
+static __device__ bool stage_value(const fedge_cuda_chunk &chunk, const uint8_t *from, int bound,
+                                   uint32_t i, uint32_t count, uint64_t place, uint32_t *bits)
+{
+    switch (chunk.codec) {
+    case FEDGE_CUDA_INT8:
+        return stage_int8(chunk, from, i, count, place, bits);
+    case FEDGE_CUDA_INT4:
+        return stage_int4(chunk, from, i, count, place, bits);
+    case FEDGE_CUDA_F16:
+        return stage_f16(chunk, from, i, count, place, bits);
+    case FEDGE_CUDA_BF16:
+        return stage_bf16(chunk, from, bound, i, count, place, bits);
+    default:
+        return stage_float(chunk, from, bound, i, count, place, bits);
+    }
+}
+
+/* Do its values lie on a plane of int8? */
+static __host__ __device__ __forceinline__ bool is_of_bytes(int codec)
+{
+    return codec == FEDGE_CUDA_INT8 || codec == FEDGE_CUDA_INT4;
 }
 
 /* A block of coordinates for each block of threads. */
@@ -62,12 +127,11 @@ static __global__ void __launch_bounds__(THREADS) stage(fedge_cuda_chunk chunk)
         const uint64_t place = (uint64_t)b * FEDGE_CUDA_BLOCK + i;
         const int bound = chunk.bounds_log2[block.tensor];
         uint32_t bits;
-        const bool good = chunk.codec == FEDGE_CUDA_INT8
-                              ? stage_int8(chunk, from, i, block.count, place, &bits)
-                              : stage_float(chunk, from, bound, i, block.count, place, &bits);
+        const bool good = stage_value(chunk, from, bound, i, block.count, place, &bits);
         if (chunk.values && i == 0) {
-            chunk.scales[b] = chunk.codec == FEDGE_CUDA_INT8 ? (uint16_t)(from[0] | from[1] << 8)
-                                                             : (uint16_t)(30 - bound);
+            chunk.scales[b] = is_of_bytes(chunk.codec)        ? (uint16_t)(from[0] | from[1] << 8)
+                              : chunk.codec == FEDGE_CUDA_F16 ? (uint16_t)15
+                                                              : (uint16_t)(30 - bound);
         }
         if (!good) {
             const uint64_t coordinate = (uint64_t)chunk.first_block * FEDGE_CUDA_BLOCK + place;
@@ -187,7 +251,7 @@ cudaError_t fedge_cuda_accumulate(int codec, const fedge_cuda_batch *batch, int6
     const uint64_t quads = (uint64_t)num_blocks * (FEDGE_CUDA_BLOCK / 4);
     const cudaLaunchConfig_t config = shape((quads + THREADS - 1) / THREADS, max_grid, stream);
     longlong2 *pairs = (longlong2 *)sums;
-    return codec == FEDGE_CUDA_INT8
+    return is_of_bytes(codec)
                ? cudaLaunchKernelEx(&config, accumulate<uint32_t, 7>, *batch, pairs, quads)
                : cudaLaunchKernelEx(&config, accumulate<float4, 0>, *batch, pairs, quads);
 }

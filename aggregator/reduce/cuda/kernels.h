@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /* The codecs that there are kernels for: geometry.c has their names. */
-enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8 };
+enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8, FEDGE_CUDA_F16, FEDGE_CUDA_BF16, FEDGE_CUDA_INT4 };
 
 /* Where a block's values lie among an encoded update's bytes. */
 typedef struct fedge_cuda_block {
@@ -46,12 +46,14 @@ typedef struct fedge_cuda_chunk {
     const uint8_t *bytes;           /* of the blocks, at any alignment */
     uint64_t offset;                /* of bytes[0] in the update */
     const int8_t *bounds_log2;      /* of all tensors */
-    /* The planes, for these blocks; values NULL: only check.
-     * values: float or int8, (num_blocks, 256); scales: (num_blocks), F of float, m of int8 */
+    /* The planes, for these blocks; values NULL: only check. There are two kinds, whatever the
+     * codec: values: float or int8, (num_blocks, 256); scales: (num_blocks), F of float, m of int8.
+     * f16 and bf16 lie there as float, int4 as int8: 16 q, for q · 2^11 = 16 q · 2^7. */
     void *values;
     uint16_t *scales;
     /* Lowered to (padded coordinate << 32 | the value's bits) of the first bad value: one that is
-     * not |x| ≤ B (NaN is not), or −128. FEDGE_CUDA_NOT_BAD at first. */
+     * not |x| ≤ B (NaN is not), −128, of int4 −8, or what is behind its last value and not 0.
+     * FEDGE_CUDA_NOT_BAD at first. */
     unsigned long long *bad;
 } fedge_cuda_chunk;
 

@@ -15,14 +15,14 @@
 #include "edge/core/rng.h"
 #include "tests/edge/core/codecs.h"
 
-enum { NUM_UPDATES = 37, MAX_THREADS = 8, MAX_TENSORS = 5, NUM_SECTIONS = 3 };
+enum { NUM_UPDATES = 37, MAX_THREADS = 8, MAX_TENSORS = 8, NUM_SECTIONS = 6 };
 #define EXTREME ((int32_t)1 << FEDGE_FIXED_VALUE_BITS)
 
-/* Tensors that end in part of a block, of a tile and of a stripe; sections in both codecs. */
-static const size_t counts[MAX_TENSORS] = {257, 20000, 1, 8192, 3};
-static const uint32_t first_tensor[NUM_SECTIONS + 1] = {0, 2, 3, 5};
-static const fedge_codec *const codecs[NUM_SECTIONS] = {&INT8, &NONE, &INT8};
-static const int8_t bounds_log2[MAX_TENSORS] = {2, -3, 5, 0, 20};
+/* Tensors that end in part of a block, of a tile and of a stripe; sections in all codecs. */
+static const size_t counts[MAX_TENSORS] = {257, 20000, 1, 8192, 3, 9001, 300, 5001};
+static const uint32_t first_tensor[NUM_SECTIONS + 1] = {0, 2, 3, 5, 6, 7, 8};
+static const fedge_codec *const codecs[NUM_SECTIONS] = {&INT8, &NONE, &INT8, &F16, &BF16, &INT4};
+static const int8_t bounds_log2[MAX_TENSORS] = {2, -3, 5, 0, 20, 3, -20, 1};
 
 static fedge_tensor_spec tensors[MAX_TENSORS];
 static fedge_schema schemas[NUM_SECTIONS];

@@ -6,6 +6,9 @@
 
 static const fedge_codec NONE = {.values = &fedge_codec_none};
 static const fedge_codec INT8 = {.values = &fedge_codec_int8};
+static const fedge_codec F16 = {.values = &fedge_codec_f16};
+static const fedge_codec BF16 = {.values = &fedge_codec_bf16};
+static const fedge_codec INT4 = {.values = &fedge_codec_int4};
 
 static inline fedge_codec codec_named(const char *text)
 {

@@ -251,7 +251,9 @@ static void encoding_clamps_counts_and_refuses_nan(void **state)
         assert_int_equal(stats.not_finite, 0);
         assert_int_equal(fedge_codec_decode(&codec, &schema, bounds, bytes, size, v, NULL),
                          FEDGE_OK);
-        assert_true(v[3] > LIMIT - LIMIT / 100 && v[1501] < -LIMIT + LIMIT / 100);
+        /* int4 reaches 0.875 of the bound, int8 0.992 of it. */
+        const int32_t missing = LIMIT / (fedge_codec_has(&codec, "int4") ? 7 : 100);
+        assert_true(v[3] > LIMIT - missing && v[1501] < -LIMIT + missing);
         values[1500 + 77] = NAN;
         assert_int_equal(encode_all(&codec, &schema, bounds, values, bytes, size, &stats, &err),
                          FEDGE_NOT_FINITE);

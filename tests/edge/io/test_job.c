@@ -139,6 +139,39 @@ static void every_key_is_read(void **state)
     fedge_job_free(job);
 }
 
+/* The plan of SHORT with [update] in place of none. */
+static char *plan_with(const char *update)
+{
+    char text[4096], *plan = NULL;
+    const char *rest = SHORT + 1;
+    size_t size = 0;
+    fedge_error err;
+    (void)snprintf(text, sizeof text, "{\"update\": %s, %s", update, rest);
+    fedge_job *job = parse(text);
+    assert_int_equal(fedge_plan_write(&job->plan, &plan, &size, &err), FEDGE_OK);
+    fedge_job_free(job);
+    return plan;
+}
+
+/* Both spellings make the same plan, to the byte. */
+static void up_stands_for_codec_and_deflate(void **state)
+{
+    (void)state;
+    static const char *const PAIRS[][2] = {
+        {"{\"up\": \"int8+deflate\"}", "{}"},
+        {"{\"up\": \"int8\"}", "{\"deflate\": false}"},
+        {"{\"up\": \"none+deflate\", \"bound-log2\": 1}",
+         "{\"codec\": \"none\", \"bound-log2\": 1}"},
+        {"{\"up\": \"f16\"}", "{\"codec\": \"f16\", \"deflate\": false}"},
+    };
+    for (size_t i = 0; i < sizeof PAIRS / sizeof PAIRS[0]; i++) {
+        char *up = plan_with(PAIRS[i][0]), *codec = plan_with(PAIRS[i][1]);
+        assert_string_equal(up, codec);
+        free(up);
+        free(codec);
+    }
+}
+
 static void defaults_are_as_documented(void **state)
 {
     (void)state;
@@ -327,8 +360,14 @@ static const struct {
      "rounds.min-available-nodes: 8 is less than min-evaluate-nodes 9"},
     {"\"round-deadline-s\": 1.5", "\"round-deadline-s\": 0", "0 is not in [0.001, 2592000]"},
     {"\"min-report-fraction\": 0.8", "\"min-report-fraction\": 0", "0 is not in"},
-    {"\"codec\": \"none\"", "\"codec\": \"int4\"",
-     "update.codec: \"int4\" is not known here; did you mean \"int8\"?"},
+    {"\"codec\": \"none\"", "\"codec\": \"in8\"",
+     "update.codec: \"in8\" is not known here; did you mean \"int8\"?"},
+    {"\"codec\": \"none\", \"deflate\": false", "\"up\": \"int9+deflate\"",
+     "update.up: \"int9\" is not known here; did you mean"},
+    {"\"codec\": \"none\"", "\"up\": \"none\"",
+     "update.up: says what \"codec\" and \"deflate\" say"},
+    {"\"codec\": \"none\", \"deflate\": false", "\"up\": \"deflate\"",
+     "update.up: \"deflate\" is not known here"},
     {"\"deflate\": false", "\"deflate\": 0", "update.deflate: must be true or false"},
     {"\"bound-log2\": -1", "\"bound-log2\": 21", "21 is not in [-20, 20]"},
     {"\"values\": \"data/images.gz\", ", "", "test-set.values: is missing"},
@@ -429,6 +468,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
+        cmocka_unit_test(up_stands_for_codec_and_deflate),
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(external_models_need_only_a_schema),
         cmocka_unit_test(flowers_older_names_are_read),

@@ -186,8 +186,8 @@ static void unknown_keys_are_skipped_unless_they_must_be_known(void **state)
     expect(PLAN, "\"batch-size\"", "\"shuffle\":true,\"batch-size\"", FEDGE_OK, "");
     expect(PLAN, "\"deflate\",", "\"deflate\",\"privacy\",", FEDGE_UNSUPPORTED,
            "plan: must[2]: this release (");
-    expect(PLAN, "\"codec:int8\"", "\"codec:int4\"", FEDGE_UNSUPPORTED,
-           "cannot do \"codec:int4\"; a newer one may");
+    expect(PLAN, "\"codec:int8\"", "\"codec:int3\"", FEDGE_UNSUPPORTED,
+           "cannot do \"codec:int3\"; a newer one may");
     expect(PLAN, "\"fedge-plan\":1", "\"fedge-plan\":2", FEDGE_UNSUPPORTED, "this release knows 1");
 }
 
@@ -370,7 +370,7 @@ static void every_codec_and_layer_is_a_feature(void **state)
     }
     assert_int_equal(codecs, FEDGE_CODEC_COUNT);
     assert_int_equal(layers, FEDGE_LAYER_COUNT);
-    assert_in_range(count, 1, FEDGE_MAX_FEATURES); /* they fit in a HELLO */
+    assert_in_range(count, 1, FEDGE_MAX_FEATURES);
 }
 
 /* Targets that a loss of one output cannot learn. */

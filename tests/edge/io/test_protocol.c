@@ -360,7 +360,8 @@ static void the_largest_messages_fit(void **state)
     fedge_hello back;
     assert_int_equal(fedge_message_unpack(out, size, &message, &err), FEDGE_OK);
     assert_int_equal(fedge_hello_read(&message, &back, &err), FEDGE_OK);
-    assert_string_equal(back.features[63], hello->features[63]);
+    assert_string_equal(back.features[FEDGE_MAX_FEATURES - 1],
+                        hello->features[FEDGE_MAX_FEATURES - 1]);
     assert_int_equal(back.errors[1][0], '?');
 
     static fedge_task task = {.model = MODEL, .model_size = 1, .num_bounds = FEDGE_MAX_TENSORS};

@@ -183,15 +183,15 @@ static void expect_equal_sums(fixture *self)
 static void test_sums_and_sizes_are_those_of_updates(void **state)
 {
     (void)state;
-    static const char *const UPDATES[] = {
-        "{\"codec\":\"none\",\"deflate\":false}", "{\"codec\":\"none\"}",
-        "{\"codec\":\"int8\",\"deflate\":false}", "{\"codec\":\"int8\"}"};
     static const char *const STRATEGIES[] = {"FedAvg", "SCAFFOLD"};
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
-    for (size_t u = 0; u < 4; u++) {
+    for (unsigned u = 0; u < 2 * FEDGE_CODEC_COUNT; u++) {
+        char with[64];
+        snprintf(with, sizeof(with), "{\"up\":\"%s%s\"}", fedge_codec_name(u / 2),
+                 u % 2 ? "+deflate" : "");
         for (size_t s = 0; s < 2; s++) {
             for (int apart = s == 1; apart < 2; apart++) { /* SCAFFOLD's are always computed */
-                fedge_job *job = make_job(UPDATES[u], STRATEGIES[s]);
+                fedge_job *job = make_job(with, STRATEGIES[s]);
                 fixture self;
                 set_up(&self, job, &rng);
                 for (uint32_t c = 0; c < CLIENTS; c++) {

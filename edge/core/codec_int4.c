@@ -1,0 +1,120 @@
+/* Values as integers of 4 bits, −7 … 7, with an integer scale for each block of 256:
+ *
+ *     u16 m (little-endian), then two q in a byte, the first in the lower half; of an odd number
+ * the last byte's upper half is 0.    v = q · m · 2^11
+ *
+ * The encoder takes the smallest m with 7 · m · 2^11 ≥ max |v| of the block, at most 65535 (0 for a
+ * block of zeros), and q = round-to-nearest-even(v / (m · 2^11)) cut to ±7. Limit: 7 · 65535 · 2^11
+ * < 2^30, so the largest int4 value is 0.87499 · B. */
+#include <assert.h>
+#include <math.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/codec.h"
+
+#define SCALE_BYTES 2
+#define SCALE_SHIFT 11
+#define Q_MAX 7
+#define SCALE_UNIT (Q_MAX << SCALE_SHIFT) /* the largest |v| that scale 1 can hold */
+#define NOT_USED 8                        /* −8, in 4 bits */
+
+static_assert((int64_t)SCALE_UNIT * UINT16_MAX < (int64_t)1 << FEDGE_FIXED_VALUE_BITS,
+              "a decoded value is within the bound whatever the bytes");
+
+static size_t bytes_of(size_t count)
+{
+    return (count + 1) / 2;
+}
+
+static size_t int4_size(size_t count)
+{
+    const size_t whole = count / FEDGE_CODEC_BLOCK, rest = count % FEDGE_CODEC_BLOCK;
+    return whole * (SCALE_BYTES + FEDGE_CODEC_BLOCK / 2) +
+           (rest > 0 ? SCALE_BYTES + bytes_of(rest) : 0);
+}
+
+/* The quotient is rounded twice, to double and to an integer, with the result of one rounding, as
+ * in codec_int8.c. */
+static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
+                        fedge_codec_stats *stats)
+{
+    int32_t largest = 0;
+    fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
+    for (size_t i = 0; i < n; i++) {
+        const int32_t magnitude = v[i] < 0 ? -v[i] : v[i];
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    int32_t scale = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
+    scale = scale < UINT16_MAX ? scale : UINT16_MAX;
+    const int32_t step = scale << SCALE_SHIFT;
+    if (out != NULL)
+        fedge_put_u16(out, (uint16_t)scale);
+    for (size_t i = 0; i < n; i++) {
+        const long rounded = scale == 0 ? 0 : lrint((double)v[i] / (double)step);
+        const int q = (int)(rounded > Q_MAX ? Q_MAX : rounded < -Q_MAX ? -Q_MAX : rounded);
+        v[i] = q * step;
+        if (out != NULL && i % 2 == 0)
+            out[SCALE_BYTES + i / 2] = (uint8_t)(q & 0xf);
+        else if (out != NULL)
+            out[SCALE_BYTES + i / 2] |= (uint8_t)((q & 0xf) << 4);
+    }
+}
+
+static fedge_status fail_value(const fedge_tensor_spec *spec, size_t index, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_CORRUPT, "value %zu of tensor \"%s\" is -8; int4 uses -7 to 7",
+                      index, spec->name);
+}
+
+/* One block; q: where its values begin. */
+static fedge_status check_block(const fedge_tensor_spec *spec, size_t first, size_t n,
+                                const uint8_t *q, fedge_error *err)
+{
+    for (size_t i = 0; i < n / 2; i++)
+        if ((q[i] & 0xf) == NOT_USED || q[i] >> 4 == NOT_USED)
+            return fail_value(spec, first + 2 * i + ((q[i] & 0xf) != NOT_USED), err);
+    if (n % 2 == 1 && (q[n / 2] & 0xf) == NOT_USED)
+        return fail_value(spec, first + n - 1, err);
+    if (n % 2 == 1 && q[n / 2] >> 4 != 0)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "tensor \"%s\": the bits behind the last value are not 0", spec->name);
+    return FEDGE_OK;
+}
+
+static fedge_status int4_validate(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                  size_t count, const uint8_t *in, fedge_error *err)
+{
+    (void)bound_log2;
+    fedge_status status = FEDGE_OK;
+    for (size_t done = 0; done < count && status == FEDGE_OK; done += FEDGE_CODEC_BLOCK) {
+        const size_t left = count - done, n = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
+        status = check_block(spec, first + done, n, in + SCALE_BYTES, err);
+        in += SCALE_BYTES + bytes_of(n);
+    }
+    return status;
+}
+
+static fedge_status int4_decode(const fedge_tensor_spec *spec, int bound_log2, size_t first,
+                                size_t count, const uint8_t *in, int32_t *v, fedge_error *err)
+{
+    const fedge_status status = int4_validate(spec, bound_log2, first, count, in, err);
+    for (size_t done = 0; done < count && status == FEDGE_OK; done += FEDGE_CODEC_BLOCK) {
+        const size_t left = count - done, n = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
+        const int32_t step = (int32_t)fedge_get_u16(in) << SCALE_SHIFT;
+        const uint8_t *q = in + SCALE_BYTES;
+        for (size_t i = 0; i < n; i++) {
+            const int nibble = i % 2 == 0 ? q[i / 2] & 0xf : q[i / 2] >> 4;
+            v[done + i] = ((nibble ^ 8) - 8) * step;
+        }
+        in += SCALE_BYTES + bytes_of(n);
+    }
+    return status;
+}
+
+const fedge_codec_ops fedge_codec_int4 = {
+    .name = "int4",
+    .size = int4_size,
+    .encode = int4_encode,
+    .decode = int4_decode,
+    .validate = int4_validate,
+};
