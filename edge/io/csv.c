@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@
 #include "edge/io/json.h"
 
 #define SEMICOLON "; commas separate fields, not semicolons"
+#define INNER_COMMA                                                                                \
+    '\n' /* stands in a line for a comma that was in quotes; no line has one itself */
 
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
 {
@@ -51,9 +54,10 @@ static const char *skip_spaces(const char *at)
 static bool begins_with_number(const char *line)
 {
     char *stop;
+    line = skip_spaces(line);
     (void)strtod(line, &stop);
     const char *behind = skip_spaces(stop);
-    return stop != line && (*behind == ',' || *behind == '\0');
+    return stop != line && *line != INNER_COMMA && (*behind == ',' || *behind == '\0');
 }
 
 static uint64_t count_fields(const char *line)
@@ -62,6 +66,39 @@ static uint64_t count_fields(const char *line)
     for (const char *at = strchr(line, ','); at; at = strchr(at + 1, ','))
         fields++;
     return fields;
+}
+
+/* Takes the quotes off the line's fields, as RFC 4180 has them: within, two stand for one, and a
+ * comma separates nothing. */
+static fedge_status unquote(fedge_csv *csv, fedge_error *err)
+{
+    char *to = csv->line;
+    const char *at = csv->line;
+    for (uint64_t column = 1;; column++) {
+        const char *begin = skip_spaces(at);
+        if (*begin == '"') {
+            for (at = begin + 1; *at && (*at != '"' || at[1] == '"'); at++) {
+                at += *at == '"';
+                *to++ = *at == ',' ? INNER_COMMA : *at;
+            }
+            const bool closed = *at == '"';
+            at = skip_spaces(at + closed);
+            if (!closed || (*at && *at != ','))
+                return fedge_fail(err, FEDGE_CORRUPT,
+                                  "%s:%" PRIu64 ": column %" PRIu64
+                                  ": what begins with a quote must "
+                                  "end with one, on the same line; within, write two for one",
+                                  csv->reader.path, csv->number, column);
+        } else {
+            const size_t length = strcspn(at, ",");
+            memmove(to, at, length);
+            to += length;
+            at += length;
+        }
+        *to++ = *at;
+        if (!*at++)
+            return FEDGE_OK;
+    }
 }
 
 /* Goes to the next line that is not empty. */
@@ -80,7 +117,7 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
         if (csv->number == 1 && strncmp(csv->line, "\xEF\xBB\xBF", 3) == 0)
             memmove(csv->line, csv->line + 3, length - 2);
         if (length > 0)
-            return FEDGE_OK;
+            return strchr(csv->line, '"') ? unquote(csv, err) : FEDGE_OK;
     }
 }
 
@@ -90,33 +127,6 @@ static void add_names(fedge_csv *csv, const char *text)
     for (; *text; text++)
         if (!strchr("\" \t", *text))
             csv->names = fedge_crc32(csv->names, text, 1);
-}
-
-/* Takes the quotes off the header's names: "user" is user. */
-static fedge_status unquote(fedge_csv *csv, fedge_error *err)
-{
-    char *to = csv->line;
-    for (const char *at = csv->line;; at++) {
-        size_t length = strcspn(at, ",");
-        const char *name = skip_spaces(at), *behind = at + length;
-        if (*name == '"') {
-            const size_t size = strcspn(++name, "\"");
-            const char *rest = skip_spaces(name + size + (name[size] == '"'));
-            if (name[size] == '\0' || rest != behind)
-                return fedge_fail(err, FEDGE_UNSUPPORTED,
-                                  "%s:%" PRIu64 ": the header has the name \"%.40s; one in quotes "
-                                  "with a comma or a quote is not read: give the column another",
-                                  csv->reader.path, csv->number, name);
-            at = name;
-            length = size;
-        }
-        memmove(to, at, length);
-        to += length;
-        at = behind;
-        *to++ = *at;
-        if (*at == '\0')
-            return FEDGE_OK;
-    }
 }
 
 fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
@@ -131,7 +141,13 @@ fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s:%" PRIu64 ": a number, where a header must name the columns",
                           csv->reader.path, csv->number);
-    return unquote(csv, err);
+    return FEDGE_OK;
+}
+
+static void plain_commas(char *text)
+{
+    while ((text = strchr(text, INNER_COMMA)))
+        *text = ',';
 }
 
 /* Moves to the field behind this one. */
@@ -182,6 +198,7 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
         char *behind = next_field(at);
         if (i + 1 < fields)
             behind[-1] = '\0';
+        plain_commas(at);
         names[i] = trim(at);
         if (csv->aside == 0 && strcmp(names[i], name) == 0) {
             csv->aside = i + 1;
@@ -225,12 +242,8 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
             csv->reader.path, csv->number, csv->aside, length, FEDGE_CSV_MAX_TEXT - 1);
     memcpy(csv->text, field, length);
     csv->text[length] = '\0';
-    char *begin = trim(csv->text);
-    const size_t size = strlen(begin);
-    if (size > 1 && begin[0] == '"' && begin[size - 1] == '"') {
-        begin[size - 1] = '\0';
-        begin = trim(begin + 1);
-    }
+    plain_commas(csv->text);
+    const char *begin = trim(csv->text);
     memmove(csv->text, begin, strlen(begin) + 1);
     if (csv->aside <= csv->columns) { /* the comma behind goes with it */
         memmove(field, field + length + 1, strlen(field + length + 1) + 1);
@@ -241,22 +254,12 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     return FEDGE_OK;
 }
 
-static bool has_quoted_comma(const char *line)
-{
-    bool quoted = false;
-    for (; *line && !(quoted && *line == ','); line++)
-        quoted ^= *line == '"';
-    return *line != '\0';
-}
-
 static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t wanted,
                                fedge_error *err)
 {
     const char *why = "";
     if (strchr(csv->line, ';'))
         why = SEMICOLON;
-    else if (csv->aside && fields > wanted && has_quoted_comma(csv->line))
-        why = "; a comma separates in quotes too, take it out";
     else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1)
         why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
               "--owner COLUMN";
@@ -288,14 +291,14 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
 static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_status status,
                               const char *at, const char *wanted, fedge_error *err)
 {
+    char field[41];
     const size_t length = strcspn(at, ",");
+    (void)snprintf(field, sizeof field, "%.*s", length < 40 ? (int)length : 40, at);
+    plain_commas(field);
     column += csv->aside && column >= csv->aside ? 1 : 0; /* as the file counts */
-    return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%.*s\" is not %s%s",
-                      csv->reader.path, csv->number, column, length < 40 ? (int)length : 40, at,
-                      wanted,
-                      *at == '"'                ? "; quoted fields are not read, remove the quotes"
-                      : memchr(at, ';', length) ? SEMICOLON
-                                                : "");
+    return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%s\" is not %s%s",
+                      csv->reader.path, csv->number, column, field, wanted,
+                      memchr(at, ';', length) ? SEMICOLON : "");
 }
 
 /* Parses a decimal integer that fills the field; NULL when it does not. Saturates. */
@@ -342,9 +345,10 @@ static fedge_status scan_f32_fields(const fedge_csv *csv, uint64_t count, float 
     const char *at = csv->line;
     for (uint64_t i = 0; i < count; i++) {
         char *stop;
+        at = skip_spaces(at);
         out[i] = strtof(at, &stop);
         const char *behind = skip_spaces(stop);
-        if (stop == at || (*behind != ',' && *behind != '\0'))
+        if (stop == at || *at == INNER_COMMA || (*behind != ',' && *behind != '\0'))
             return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "a number", err);
         if (!isfinite(out[i]))
             return bad_field(csv, i + 1, FEDGE_NOT_FINITE, at, "a finite number", err);

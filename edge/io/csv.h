@@ -3,10 +3,9 @@
  * For data sets and traces. One example per line, the same number of fields in each, separated by
  * commas; numbers as C writes them, spaces around them allowed. A first line whose first field is
  * not a number is a header and passed over; empty lines are, too. A column with a name may be set
- * aside: it is a text, and the row is as if it were not there. Names in a header may stand in
- * quotes, if there is neither comma nor quote in them, and so may the text that is set aside, if
- * there is no comma in it; other quoted fields are not read. Every message has path and line
- * number.
+ * aside: it is a text, and the row is as if it were not there. Any field may stand in quotes (RFC
+ * 4180: within, a comma separates nothing, and two quotes stand for one), but not go over more than
+ * one line. Every message has path and line number.
  */
 #ifndef FEDGE_EDGE_IO_CSV_H
 #define FEDGE_EDGE_IO_CSV_H
@@ -27,7 +26,8 @@
 
 typedef struct fedge_csv {
     fedge_reader reader;
-    char *line;                    /* the present row; malloc'ed */
+    char *line;                    /* the present row without quotes, "\n" for a comma that stood in
+                                      some; malloc'ed */
     size_t max_line;               /* bytes that a line may have: the least of the limits above */
     uint64_t number;               /* of that line, from 1 */
     uint64_t columns;              /* fields in every row, but for one set aside */
@@ -47,8 +47,7 @@ FEDGE_MUST_USE fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uin
 void fedge_csv_close(fedge_csv *csv); /* one that is closed is fine */
 
 /* Reads the first line, a header that names the columns, into csv->line. To be called before the
- * first row is read. FEDGE_CORRUPT when a number begins it, FEDGE_TRUNCATED without a line,
- * FEDGE_UNSUPPORTED when quotes hold a comma or a quote. */
+ * first row is read. FEDGE_CORRUPT when a number begins it, FEDGE_TRUNCATED without a line. */
 FEDGE_MUST_USE fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err);
 
 /* Reads the header and sets the column [name] aside: csv->text has it from each row on.

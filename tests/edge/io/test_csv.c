@@ -25,8 +25,11 @@ static void test_reads_labels_in_the_last_column(void **state)
         "1.5,-2,3\n4,5e-1,6\n",
         "a,b,label\n1.5,-2,3\n4,5e-1,6", /* header; no end of the last line */
         "width (cm),b,label\r\n1.5,-2,3\r\n4,.5,6\r\n\r\n",
-        "\n 1.5 ,\t-2 , 3 \n\n4,0.5,+6\n", /* spaces and empty lines */
-        "\357\273\2771.5,-2,3\n4,0.5,6\n", /* byte order mark */
+        "\n 1.5 ,\t-2 , 3 \n\n4,0.5,+6\n",      /* spaces and empty lines */
+        "\357\273\2771.5,-2,3\n4,0.5,6\n",      /* byte order mark */
+        "\"1.5\",-2,3\n4, \"0.5\" ,\" 6\"\r\n", /* quotes around some numbers, and spaces */
+        "\"a, \"\"b\"\"\",\"c\",label\n1.5,-2,3\n4,0.5,6\n",
+        "\",1\",c,label\n1.5,-2,3\n4,0.5,6\n", /* no number begins this header */
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
@@ -72,7 +75,17 @@ static void test_errors_have_path_line_and_column(void **state)
         {"1,2,3\n1,nan,3\n", FEDGE_NOT_FINITE, "values:2: column 2: \"nan\""},
         {"inf,2,3\n", FEDGE_NOT_FINITE, "values:1: column 1: \"inf\""},
         {"1,1e39,3\n", FEDGE_NOT_FINITE, "values:1: column 2: \"1e39\""},
-        {"1,2,3\n\"1\",2,3\n", FEDGE_CORRUPT, "quoted fields are not read"},
+        {"1,2,3\n\"1,5\",2,3\n", FEDGE_CORRUPT, "values:2: column 1: \"1,5\" is not a number"},
+        {"1,2,3\n\",1\",2,3\n", FEDGE_CORRUPT, "values:2: column 1: \",1\" is not a number"},
+        {"1,2,3\n\"\",2,3\n", FEDGE_CORRUPT, "values:2: column 1: \"\" is not a number"},
+        {"1,2,3\n1,\"\"\"2\"\"\",3\n", FEDGE_CORRUPT, "column 2: \"\"2\"\" is not a number"},
+        {"1,2,3\n1,2,\"3,4\"\n", FEDGE_CORRUPT, "column 3: \"3,4\" is not an integer label"},
+        {"1,2,3\n\"1,2\",3\n", FEDGE_CORRUPT, "values:2: 2 comma-separated fields"},
+        {"1,2,3\n1,\"2,3\n", FEDGE_CORRUPT,
+         "values:2: column 2: what begins with a quote must end"},
+        {"1,2,3\n1,\"2\"0,3\n", FEDGE_CORRUPT, "values:2: column 2: what begins with a quote"},
+        {"1,2,3\n1,2,\"\n3\"\n", FEDGE_CORRUPT, "values:2: column 3: what begins with a quote"},
+        {"1,2,3\n1,2\"\",3\n", FEDGE_CORRUPT, "column 2: \"2\"\"\" is not a number"},
         {"1,2,3\n1,2,3.0\n", FEDGE_CORRUPT, "values:2: column 3: \"3.0\" is not an integer label"},
         {"1,2,3\n1,2,10\n", FEDGE_OUT_OF_RANGE, "test_csv.values:2: the label of example 1 is 10;"},
         {"1,2,-1\n", FEDGE_OUT_OF_RANGE, "is -1"},

@@ -95,10 +95,9 @@ static void test_bad_files_are_refused(void **state)
          "csv:4: example 0 stands twice; client 0 has it already"},
         {"example,client\n0,0\n1,2\n", FEDGE_INVALID_ARGUMENT, "client 1 of 3 has no examples"},
         {"example,client\n", FEDGE_INVALID_ARGUMENT, "client 0 of 3 has no examples"},
-        {"\"example,client\"\n0,0\n", FEDGE_UNSUPPORTED,
-         "csv:1: the header has the name \"example"},
-        {"\"example\"x,client\n0,0\n", FEDGE_UNSUPPORTED, "with a comma or a quote is not read"},
-        {"\"example,client\n0,0\n", FEDGE_UNSUPPORTED, "give the column another"},
+        {"\"example,client\"\n0,0\n", FEDGE_CORRUPT, "csv:1: \"example?client\" is not \"example,"},
+        {"\"example\"x,client\n0,0\n", FEDGE_CORRUPT, "csv:1: column 1: what begins with a quote"},
+        {"\"example,client\n0,0\n", FEDGE_CORRUPT, "must end with one, on the same line"},
         {"example,client\n0,0,0\n", FEDGE_CORRUPT, "csv:2: 3 comma-separated fields"},
         {"example,client\n0,x\n", FEDGE_CORRUPT, "csv:2: column 2: \"x\" is not an integer"},
         {"example,client\n0.5,0\n", FEDGE_CORRUPT, "csv:2: column 1: \"0.5\" is not an integer"},
@@ -214,7 +213,9 @@ static void test_a_column_decides(void **state)
         "a,b,user,label\n1,2,eve,0\n3,4,bob,1\n5,6,eve,2\n7,8,al,3\n9,10,bob,4\n",
         "user,a,b,label\neve,1,2,0\n bob ,3,4,1\neve,5,6,2\nal,7,8,3\nbob,9,10,4\n",
         "\"a\",\"b\", \"user\" ,label\n1,2,x,0\n3,4,y,1\n5,6,x,2\n7,8,z,3\n9,10,y,4\n",
-        "a,b,user,label\n1,2,Hall A,0\n3,4,\"B\",1\n5,6, \" Hall A\" ,2\n7,8,\",3\n9,10,B,4\n",
+        "a,b,user,label\n1,2,Hall A,0\n3,4,\"B\",1\n5,6, \" Hall A\" ,2\n7,8,5\",3\n9,10,B,4\n",
+        "a,\"b, c\",user,label\n1,2,\"A, 1\",0\n3,\"4\",\"\"\"B\"\"\",1\n5,6,\"A, 1\",2\n7,8,z,3\n"
+        "9,10,\"\"\"B\"\"\",4\n",
         "a,b,label, user \n1,2,0,7\n3,4,1,5\n5,6,2, 7\n\n7,8,3,6\n9,10,4,5",
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
@@ -288,9 +289,9 @@ static void test_bad_columns_are_refused(void **state)
         {"a,user\n1,x\n2,y\n", FEDGE_MISMATCH, "2 rows, but 3 examples"},
         {"a,user\n1,x\n2,y\n3,z\n4,w\n", FEDGE_MISMATCH, "values:5: more rows than the 3"},
         {"a,user\n1,x\n2,\"\"\n3,z\n", FEDGE_CORRUPT, "values:3: column 2 is empty"},
-        {"a,user\n1,x\n2,\"y, z\"\n3,z\n", FEDGE_CORRUPT,
-         "values:3: 3 comma-separated fields, but there should be 2; a comma separates in quotes "
-         "too, take it out"},
+        {"a,user\n1,x\n2,\"y, z\",4\n3,z\n", FEDGE_CORRUPT,
+         "values:3: 3 comma-separated fields, but there should be 2"},
+        {"\"b, c\",\"\"\"users\"\"\"\n1,x\n", FEDGE_NOT_FOUND, "name one of b, c,\"users\""},
         {"a,user\n1,x\n2,\" \"\n3,z\n", FEDGE_CORRUPT, "values:3: column 2 is empty"},
         {"a,user\n1,x\n2\n3,z\n", FEDGE_CORRUPT, "values:3: 1 comma-separated fields"},
         {"a,user\n1,x\n2,y\n3,x\n", FEDGE_MISMATCH, "has 2 owners, but there are to be 3 clients"},
