@@ -16,8 +16,9 @@ uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
 
 uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update_facts *facts)
 {
-    return model->strategy->weight ? model->strategy->weight(model->job, facts)
-                                   : fedge_report_weight(model->job, facts->num_examples);
+    return model->strategy->weight
+               ? model->strategy->weight(model->strategy_state, model->job, facts)
+               : fedge_report_weight(model->job, facts->num_examples);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -185,15 +186,18 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
 }
 
 fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
-                                     const int8_t *bounds_log2, fedge_error *err)
+                                     const int8_t *bounds_log2, const fedge_update_facts *facts,
+                                     fedge_error *err)
 {
     const fedge_sent *sent = &model->plan->sent;
     const fedge_accumulator_totals totals = fedge_accumulator_get_totals(&model->accumulator);
     fedge_strategy_sum sum = {
+        .job = model->job,
         .round = round,
         .num_updates = totals.num_updates,
         .total_weight = totals.total_weight,
         .accumulator = &model->accumulator,
+        .facts = facts,
         .delta = {.schema = &sent->sections[0].schema, .bounds_log2 = bounds_log2}};
     const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
     if (hooks) {

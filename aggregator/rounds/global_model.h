@@ -48,9 +48,12 @@ FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, c
 
 /* Moves the values by the sums of the accumulator, which keeps them: the strategy's step on what is
  * trained, the weighted mean for statistics. [bounds_log2]: of the tensors that were sent in this
- * round (fedge_sections_bounds). After a failure the values are undefined. */
+ * round (fedge_sections_bounds). [facts]: of the updates in the sums, in the order of the cohort's
+ * slots. After a failure the values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
-                                                    const int8_t *bounds_log2, fedge_error *err);
+                                                    const int8_t *bounds_log2,
+                                                    const fedge_update_facts *facts,
+                                                    fedge_error *err);
 /* Opens another accumulator in place of the present one, which is closed first: all sums are 0, and
  * what it held of GPUs is free. On failure there is none, and the model is of no use until this
  * succeeds. [accumulator], [config]: as for fedge_global_model_init. */

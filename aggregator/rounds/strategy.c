@@ -131,8 +131,10 @@ fedge_status fedge_strategy_job_parse(const char *text, size_t size, const char 
 
 /* ---- for strategies -------------------------------------------------------------------------- */
 
-uint32_t fedge_strategy_weigh_alike(const fedge_job *job, const fedge_update_facts *facts)
+uint32_t fedge_strategy_weigh_alike(const void *state, const fedge_job *job,
+                                    const fedge_update_facts *facts)
 {
+    (void)state;
     (void)job;
     (void)facts;
     return 1;

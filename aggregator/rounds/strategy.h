@@ -23,7 +23,8 @@
 
 /* The first is a job's default. */
 #define FEDGE_STRATEGY_MAP(X)                                                                      \
-    X(fedavg) X(fedprox) X(fedavgm) X(fedadagrad) X(fedadam) X(fedyogi) X(scaffold)
+    X(fedavg)                                                                                      \
+    X(fedprox) X(fedavgm) X(fedadagrad) X(fedadam) X(fedyogi) X(fednova) X(scaffold) X(feddyn)
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
@@ -35,6 +36,7 @@ typedef struct fedge_strategy_config {
 
 /* What a client says of its update, besides values. */
 typedef struct fedge_update_facts {
+    uint32_t round; /* that it is of, from 1 */
     uint64_t num_examples;
 } fedge_update_facts;
 
@@ -47,12 +49,14 @@ typedef struct fedge_strategy_section {
 
 /* One round's updates, summed. Points into the caller's memory. */
 typedef struct fedge_strategy_sum {
+    const fedge_job *job;
     uint32_t round;        /* from 1 */
     uint32_t num_updates;  /* ≥ 1 */
     uint64_t total_weight; /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
     fedge_accumulator *accumulator;
     fedge_strategy_section delta;
-    fedge_strategy_section hooks; /* that of the strategy's client hooks */
+    fedge_strategy_section hooks;    /* that of the strategy's client hooks */
+    const fedge_update_facts *facts; /* (num_updates), in the order of the cohort's slots */
 } fedge_strategy_sum;
 
 /* values[i] += (float)(rate · (S[i] / W · 2^−F)) for all of a section: values has
@@ -74,7 +78,7 @@ typedef struct fedge_strategy_ops {
     fedge_strategy_reader reader; /* its name, and its arguments in a job */
 
     /* The weight of an update in the sums, 1 to the job's max-weight. NULL: its examples. */
-    uint32_t (*weight)(const fedge_job *job, const fedge_update_facts *facts);
+    uint32_t (*weight)(const void *state, const fedge_job *job, const fedge_update_facts *facts);
     /* The federation has so many clients, as a simulation knows: sets what the job left open.
      * FEDGE_INVALID_ARGUMENT when the job says another number. NULL: the strategy does not care. */
     fedge_status (*count_clients)(void *settings, uint32_t num_clients, fedge_error *err);
@@ -119,7 +123,8 @@ FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_st
 /* For strategies. */
 
 /* Of those whose means are plain: every update has weight 1. */
-uint32_t fedge_strategy_weigh_alike(const fedge_job *job, const fedge_update_facts *facts);
+uint32_t fedge_strategy_weigh_alike(const void *state, const fedge_job *job,
+                                    const fedge_update_facts *facts);
 /* The server's learning rate in a round of a job whose settings begin with [common]. */
 double fedge_strategy_rate(const fedge_strategy_common *common, uint32_t round);
 /* FEDGE_INVALID_ARGUMENT, with the strategy's name, when there is nothing to average. */

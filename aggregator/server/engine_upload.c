@@ -132,8 +132,8 @@ static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32
         slot->started_ms = now_ms;
     }
     slot->incoming->upload = *upload;
-    slot->incoming->weight = fedge_update_weight(
-        &engine->global.center, &(fedge_update_facts){.num_examples = upload->num_examples});
+    const fedge_update_facts facts = fedge_upload_facts(upload, engine->phase.round);
+    slot->incoming->weight = fedge_update_weight(&engine->global.center, &facts);
     slot->incoming->meta_size = from->meta_size;
     memcpy(slot->incoming->meta, from->meta, from->meta_size);
     const fedge_reply reply = {.position = {.task_id = upload->task_id, .offset = slot->next}};

@@ -22,6 +22,11 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name)
     return NAN;
 }
 
+fedge_update_facts fedge_upload_facts(const fedge_upload *upload, uint32_t round)
+{
+    return (fedge_update_facts){.round = round, .num_examples = upload->num_examples};
+}
+
 /* ---- what the accepted updates say of themselves --------------------------------------------- */
 
 static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *text,
@@ -89,17 +94,18 @@ typedef struct metrics {
     mean loss, accuracy, train, encode, upload;
     double clamped;
     uint32_t states_lost;
+    fedge_update_facts *facts; /* room for the cohort's */
 } metrics;
 
 static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
-    (void)journal;
     (void)slot;
     (void)err;
     metrics *to = user;
     double weight = (double)fedge_report_weight(global->job, upload->num_examples);
-    to->summary->reported++;
+    to->facts[to->summary->reported++] =
+        fedge_upload_facts(upload, fedge_journal_get_phase(journal)->round);
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
     mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
@@ -112,11 +118,14 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     return FEDGE_OK;
 }
 
-/* *lost: how many clients have lost what they kept for the strategy. */
+/* *lost: how many clients have lost what they kept for the strategy. [facts]: room for the
+ * cohort's.
+ */
 static fedge_status summarise(fedge_global *global, fedge_journal *journal,
-                              fedge_round_summary *summary, uint32_t *lost, fedge_error *err)
+                              fedge_round_summary *summary, fedge_update_facts *facts,
+                              uint32_t *lost, fedge_error *err)
 {
-    metrics all = {.summary = summary};
+    metrics all = {.summary = summary, .facts = facts};
     summary->asked = fedge_journal_get_phase(journal)->num_tasks;
     summary->reported = 0;
     summary->examples = 0;
@@ -305,13 +314,14 @@ static fedge_status settle_kept(fedge_global *global, fedge_journal *journal, ui
     return FEDGE_OK;
 }
 
-static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journal, uint32_t lost,
+static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journal,
+                                      const fedge_update_facts *facts, uint32_t lost,
                                       fedge_round_summary *summary, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
-        fedge_global_model_step(&global->center, phase->round, phase->bounds_log2, err);
+        fedge_global_model_step(&global->center, phase->round, phase->bounds_log2, facts, err);
     if (status == FEDGE_OK) {
         status = settle_kept(global, journal, lost, err);
     }
@@ -336,13 +346,17 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     uint32_t lost = 0;
     *save = NULL;
-    fedge_status status = fedge_journal_close(journal, err);
+    fedge_update_facts *facts = calloc(phase->num_tasks, sizeof(*facts));
+    fedge_status status =
+        facts ? fedge_journal_close(journal, err)
+              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
     if (status == FEDGE_OK) {
-        status = summarise(global, journal, summary, &lost, err);
+        status = summarise(global, journal, summary, facts, &lost, err);
     }
     if (status == FEDGE_OK) {
-        status = step_and_evaluate(global, journal, lost, summary, err);
+        status = step_and_evaluate(global, journal, facts, lost, summary, err);
     }
+    free(facts);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "round %u", phase->round);
     }
@@ -480,7 +494,8 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     (void)user;
-    const fedge_update_facts facts = {.num_examples = upload->num_examples};
+    const fedge_update_facts facts =
+        fedge_upload_facts(upload, fedge_journal_get_phase(journal)->round);
     return fedge_ingest_replay(global->plan, &global->center.accumulator, journal, slot, upload,
                                fedge_journal_get_phase(journal)->bounds_log2,
                                fedge_update_weight(&global->center, &facts), err);

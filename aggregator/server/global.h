@@ -92,6 +92,9 @@ FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);
 
+/* What an update of this round says of itself. */
+fedge_update_facts fedge_upload_facts(const fedge_upload *upload, uint32_t round);
+
 /* The metric named [name] of an upload, or NaN. */
 double fedge_upload_metric(const fedge_upload *upload, const char *name);
 

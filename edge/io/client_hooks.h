@@ -23,7 +23,9 @@ struct fedge_json;
 
 /* Each has a line here, NAME of edge/io/hooks/NAME.c and the word of it in "must", and is found
  * by the name in its table. */
-#define FEDGE_CLIENT_HOOKS_MAP(X) X(scaffold, "scaffold-counted")
+#define FEDGE_CLIENT_HOOKS_MAP(X)                                                                  \
+    X(scaffold, "scaffold-counted")                                                                \
+    X(feddyn, "strategy:FedDyn")
 
 /* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
  */

@@ -14,6 +14,8 @@ STRATEGIES = {
     "FedAdagrad": {},
     "FedAdam": {"beta1": 0.5, "server-learning-rate": 0.1},
     "FedYogi": {},
+    "FedNova": {"server-learning-rate": 0.5},
+    "FedDyn": {"alpha": 0.1},
 }
 
 
@@ -30,6 +32,16 @@ class Strategies(NetTest):
                 federation, _ = self.assert_same(strategy={"type": name, **arguments})
                 seen.add(federation.hashes()[-1])
         self.assertEqual(len(seen), len(STRATEGIES))  # none is another by accident
+
+    def test_some_of_the_clients_each_round(self):
+        """What clients keep is of different rounds."""
+        self.assert_same(strategy={"type": "FedDyn"}, clients=5, rounds__fraction_train=0.5,
+                         rounds__min_train_nodes=2, rounds__num_server_rounds=6)
+
+    def test_kills_change_nothing_that_clients_keep(self):
+        job = {"strategy": {"type": "FedDyn", "alpha": 0.1}}
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 13, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
 
     def test_kills_change_no_momenta(self):
         job = {"strategy": {"type": "FedYogi", "server-learning-rate": 0.1}}

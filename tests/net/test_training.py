@@ -43,6 +43,24 @@ def scaffold(weights, clients, rounds):
     return weights
 
 
+def feddyn(weights, clients, rounds, alpha):
+    """Algorithm 1 of Acar et al. 2021, with so many steps of SGD for each minimum; all clients in each round."""
+    state, own = zeros(), [zeros() for _ in clients]
+    for _ in range(rounds):
+        mean = zeros()
+        for i, examples in enumerate(clients):
+            y = weights
+            for _ in range(STEPS):
+                step = combine(combine(gradient(y, examples), own[i], -1), combine(y, weights, -1), alpha)
+                y = combine(y, step, -RATE)
+            move = combine(y, weights, -1)
+            own[i] = combine(own[i], move, -alpha)
+            mean = combine(mean, move, 1 / len(clients))
+        state = combine(state, mean, -alpha)
+        weights = combine(combine(weights, mean), state, -1 / alpha)
+    return weights
+
+
 class Training(SoftmaxTest):
     def check(self, rates=None, change=unchanged, **training):
         """The run is what the formula says, and not what it would be without the keys."""
@@ -74,6 +92,11 @@ class Training(SoftmaxTest):
         self.assertLess(self.distance(last, scaffold(first, examples, ROUNDS)), CLOSE)
         self.assertGreater(self.distance(last, fedavg(first, examples, [RATE] * ROUNDS, unchanged)), 100 * CLOSE)
         self.assertEqual((len(first), len(first[0])), (LABELS, FEATURES + 1))
+
+    def test_feddyn(self):
+        first, last, examples = self.play(**job(strategy={"type": "FedDyn", "alpha": 0.25}))
+        self.assertLess(self.distance(last, feddyn(first, examples, ROUNDS, 0.25)), 2 * CLOSE)
+        self.assertGreater(self.distance(last, feddyn(first, examples, ROUNDS, 0.125)), 100 * CLOSE)
 
 
 if __name__ == "__main__":

@@ -5,53 +5,29 @@
  *
  * The means are plain ones, as in the paper: every update has weight 1. |S| / N is cut to 1.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/strategy.h"
-#include "edge/io/json.h"
+#include "aggregator/rounds/strategies/num_clients.h"
 
 typedef struct settings {
     fedge_strategy_common common;
-    uint32_t num_clients; /* N; 0 until it is settled */
-    bool counted;         /* the job says it */
+    fedge_num_clients clients;
 } settings;
 
 static const fedge_json_field ARGUMENTS[] = {
-    {"num-clients", "num_clients", FEDGE_JSON_U32, FEDGE_JSON_AT(settings, num_clients), .min = 1,
-     .max = UINT32_MAX},
+    FEDGE_NUM_CLIENTS_FIELD(settings, clients),
     FEDGE_JSON_END,
 };
 
 static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
-    settings *self = of;
-    const uint32_t least = job->rounds.min_available_nodes;
-    self->counted = self->num_clients != 0;
-    if (!self->counted)
-        self->num_clients = least;
-    if (self->num_clients < least)
-        return fedge_json_fail_at(json, "strategy.num-clients", err,
-                                  "%" PRIu32 " is less than min-available-nodes %" PRIu32
-                                  "; raise it",
-                                  self->num_clients, least);
-    return FEDGE_OK;
+    return fedge_num_clients_settle(json, job, &((settings *)of)->clients, err);
 }
 
 static fedge_status count_clients(void *of, uint32_t num_clients, fedge_error *err)
 {
-    settings *self = of;
-    if (!self->counted)
-        self->num_clients = num_clients;
-    return self->num_clients == num_clients
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "strategy.num-clients, by which SCAFFOLD's control variates are "
-                            "weighed, is %" PRIu32 ", and there are %" PRIu32
-                            " clients: set it to %" PRIu32
-                            " or leave it out, fedge-simulate counts them",
-                            self->num_clients, num_clients, num_clients);
+    return fedge_num_clients_count(&((settings *)of)->clients, num_clients, err);
 }
 
 typedef struct scaffold {
@@ -82,9 +58,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
                             "SCAFFOLD: round %u has no control section", (unsigned)sum->round);
     if (status != FEDGE_OK)
         return status;
-    /* |S| / N, at most 1 when more took part than there are said to be. */
-    double share = (double)sum->num_updates / (double)self->settings->num_clients;
-    share = share < 1.0 ? share : 1.0;
+    const double share = fedge_num_clients_share(&self->settings->clients, sum->num_updates);
     status = fedge_strategy_move(
         sum, &sum->delta, fedge_strategy_rate(&self->settings->common, sum->round), model, err);
     return status == FEDGE_OK ? fedge_strategy_move(sum, &sum->hooks, share, self->variate, err)

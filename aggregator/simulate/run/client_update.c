@@ -125,13 +125,13 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
                                   .deflater = update->deflater,
                                   .bytes = update->bytes,
                                   .packed = update->packed};
-    const fedge_update_facts facts = {.num_examples = task->result.num_examples};
+    task->facts.num_examples = task->result.num_examples;
     fedge_update_made made;
     fedge_status status = update->values ? make_changes(update, task, rate, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status = fedge_fold_update(&made_of, &update->config->global->accumulator, update->lane,
-                                   fedge_update_weight(update->config->global, &facts), update->v,
-                                   &made, err);
+                                   fedge_update_weight(update->config->global, &task->facts),
+                                   update->v, &made, err);
     }
     if (status != FEDGE_OK) {
         return status;

@@ -41,7 +41,8 @@ void fedge_client_update_fini(fedge_client_update *update); /* one that is all 0
 FEDGE_MUST_USE fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t client,
                                                       const float **correction, fedge_error *err);
 
-/* Adds what became of the model, and sets bytes_up and clamped of [task], whose result is there.
+/* Adds what became of the model, and sets facts, bytes_up and clamped of [task], whose result is
+ * there.
  * parameters and buffers: the trained values, which are taken back to the global model's as far as
  * they travel; with update->values they are there already. rate: of training. */
 FEDGE_MUST_USE fedge_status fedge_client_update_add(fedge_client_update *update,

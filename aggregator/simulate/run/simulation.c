@@ -117,12 +117,30 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
     return status;
 }
 
+/* Of what was reported, in slot order as the server has them; [sent] is sorted. */
+static fedge_update_facts *list_facts(const fedge_simulation *self)
+{
+    fedge_update_facts *facts = calloc((size_t)self->num_sent + 1, sizeof(*facts));
+    for (uint32_t i = 0, n = 0; facts && i < self->num_sent; i++) {
+        if (self->sent[i].reported) {
+            facts[n++] = self->sent[i].work.facts;
+        }
+    }
+    return facts;
+}
+
 static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
 {
     const uint64_t start_ns = fedge_os_monotonic_ns();
+    fedge_update_facts *facts = list_facts(self);
+    if (!facts) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
+                          self->num_sent);
+    }
     self->mid_step = true; /* a strategy that fails may leave half a step */
     fedge_status status =
-        fedge_global_model_step(&self->global, summary->round, self->bounds_log2, err);
+        fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts, err);
+    free(facts);
     if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
         self->mid_step = false;
         self->rounds_closed = summary->round;

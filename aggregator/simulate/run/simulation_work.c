@@ -67,6 +67,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     qsort(self->order, count, sizeof(*self->order), by_size);
     for (uint32_t i = 0; i < count; i++) {
         self->wave[i] = self->sent[self->order[i].task].work;
+        self->wave[i].facts.round = fedge_rounds_round(self->rounds);
     }
     fedge_simulation_tell_progress(self, 0);
     fedge_trainer_engine_run(&self->engine, fedge_rounds_round(self->rounds), self->bounds_log2,

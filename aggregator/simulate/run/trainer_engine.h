@@ -39,7 +39,8 @@ typedef struct fedge_trainer_engine_task {
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
     fedge_trainer_result result;
-    uint64_t bytes_up; /* TRAIN: of the update as it would travel */
+    fedge_update_facts facts; /* TRAIN: its round is given; the rest is what the update says */
+    uint64_t bytes_up;        /* TRAIN: of the update as it would travel */
     uint64_t clamped;
     double seconds; /* of the thread */
 } fedge_trainer_engine_task;

@@ -14,7 +14,7 @@
 
 #include "aggregator/rounds/strategy.h"
 
-/* A job whose "strategy" is this object, with more keys of training (", …"). Linear(2, 2). */
+/* A job whose "strategy" is this object, with these keys of training. Linear(2, 2). */
 static inline fedge_status parse_strategy(const char *strategy, const char *training,
                                           fedge_job **job, fedge_error *err)
 {
@@ -24,10 +24,11 @@ static inline fedge_status parse_strategy(const char *strategy, const char *trai
         "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["
         "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2}]},"
         "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
-        "\"training\": {\"learning-rate\": 0.1%s},"
+        "\"training\": {%s%s},"
         "\"rounds\": {\"num-server-rounds\": 10, \"min-available-nodes\": 4},"
         "\"strategy\": %s}",
-        training, strategy);
+        strstr(training, "learning-rate") != NULL ? "" : "\"learning-rate\": 0.1, ",
+        training[0] != '\0' ? training : "\"local-epochs\": 1", strategy);
     assert_in_range(size, 1, sizeof text - 1);
     *err = (fedge_error){0};
     return fedge_strategy_job_parse(text, (size_t)size, "job.json", job, err);

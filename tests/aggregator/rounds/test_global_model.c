@@ -107,12 +107,12 @@ static void play(const fedge_job *job)
         copy_values(&model, before);
         add(&model, 0, bounds, 4.0f, 4.0f, 1);
         add(&model, 1, bounds, 8.0f, 0.0f, 3);
-        assert_int_equal(fedge_global_model_step(&model, round, bounds, &err), FEDGE_OK);
+        assert_int_equal(fedge_global_model_step(&model, round, bounds, NULL, &err), FEDGE_OK);
         assert_moved(&model, before, 7.0f, 1.0f);
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
         add(&model, 0, bounds, 0.0f, 0.0f, 5); /* nothing has changed: nothing moves */
         copy_values(&model, before);
-        assert_int_equal(fedge_global_model_step(&model, round, bounds, &err), FEDGE_OK);
+        assert_int_equal(fedge_global_model_step(&model, round, bounds, NULL, &err), FEDGE_OK);
         assert_moved(&model, before, 0.0f, 0.0f);
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
     }
@@ -153,7 +153,7 @@ static void the_servers_rate_counts(void **state)
     copy_values(&model, before);
     fedge_sections_bounds(&job->plan, model.values, bounds);
     add(&model, 0, bounds, 4.0f, 2.0f, 7);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 2.0f, 1.0f);
     fedge_global_model_fini(&model);
     fedge_job_free(job);
@@ -182,7 +182,7 @@ static void statistics_move_by_the_plain_mean(void **state)
     fedge_sections_bounds(&job->plan, model.values, bounds);
     assert_int_equal(job->plan.sent.schema.num_elements, 8); /* 4 trained, 2 means, 2 variances */
     add(&model, 0, bounds, 20.0f, -16.0f, 7);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
     for (int i = 0; i < 4; i++) /* half, for the strategy's rate */
         assert_true(model.values[i] == before[i] + (20.0f - 16.0f * (float)i) / 128.0f);
     for (int i = 4; i < 13; i++)
@@ -206,8 +206,9 @@ static void scaffolds_variate_is_of_what_is_trained(void **state)
     fedge_sections_bounds(&job->plan, model.values, bounds);
     const size_t count = job->plan.sent.sections[0].schema.num_elements;
     assert_int_equal(job->plan.sent.schema.num_elements, 2 * count);
-    add(&model, 0, bounds, 4.0f, 1.0f, fedge_update_weight(&model, &(fedge_update_facts){17}));
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_OK);
+    add(&model, 0, bounds, 4.0f, 1.0f,
+        fedge_update_weight(&model, &(fedge_update_facts){.num_examples = 17}));
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
     const float *control = model.strategy->told(model.strategy_state);
     for (size_t i = 0; i < count; i++) /* a quarter of the clients */
@@ -230,7 +231,7 @@ static void a_written_model_is_read_again(void **state)
     begin(&one, job, 1);
     fedge_sections_bounds(&job->plan, one.values, bounds);
     add(&one, 0, bounds, 3.0f, 5.0f, 2);
-    assert_int_equal(fedge_global_model_step(&one, 1, bounds, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&one, 1, bounds, NULL, &err), FEDGE_OK);
     assert_int_equal(fedge_global_model_write(&one, &file, &size, &control_size, &err), FEDGE_OK);
     assert_true(control_size > 0);
     assert_int_equal(one.strategy->save(one.strategy_state, &saved, &err), FEDGE_OK);
@@ -276,9 +277,9 @@ static void weights_are_bounded(void **state)
     assert_int_equal(fedge_report_weight(job, 100), 100);
     assert_int_equal(fedge_report_weight(job, (uint64_t)1 << 40), 100);
     fedge_global_model model = {.job = job, .strategy = &fedge_strategy_fedavg};
-    assert_int_equal(fedge_update_weight(&model, &(fedge_update_facts){99}), 99);
+    assert_int_equal(fedge_update_weight(&model, &(fedge_update_facts){.num_examples = 99}), 99);
     model.strategy = &fedge_strategy_scaffold;
-    assert_int_equal(fedge_update_weight(&model, &(fedge_update_facts){99}), 1);
+    assert_int_equal(fedge_update_weight(&model, &(fedge_update_facts){.num_examples = 99}), 1);
     fedge_job_free(job);
 }
 
@@ -298,10 +299,11 @@ static void lanes_are_joined(void **state)
     fedge_sections_bounds(&job->plan, model.values, bounds);
     for (uint32_t i = 0; i < FEDGE_ACCUMULATOR_MAX_LANES; i++)
         add(&model, i, bounds, 4.0f, 1.0f, 1);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
     assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err),
+                     FEDGE_INVALID_ARGUMENT);
     fedge_global_model_fini(&model);
     fedge_job_free(job);
 }

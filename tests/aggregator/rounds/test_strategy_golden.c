@@ -13,6 +13,7 @@
 
 #define DIR FEDGE_SOURCE_DIR "/tests/golden/strategies/"
 #define VALUES 6
+#define MOST 16 /* updates of a round */
 /* Values and states are floats, of a size of about 1: a few roundings a round. */
 #define CLOSE 2e-6
 
@@ -34,7 +35,7 @@ static cJSON *load(const char *name)
     return root;
 }
 
-/* More keys of training: ", "a": 1". */
+/* Its keys of training: ""a": 1, "b": 2". */
 static void training_of(const cJSON *root, char text[512])
 {
     const cJSON *item = NULL;
@@ -43,7 +44,8 @@ static void training_of(const cJSON *root, char text[512])
     {
         char *value = cJSON_PrintUnformatted(item);
         const size_t used = strlen(text);
-        (void)snprintf(text + used, 512 - used, ", \"%s\": %s", item->string, value);
+        (void)snprintf(text + used, 512 - used, "%s\"%s\": %s", used > 0 ? ", " : "", item->string,
+                       value);
         free(value);
     }
 }
@@ -69,12 +71,17 @@ static void quantise(const cJSON *values, int bound_log2, int32_t *v)
     assert_int_equal(fedge_fixed_quantise_strict(x, VALUES, bound_log2, v, NULL), FEDGE_OK);
 }
 
-static void add(fedge_global_model *model, const cJSON *update, const int8_t *bounds_log2)
+static fedge_update_facts facts_of(const cJSON *update, uint32_t round)
+{
+    return (fedge_update_facts){.round = round,
+                                .num_examples = (uint64_t)get(update, "examples")->valuedouble};
+}
+
+static void add(fedge_global_model *model, const cJSON *update, const fedge_update_facts *facts,
+                const int8_t *bounds_log2)
 {
     int32_t v[2 * VALUES];
-    const fedge_update_facts facts = {.num_examples =
-                                          (uint64_t)get(update, "examples")->valuedouble};
-    const uint32_t weight = fedge_update_weight(model, &facts);
+    const uint32_t weight = fedge_update_weight(model, facts);
     const size_t count = model->plan->sent.schema.num_elements;
     quantise(get(update, "delta"), bounds_log2[0], v);
     if (count > VALUES)
@@ -133,13 +140,19 @@ static void run(const char *name)
     cJSON_ArrayForEach(at, get(root, "rounds"))
     {
         fedge_sections_bounds(&job->plan, model.values, bounds);
+        fedge_update_facts facts[MOST];
+        uint32_t count = 0;
+        round++;
         cJSON_ArrayForEach(update, get(at, "updates"))
         {
-            add(&model, update, bounds);
+            facts[count] = facts_of(update, round);
+            add(&model, update, &facts[count++], bounds);
         }
-        if (fedge_global_model_step(&model, ++round, bounds, &err) != FEDGE_OK)
+        if (fedge_global_model_step(&model, round, bounds, facts, &err) != FEDGE_OK)
             fail_msg("%s: %s", name, err.message);
         check(name, round, model.values, get(at, "model"));
+        if (get(at, "told") != NULL)
+            check(name, round, model.strategy->told(model.strategy_state), get(at, "told"));
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
         renew(&model);
     }
@@ -179,7 +192,8 @@ static void no_update_is_no_step(void **state)
         fedge_global_model model;
         int8_t bounds[FEDGE_MAX_TENSORS] = {0};
         assert_int_equal(fedge_global_model_init(&model, job, "cpu", &config, &err), FEDGE_OK);
-        assert_int_equal(fedge_global_model_step(&model, 1, bounds, &err), FEDGE_INVALID_ARGUMENT);
+        assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err),
+                         FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "no update to average"));
         for (int i = 0; i < VALUES; i++)
             assert_true(model.values[i] == 0.0f);

@@ -60,6 +60,12 @@ static void what_is_wrong_is_said(void **state)
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
         refuse_strategy(CASES[i][0], "", CASES[i][1]);
+    refuse_strategy("{\"type\": \"FedNova\"}", "\"optimizer\": {\"type\": \"Adam\"}",
+                    "training.optimizer: FedNova counts the steps of SGD only; take SGD");
+    refuse_strategy("{\"type\": \"FedDyn\"}", "\"proximal-mu\": 0.1",
+                    "training.proximal-mu: FedDyn has a proximal term, of strategy.alpha");
+    refuse_strategy("{\"type\": \"FedDyn\", \"num-clients\": 3}", "",
+                    "strategy.num-clients: 3 is less than min-available-nodes 4; raise it");
 }
 
 static void clients_take_part_in_scaffold(void **state)
@@ -87,7 +93,7 @@ static void fedprox_is_the_trainers(void **state)
     size_t size = 0;
     fedge_job *prox = strategy_job("{\"type\": \"FedProx\", \"proximal-mu\": 0.25}"), *avg = NULL;
     assert_true(prox->plan.training.optimizer.proximal_mu == 0.25f);
-    assert_int_equal(parse_strategy("{}", ", \"proximal-mu\": 0.25", &avg, &err), FEDGE_OK);
+    assert_int_equal(parse_strategy("{}", "\"proximal-mu\": 0.25", &avg, &err), FEDGE_OK);
     assert_int_equal(fedge_plan_write(&prox->plan, &texts[0], &size, &err), FEDGE_OK);
     assert_int_equal(fedge_plan_write(&avg->plan, &texts[1], &size, &err), FEDGE_OK);
     assert_string_equal(texts[0], texts[1]);
@@ -95,7 +101,7 @@ static void fedprox_is_the_trainers(void **state)
     free(texts[1]);
     fedge_job_free(prox);
     fedge_job_free(avg);
-    refuse_strategy("{\"type\": \"FedProx\", \"proximal-mu\": 0.25}", ", \"proximal-mu\": 0.25",
+    refuse_strategy("{\"type\": \"FedProx\", \"proximal-mu\": 0.25}", "\"proximal-mu\": 0.25",
                     "training.proximal-mu: is in strategy.proximal-mu already");
 }
 

@@ -33,11 +33,12 @@ class Run:
         return [(int(self.draw.integers(1, 200)), self.vector(self.size / 2) + trend)
                 for _ in range(int(self.draw.integers(2, CLIENTS + 1)))]
 
-    def keep(self, clients, model, more=None):
+    def keep(self, clients, model, updates=None, **more):
+        """[updates]: for each client, more of what it sends; [more]: of the round."""
         self.case["rounds"].append({
-            "updates": [{"examples": client[0], "delta": client[1].tolist(), **(more(i) if more else {})}
+            "updates": [{"examples": client[0], "delta": client[1].tolist(), **(updates[i] if updates else {})}
                         for i, client in enumerate(clients)],
-            "model": model.tolist()})
+            "model": model.tolist(), **more})
 
     def write(self, folder):
         with open(os.path.join(folder, f"{self.name}.json"), "w", encoding="utf-8") as file:
@@ -115,7 +116,75 @@ def fedyogi():
     return adaptive("fedyogi", {"type": "FedYogi"}, 8, lambda v, s, b: v - (1 - b) * s * np.sign(v - s))
 
 
-CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi]
+def reach(steps, momentum, nesterov, e):
+    """How far so many steps of SGD go, in units of the learning rate, along a gradient of 1."""
+    u = v = 0.0
+    for _ in range(steps):
+        slope = 1 - e * u
+        v = momentum * v + slope
+        u += slope + momentum * v if nesterov else v
+    return u
+
+
+def fednova(name, seed, training, rate=1.0):
+    run = Run(name, {"type": "FedNova", "server-learning-rate": rate}, seed, training)
+    optimizer = training.get("optimizer", {})
+    x = run.start
+    for _ in range(ROUNDS):
+        clients = run.clients()
+        n = np.array([client[0] for client in clients])
+        steps = [training.get("local-steps") or training["local-epochs"] * -(-k // training["batch-size"]) for k in n]
+        a = np.array([reach(k, optimizer.get("momentum", 0), optimizer.get("nesterov", False),
+                            np.float32(training["learning-rate"]) * np.float64(training.get("proximal-mu", 0)))
+                      for k in steps])
+        # Weights are integers: n / a in units of 1/1024, for a max-weight of 2^20.
+        weights = np.maximum(np.round(1024 * n / a), 1)
+        p = weights * a / sum(weights * a)
+        x = x + rate * sum(p * a) * sum(pi / ai * client[1] for pi, ai, client in zip(p, a, clients))
+        run.keep(clients, x)
+    return run
+
+
+def fednova_epochs():
+    return fednova("fednova", 9, {"learning-rate": 0.1, "local-epochs": 3, "batch-size": 8})
+
+
+def fednova_momentum():
+    return fednova("fednova-momentum", 10, {"learning-rate": 0.125, "local-epochs": 2, "batch-size": 16, "optimizer": {
+        "type": "SGD", "momentum": 0.5, "nesterov": True}, "proximal-mu": 0.25}, 0.5)
+
+
+def fednova_steps():
+    return fednova("fednova-steps", 11, {"learning-rate": 0.1, "local-steps": 7, "optimizer": {
+        "type": "SGD", "momentum": 0.75}})
+
+
+def scaffold():
+    run = Run("scaffold", {"type": "SCAFFOLD", "server-learning-rate": 0.5, "num-clients": 5}, 12)
+    x, c = run.start, np.zeros(VALUES)
+    for _ in range(ROUNDS):
+        clients = run.clients()
+        changes = [run.vector(0.5) for _ in clients]
+        x = x + 0.5 * np.mean([delta for _, delta in clients], axis=0)
+        c = c + len(clients) / 5 * np.mean(changes, axis=0)
+        run.keep(clients, x, [{"hooks": change.tolist()} for change in changes], told=c.tolist())
+    return run
+
+
+def feddyn():
+    run = Run("feddyn", {"type": "FedDyn", "alpha": 0.125, "num-clients": 6}, 13)
+    x, h = run.start, np.zeros(VALUES)
+    for _ in range(ROUNDS):
+        clients = run.clients()
+        change = np.mean([delta for _, delta in clients], axis=0)
+        h = h - 0.125 * len(clients) / 6 * change
+        x = x + change - h / 0.125
+        run.keep(clients, x)
+    return run
+
+
+CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
+         fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn]
 
 
 def main():

@@ -1,0 +1,109 @@
+/* FedDyn (Acar et al., "Federated learning based on dynamic regularization", ICLR 2021): clients
+ * train on their loss with a linear and a quadratic term (edge/io/hooks/feddyn.c), so that what all
+ * agree on is a minimum of each; the server
+ *
+ *     h ← h − α |S| / N mean(Δ_i),   x ← x + η_s (mean(Δ_i) − h / α)
+ *
+ * The means are plain ones, as in the paper; η_s is 1 there. h is 0 at first, α is 0.01 by default.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/strategies/num_clients.h"
+#include "aggregator/rounds/strategies/vectors.h"
+
+typedef struct settings {
+    fedge_strategy_common common;
+    fedge_num_clients clients;
+    float alpha;
+} settings;
+
+static const fedge_json_field ARGUMENTS[] = {
+    {.key = "alpha",
+     .kind = FEDGE_JSON_F32,
+     FEDGE_JSON_AT(settings, alpha),
+     .min = 1e-6,
+     .max = 1e3,
+     .fallback = 0.01},
+    FEDGE_NUM_CLIENTS_FIELD(settings, clients),
+    FEDGE_JSON_END,
+};
+
+/* The quadratic term is the trainer's proximal one. */
+static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+{
+    settings *self = of;
+    fedge_optimizer *optimizer = &job->plan.training.optimizer;
+    if (optimizer->proximal_mu != 0.0f)
+        return fedge_json_fail_at(json, "training.proximal-mu", err,
+                                  "FedDyn has a proximal term, of strategy.alpha; remove this");
+    optimizer->proximal_mu = self->alpha;
+    return fedge_num_clients_settle(json, job, &self->clients, err);
+}
+
+static fedge_status count_clients(void *of, uint32_t num_clients, fedge_error *err)
+{
+    return fedge_num_clients_count(&((settings *)of)->clients, num_clients, err);
+}
+
+static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
+{
+    fedge_strategy_vectors *made = NULL;
+    const fedge_status status = fedge_strategy_vectors_new(config, 1, &made, err);
+    *state = made;
+    return status;
+}
+
+/* A round's step: for the visits of its means. */
+typedef struct pass {
+    double alpha, share, rate;
+    float *h, *model;
+} pass;
+
+static void visit(void *user, size_t first, size_t count, const double *mean)
+{
+    const pass *self = user;
+    for (size_t i = 0; i < count; i++) {
+        float *h = &self->h[first + i];
+        *h = (float)((double)*h - self->alpha * self->share * mean[i]);
+        self->model[first + i] += (float)(self->rate * (mean[i] - (double)*h / self->alpha));
+    }
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    fedge_strategy_vectors *self = state;
+    const settings *with = self->settings;
+    pass of = {.alpha = (double)with->alpha,
+               .share = fedge_num_clients_share(&with->clients, sum->num_updates),
+               .rate = fedge_strategy_rate(&with->common, sum->round),
+               .h = self->values,
+               .model = model};
+    const fedge_status status = fedge_strategy_check_sum(sum, "FedDyn", err);
+    return status == FEDGE_OK ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
+                              : status;
+}
+
+/* Clients' gradients are 0 again, and h is their sum. */
+static void forget(void *state)
+{
+    fedge_strategy_vectors *self = state;
+    memset(self->values, 0, self->num_values * sizeof self->values[0]);
+}
+
+const fedge_strategy_ops fedge_strategy_feddyn = {
+    .struct_size = sizeof(fedge_strategy_ops),
+    .reader = {.name = "FedDyn",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(settings),
+               .settle = settle},
+    .weight = fedge_strategy_weigh_alike,
+    .count_clients = count_clients,
+    .init = init,
+    .step = step,
+    .save = fedge_strategy_vectors_save,
+    .load = fedge_strategy_vectors_load,
+    .free = free,
+    .state_per_value = sizeof(float),
+    .forget = forget,
+};

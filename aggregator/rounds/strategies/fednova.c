@@ -1,0 +1,119 @@
+/* FedNova (Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated
+ * optimization", NeurIPS 2020): clients that take more steps do not weigh more for it,
+ *
+ *     x ← x + η_s τ_eff Σ p_i Δ_i / a_i,   τ_eff = Σ p_i a_i,   p_i = n_i / Σ n
+ *
+ * a_i = ‖a_i‖₁ is how far K_i steps of SGD reach in units of η, for a gradient that stays the same:
+ * K_i without momentum and proximal term; with momentum ρ and a term of μ (e = η μ)
+ *
+ *     v ← ρ v + (1 − e u),   u ← u + v        (Nesterov: u ← u + (1 − e u) + ρ v);   a_i = u
+ *
+ * after K_i such steps. K_i is local-steps, or local-epochs · ⌈n_i / batch-size⌉.
+ *
+ * Weights in the sums are integers: w_i = round(2^k n_i / a_i), 1 to max-weight, where 2^k is
+ * max-weight / 1024, and the p_i are those that these weights have: p_i = w_i a_i / Σ w_j a_j. So
+ * n_i / a_i, about batch-size / local-epochs, is resolved to 2^−k and cut at 1024.
+ */
+#include <math.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "aggregator/rounds/strategies/fedavg.h"
+#include "edge/io/json.h"
+
+#define MOST 1024 /* of n_i / a_i */
+
+/* What a step does to (v, u, 1), as rows. */
+typedef struct matrix {
+    double at[3][3];
+} matrix;
+
+static matrix product(const matrix *a, const matrix *b)
+{
+    matrix c = {{{0}}};
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++)
+            for (int k = 0; k < 3; k++)
+                c.at[i][j] += a->at[i][k] * b->at[k][j];
+    return c;
+}
+
+/* a_i of so many steps. */
+static double reach(const fedge_optimizer *optimizer, double learning_rate, uint64_t num_steps)
+{
+    const double rho = (double)optimizer->momentum;
+    const double e = (double)(float)learning_rate * (double)optimizer->proximal_mu;
+    const double more = optimizer->nesterov ? 1.0 : 0.0, kept = optimizer->nesterov ? rho : 1.0;
+    /* v' = ρ v − e u + 1;  u' = u + kept · v' + more · (1 − e u) */
+    matrix step = {
+        {{rho, -e, 1.0}, {kept * rho, 1.0 - kept * e - more * e, kept + more}, {0.0, 0.0, 1.0}}};
+    matrix all = {{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}};
+    for (; num_steps > 0; num_steps >>= 1) {
+        if (num_steps & 1)
+            all = product(&all, &step);
+        step = product(&step, &step);
+    }
+    return fmax(all.at[1][2], 1.0); /* from v = u = 0 */
+}
+
+static double reach_of(const fedge_job *job, const fedge_update_facts *facts)
+{
+    const fedge_training_spec *training = &job->plan.training;
+    const uint64_t examples = facts->num_examples < UINT32_MAX ? facts->num_examples : UINT32_MAX;
+    const uint64_t batches = (examples + training->batch_size - 1) / training->batch_size;
+    return reach(&training->optimizer, fedge_plan_learning_rate(&job->plan, facts->round),
+                 training->local_steps > 0 ? training->local_steps
+                                           : training->local_epochs * batches);
+}
+
+static uint32_t weight(const void *state, const fedge_job *job, const fedge_update_facts *facts)
+{
+    (void)state;
+    const uint32_t most = job->rounds.max_weight;
+    const double unit = most < MOST ? 1.0 : exp2(floor(log2((double)most / MOST)));
+    const double value =
+        rint(unit * (double)fedge_report_weight(job, facts->num_examples) / reach_of(job, facts));
+    return value < 1.0 ? 1 : value < (double)most ? (uint32_t)value : most;
+}
+
+static fedge_status settle(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
+{
+    (void)settings;
+    if (job->plan.external)
+        return fedge_json_fail_at(json, "model", err,
+                                  "is external, so FedNova cannot count its steps; take FedAvg");
+    if (job->plan.training.optimizer.type != FEDGE_OPTIMIZER_SGD)
+        return fedge_json_fail_at(json, "training.optimizer", err,
+                                  "FedNova counts the steps of SGD only; take SGD, with momentum "
+                                  "or without, or FedAvg");
+    return FEDGE_OK;
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    const fedge_job *job = sum->job;
+    double shares = 0.0, effective = 0.0; /* Σ w a, Σ w a² */
+    fedge_status status = fedge_strategy_check_sum(sum, "FedNova", err);
+    if (status != FEDGE_OK)
+        return status;
+    for (uint32_t i = 0; i < sum->num_updates; i++) {
+        const double a = reach_of(job, &sum->facts[i]);
+        const double share = (double)weight(state, job, &sum->facts[i]) * a;
+        shares += share;
+        effective += share * a;
+    }
+    /* The mean is Σ w Δ / W. */
+    const double rate = fedge_strategy_rate(state, sum->round) * (effective / shares) *
+                        ((double)sum->total_weight / shares);
+    return fedge_strategy_move(sum, &sum->delta, rate, model, err);
+}
+
+const fedge_strategy_ops fedge_strategy_fednova = {
+    .struct_size = sizeof(fedge_strategy_ops),
+    .reader = {.name = "FedNova", .settings_size = sizeof(fedge_strategy_common), .settle = settle},
+    .weight = weight,
+    .init = fedge_fedavg_init,
+    .step = step,
+    .save = fedge_strategy_save_nothing,
+    .load = fedge_strategy_load_nothing,
+    .free = fedge_fedavg_free,
+};
