@@ -86,6 +86,9 @@ static void make_cnn(void)
 }
 
 /* Optimizers in turn, with all that may be added to them. */
+static fedge_augmentation augmentation;
+static bool augments;
+
 static void choose_optimizer(uint64_t seed)
 {
     fedge_optimizer *o = &training.optimizer;
@@ -99,7 +102,7 @@ static void choose_optimizer(uint64_t seed)
     o->weight_decay = seed % 2 ? 0.01f : 0.0f;
     o->epsilon = o->type == FEDGE_OPTIMIZER_SGD ? 0.0f : 1e-3f;
     o->proximal_mu = seed % 3 == 1 ? 0.1f : 0.0f;
-    o->clip_norm = seed % 4 == 2 ? 0.5f : 0.0f;
+    o->clip_norm = seed % 4 == 2 ? 0.5f : seed % 10 == 5 ? 0.05f : 0.0f;
     options = (fedge_model_options){.max_batch = training.batch_size,
                                     .training = true,
                                     .momentum = o->momentum,
@@ -123,6 +126,16 @@ static void draw(uint64_t seed)
     else
         make_mlp();
     spec.label_smoothing = seed % 3 == 0 ? 0.1f : 0.0f;
+    const uint32_t part = (uint32_t)seed % 10;
+    if (part == 6) /* what is not trained, or in part */
+        spec.layers[0].train = FEDGE_TRAIN_NONE;
+    if (part == 7)
+        spec.layers[3].train = FEDGE_TRAIN_BIAS;
+    if (part == 5 || part == 8 || part == 9) {
+        spec.layers[part % 2 ? 6 : 2].num_train_channels = 2;
+        spec.layers[part % 2 ? 6 : 2].train_channels[0] = 1;
+        spec.layers[part % 2 ? 6 : 2].train_channels[1] = 2;
+    }
     fedge_schema_init(&schema, tensors, 16);
     if (fedge_model_schema(&spec, &schema, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
@@ -136,6 +149,15 @@ static void draw(uint64_t seed)
                                       .local_steps = seed % 3 == 2 ? 5 : 0,
                                       .batch_size = 3 + fedge_rng_below(&rng, 18)};
     choose_optimizer(seed);
+    augments = seed % 2 == 1 && seed % 4 == 3; /* bytes of images */
+    augmentation = (fedge_augmentation){.channels = CHANNELS,
+                                        .height = SIDE,
+                                        .width = SIDE,
+                                        .horizontal_flip = 0.5f,
+                                        .crop_padding = 2,
+                                        .num_fill = CHANNELS};
+    for (int c = 0; c < CHANNELS; c++)
+        augmentation.fill[c] = (0.0f - MEAN[c]) / STD[c];
     for (uint32_t i = 0; i < EXAMPLES; i++) {
         places[i] = EXAMPLES - 1 - i;
         labels[i] = (int32_t)fedge_rng_below(&rng, CLASSES);
@@ -185,11 +207,14 @@ static void train_on_cpu(void)
     assert_true(memory.total <= BLOCK);
     assert_int_equal(fedge_model_new(&model, &spec, &options, block, BLOCK, &err), FEDGE_OK);
     for (uint32_t c = 0; c < CLIENTS; c++) {
-        const fedge_examples examples = {.user = places + firsts[c],
-                                         .num_examples = firsts[c + 1] - firsts[c],
-                                         .read = read_examples};
+        const fedge_examples stored = {.user = places + firsts[c],
+                                       .num_examples = firsts[c + 1] - firsts[c],
+                                       .read = read_examples};
         fedge_trainer_config config = training;
+        fedge_augmented augmented;
         config.client_index = c;
+        const fedge_examples examples =
+            augments ? fedge_augment(&augmented, &augmentation, &stored, &config) : stored;
         fedge_model_load(model, start);
         fedge_model_reset_optimizer(model);
         if (options.correction)
@@ -216,6 +241,7 @@ static fedge_cohort_config config_of(uint32_t slots)
         .divide_by = are_floats ? 1.0f : 255.0f,
         .mean = MEAN,
         .std = STD,
+        .augmentation = augments ? &augmentation : NULL,
         .most_slots = slots};
 }
 

@@ -30,6 +30,13 @@ enum { PICTURE_COUNT = 120, PIXELS = 16, CLIENTS = 9, ROUNDS = 3 };
     "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8},"          \
     "{\"type\":\"Sigmoid\"},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
 
+#define AUGMENTATION ",\"augmentation\":{\"horizontal-flip\":0.5,\"crop\":{\"padding\":1}}"
+
+#define FROZEN                                                                                     \
+    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8,"           \
+    "\"train\":\"none\"},{\"type\":\"ReLU\"},"                                                     \
+    "{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
+
 typedef struct run {
     fedge_job *job;
     fedge_client_data *client_data;
@@ -39,6 +46,8 @@ typedef struct run {
     uint32_t asked, stop_asked;
     char told[2048];
 } run;
+
+static const char *augmentation = ""; /* further members of the data */
 
 static int set_up(void **state)
 {
@@ -62,11 +71,11 @@ static void make_job(run *self, const char *layers, const char *optimizer, const
         text, sizeof(text),
         "{\"fedge-job\":1,\"name\":\"pictures\",\"seed\":4,\"model\":{\"input-shape\":[1,4,4],"
         "\"layers\":[%s],\"loss\":{\"type\":\"CrossEntropyLoss\"}},"
-        "\"data\":{\"name\":\"pictures\",\"shape\":[1,4,4],\"dtype\":\"f32\",\"labels\":3},"
+        "\"data\":{\"name\":\"pictures\",\"shape\":[1,4,4],\"dtype\":\"f32\",\"labels\":3%s},"
         "\"training\":{\"local-epochs\":1,\"batch-size\":6,\"learning-rate\":0.1%s},"
         "\"rounds\":{\"num-server-rounds\":%d,\"fraction-train\":0.6,\"min-train-nodes\":1,"
         "\"min-available-nodes\":2,\"fraction-evaluate\":0.5}%s}",
-        layers, optimizer, ROUNDS, more);
+        layers, augmentation, optimizer, ROUNDS, more);
     assert_true(size > 0 && size < (int)sizeof(text));
     if (fedge_strategy_job_parse(text, (size_t)size, "job.json", &self->job, &self->err) !=
         FEDGE_OK)
@@ -153,6 +162,7 @@ static const struct {
      ",\"update\":{\"codec\":\"int8\",\"deflate\":true}", 91},
     {MLP, ",\"clip-norm\":0.5", ",\"strategy\":{\"type\":\"FedProx\",\"proximal-mu\":0.1}", 163},
     {CNN, "", ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":9}", 91},
+    {FROZEN, "", "", 163},
 };
 enum { JOB_COUNT = sizeof(JOBS) / sizeof(JOBS[0]) };
 
@@ -162,12 +172,14 @@ static void rounds_are_near_the_cpus(void **state)
     for (int j = 0; j < JOB_COUNT; j++) {
         float cpu[200], gpu[200], largest = 0.0f;
         const emulator_config one = {.num_gpus = 1, .order = EMULATOR_RANDOM};
+        augmentation = j == 3 ? AUGMENTATION : "";
         (void)run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cpu", &one, cpu);
         (void)run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cuda", &one, gpu);
         for (size_t i = 0; i < JOBS[j].num_values; i++)
             largest = fmaxf(largest, fabsf(cpu[i]));
         /* An int8 update may be rounded to the next step. */
         const double bound = strstr(JOBS[j].more, "int8") ? 0.02 : BOUND;
+        augmentation = "";
         for (size_t i = 0; i < JOBS[j].num_values; i++)
             if (!(fabs((double)cpu[i] - (double)gpu[i]) <= bound * (double)largest))
                 fail_msg("job %d, value %zu: %.9g, and the CPU has %.9g", j, i, (double)gpu[i],

@@ -17,6 +17,12 @@
 
 typedef struct trainer_cuda trainer_cuda;
 
+/* What a cohort's configuration points to. */
+typedef struct needs {
+    fedge_model_options options;
+    fedge_augmented augmented;
+} needs;
+
 /* One GPU and its thread. */
 typedef struct gpu {
     trainer_cuda *engine;
@@ -40,7 +46,7 @@ typedef struct job {
 struct trainer_cuda {
     fedge_trainer_engine_config config;
     const fedge_plan *plan;
-    fedge_model_options options;
+    needs has;
     uint32_t num_gpus;
     gpu *gpus;
     uint64_t host_bytes;
@@ -65,9 +71,9 @@ static fedge_cohort_examples examples_of(const fedge_dataset *dataset)
                : (fedge_cohort_examples){0};
 }
 
-/* [options] is filled, and must outlive the result. Of one of so many GPUs. */
+/* [has] is filled, and must outlive the result. Of one of so many GPUs. */
 static fedge_cohort_config cohort_config(const fedge_trainer_engine_config *config,
-                                         uint32_t num_gpus, fedge_model_options *options)
+                                         uint32_t num_gpus, needs *has)
 {
     const fedge_plan *plan = &config->job->plan;
     const uint32_t asked = fedge_cohort_size_of(&config->job->rounds, FEDGE_TASK_TRAIN,
@@ -76,16 +82,21 @@ static fedge_cohort_config cohort_config(const fedge_trainer_engine_config *conf
     const uint32_t share = (asked + num_gpus - 1) / num_gpus;
     const fedge_dataset *other =
         config->test_set != config->client_data->dataset ? config->test_set : NULL;
-    *options = fedge_plan_model_options(plan);
+    const fedge_trainer_config any = {
+        0}; /* of the augmentation, its arguments are all that counts */
+    const fedge_examples none = {0};
+    has->options = fedge_plan_model_options(plan);
+    (void)fedge_plan_augment(plan, &any, &none, &has->augmented);
     return (fedge_cohort_config){
         .model = &plan->model,
-        .options = options,
+        .options = &has->options,
         .sets = {examples_of(config->client_data->dataset), examples_of(other)},
         .dtype = plan->data.dtype,
         .num_channels = plan->data.num_channels,
         .divide_by = plan->data.divide_by,
         .mean = plan->data.mean,
         .std = plan->data.std,
+        .augmentation = plan->data.has_augmentation ? &has->augmented.augmentation : NULL,
         .most_slots = share > LEAST_SLOTS ? share : LEAST_SLOTS};
 }
 
@@ -108,13 +119,10 @@ static fedge_status count_gpus(const fedge_trainer_engine_config *config, uint32
 static fedge_status check(const fedge_trainer_engine_config *config, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
-    fedge_model_options options, evaluated;
+    needs has;
+    fedge_model_options evaluated;
     uint32_t num_gpus = 0;
-    const fedge_cohort_config cohort = cohort_config(config, 1, &options);
-    if (plan->data.has_augmentation) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "augmentation: GPUs do not train with it yet: take --engine cpu");
-    }
+    const fedge_cohort_config cohort = cohort_config(config, 1, &has);
     if (fedge_plan_evaluation_options(plan, &evaluated)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "evaluation in int8: GPUs do not do it: take --engine cpu");
@@ -126,14 +134,14 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
 static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
                          fedge_error *err)
 {
-    fedge_model_options options;
+    needs has;
     fedge_cohort_memory memory;
     uint32_t num_gpus = 0;
     fedge_status status = count_gpus(config, &num_gpus, err);
     if (status != FEDGE_OK) {
         return status;
     }
-    const fedge_cohort_config cohort = cohort_config(config, num_gpus, &options);
+    const fedge_cohort_config cohort = cohort_config(config, num_gpus, &has);
     const uint32_t threads = config->num_threads > 0 ? config->num_threads : 1;
     status = fedge_cohort_bytes(&cohort, &memory, err);
     *bytes = (memory.host + fedge_client_update_size(&config->job->plan, false)) * num_gpus;
@@ -396,7 +404,7 @@ static fedge_status open_gpu(trainer_cuda *self, uint32_t index, fedge_error *er
     const fedge_trainer_engine_config *config = &self->config;
     gpu *at = &self->gpus[index];
     fedge_cohort_memory memory = {0};
-    fedge_cohort_config cohort = cohort_config(config, self->num_gpus, &self->options);
+    fedge_cohort_config cohort = cohort_config(config, self->num_gpus, &self->has);
     cohort.gpu = config->num_gpus > 0 ? (int)config->gpus[index] : (int)index;
     at->engine = self;
     at->index = index;

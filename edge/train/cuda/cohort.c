@@ -12,12 +12,12 @@
 fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
                                fedge_error *err)
 {
-    return error == cudaSuccess ? FEDGE_OK
-                                : fedge_fail(err, FEDGE_GPU_LOST,
-                                             "GPU %d is lost while %s: %s; start again with "
-                                             "--resume, with the GPUs "
-                                             "that there are, or with --engine cpu",
-                                             cohort->config.gpu, doing, cudaGetErrorString(error));
+    return error == cudaSuccess
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_GPU_LOST,
+                            "GPU %d is lost while %s: %s; start again with --resume, with the GPUs "
+                            "that there are",
+                            cohort->config.gpu, doing, cudaGetErrorString(error));
 }
 
 fedge_status fedge_cohort_count_gpus(uint32_t *count, fedge_error *err)
@@ -132,6 +132,10 @@ static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge
     if (status == FEDGE_OK) {
         status = take(self, &told->indices, turns * self->plan.batch * sizeof(*told->indices), true,
                       err);
+    }
+    if (status == FEDGE_OK && self->plan.augments) {
+        status =
+            take(self, &told->moves, turns * self->plan.batch * sizeof(*told->moves), true, err);
     }
     return status == FEDGE_OK ? make_event(self, &told->done, err) : status;
 }
@@ -314,6 +318,7 @@ static void free_host(fedge_cohort *self)
     for (uint32_t i = 0; i < 2; i++) {
         (void)cudaFreeHost(self->told[i].turns);
         (void)cudaFreeHost(self->told[i].indices);
+        (void)cudaFreeHost(self->told[i].moves);
         (void)cudaFreeHost(self->staging[i]);
         if (self->told[i].done) {
             (void)cudaEventDestroy(self->told[i].done);

@@ -23,6 +23,7 @@
 
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/train/augment.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 
@@ -46,6 +47,8 @@ typedef struct fedge_cohort_config {
     uint32_t num_channels; /* of mean and std: 0, 1 or the input's */
     float divide_by;
     const float *mean, *std;
+    const fedge_augmentation
+        *augmentation;   /* in training: fills are normalised zeros; NULL: none */
     uint32_t most_slots; /* ≥ 1: more are not used */
     int gpu;             /* the driver's number */
 } fedge_cohort_config;

@@ -2,6 +2,7 @@
 #ifndef FEDGE_EDGE_TRAIN_CUDA_COHORT_INTERNAL_H
 #define FEDGE_EDGE_TRAIN_CUDA_COHORT_INTERNAL_H
 
+#include "edge/core/rng.h"
 #include "edge/train/cuda/cohort_plan.h"
 
 /* What the GPU is told of a run of steps, in pinned memory: filled while the
@@ -9,6 +10,7 @@
 typedef struct fedge_cohort_told {
     fedge_cohort_turn *turns; /* (run, slots) */
     uint32_t *indices;        /* (run, slots, batch) */
+    fedge_cohort_move *moves; /* likewise; NULL without augmentation */
     cudaEvent_t done;         /* both may be filled again */
 } fedge_cohort_told;
 
@@ -27,6 +29,7 @@ typedef struct fedge_cohort_slot {
     uint32_t room, next, epoch;
     uint64_t steps, done; /* how many it has, and how many are queued */
     uint64_t seen;        /* examples in these */
+    fedge_rng moves;      /* of this epoch's augmentation */
 } fedge_cohort_slot;
 
 struct fedge_cohort {

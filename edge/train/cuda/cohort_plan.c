@@ -6,6 +6,7 @@
 #include "edge/train/optimizers.h"
 
 #define ALIGNMENT 256                    /* bytes; of arrays, as cudaMalloc's */
+#define MOST_PADDING 16383               /* of a crop: moves are of 16 bits */
 #define LINE 32                          /* floats; of a slot's parameters */
 #define MOST_TOLD ((size_t)8 << 20)      /* bytes of the steps that are told at a time */
 #define MOST_VALUES ((size_t)UINT32_MAX) /* of a slot's array: kernels count them in 32 bits */
@@ -31,6 +32,9 @@ static fedge_status check_options(const fedge_cohort_config *config, fedge_error
     if (options->weights != FEDGE_STORAGE_FP32 || options->activations != FEDGE_STORAGE_FP32) {
         return refuse("storage of 16 bits", err);
     }
+    if (config->augmentation && config->augmentation->crop_padding > MOST_PADDING) {
+        return refuse("a crop's padding of over 16383", err);
+    }
     return FEDGE_OK;
 }
 
@@ -46,13 +50,8 @@ static fedge_status check_layer(const fedge_model_spec *spec, uint32_t index, fe
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(layer->type);
     const char *why = ops && ops->refuse ? ops->refuse(layer) : NULL;
-    fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
-    const bool trained = fedge_layer_tensors(layer, tensors) > 0;
     if (ops && !follows(layer, index)) {
         why = "its inputs";
-    } else if (ops && trained &&
-               (layer->train != FEDGE_TRAIN_ALL || layer->num_train_channels > 0)) {
-        why = "training a part of it";
     }
     if (ops && !why) {
         return FEDGE_OK;
@@ -87,12 +86,59 @@ static size_t parameters_of(const fedge_layer_spec *layer)
     return count;
 }
 
+/* Adds the layer's values that are trained, from value [first] on. False: too many pieces. */
+static bool add_ranges(fedge_cohort_plan *plan, const fedge_layer_spec *layer, size_t first)
+{
+    fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, tensors);
+    for (uint32_t t = 0; t < n; t++) {
+        const size_t count = fedge_layer_tensor_count(&tensors[t]);
+        uint32_t begin = 0, end = 0;
+        fedge_layer_trained_rows(layer, &tensors[t], &begin, &end);
+        const size_t row = count / tensors[t].shape[0], at = first + begin * row;
+        uint32_t *last = plan->num_ranges > 0 ? plan->ranges[plan->num_ranges - 1] : NULL;
+        if (end > begin && last && last[0] + last[1] == at) {
+            last[1] += (uint32_t)((end - begin) * row);
+        } else if (end > begin && plan->num_ranges == FEDGE_COHORT_MAX_RANGES) {
+            return false;
+        } else if (end > begin) {
+            plan->ranges[plan->num_ranges][0] = (uint32_t)at;
+            plan->ranges[plan->num_ranges++][1] = (uint32_t)((end - begin) * row);
+        }
+        first += count;
+    }
+    return true;
+}
+
+/* One layer; [shape] becomes its output's. */
+static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *spec, uint32_t index,
+                              fedge_shape *shape, fedge_error *err)
+{
+    fedge_cohort_layer *layer = &plan->layers[index];
+    const bool first = plan->num_ranges == 0;
+    *layer = (fedge_cohort_layer){.ops = fedge_cohort_layer_ops_of(spec->layers[index].type),
+                                  .spec = spec->layers[index],
+                                  .in = *shape,
+                                  .first_value = plan->num_values};
+    const fedge_status status = fedge_shape_advance(spec, index, shape, err);
+    layer->out = *shape;
+    const size_t values = fedge_shape_count(shape);
+    plan->most = values > plan->most ? values : plan->most;
+    if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values)) {
+        return refuse("training so many parts of layers", err);
+    }
+    plan->lowest = first && plan->num_ranges > 0 ? index : plan->lowest;
+    plan->num_values += parameters_of(&layer->spec);
+    return status;
+}
+
 fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                     fedge_error *err)
 {
     const fedge_model_spec *spec = config->model;
     fedge_shape shape = {0};
     *plan = (fedge_cohort_plan){.options = config->options,
+                                .augments = config->augmentation != NULL,
                                 .num_layers = spec->num_layers,
                                 .batch = config->options->max_batch,
                                 .num_states = fedge_optimizer_states(config->options),
@@ -103,16 +149,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
     }
     plan->input = plan->most = fedge_shape_count(&shape);
     for (uint32_t i = 0; i < spec->num_layers && status == FEDGE_OK; i++) {
-        fedge_cohort_layer *layer = &plan->layers[i];
-        *layer = (fedge_cohort_layer){.ops = fedge_cohort_layer_ops_of(spec->layers[i].type),
-                                      .spec = spec->layers[i],
-                                      .in = shape,
-                                      .first_value = plan->num_values};
-        status = fedge_shape_advance(spec, i, &shape, err);
-        layer->out = shape;
-        const size_t values = fedge_shape_count(&shape);
-        plan->most = values > plan->most ? values : plan->most;
-        plan->num_values += parameters_of(&spec->layers[i]);
+        status = add_layer(plan, spec, i, &shape, err);
     }
     plan->classes = shape.dims[0];
     plan->stride = (plan->num_values + LINE - 1) / LINE * LINE;
@@ -163,6 +200,8 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     arrays->tallies = take(&from, slots, sizeof(*arrays->tallies));
     arrays->turns = take(&from, (size_t)run * slots, sizeof(*arrays->turns));
     arrays->indices = take(&from, run * examples, sizeof(*arrays->indices));
+    void *moves = take(&from, plan->augments ? run * examples : 0, sizeof(*arrays->moves));
+    arrays->moves = plan->augments ? moves : NULL;
     arrays->predicted = take(&from, run * examples, sizeof(*arrays->predicted));
     arrays->input = take(&from, examples * plan->input, sizeof(float));
     float *x = arrays->input;
@@ -195,17 +234,24 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
     return from.used;
 }
 
+/* Bytes that are told of an example. */
+static size_t example_told(const fedge_cohort_plan *plan)
+{
+    return sizeof(uint32_t) + (plan->augments ? sizeof(fedge_cohort_move) : 0);
+}
+
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
-    const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * sizeof(uint32_t));
+    const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * example_told(plan));
     const size_t run = MOST_TOLD / step;
     return run > FEDGE_COHORT_MAX_RUN ? FEDGE_COHORT_MAX_RUN : run > 0 ? (uint32_t)run : 1;
 }
 
 size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
 {
-    const size_t told = (size_t)fedge_cohort_run_of(plan, slots) * slots *
-                        (sizeof(fedge_cohort_turn) + 2 * plan->batch * sizeof(uint32_t));
+    const size_t told =
+        (size_t)fedge_cohort_run_of(plan, slots) * slots *
+        (sizeof(fedge_cohort_turn) + plan->batch * (example_told(plan) + sizeof(int32_t)));
     return 2 * told + (FEDGE_COHORT_RING + 3) * (plan->stride * sizeof(float)) +
            FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

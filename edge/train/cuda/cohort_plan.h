@@ -8,13 +8,17 @@
 #include "edge/train/cuda/cohort.h"
 #include "edge/train/cuda/layer.h"
 
-#define FEDGE_COHORT_RING 8     /* trained models that wait for their caller */
-#define FEDGE_COHORT_MAX_RUN 32 /* steps that are told to the GPU at a time */
+#define FEDGE_COHORT_RING 8        /* trained models that wait for their caller */
+#define FEDGE_COHORT_MAX_RANGES 64 /* of values that are trained */
+#define FEDGE_COHORT_MAX_RUN 32    /* steps that are told to the GPU at a time */
 
 typedef struct fedge_cohort_plan {
     const fedge_model_options *options; /* the caller's */
+    bool augments;
     uint32_t num_layers, classes, batch;
     fedge_cohort_layer layers[FEDGE_MAX_LAYERS];
+    uint32_t lowest; /* layer with something to train: nothing goes backward beyond it */
+    uint32_t num_ranges, ranges[FEDGE_COHORT_MAX_RANGES][2]; /* first value, and how many */
     size_t num_values, stride; /* stride: floats from a slot's parameters to the next one's */
     size_t input;              /* values of one example */
     size_t most;               /* of one example between two layers */
@@ -30,6 +34,7 @@ typedef struct fedge_cohort_arrays {
     fedge_cohort_tally *tallies;
     fedge_cohort_turn *turns;  /* (run, slots) */
     uint32_t *indices;         /* (run, slots, batch) */
+    fedge_cohort_move *moves;  /* likewise; NULL without augmentation */
     int32_t *predicted;        /* likewise */
     float *start, *mean, *std; /* shared */
     fedge_cohort_set sets[FEDGE_COHORT_SETS];

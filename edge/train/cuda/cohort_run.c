@@ -6,14 +6,12 @@
 
 #include "edge/core/rng.h"
 #include "edge/train/cuda/cohort_internal.h"
-#include "edge/train/layer.h"
 
 /* One call of fedge_cohort_run. */
 typedef struct running {
     fedge_cohort *cohort;
     const fedge_cohort_work *work;
     fedge_cohort_step step; /* the optimizer's arguments */
-    uint32_t lowest;        /* layer with parameters: nothing goes backward beyond it */
     bool wants_predicted;   /* some task in a slot */
     bool no_more;           /* tasks */
 } running;
@@ -197,13 +195,30 @@ static void begin_epoch(const running *self, fedge_cohort_slot *slot)
         fedge_rng rng = fedge_rng_stream(training->seed, FEDGE_PURPOSE_SHUFFLE, training->round,
                                          task->client_index, (uint16_t)slot->epoch);
         fedge_rng_shuffle(&rng, slot->order, task->num_examples);
+        slot->moves = fedge_rng_stream(training->seed, FEDGE_PURPOSE_AUGMENT, training->round,
+                                       task->client_index, (uint16_t)slot->epoch);
     }
     slot->epoch++;
 }
 
+/* The next example's, with the draws of edge/train/augment.c in their order. */
+static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng)
+{
+    const uint32_t padding = how->crop_padding, places = 2 * padding + 1;
+    fedge_cohort_move move = {0};
+    if (padding > 0) {
+        const uint32_t top = how->height > 1 ? fedge_rng_below(rng, places) : padding;
+        move.down = (int16_t)((int32_t)top - (int32_t)padding);
+        move.right = (int16_t)((int32_t)fedge_rng_below(rng, places) - (int32_t)padding);
+    }
+    move.flip = how->horizontal_flip > 0.0f && fedge_rng_float(rng) < how->horizontal_flip;
+    return move;
+}
+
 /* The slot's next step: its examples, and what the optimizer has to know of it.
  */
-static fedge_cohort_turn next_turn(const running *self, fedge_cohort_slot *slot, uint32_t *indices)
+static fedge_cohort_turn next_turn(const running *self, fedge_cohort_slot *slot, uint32_t *indices,
+                                   fedge_cohort_move *moves)
 {
     const fedge_trainer_config *training = self->work->training;
     const fedge_cohort_task *task = slot->task;
@@ -214,6 +229,9 @@ static fedge_cohort_turn next_turn(const running *self, fedge_cohort_slot *slot,
     const uint32_t left = task->num_examples - slot->next, count = left < batch ? left : batch;
     for (uint32_t i = 0; i < count; i++) {
         indices[i] = task->examples[slot->order[slot->next + i]];
+    }
+    for (uint32_t i = 0; training && moves && i < count; i++) {
+        moves[i] = next_move(self->cohort->config.augmentation, &slot->moves);
     }
     slot->next = count == left ? 0 : slot->next + count;
     slot->seen += count;
@@ -260,16 +278,22 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
         fedge_cohort_slot *slot = &cohort->slots[s];
         for (uint32_t k = 0; k < run; k++) {
             const size_t at = (size_t)k * active + s;
-            told->turns[at] = slot->task ? next_turn(self, slot, told->indices + at * batch)
+            told->turns[at] = slot->task ? next_turn(self, slot, told->indices + at * batch,
+                                                     told->moves ? told->moves + at * batch : NULL)
                                          : (fedge_cohort_turn){0};
         }
     }
+    const size_t examples = turns * batch;
     error = cudaMemcpyAsync(cohort->arrays.turns, told->turns, turns * sizeof(*told->turns),
                             cudaMemcpyHostToDevice, cohort->stream);
     if (error == cudaSuccess) {
         error = cudaMemcpyAsync(cohort->arrays.indices, told->indices,
-                                turns * batch * sizeof(*told->indices), cudaMemcpyHostToDevice,
+                                examples * sizeof(*told->indices), cudaMemcpyHostToDevice,
                                 cohort->stream);
+    }
+    if (error == cudaSuccess && told->moves && self->work->training) {
+        error = cudaMemcpyAsync(cohort->arrays.moves, told->moves, examples * sizeof(*told->moves),
+                                cudaMemcpyHostToDevice, cohort->stream);
     }
     if (error == cudaSuccess) {
         error = cudaEventRecord(told->done, cohort->stream);
@@ -286,6 +310,7 @@ static cudaError_t gather(const running *self, const fedge_cohort_shape *shape,
 {
     const fedge_cohort *cohort = self->cohort;
     const fedge_cohort_config *config = &cohort->config;
+    const bool moved = cohort->plan.augments && self->work->training;
     fedge_cohort_gather args = {.is_float = config->dtype != FEDGE_U8,
                                 .example_values = (uint32_t)cohort->plan.input,
                                 .num_channels = config->num_channels,
@@ -295,6 +320,11 @@ static cudaError_t gather(const running *self, const fedge_cohort_shape *shape,
                                 .indices = indices,
                                 .x = cohort->arrays.input};
     args.plane = args.example_values / (config->num_channels > 1 ? config->num_channels : 1);
+    if (moved) {
+        args.moves = cohort->arrays.moves + (indices - cohort->arrays.indices);
+        args.height = config->augmentation->height;
+        args.width = config->augmentation->width;
+    }
     memcpy(args.sets, cohort->arrays.sets, sizeof(args.sets));
     return fedge_cohort_launch_gather(shape, &args);
 }
@@ -325,12 +355,30 @@ static cudaError_t backward(const running *self, fedge_cohort_pass pass)
     float *const *between = self->cohort->arrays.between;
     cudaError_t error = cudaSuccess;
     pass.dy = between[0];
-    for (uint32_t i = plan->num_layers; i-- > self->lowest && error == cudaSuccess;) {
+    for (uint32_t i = plan->num_layers; i-- > plan->lowest && error == cudaSuccess;) {
         const fedge_cohort_layer *layer = &plan->layers[i];
         float *other = pass.dy == between[0] ? between[1] : between[0];
-        pass.dx = i == self->lowest ? NULL : layer->ops->in_place ? pass.dy : other;
+        pass.dx = i == plan->lowest ? NULL : layer->ops->in_place ? pass.dy : other;
         error = layer->ops->backward(layer, &pass);
         pass.dy = pass.dx;
+    }
+    return error;
+}
+
+/* Each range of values that are trained. */
+static cudaError_t step(const running *self, const fedge_cohort_shape *shape)
+{
+    const fedge_cohort_plan *plan = &self->cohort->plan;
+    const uint32_t passes = self->step.clip_norm > 0.0f ? 2 : 1;
+    cudaError_t error = cudaSuccess;
+    for (uint32_t i = 0; i < passes * plan->num_ranges && error == cudaSuccess; i++) {
+        const uint32_t *range = plan->ranges[i % plan->num_ranges];
+        fedge_cohort_step args = self->step;
+        args.first = range[0];
+        args.count = range[1];
+        args.adds = i > 0;
+        error = passes == 2 && i < plan->num_ranges ? fedge_cohort_launch_squares(shape, &args)
+                                                    : fedge_cohort_launch_step(shape, &args);
     }
     return error;
 }
@@ -355,7 +403,7 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
         error = backward(self, pass);
     }
     if (error == cudaSuccess && training) {
-        error = fedge_cohort_launch_step(&pass.shape, &self->step);
+        error = step(self, &pass.shape);
     }
     return check(self, error, training ? "training" : "evaluating", err);
 }
@@ -487,11 +535,6 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
 fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work, fedge_error *err)
 {
     running self = {.cohort = cohort, .work = work, .step = step_of(cohort, work->training)};
-    fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
-    while (self.lowest + 1 < cohort->plan.num_layers &&
-           fedge_layer_tensors(&cohort->plan.layers[self.lowest].spec, tensors) == 0) {
-        self.lowest++;
-    }
     fedge_status status = check_work(cohort, work, err);
     if (status == FEDGE_OK) {
         status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);

@@ -1,5 +1,18 @@
 #include "edge/train/cuda/tile.cuh"
 
+/* The stored value that comes to be value [v] of an example, 0 outside of it. */
+template <typename Stored>
+static __device__ __forceinline__ float moved(const fedge_cohort_gather &g, const Stored *example,
+                                              uint32_t v, const fedge_cohort_move &move)
+{
+    const uint32_t plane = g.height * g.width, i = v % plane / g.width, j = v % g.width;
+    const uint32_t row = i + (uint32_t)move.down; /* below 0 they wrap */
+    const uint32_t column = (move.flip ? g.width - 1 - j : j) + (uint32_t)move.right;
+    return row < g.height && column < g.width
+               ? (float)example[v - v % plane + row * g.width + column]
+               : 0.0f;
+}
+
 /* An example in y of the grid, its values in x. Compiled without fused
  * products, as the CPU's. */
 template <typename Stored>
@@ -15,7 +28,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t channel = g.num_channels > 1 ? v / g.plane : 0;
     for (uint32_t b = blockIdx.y; b < turn.count; b += gridDim.y) {
         const uint32_t example = g.indices[(size_t)s * batch + b];
-        float x = (float)values[(size_t)example * g.example_values + v] / g.divide_by;
+        const Stored *stored = values + (size_t)example * g.example_values;
+        float x = g.moves ? moved(g, stored, v, g.moves[(size_t)s * batch + b]) : (float)stored[v];
+        x /= g.divide_by;
         if (g.num_channels > 0) {
             x = (x - g.mean[channel]) / g.std[channel];
         }

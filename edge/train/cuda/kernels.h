@@ -60,8 +60,14 @@ typedef struct fedge_cohort_weights {
     size_t stride;
 } fedge_cohort_weights;
 
-/* ---- gather.cu: x[b] ← (v / divide_by − mean[channel]) / std[channel], v of
- * example indices[b], with the CPU's bits */
+/* ---- gather.cu: x[b] ← (v / divide_by − mean[channel]) / std[channel], v of example indices[b],
+ * with the CPU's bits. Where examples are moved (edge/train/augment.h), v is that of the place
+ * (i + down, j + right), 0 outside, and j is counted from the other side with flip. */
+
+typedef struct fedge_cohort_move {
+    int16_t down, right;
+    uint16_t flip, unused;
+} fedge_cohort_move;
 
 typedef struct fedge_cohort_set {
     const void *values; /* (examples, example_values) */
@@ -75,7 +81,9 @@ typedef struct fedge_cohort_gather {
     uint32_t plane;          /* of them, of each channel that has a mean and std */
     uint32_t num_channels;   /* 0: neither mean nor std */
     float divide_by;
-    const float *mean, *std; /* (num_channels) */
+    const float *mean, *std;        /* (num_channels) */
+    const fedge_cohort_move *moves; /* (slots, batch), of images of height · width; NULL: none */
+    uint32_t height, width;
     const uint32_t *indices; /* (slots, batch) */
     float *x;                /* (slots, batch, example_values) */
 } fedge_cohort_gather;
@@ -166,10 +174,15 @@ typedef struct fedge_cohort_step {
     double *squares; /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
     size_t stride;
     uint32_t num_values;
+    uint32_t first, count; /* of the values that are trained: a step takes a range of them */
+    uint32_t adds;         /* squares: to those of the ranges before */
 } fedge_cohort_step;
 /* Slots whose turn is step 1 begin: values = start, states and tallies 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
                                       const fedge_cohort_step *args, fedge_cohort_tally *tallies);
+/* With clip_norm, the sums of squares of all ranges come first. */
+cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
+                                        const fedge_cohort_step *args);
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape,
                                      const fedge_cohort_step *args);
 

@@ -46,8 +46,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         return;
     }
     const size_t step = (size_t)FEDGE_COHORT_NORM_PARTS * TILE_THREADS;
-    for (size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x; i < p.num_values; i += step) {
-        const double g = (double)gradient(p, s * p.stride + i, i);
+    for (size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x; i < p.count; i += step) {
+        const size_t value = p.first + i;
+        const double g = (double)gradient(p, s * p.stride + value, value);
         sum += g * g;
     }
     sums[threadIdx.x] = sum;
@@ -58,7 +59,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         }
     }
     if (threadIdx.x == 0) {
-        p.squares[(size_t)s * FEDGE_COHORT_NORM_PARTS + blockIdx.x] = sums[0];
+        double *part = p.squares + (size_t)s * FEDGE_COHORT_NORM_PARTS + blockIdx.x;
+        *part = p.adds ? *part + sums[0] : sums[0];
     }
 }
 
@@ -104,9 +106,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     step_all(fedge_cohort_step p, const fedge_cohort_turn *turns)
 {
     const uint32_t s = blockIdx.z;
-    const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
+    const size_t at_range = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at_range;
     const fedge_cohort_turn turn = turns[s];
-    if (turn.count == 0 || i >= p.num_values) {
+    if (turn.count == 0 || at_range >= p.count) {
         return;
     }
     const size_t at = s * p.stride + i;
@@ -132,16 +134,16 @@ cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
     return cudaLaunchKernelEx(&config, begin_slots, *args, tallies, shape->turns);
 }
 
+cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
+                                        const fedge_cohort_step *args)
+{
+    cudaLaunchConfig_t parts = value_grid(shape, 1);
+    parts.gridDim.x = FEDGE_COHORT_NORM_PARTS;
+    return cudaLaunchKernelEx(&parts, sum_squares, *args, shape->turns);
+}
+
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape, const fedge_cohort_step *args)
 {
-    if (args->clip_norm > 0.0f) {
-        cudaLaunchConfig_t parts = value_grid(shape, 1);
-        parts.gridDim.x = FEDGE_COHORT_NORM_PARTS;
-        const cudaError_t error = cudaLaunchKernelEx(&parts, sum_squares, *args, shape->turns);
-        if (error != cudaSuccess) {
-            return error;
-        }
-    }
-    const cudaLaunchConfig_t config = value_grid(shape, args->num_values);
+    const cudaLaunchConfig_t config = value_grid(shape, args->count);
     return cudaLaunchKernelEx(&config, step_all, *args, shape->turns);
 }
