@@ -5,6 +5,12 @@
  * to the sums and acknowledged after the next sync, which covers all updates that were waiting
  *          (group commit)
  *
+ * An update goes to the accumulator when all of it has come, not as its bytes arrive. An upload may
+ * take minutes and go on after a break, and nothing of it may count before its checksum is right:
+ * on a GPU, which holds some tens of updates, one of thousands of slow uploads would keep a place
+ * all that time, and a deflated one the state of its inflation. Little is lost: what came at a
+ * quarter of a gigabyte a second goes on to a GPU two hundred times as fast, from the page cache.
+ *
  * All jobs of one slot run on one worker, in order. A worker holds at most one inflated update at a
  * time, whatever the number of clients. Each queue has a limit in bytes; who exceeds it is told,
  * and stops reading from the peer.

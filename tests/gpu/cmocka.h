@@ -18,7 +18,7 @@ struct CMUnitTest {
     }
 
 enum { TEST_PASSED, TEST_FAILED, TEST_SKIPPED };
-static jmp_buf test_end;
+extern jmp_buf test_end; /* real_gpus.c */
 
 #define fail_msg(...)                                                                              \
     do {                                                                                           \

@@ -2,6 +2,9 @@
 #include <cuda_runtime_api.h>
 
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/edge/core/cmocka_all.h"
+
+jmp_buf test_end;
 
 bool emulator_start(const emulator_config *config)
 {

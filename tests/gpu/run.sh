@@ -74,6 +74,7 @@ check kernels 60 "$tests/gpu_test_kernels"
 check accumulator 120 "$tests/gpu_test_accumulator_cuda"
 check cohort-kernels 60 "$tests/gpu_test_cohort_kernels"
 check cohort 120 "$tests/gpu_test_cohort"
+check limits 120 "$tests/gpu_test_accumulator_cuda_limits"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
     for test in kernels accumulator_cuda cohort_kernels cohort; do

@@ -1,8 +1,8 @@
 /* The part of NCCL that fedge uses, loaded when it is needed.
  *
  * Neither NCCL's header nor its library is needed to build, and without the library only sums over
- * several GPUs are out. The values are those of <nccl.h>, of which NCCL keeps the ABI since 2.7;
- * nccl_api.c compares them with that header where it is found.
+ * several GPUs are out. Values and types are those of <nccl.h>, of which NCCL keeps the ABI since
+ * 2.7; tests/cuda/test_nccl_api.c compares them with that header where it is found.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_NCCL_API_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_NCCL_API_H
