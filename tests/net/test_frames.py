@@ -94,7 +94,7 @@ class Frames(MisuseTest):
             ("only later versions", {**HELLO, "protocol-min": 2, "protocol-max": 3}, "protocol-range"),
             ("a range upside down", {**HELLO, "protocol-min": 3, "protocol-max": 1}, "bad-meta"),
             ("a text too long", {**HELLO, "release": "x" * 100}, "bad-meta"),
-            ("too many features", {**HELLO, "features": ["x"] * 65}, "bad-meta"),
+            ("too many features", {**HELLO, "features": ["x"] * 97}, "bad-meta"),
             ("no release", {k: v for k, v in HELLO.items() if k != "release"}, "bad-meta"),
         ]
         for name, meta, reason in cases:
