@@ -33,7 +33,7 @@ set(CMAKE_C_FLAGS_RELEASE "-O3 -g")
 # For a device where megabytes count: everything but the kernels (fedge_fast_sources) is made small.
 option(FEDGE_SMALL "Prefer small programs to fast ones, but for the kernels" OFF)
 if(FEDGE_SMALL)
-  set(CMAKE_C_FLAGS_RELEASE "-Os -g -fno-asynchronous-unwind-tables")
+  set(CMAKE_C_FLAGS_RELEASE "-Oz -g -fno-asynchronous-unwind-tables")
 elseif(FEDGE_MCU)
   set(CMAKE_C_FLAGS_RELEASE "-O2 -g") # flash is scarce, and the kernels are unrolled by hand
 endif()
