@@ -119,7 +119,7 @@ static void test_many_images_of_idx_are_idx(void **state)
     const fedge_data_spec spec = image(10);
     add_idx_header(&file, 0x08, 4, (const uint32_t[]){COUNT, 3, 32, 32});
     const off_t size = (off_t)file.size + COUNT * (off_t)PIXELS;
-    assert_int_equal(size % (PIXELS + 1), 0);
+    assert_int_equal((uint64_t)size % (PIXELS + 1), 0);
     save_file(BATCH, &file, 0);
     assert_int_equal(truncate(BATCH, size), 0); /* black */
     add_idx_header(&file, 0x08, 1, (const uint32_t[]){COUNT});
