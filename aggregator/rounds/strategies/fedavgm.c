@@ -22,14 +22,6 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
-{
-    fedge_strategy_vectors *made = NULL;
-    const fedge_status status = fedge_strategy_vectors_new(config, 1, &made, err);
-    *state = made;
-    return status;
-}
-
 /* A round's step: for the visits of its means. */
 typedef struct pass {
     double momentum, rate;
@@ -62,7 +54,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 const fedge_strategy_ops fedge_strategy_fedavgm = {
     .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedAvgM", .arguments = ARGUMENTS, .settings_size = sizeof(settings)},
-    .init = init,
+    .init = fedge_strategy_vectors_init_one,
     .step = step,
     .save = fedge_strategy_vectors_save,
     .load = fedge_strategy_vectors_load,

@@ -7,7 +7,6 @@
  * The means are plain ones, as in the paper; η_s is 1 there. h is 0 at first, α is 0.01 by default.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "aggregator/rounds/strategies/num_clients.h"
 #include "aggregator/rounds/strategies/vectors.h"
@@ -46,14 +45,6 @@ static fedge_status count_clients(void *of, uint32_t num_clients, fedge_error *e
     return fedge_num_clients_count(&((settings *)of)->clients, num_clients, err);
 }
 
-static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
-{
-    fedge_strategy_vectors *made = NULL;
-    const fedge_status status = fedge_strategy_vectors_new(config, 1, &made, err);
-    *state = made;
-    return status;
-}
-
 /* A round's step: for the visits of its means. */
 typedef struct pass {
     double alpha, share, rate;
@@ -84,13 +75,6 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
                               : status;
 }
 
-/* Clients' gradients are 0 again, and h is their sum. */
-static void forget(void *state)
-{
-    fedge_strategy_vectors *self = state;
-    memset(self->values, 0, self->num_values * sizeof self->values[0]);
-}
-
 const fedge_strategy_ops fedge_strategy_feddyn = {
     .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedDyn",
@@ -99,11 +83,11 @@ const fedge_strategy_ops fedge_strategy_feddyn = {
                .settle = settle},
     .weight = fedge_strategy_weigh_alike,
     .count_clients = count_clients,
-    .init = init,
+    .init = fedge_strategy_vectors_init_one,
     .step = step,
     .save = fedge_strategy_vectors_save,
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
-    .forget = forget,
+    .forget = fedge_strategy_vectors_forget, /* clients' gradients are 0 then, and h is their sum */
 };

@@ -1,6 +1,7 @@
 #include "aggregator/rounds/strategies/vectors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 fedge_status fedge_strategy_vectors_new(const fedge_strategy_config *config, uint32_t count,
                                         fedge_strategy_vectors **state, fedge_error *err)
@@ -20,6 +21,15 @@ fedge_status fedge_strategy_vectors_new(const fedge_strategy_config *config, uin
     return FEDGE_OK;
 }
 
+fedge_status fedge_strategy_vectors_init_one(const fedge_strategy_config *config, void **state,
+                                             fedge_error *err)
+{
+    fedge_strategy_vectors *made = NULL;
+    const fedge_status status = fedge_strategy_vectors_new(config, 1, &made, err);
+    *state = made;
+    return status;
+}
+
 fedge_status fedge_strategy_vectors_save(const void *state, fedge_buffer *out, fedge_error *err)
 {
     const fedge_strategy_vectors *self = state;
@@ -32,4 +42,10 @@ fedge_status fedge_strategy_vectors_load(void *state, const uint8_t *bytes, size
     fedge_strategy_vectors *self = state;
     return fedge_strategy_load_floats(self->values, self->num_vectors * self->num_values, bytes,
                                       size, self->name, err);
+}
+
+void fedge_strategy_vectors_forget(void *state)
+{
+    fedge_strategy_vectors *self = state;
+    memset(self->values, 0, self->num_vectors * self->num_values * sizeof self->values[0]);
 }

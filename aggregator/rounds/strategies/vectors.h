@@ -17,10 +17,15 @@ FEDGE_MUST_USE fedge_status fedge_strategy_vectors_new(const fedge_strategy_conf
                                                        uint32_t count,
                                                        fedge_strategy_vectors **state,
                                                        fedge_error *err);
+/* As a strategy's init: a state of one vector. */
+FEDGE_MUST_USE fedge_status fedge_strategy_vectors_init_one(const fedge_strategy_config *config,
+                                                            void **state, fedge_error *err);
 /* As a strategy's save and load; state is a fedge_strategy_vectors. */
 FEDGE_MUST_USE fedge_status fedge_strategy_vectors_save(const void *state, fedge_buffer *out,
                                                         fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_strategy_vectors_load(void *state, const uint8_t *bytes,
                                                         size_t size, fedge_error *err);
+/* As a strategy's forget: all is 0 again. */
+void fedge_strategy_vectors_forget(void *state);
 
 #endif
