@@ -27,18 +27,18 @@ static fedge_status get(fedge_store *store, const char *run_id, const char *key,
     return status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT ? FEDGE_OK : status;
 }
 
-static fedge_status load_own(fedge_hooks_state *state, uint64_t last_counted, fedge_store *store,
+static fedge_status load_own(fedge_hooks_state *state, uint64_t last_accepted, fedge_store *store,
                              const char *run_id, const fedge_log *log, fedge_kept *kept,
                              fedge_error *err)
 {
     const size_t count = state->num_trained, size = HEADER + count * sizeof(float);
     fedge_status status = FEDGE_OK;
     memset(state->own, 0, count * sizeof(float));
-    *kept = (fedge_kept){.lost = last_counted != 0};
+    *kept = (fedge_kept){.lost = last_accepted != 0};
     for (unsigned i = 0; i < 2 && kept->lost && !status; i++) {
         uint8_t *bytes = NULL;
         status = get(store, run_id, KEYS[i], size, log, &bytes, err);
-        if (!status && bytes && fedge_get_u64(bytes) == last_counted) {
+        if (!status && bytes && fedge_get_u64(bytes) == last_accepted) {
             fedge_get_f32s(bytes + HEADER, state->own, count);
             *kept = (fedge_kept){.next = 1 - i};
         }
@@ -64,14 +64,14 @@ fedge_status fedge_kept_begin(fedge_hooks_state *state, const fedge_task *task, 
                               const fedge_log *log, fedge_kept *kept, fedge_error *err)
 {
     *kept = (fedge_kept){0};
-    if (state->own && !task->has_last_counted)
+    if (state->own && !task->has_last_accepted)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the task does not say which update counted last, which %s needs: "
                           "update the aggregator, it is older than this client",
                           state->plan->hooks->name);
     fedge_status status = read_told(state, file, size, err);
     if (!status && state->own)
-        status = load_own(state, task->last_counted, store, run_id, log, kept, err);
+        status = load_own(state, task->last_accepted, store, run_id, log, kept, err);
     if (!status)
         fedge_hooks_begin(state);
     return status;

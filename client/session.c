@@ -71,8 +71,8 @@ uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
     return fedge_rng_below(&s->jitter, bound);
 }
 
-/* Full jitter (Brooker, "Exponential Backoff and Jitter", 2015): spreads a fleet's reconnects
- * evenly, and the worst wait is the cap. */
+/* Full jitter (Brooker, "Exponential Backoff and Jitter", 2015): spreads the reconnects of many
+ * devices evenly, and the worst wait is the cap. */
 static uint64_t backoff(fedge_session *s)
 {
     uint64_t most = s->config.backoff_base_ms;

@@ -30,7 +30,7 @@ static fedge_criterion choose(bool validation, bool accuracy)
     return accuracy ? FEDGE_CRITERION_TEST_ACCURACY : FEDGE_CRITERION_TEST_LOSS;
 }
 
-static fedge_status settle(fedge_watch_spec *watch, const char *key, const fedge_job *job,
+static fedge_status derive(fedge_watch_spec *watch, const char *key, const fedge_job *job,
                            bool set_apart, fedge_error *err)
 {
     const bool validation = set_apart || job->rounds.fraction_evaluate > 0.0;
@@ -78,8 +78,8 @@ fedge_status fedge_selection_init(fedge_selection *selection, const fedge_job *j
         .stop = job->early_stopping,
         .set_apart = set_apart,
         .last = {.loss = NAN, .accuracy = NAN, .validation_loss = NAN, .validation_accuracy = NAN}};
-    fedge_status status = settle(&selection->keep, "keep-best", job, set_apart, err);
-    return status == FEDGE_OK ? settle(&selection->stop, "early-stopping", job, set_apart, err)
+    fedge_status status = derive(&selection->keep, "keep-best", job, set_apart, err);
+    return status == FEDGE_OK ? derive(&selection->stop, "early-stopping", job, set_apart, err)
                               : status;
 }
 

@@ -31,7 +31,7 @@
 typedef struct fedge_strategy_config {
     size_t struct_size;         /* sizeof(fedge_strategy_config) of the caller */
     const fedge_schema *schema; /* of what is trained */
-    const fedge_job *job;       /* with settled settings, of the strategy's struct */
+    const fedge_job *job;       /* with derived settings, of the strategy's struct */
 } fedge_strategy_config;
 
 /* What a client says of its update, besides values. */

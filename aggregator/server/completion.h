@@ -10,7 +10,7 @@
 typedef enum fedge_completion_type {
     FEDGE_COMPLETION_VALIDATED, /* an upload was decoded, journalled, synced and summed, or refused
                                  */
-    FEDGE_COMPLETION_RELIEVED,  /* a full ingest queue has room again */
+    FEDGE_COMPLETION_ROOM,      /* a full ingest queue has room again */
     FEDGE_COMPLETION_OPENED,    /* a phase is journalled and its room reserved, or not */
     FEDGE_COMPLETION_CLOSED,    /* a phase is summed, stepped and checkpointed */
     FEDGE_COMPLETION_FATAL      /* the disk failed: the process must stop */
@@ -22,7 +22,7 @@ typedef struct fedge_completion {
     uint64_t task_id; /* VALIDATED */
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when status is not FEDGE_OK */
-    void *result; /* OPENED, CLOSED: fedge_closer_result *, owned by the receiver */
+    void *result; /* OPENED, CLOSED: fedge_round_finalizer_result *, owned by the receiver */
 } fedge_completion;
 
 #endif

@@ -119,12 +119,12 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
         fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err);
     if (status == FEDGE_OK) {
         status = fedge_ingest_new(&engine->ingest, engine->global.plan,
-                                  &engine->global.center.accumulator, engine->mailbox,
+                                  &engine->global.model.accumulator, engine->mailbox,
                                   engine->config.num_workers, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_closer_new(&engine->closer, &engine->global, engine->ingest, engine->mailbox,
-                                  err);
+        status = fedge_round_finalizer_new(&engine->finalizer, &engine->global, engine->ingest,
+                                           engine->mailbox, err);
     }
     return status;
 }
@@ -166,10 +166,10 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
 static void discard_completions(fedge_mailbox *mailbox)
 {
     for (fedge_mailbox_item *item = fedge_mailbox_take(mailbox), *next; item; item = next) {
-        fedge_completion *mail = (fedge_completion *)item;
+        fedge_completion *completion = (fedge_completion *)item;
         next = item->next;
-        fedge_closer_result_free(mail->result);
-        free(mail);
+        fedge_round_finalizer_result_free(completion->result);
+        free(completion);
     }
 }
 
@@ -178,7 +178,7 @@ void fedge_engine_free(fedge_engine *engine)
     if (!engine) {
         return;
     }
-    fedge_closer_free(engine->closer);
+    fedge_round_finalizer_free(engine->finalizer);
     fedge_ingest_free(engine->ingest);
     if (engine->mailbox) {
         discard_completions(engine->mailbox);
@@ -254,7 +254,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->global.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
-    fedge_status status = fedge_closer_settle(engine->closer, err);
+    fedge_status status = fedge_round_finalizer_wait(engine->finalizer, err);
     if (status == FEDGE_OK) {
         status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
     }
@@ -312,30 +312,30 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 {
     for (fedge_mailbox_item *item = fedge_mailbox_take(engine->mailbox), *next; item; item = next) {
-        fedge_completion *mail = (fedge_completion *)item;
+        fedge_completion *completion = (fedge_completion *)item;
         next = item->next;
-        switch (mail->type) {
+        switch (completion->type) {
         case FEDGE_COMPLETION_VALIDATED:
-            fedge_engine_on_validated(engine, mail, now_ms);
+            fedge_engine_on_validated(engine, completion, now_ms);
             break;
-        case FEDGE_COMPLETION_RELIEVED:
+        case FEDGE_COMPLETION_ROOM:
             fedge_engine_resume_all(engine);
             break;
         case FEDGE_COMPLETION_OPENED:
-            fedge_engine_on_opened(engine, mail, now_ms);
+            fedge_engine_on_opened(engine, completion, now_ms);
             break;
         case FEDGE_COMPLETION_CLOSED:
-            fedge_engine_on_closed(engine, mail, now_ms);
+            fedge_engine_on_closed(engine, completion, now_ms);
             break;
         case FEDGE_COMPLETION_FATAL: {
-            fedge_error err = {.status = mail->status};
-            memcpy(err.message, mail->message, sizeof(err.message));
+            fedge_error err = {.status = completion->status};
+            memcpy(err.message, completion->message, sizeof(err.message));
             fedge_engine_fail(engine, &err);
             break;
         }
         }
-        fedge_closer_result_free(mail->result);
-        free(mail);
+        fedge_round_finalizer_result_free(completion->result);
+        free(completion);
     }
     fedge_engine_pump(engine, now_ms);
 }
@@ -486,7 +486,7 @@ void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t 
 
 void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
 {
-    const fedge_accumulator *sums = &engine->global.center.accumulator;
+    const fedge_accumulator *sums = &engine->global.model.accumulator;
     snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
     seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
 }
@@ -524,7 +524,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     status->stopped_early = engine->stopped_early;
     status->keeps_best = selection->keep.present;
     status->criterion = selection->keep.metric;
-    if (engine->done) { /* the closer's thread, which writes it, is idle */
+    if (engine->done) { /* the round finalizer's thread, which writes it, is idle */
         status->best = selection->state.best;
         status->best_value = selection->state.keep.best;
     }

@@ -2,7 +2,7 @@
  *
  * It is one thread's (engine_thread.h): connections send it requests, and it posts replies, so that
  * it knows no connection and no socket. Slow work (disk, decoding, sums, evaluation) happens on
- * ingest workers and on the closer's thread, which answer through a mailbox. Starting and
+ * ingest workers and on the round finalizer's thread, which answer through a mailbox. Starting and
  * recovering are the same path: fedge_engine_new finds out where the run stands.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_H

@@ -3,12 +3,12 @@
 #ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
 #define FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
 
-#include "aggregator/server/closer.h"
 #include "aggregator/server/completion.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/ingest.h"
 #include "aggregator/server/mailbox.h"
+#include "aggregator/server/round_finalizer.h"
 
 #define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
 #define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between tries when the disk has no room */
@@ -53,7 +53,7 @@ struct fedge_engine {
     fedge_global global;
     fedge_mailbox *mailbox;
     fedge_ingest *ingest;
-    fedge_closer *closer;
+    fedge_round_finalizer *finalizer;
     fedge_rounds *rounds;
 
     fedge_blob *plan, *model;         /* model: its file, and global.control_size bytes */
@@ -83,8 +83,9 @@ struct fedge_engine {
     uint32_t rounds_closed;
     double loss, accuracy;
 
-    bool gpus_wanted;     /* config.sums.gpus are to be opened with the next round */
-    bool gpus_change;     /* the closer opens them: what sums is not to be looked at meanwhile, */
+    bool gpus_wanted; /* config.sums.gpus are to be opened with the next round */
+    bool gpus_change; /* the round finalizer opens them: what sums is not to be looked at meanwhile,
+                       */
     fedge_sums_seen seen; /* but here */
 
     bool draining;
@@ -101,8 +102,8 @@ void fedge_engine_stop_early(fedge_engine *engine);
 
 /* engine_phase.c */
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);
-void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms);
-void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms);
+void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
+void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
 FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
                                                    fedge_error *err);
 /* The task of slot [index] once more, to a client that has lost track of it. */
@@ -135,6 +136,7 @@ void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *su
 void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
 void fedge_engine_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
 void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
-void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *mail, uint64_t now_ms);
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,
+                               uint64_t now_ms);
 
 #endif

@@ -59,7 +59,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .num_bounds = plan->sent.schema.num_tensors};
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
-    fedge_sections_bounds(plan, engine->global.center.values, phase->bounds_log2);
+    fedge_sections_bounds(plan, engine->global.model.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
@@ -70,8 +70,8 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     if (engine->gpus_wanted) {
         fedge_engine_look_at_sums(engine, &engine->seen);
     }
-    fedge_status status = fedge_closer_open(engine->closer, phase, tasks,
-                                            engine->gpus_wanted ? &engine->config.sums : NULL, err);
+    fedge_status status = fedge_round_finalizer_open(
+        engine->finalizer, phase, tasks, engine->gpus_wanted ? &engine->config.sums : NULL, err);
     if (status == FEDGE_OK) {
         engine->gpus_change = engine->gpus_wanted;
         engine->gpus_wanted = false;
@@ -99,15 +99,15 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
     }
 }
 
-void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms)
+void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
 {
-    fedge_closer_result *result = mail->result;
-    fedge_error err = {.status = mail->status};
-    memcpy(err.message, mail->message, sizeof(err.message));
-    if (mail->status == FEDGE_OK || mail->status == FEDGE_NO_SPACE) {
+    fedge_round_finalizer_result *result = completion->result;
+    fedge_error err = {.status = completion->status};
+    memcpy(err.message, completion->message, sizeof(err.message));
+    if (completion->status == FEDGE_OK || completion->status == FEDGE_NO_SPACE) {
         engine->gpus_change = false; /* else there may be none */
     }
-    if (mail->status == FEDGE_NO_SPACE) {
+    if (completion->status == FEDGE_NO_SPACE) {
         if (!engine->waiting_for_space) {
             fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", &err);
         }
@@ -116,7 +116,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *mail, uint64
         return;
     }
     engine->waiting_for_space = false;
-    if (mail->status != FEDGE_OK) {
+    if (completion->status != FEDGE_OK) {
         fedge_engine_fail(engine, &err);
         return;
     }
@@ -199,8 +199,9 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
                          .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task->model, engine->model->hash, sizeof(task->model));
     if (action->kind == FEDGE_TASK_TRAIN && fedge_plan_keeps(plan)) {
-        task->has_last_counted = true;
-        task->last_counted = fedge_counted_of(&engine->global.counted, action->client_index);
+        task->has_last_accepted = true;
+        task->last_accepted =
+            fedge_last_accepted_task(&engine->global.last_accepted, action->client_index);
     }
     if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
         task->num_bounds = engine->phase.num_bounds;
@@ -298,16 +299,16 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
     fedge_round_summary summary = begin_summary(engine, action, now_ms);
     if (action->kind == FEDGE_TASK_EVALUATE) {
         summarise_evaluation(engine, &summary);
-        status = fedge_closer_log(engine->closer, &summary, &err);
+        status = fedge_round_finalizer_log(engine->finalizer, &summary, &err);
     } else if (action->type == FEDGE_ROUNDS_CLOSE) {
-        status = fedge_closer_step(engine->closer, engine->journal, &summary, &err);
+        status = fedge_round_finalizer_step(engine->finalizer, engine->journal, &summary, &err);
     } else {
-        status = fedge_closer_drop(engine->closer, engine->journal, &summary, &err);
+        status = fedge_round_finalizer_drop(engine->finalizer, engine->journal, &summary, &err);
     }
     if (status != FEDGE_OK) {
         fedge_engine_fail(engine, &err);
     } else if (action->kind == FEDGE_TASK_TRAIN) {
-        engine->journal = NULL; /* the closer's now */
+        engine->journal = NULL; /* the round finalizer's now */
     }
 }
 
@@ -349,12 +350,12 @@ static void replace_model(fedge_engine *engine, fedge_blob *model)
     engine->model = model;
 }
 
-void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *mail, uint64_t now_ms)
+void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
 {
-    fedge_closer_result *result = mail->result;
-    fedge_error err = {.status = mail->status};
-    memcpy(err.message, mail->message, sizeof(err.message));
-    if (mail->status != FEDGE_OK) {
+    fedge_round_finalizer_result *result = completion->result;
+    fedge_error err = {.status = completion->status};
+    memcpy(err.message, completion->message, sizeof(err.message));
+    if (completion->status != FEDGE_OK) {
         fedge_engine_fail(engine, &err);
         return;
     }

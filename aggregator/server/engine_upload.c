@@ -133,7 +133,7 @@ static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32
     }
     slot->incoming->upload = *upload;
     const fedge_update_facts facts = fedge_upload_facts(upload, engine->phase.round);
-    slot->incoming->weight = fedge_update_weight(&engine->global.center, &facts);
+    slot->incoming->weight = fedge_update_weight(&engine->global.model, &facts);
     slot->incoming->meta_size = from->meta_size;
     memcpy(slot->incoming->meta, from->meta, from->meta_size);
     const fedge_reply reply = {.position = {.task_id = upload->task_id, .offset = slot->next}};
@@ -294,33 +294,34 @@ static fedge_reason reason_of(fedge_status status)
     }
 }
 
-void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *mail, uint64_t now_ms)
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,
+                               uint64_t now_ms)
 {
     fedge_error err;
     uint32_t index = 0;
-    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, mail->task_id, &index);
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, completion->task_id, &index);
     if (!task || index >= engine->num_slots) {
         return; /* the phase failed meanwhile: nothing of it counts */
     }
     uint32_t client_index = task->client_index;
     const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
-    if (mail->status == FEDGE_OK || mail->status == FEDGE_DUPLICATE) {
-        engine->updates_accepted += mail->status == FEDGE_OK;
-        if (fedge_rounds_report(engine->rounds, mail->task_id, &err) != FEDGE_OK) {
+    if (completion->status == FEDGE_OK || completion->status == FEDGE_DUPLICATE) {
+        engine->updates_accepted += completion->status == FEDGE_OK;
+        if (fedge_rounds_report(engine->rounds, completion->task_id, &err) != FEDGE_OK) {
             FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
-                      fedge_log_int("task", (int64_t)mail->task_id),
+                      fedge_log_int("task", (int64_t)completion->task_id),
                       fedge_log_str("why", err.message));
         }
-        acknowledge(engine, conn_id, mail->task_id, mail->status == FEDGE_DUPLICATE);
+        acknowledge(engine, conn_id, completion->task_id, completion->status == FEDGE_DUPLICATE);
         return;
     }
     fedge_engine_slot *slot = &engine->slots[index];
-    fedge_reason reason = reason_of(mail->status);
+    fedge_reason reason = reason_of(completion->status);
     slot->finishing = false;
     slot->next = 0;
-    refuse_task(engine, conn_id, client_index, mail->task_id, reason, mail->message);
+    refuse_task(engine, conn_id, client_index, completion->task_id, reason, completion->message);
     if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
-        lose(engine, mail->task_id, now_ms);
+        lose(engine, completion->task_id, now_ms);
     }
 }
 

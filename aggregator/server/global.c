@@ -172,7 +172,7 @@ static fedge_status append_training_line(fedge_global *global, fedge_round_summa
 {
     fedge_gpu_stats now[FEDGE_ACCUMULATOR_MAX_GPUS], done[FEDGE_ACCUMULATOR_MAX_GPUS];
     const uint32_t count =
-        fedge_accumulator_stats(&global->center.accumulator, now, FEDGE_ACCUMULATOR_MAX_GPUS);
+        fedge_accumulator_stats(&global->model.accumulator, now, FEDGE_ACCUMULATOR_MAX_GPUS);
     for (uint32_t i = 0; i < count; i++) {
         done[i] = difference(now[i], &global->told[i]);
         global->told[i] = now[i];
@@ -219,7 +219,7 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
 {
     uint8_t *file = NULL;
     fedge_blob *model = NULL;
-    fedge_status status = fedge_global_model_write(&global->center, &file, &global->model_size,
+    fedge_status status = fedge_global_model_write(&global->model, &file, &global->model_size,
                                                    &global->control_size, err);
     if (status == FEDGE_OK) {
         status = fedge_blob_new(file, global->model_size + global->control_size, &model, err);
@@ -232,8 +232,8 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
     } else {
         fedge_sha256_text(model->bytes, global->model_size, global->model_hash);
     }
-    fedge_blob_release(global->model);
-    global->model = model;
+    fedge_blob_release(global->model_file);
+    global->model_file = model;
     return FEDGE_OK;
 }
 
@@ -247,18 +247,19 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
     }
     fresh->checkpoint = global->checkpoint;
-    fresh->model = fedge_blob_retain(global->model);
+    fresh->model = fedge_blob_retain(global->model_file);
     fresh->model_size = global->model_size;
     fresh->run = &global->run;
     fresh->keep_checkpoints = global->job->keep_checkpoints;
     fresh->best_round = global->selection.state.best.round;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
     fedge_status status =
-        global->center.strategy->save(global->center.strategy_state, &strategy, err);
+        global->model.strategy->save(global->model.strategy_state, &strategy, err);
     fresh->strategy_state = strategy.data;
     fresh->strategy_state_size = strategy.size;
     if (status == FEDGE_OK) {
-        status = fedge_counted_write(&global->counted, &fresh->counted, &fresh->counted_size, err);
+        status = fedge_last_accepted_write(&global->last_accepted, &fresh->last_accepted,
+                                           &fresh->last_accepted_size, err);
     }
     if (status != FEDGE_OK) {
         fedge_save_free(fresh);
@@ -274,7 +275,7 @@ void fedge_global_saved(fedge_global *global, const fedge_save *save)
     fedge_checkpoint *present = &global->checkpoint;
     memcpy(present->model, written->model, sizeof(present->model));
     memcpy(present->strategy_state, written->strategy_state, sizeof(present->strategy_state));
-    memcpy(present->counted, written->counted, sizeof(present->counted));
+    memcpy(present->last_accepted, written->last_accepted, sizeof(present->last_accepted));
 }
 
 /* Where nothing waits for it: at the start. */
@@ -295,18 +296,18 @@ static double seconds_since(uint64_t start_ns)
 
 /* Which updates the strategy has a part of; none, and it begins anew, once a client has lost what
  * it kept. */
-static fedge_status settle_kept(fedge_global *global, fedge_journal *journal, uint32_t lost,
-                                fedge_error *err)
+static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *journal,
+                                         uint32_t lost, fedge_error *err)
 {
-    const fedge_strategy_ops *strategy = global->center.strategy;
+    const fedge_strategy_ops *strategy = global->model.strategy;
     if (!strategy->forget) {
         return FEDGE_OK;
     }
     if (lost == 0) {
-        return fedge_counted_add(&global->counted, journal, err);
+        return fedge_last_accepted_add(&global->last_accepted, journal, err);
     }
-    strategy->forget(global->center.strategy_state);
-    fedge_counted_clear(&global->counted);
+    strategy->forget(global->model.strategy_state);
+    fedge_last_accepted_clear(&global->last_accepted);
     FEDGE_LOG(global->log, FEDGE_LOG_WARN, "control-variates-begin-anew",
               fedge_log_int("round", fedge_journal_get_phase(journal)->round),
               fedge_log_int("clients-that-lost-theirs", lost),
@@ -321,9 +322,9 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
-        fedge_global_model_step(&global->center, phase->round, phase->bounds_log2, facts, err);
+        fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, facts, err);
     if (status == FEDGE_OK) {
-        status = settle_kept(global, journal, lost, err);
+        status = derive_last_accepted(global, journal, lost, err);
     }
     if (status == FEDGE_OK) {
         status = write_model(global, err);
@@ -333,7 +334,7 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     summary->loss = NAN;
     summary->accuracy = NAN;
     if (status == FEDGE_OK && global->evaluator) {
-        status = fedge_evaluator_run(global->evaluator, global->center.values, &summary->loss,
+        status = fedge_evaluator_run(global->evaluator, global->model.values, &summary->loss,
                                      &summary->accuracy, err);
     }
     summary->seconds_evaluate = seconds_since(start);
@@ -373,7 +374,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     count_bytes(global, summary);
     status = append_training_line(global, summary, err);
     if (status == FEDGE_OK) {
-        status = fedge_global_model_reset(&global->center, err);
+        status = fedge_global_model_reset(&global->model, err);
     }
     return status == FEDGE_OK ? make_save(global, save, err) : status;
 }
@@ -385,7 +386,7 @@ fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
     if (status == FEDGE_OK) {
         status = fedge_journal_fail(journal, err);
     }
-    return status == FEDGE_OK ? fedge_global_model_reset(&global->center, err) : status;
+    return status == FEDGE_OK ? fedge_global_model_reset(&global->model, err) : status;
 }
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
@@ -395,7 +396,7 @@ static bool are_in_use(const fedge_global *global, const fedge_accumulator_confi
 {
     fedge_gpu_stats stats[FEDGE_ACCUMULATOR_MAX_GPUS];
     const uint32_t count =
-        fedge_accumulator_stats(&global->center.accumulator, stats, FEDGE_ACCUMULATOR_MAX_GPUS);
+        fedge_accumulator_stats(&global->model.accumulator, stats, FEDGE_ACCUMULATOR_MAX_GPUS);
     bool same = sums->num_gpus > 0 && sums->num_gpus == count;
     for (uint32_t i = 0; i < count && same; i++) {
         same = stats[i].gpu == sums->gpus[i];
@@ -410,23 +411,23 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
         return FEDGE_OK;
     }
     fedge_error why;
-    const fedge_accumulator_ops *present = global->center.accumulator.ops;
+    const fedge_accumulator_ops *present = global->model.accumulator.ops;
     /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
     const char *name = present == &fedge_accumulator_cpu ? global->accumulator : present->name;
-    if (fedge_global_model_reopen(&global->center, name, sums, &why) == FEDGE_OK) {
+    if (fedge_global_model_reopen(&global->model, name, sums, &why) == FEDGE_OK) {
         global->sums = *sums;
         memset(global->told, 0, sizeof(global->told)); /* they count from 0 again */
         return FEDGE_OK;
     }
     fedge_log_failure(global->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
     memset(global->told, 0, sizeof(global->told));
-    return fedge_global_model_reopen(&global->center, name, &global->sums, err);
+    return fedge_global_model_reopen(&global->model, name, &global->sums, err);
 }
 
 fedge_blob *fedge_global_take_model(fedge_global *global)
 {
-    fedge_blob *model = global->model;
-    global->model = NULL;
+    fedge_blob *model = global->model_file;
+    global->model_file = NULL;
     return model;
 }
 
@@ -435,15 +436,15 @@ fedge_blob *fedge_global_take_model(fedge_global *global)
 /* Round 0: the model before any training. */
 static fedge_status begin_run(fedge_global *global, fedge_error *err)
 {
-    fedge_status status = fedge_global_model_begin(&global->center, err);
+    fedge_status status = fedge_global_model_begin(&global->model, err);
     if (status == FEDGE_OK) {
         status = write_model(global, err);
     }
     if (status == FEDGE_OK) {
         global->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
         memcpy(global->checkpoint.run_id, global->run.run_id, sizeof(global->run.run_id));
-        memcpy(global->checkpoint.strategy, global->center.strategy->reader.name,
-               strlen(global->center.strategy->reader.name) + 1);
+        memcpy(global->checkpoint.strategy, global->model.strategy->reader.name,
+               strlen(global->model.strategy->reader.name) + 1);
         global->checkpoint.incarnation = global->run.incarnation;
         fedge_save *save = NULL;
         status = make_save(global, &save, err);
@@ -458,21 +459,22 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
 static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data *data,
                                     fedge_error *err)
 {
-    if (strcmp(data->checkpoint.strategy, global->center.strategy->reader.name) != 0) {
+    if (strcmp(data->checkpoint.strategy, global->model.strategy->reader.name) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "the run's checkpoint is of strategy %s and the job asks for %s; start "
                           "with --new-run",
-                          data->checkpoint.strategy, global->center.strategy->reader.name);
+                          data->checkpoint.strategy, global->model.strategy->reader.name);
     }
     fedge_status status =
-        fedge_global_model_load(&global->center, data->model, data->model_size,
-                                data->strategy_state, data->strategy_state_size, err);
+        fedge_global_model_load(&global->model, data->model, data->model_size, data->strategy_state,
+                                data->strategy_state_size, err);
     if (status == FEDGE_OK) {
-        status = fedge_counted_read(&global->counted, data->counted, data->counted_size, err);
+        status = fedge_last_accepted_read(&global->last_accepted, data->last_accepted,
+                                          data->last_accepted_size, err);
     }
-    if (status == FEDGE_OK && global->counted.num_clients == 0 && global->center.strategy->forget) {
-        global->center.strategy->forget(
-            global->center.strategy_state); /* nobody has a part of it */
+    if (status == FEDGE_OK && global->last_accepted.num_clients == 0 &&
+        global->model.strategy->forget) {
+        global->model.strategy->forget(global->model.strategy_state); /* nobody has a part of it */
     }
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
@@ -496,9 +498,9 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
     (void)user;
     const fedge_update_facts facts =
         fedge_upload_facts(upload, fedge_journal_get_phase(journal)->round);
-    return fedge_ingest_replay(global->plan, &global->center.accumulator, journal, slot, upload,
+    return fedge_ingest_replay(global->plan, &global->model.accumulator, journal, slot, upload,
                                fedge_journal_get_phase(journal)->bounds_log2,
-                               fedge_update_weight(&global->center, &facts), err);
+                               fedge_update_weight(&global->model, &facts), err);
 }
 
 static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)
@@ -578,7 +580,7 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
                            fedge_error *err)
 {
     fedge_status status =
-        fedge_global_model_init(&global->center, global->job, accumulator, sums, err);
+        fedge_global_model_init(&global->model, global->job, accumulator, sums, err);
     if (status == FEDGE_OK) {
         status = fedge_state_open(state_dir, &global->state, err);
     }
@@ -635,8 +637,8 @@ void fedge_global_close(fedge_global *global)
         fedge_round_log_close(&global->round_log);
     }
     fedge_state_close(&global->state);
-    fedge_global_model_fini(&global->center);
-    fedge_blob_release(global->model);
-    fedge_counted_clear(&global->counted);
+    fedge_global_model_fini(&global->model);
+    fedge_blob_release(global->model_file);
+    fedge_last_accepted_clear(&global->last_accepted);
     *global = (fedge_global){.state.lock = -1};
 }

@@ -1,7 +1,7 @@
 /* The global model and everything that moves it: run directory, sums, strategy, checkpoints.
  *
  * fedge_global_open finds out where a run stands and brings the model there; after that the
- * closer's thread alone calls the functions that say so.
+ * round finalizer's thread alone calls the functions that say so.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_GLOBAL_H
 #define FEDGE_AGGREGATOR_SERVER_GLOBAL_H
@@ -14,7 +14,7 @@
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/rounds/selection.h"
 #include "aggregator/server/blob.h"
-#include "aggregator/server/counted.h"
+#include "aggregator/server/last_accepted.h"
 #include "aggregator/server/saver.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
@@ -32,22 +32,23 @@ typedef struct fedge_global {
     const fedge_log *log;
     fedge_state state;
     fedge_run run;
-    fedge_global_model center;
+    fedge_global_model model;
     const char *accumulator;                          /* as asked for: a kind or "auto" */
     fedge_gpu_stats told[FEDGE_ACCUMULATOR_MAX_GPUS]; /* of its GPUs, in lines that were written */
-    fedge_accumulator_config sums; /* what center.accumulator was opened with, but for the layout */
+    fedge_accumulator_config sums; /* what model.accumulator was opened with, but for the layout */
     fedge_evaluator *evaluator;    /* not its own; NULL: no test set */
     fedge_round_log round_log;
     fedge_checkpoint checkpoint; /* the last one; its bytes go on counting */
     fedge_selection selection;   /* the best round, and whether to stop */
     uint64_t opened_ms;          /* monotonic */
     uint64_t elapsed_before_ms;  /* of the run, when it was opened */
-    fedge_blob *model;           /* its safetensors file, and what the strategy tells, until
+    fedge_blob *model_file;      /* its safetensors file, and what the strategy tells, until
                                     fedge_global_take_model */
     size_t model_size;           /* of the file alone, and its name: */
     char model_hash[FEDGE_HASH_TEXT];
-    size_t control_size;   /* of what the strategy tells, which lies behind it; 0: nothing */
-    fedge_counted counted; /* where clients keep something; moved by fedge_global_step alone */
+    size_t control_size; /* of what the strategy tells, which lies behind it; 0: nothing */
+    fedge_last_accepted
+        last_accepted; /* where clients keep something; moved by fedge_global_step alone */
 } fedge_global;
 
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
@@ -68,26 +69,28 @@ void fedge_global_close(fedge_global *global);
  * fetch. The reference passes to the caller. */
 fedge_blob *fedge_global_take_model(fedge_global *global);
 
-/* Closer's thread, between phases: opens the GPUs of [sums] in place of the present ones; nothing
- * when they are the same. When they cannot be opened, the log says why and the present ones are
- * opened again: a failure is theirs. */
+/* Round finalizer's thread, between phases: opens the GPUs of [sums] in place of the present ones;
+ * nothing when they are the same. When they cannot be opened, the log says why and the present ones
+ * are opened again: a failure is theirs. */
 FEDGE_MUST_USE fedge_status fedge_global_change_gpus(fedge_global *global,
                                                      const fedge_accumulator_config *sums,
                                                      fedge_error *err);
 
-/* Closer's thread: ends the training phase of [journal], whose accepted updates are all in the
- * sums, with a step, an evaluation and a line in rounds.jsonl. The caller has set round, attempt,
- * bytes, seconds and the workers' times in [summary]; the rest is filled. *save: the checkpoint,
- * which the caller writes, tells of (fedge_global_saved) and frees before the next phase ends. */
+/* Round finalizer's thread: ends the training phase of [journal], whose accepted updates are all in
+ * the sums, with a step, an evaluation and a line in rounds.jsonl. The caller has set round,
+ * attempt, bytes, seconds and the workers' times in [summary]; the rest is filled. *save: the
+ * checkpoint, which the caller writes, tells of (fedge_global_saved) and frees before the next
+ * phase ends. */
 FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
                                               fedge_round_summary *summary, fedge_save **save,
                                               fedge_error *err);
-/* Closer's thread: [save], the last that was made, is written. */
+/* Round finalizer's thread: [save], the last that was made, is written. */
 void fedge_global_saved(fedge_global *global, const fedge_save *save);
-/* Closer's thread: drops a phase that failed. */
+/* Round finalizer's thread: drops a phase that failed. */
 FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
                                               const fedge_round_summary *summary, fedge_error *err);
-/* Closer's thread: the line of an evaluation phase, and what it says of its round's model. */
+/* Round finalizer's thread: the line of an evaluation phase, and what it says of its round's model.
+ */
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);

@@ -8,18 +8,18 @@
 #include "aggregator/server/upload_source.h"
 #include "edge/core/os.h"
 
-typedef enum job_type { JOB_WRITE, JOB_REWIND, JOB_ASSIGN, JOB_FINISH, JOB_FLUSH } job_type;
+typedef enum work_type { WORK_WRITE, WORK_REWIND, WORK_ASSIGN, WORK_FINISH, WORK_FLUSH } work_type;
 
-/* A latch that a flush waits on until every worker has passed it. */
-typedef struct latch {
+/* A barrier that a flush waits on until every worker has passed it. */
+typedef struct barrier {
     pthread_mutex_t mutex;
     pthread_cond_t passed;
     uint32_t left;
-} latch;
+} barrier;
 
-typedef struct job {
-    struct job *next;
-    job_type type;
+typedef struct work_item {
+    struct work_item *next;
+    work_type type;
     fedge_journal *journal;
     uint32_t slot;
     uint64_t task_id; /* WRITE, REWIND */
@@ -31,25 +31,25 @@ typedef struct job {
     const int8_t *bounds_log2;
     fedge_upload_source source;
     bool added; /* to the sums */
-    fedge_completion *mail;
-    latch *latch; /* FLUSH */
-} job;
+    fedge_completion *completion;
+    barrier *barrier; /* FLUSH */
+} work_item;
 
 typedef struct worker {
     fedge_ingest *ingest;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t filled;
-    job *head, **tail;
+    work_item *head, **tail;
     bool stop;
-    bool was_full;            /* a pusher was told so and waits for relief */
-    fedge_completion *relief; /* posted when the queue has room again */
-    fedge_completion *fatal;  /* posted when the disk fails; NULL afterwards */
+    bool back_pressure;           /* a pusher was told so and waits */
+    fedge_completion *room_again; /* posted when the queue has room again */
+    fedge_completion *fatal;      /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
-    fedge_upload_room room;   /* for deflated updates */
-    job flush;                /* the marker of a flush; there is one flush at a time */
-    job *group, **group_tail; /* validated and appended, not yet synced */
-    uint64_t ticket;          /* of what was added last */
+    fedge_upload_room room;         /* for deflated updates */
+    work_item flush;                /* the marker of a flush; there is one flush at a time */
+    work_item *group, **group_tail; /* validated and appended, not yet synced */
+    uint64_t ticket;                /* of what was added last */
     uint32_t group_size;
     uint64_t group_started_ns;
 } worker;
@@ -65,11 +65,11 @@ struct fedge_ingest {
     worker workers[];
 };
 
-static void job_free(job *work)
+static void work_free(work_item *work)
 {
     free(work->data);
     free(work->incoming);
-    free(work->mail);
+    free(work->completion);
     free(work);
 }
 
@@ -98,16 +98,16 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accu
 
 /* ---- the worker's side ----------------------------------------------------------------------- */
 
-static void post_result(worker *self, job *work, fedge_status status, const fedge_error *err)
+static void post_result(worker *self, work_item *work, fedge_status status, const fedge_error *err)
 {
-    fedge_completion *mail = work->mail;
-    work->mail = NULL;
-    mail->status = status;
+    fedge_completion *completion = work->completion;
+    work->completion = NULL;
+    completion->status = status;
     if (status != FEDGE_OK) {
-        memcpy(mail->message, err->message, sizeof(mail->message));
+        memcpy(completion->message, err->message, sizeof(completion->message));
     }
-    fedge_mailbox_post(self->ingest->mailbox, &mail->item);
-    job_free(work);
+    fedge_mailbox_post(self->ingest->mailbox, &completion->item);
+    work_free(work);
 }
 
 /* The disk failed, or the sums: said once; from here on nothing is acknowledged, and no step is
@@ -120,12 +120,12 @@ static void post_fatal(worker *self, const fedge_error *err)
         ingest->failed = *err;
     }
     pthread_mutex_unlock(&ingest->failed_lock);
-    fedge_completion *mail = self->fatal;
-    if (mail) {
+    fedge_completion *completion = self->fatal;
+    if (completion) {
         self->fatal = NULL;
-        mail->status = err->status;
-        memcpy(mail->message, err->message, sizeof(mail->message));
-        fedge_mailbox_post(self->ingest->mailbox, &mail->item);
+        completion->status = err->status;
+        memcpy(completion->message, err->message, sizeof(completion->message));
+        fedge_mailbox_post(self->ingest->mailbox, &completion->item);
     }
 }
 
@@ -137,7 +137,7 @@ static fedge_status add_group(worker *self, fedge_error *err)
     uint64_t start = fedge_os_monotonic_ns();
     uint32_t count = 0;
     fedge_status status = FEDGE_OK;
-    for (job *work = self->group; work && status == FEDGE_OK; work = work->next) {
+    for (work_item *work = self->group; work && status == FEDGE_OK; work = work->next) {
         if (!work->added) {
             batch[count++] = &work->source.encoded;
             work->added = true;
@@ -163,25 +163,25 @@ static void sync_group(worker *self)
     if (status == FEDGE_OK) {
         status = add_group(self, &err);
     }
-    job *work = self->group;
+    work_item *work = self->group;
     self->group = NULL;
     self->group_tail = &self->group;
     self->group_size = 0;
     if (status != FEDGE_OK) {
         post_fatal(self, &err);
     }
-    for (job *next; work; work = next) {
+    for (work_item *next; work; work = next) {
         next = work->next;
         if (status == FEDGE_OK) {
             post_result(self, work, FEDGE_OK, NULL);
         } else {
-            job_free(work); /* no answer: it is not durable, or not in the sums */
+            work_free(work); /* no answer: it is not durable, or not in the sums */
         }
     }
 }
 
 /* The sums have all that was added: what a flush promises. */
-static void settle_sums(worker *self)
+static void wait_for_sums(worker *self)
 {
     fedge_error err;
     if (fedge_accumulator_wait(self->ingest->accumulator, self->ticket, &err) != FEDGE_OK) {
@@ -198,7 +198,7 @@ static bool is_ours(fedge_status status)
 
 /* Checks and appends one update. An inflated one is added at once, for its room is wanted by the
  * next; the others are with the group. *fatal: the failure is the disk's or ours. */
-static fedge_status take_update(worker *self, job *work, bool *fatal, fedge_error *err)
+static fedge_status take_update(worker *self, work_item *work, bool *fatal, fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
     const fedge_ingest_upload *incoming = work->incoming;
@@ -235,14 +235,14 @@ static fedge_status take_update(worker *self, job *work, bool *fatal, fedge_erro
     return status;
 }
 
-static void finish_update(worker *self, job *work)
+static void finish_update(worker *self, work_item *work)
 {
     fedge_error err;
     bool fatal;
     fedge_status status = take_update(self, work, &fatal, &err);
     if (fatal) {
         post_fatal(self, &err);
-        job_free(work);
+        work_free(work);
     } else if (status != FEDGE_OK) {
         post_result(self, work, status, &err);
     } else {
@@ -260,17 +260,17 @@ static void finish_update(worker *self, job *work)
 
 /* Tells who was told that the queue is full that it no longer is. The part that found it full was
  * queued after the flag was set, so its own turn comes here at the latest. */
-static void relieve(worker *self)
+static void end_back_pressure(worker *self)
 {
     pthread_mutex_lock(&self->mutex);
-    fedge_completion *relief = self->was_full ? self->relief : NULL;
-    if (relief) {
-        self->was_full = false;
-        self->relief = NULL;
+    fedge_completion *room_again = self->back_pressure ? self->room_again : NULL;
+    if (room_again) {
+        self->back_pressure = false;
+        self->room_again = NULL;
     }
     pthread_mutex_unlock(&self->mutex);
-    if (relief) {
-        fedge_mailbox_post(self->ingest->mailbox, &relief->item);
+    if (room_again) {
+        fedge_mailbox_post(self->ingest->mailbox, &room_again->item);
     }
 }
 
@@ -281,7 +281,7 @@ static bool is_overtaken(fedge_status status)
     return status == FEDGE_STALE || status == FEDGE_DUPLICATE || status == FEDGE_CLOSED;
 }
 
-static void write_part(worker *self, job *work)
+static void write_part(worker *self, work_item *work)
 {
     fedge_error err;
     uint64_t start = fedge_os_monotonic_ns();
@@ -292,17 +292,17 @@ static void write_part(worker *self, job *work)
     }
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
     uint64_t left = atomic_fetch_sub(&self->queued_bytes, work->size) - work->size;
-    job_free(work);
+    work_free(work);
     if (left <= FEDGE_INGEST_QUEUE_BYTES / 2) {
-        relieve(self);
+        end_back_pressure(self);
     }
 }
 
-static void update_slot(worker *self, job *work)
+static void update_slot(worker *self, work_item *work)
 {
     fedge_error err;
     fedge_status status =
-        work->type == JOB_ASSIGN
+        work->type == WORK_ASSIGN
             ? fedge_journal_assign(work->journal, work->slot, &work->assigned, &err)
             : fedge_journal_rewind(work->journal, work->slot, work->task_id, &err);
     if (status == FEDGE_TOO_BIG) { /* no room for one more record: the new task cannot be kept */
@@ -312,10 +312,10 @@ static void update_slot(worker *self, job *work)
     if (status != FEDGE_OK && !is_overtaken(status)) {
         post_fatal(self, &err);
     }
-    job_free(work);
+    work_free(work);
 }
 
-static void pass(latch *gate)
+static void pass(barrier *gate)
 {
     pthread_mutex_lock(&gate->mutex);
     if (--gate->left == 0) {
@@ -345,7 +345,7 @@ static void *work_loop(void *arg)
         while (!self->head && !self->stop) {
             pthread_cond_wait(&self->filled, &self->mutex);
         }
-        job *work = self->head;
+        work_item *work = self->head;
         if (!work) {
             pthread_mutex_unlock(&self->mutex);
             return NULL;
@@ -355,23 +355,23 @@ static void *work_loop(void *arg)
             self->tail = &self->head;
         }
         pthread_mutex_unlock(&self->mutex);
-        if (work->type == JOB_WRITE) {
+        if (work->type == WORK_WRITE) {
             write_part(self, work);
-        } else if (work->type == JOB_FINISH) {
+        } else if (work->type == WORK_FINISH) {
             finish_update(self, work);
-        } else if (work->type == JOB_ASSIGN || work->type == JOB_REWIND) {
+        } else if (work->type == WORK_ASSIGN || work->type == WORK_REWIND) {
             update_slot(self, work);
         } else {
             sync_group(self);
-            settle_sums(self);
-            pass(work->latch);
+            wait_for_sums(self);
+            pass(work->barrier);
         }
     }
 }
 
 /* ---- the service thread's side --------------------------------------------------------------- */
 
-static void push(worker *target, job *work)
+static void push(worker *target, work_item *work)
 {
     work->next = NULL;
     pthread_mutex_lock(&target->mutex);
@@ -408,7 +408,7 @@ static fedge_status worker_start(worker *self, fedge_ingest *ingest, fedge_error
 static void worker_release(worker *self)
 {
     fedge_upload_room_fini(&self->room);
-    free(self->relief);
+    free(self->room_again);
     free(self->fatal);
 }
 
@@ -468,7 +468,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
 {
     worker *target = worker_of(ingest, slot);
     *full = false;
-    job *work = calloc(1, sizeof(*work));
+    work_item *work = calloc(1, sizeof(*work));
     uint8_t *copy = malloc(size);
     if (!work || !copy) {
         free(work);
@@ -476,22 +476,22 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u bytes of an upload", size);
     }
     memcpy(copy, data, size);
-    *work = (job){.type = JOB_WRITE,
-                  .journal = journal,
-                  .slot = slot,
-                  .task_id = task_id,
-                  .offset = offset,
-                  .size = size,
-                  .data = copy};
+    *work = (work_item){.type = WORK_WRITE,
+                        .journal = journal,
+                        .slot = slot,
+                        .task_id = task_id,
+                        .offset = offset,
+                        .size = size,
+                        .data = copy};
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
-        if (!target->relief) {
-            target->relief = calloc(1, sizeof(*target->relief));
+        if (!target->room_again) {
+            target->room_again = calloc(1, sizeof(*target->room_again));
         }
-        if (target->relief) {
-            target->relief->type = FEDGE_COMPLETION_RELIEVED;
-            target->was_full = true;
+        if (target->room_again) {
+            target->room_again->type = FEDGE_COMPLETION_ROOM;
+            target->back_pressure = true;
             *full = true;
         }
         pthread_mutex_unlock(&target->mutex);
@@ -504,39 +504,39 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
                                  fedge_ingest_upload *upload, const int8_t *bounds_log2,
                                  fedge_error *err)
 {
-    job *work = calloc(1, sizeof(*work));
-    fedge_completion *mail = calloc(1, sizeof(*mail));
-    if (!work || !mail) {
+    work_item *work = calloc(1, sizeof(*work));
+    fedge_completion *completion = calloc(1, sizeof(*completion));
+    if (!work || !completion) {
         free(work);
-        free(mail);
+        free(completion);
         free(upload);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to finish an upload");
     }
-    mail->type = FEDGE_COMPLETION_VALIDATED;
-    mail->task_id = upload->upload.task_id;
-    *work = (job){.type = JOB_FINISH,
-                  .journal = journal,
-                  .slot = slot,
-                  .incoming = upload,
-                  .bounds_log2 = bounds_log2,
-                  .mail = mail};
+    completion->type = FEDGE_COMPLETION_VALIDATED;
+    completion->task_id = upload->upload.task_id;
+    *work = (work_item){.type = WORK_FINISH,
+                        .journal = journal,
+                        .slot = slot,
+                        .incoming = upload,
+                        .bounds_log2 = bounds_log2,
+                        .completion = completion};
     push(worker_of(ingest, slot), work);
     return FEDGE_OK;
 }
 
-static fedge_status push_copy(fedge_ingest *ingest, const job *wanted, fedge_error *err)
+static fedge_status push_copy(fedge_ingest *ingest, const work_item *wanted, fedge_error *err)
 {
-    job *work = malloc(sizeof(*work));
-    fedge_completion *mail = calloc(1, sizeof(*mail));
-    if (!work || !mail) {
+    work_item *work = malloc(sizeof(*work));
+    fedge_completion *completion = calloc(1, sizeof(*completion));
+    if (!work || !completion) {
         free(work);
-        free(mail);
+        free(completion);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal record");
     }
-    mail->type = FEDGE_COMPLETION_VALIDATED;
-    mail->task_id = wanted->assigned.task_id;
+    completion->type = FEDGE_COMPLETION_VALIDATED;
+    completion->task_id = wanted->assigned.task_id;
     *work = *wanted;
-    work->mail = mail;
+    work->completion = completion;
     push(worker_of(ingest, wanted->slot), work);
     return FEDGE_OK;
 }
@@ -545,7 +545,8 @@ fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_journal *journal, u
                                  const fedge_journal_task *task, fedge_error *err)
 {
     return push_copy(
-        ingest, &(job){.type = JOB_ASSIGN, .journal = journal, .slot = slot, .assigned = *task},
+        ingest,
+        &(work_item){.type = WORK_ASSIGN, .journal = journal, .slot = slot, .assigned = *task},
         err);
 }
 
@@ -553,18 +554,19 @@ fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal, u
                                  uint64_t task_id, fedge_error *err)
 {
     return push_copy(
-        ingest, &(job){.type = JOB_REWIND, .journal = journal, .slot = slot, .task_id = task_id},
+        ingest,
+        &(work_item){.type = WORK_REWIND, .journal = journal, .slot = slot, .task_id = task_id},
         err);
 }
 
 fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
 {
-    latch gate = {.left = ingest->num_workers};
+    barrier gate = {.left = ingest->num_workers};
     pthread_mutex_init(&gate.mutex, NULL);
     pthread_cond_init(&gate.passed, NULL);
     for (uint32_t i = 0; i < ingest->num_workers; i++) {
         worker *target = &ingest->workers[i];
-        target->flush = (job){.type = JOB_FLUSH, .latch = &gate};
+        target->flush = (work_item){.type = WORK_FLUSH, .barrier = &gate};
         push(target, &target->flush);
     }
     pthread_mutex_lock(&gate.mutex);

@@ -11,7 +11,7 @@
  * all that time, and a deflated one the state of its inflation. Little is lost: what came at a
  * quarter of a gigabyte a second goes on to a GPU two hundred times as fast, from the page cache.
  *
- * All jobs of one slot run on one worker, in order. A worker holds at most one inflated update at a
+ * All work of one slot run on one worker, in order. A worker holds at most one inflated update at a
  * time, whatever the number of clients. Each queue has a limit in bytes; who exceeds it is told,
  * and stops reading from the peer.
  */
@@ -44,7 +44,7 @@ FEDGE_MUST_USE fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_
 void fedge_ingest_free(fedge_ingest *ingest);
 
 /* Queues bytes for a slot. [data] is copied. *full is set when the worker's queue is over its
- * limit: stop reading from this peer until FEDGE_COMPLETION_RELIEVED. [journal] stays open until a
+ * limit: stop reading from this peer until FEDGE_COMPLETION_ROOM. [journal] stays open until a
  * flush.
  */
 FEDGE_MUST_USE fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal,
@@ -78,7 +78,7 @@ FEDGE_MUST_USE fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_jour
 FEDGE_MUST_USE fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal,
                                                 uint32_t slot, uint64_t task_id, fedge_error *err);
 
-/* Waits until everything queued before has been carried out, synced, summed and mailed. Not on a
+/* Waits until everything queued before has been carried out, synced, summed and answered. Not on a
  * worker. Once a worker has failed, then or before, it returns that failure: the sums may lack what
  * the journal has, and are not to be used. */
 FEDGE_MUST_USE fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err);

@@ -30,8 +30,8 @@ fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
                                           .model_size = save->model_size,
                                           .strategy_state = save->strategy_state,
                                           .strategy_state_size = save->strategy_state_size,
-                                          .counted = save->counted,
-                                          .counted_size = save->counted_size};
+                                          .last_accepted = save->last_accepted,
+                                          .last_accepted_size = save->last_accepted_size};
     fedge_status status = fedge_run_path(save->run, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
         status = fedge_checkpoint_save(dir, &save->checkpoint, &files, err);
@@ -46,7 +46,7 @@ void fedge_save_free(fedge_save *save)
     if (save) {
         fedge_blob_release(save->model);
         free(save->strategy_state);
-        free(save->counted);
+        free(save->last_accepted);
         free(save);
     }
 }
@@ -56,13 +56,13 @@ void fedge_save_free(fedge_save *save)
 /* Said once; the process ends, and the next one closes the round again. */
 static void tell(fedge_saver *saver)
 {
-    fedge_completion *mail = saver->fatal;
+    fedge_completion *completion = saver->fatal;
     saver->fatal = NULL;
-    if (mail) {
-        mail->type = FEDGE_COMPLETION_FATAL;
-        mail->status = saver->failed.status;
-        memcpy(mail->message, saver->failed.message, sizeof(mail->message));
-        fedge_mailbox_post(saver->mailbox, &mail->item);
+    if (completion) {
+        completion->type = FEDGE_COMPLETION_FATAL;
+        completion->status = saver->failed.status;
+        memcpy(completion->message, saver->failed.message, sizeof(completion->message));
+        fedge_mailbox_post(saver->mailbox, &completion->item);
     }
 }
 

@@ -23,8 +23,8 @@ typedef struct fedge_save {
     fedge_checkpoint checkpoint; /* its hashes are filled by fedge_save_write */
     fedge_blob *model;           /* the first model_size bytes are the file */
     size_t model_size;
-    uint8_t *strategy_state, *counted; /* malloc'ed */
-    size_t strategy_state_size, counted_size;
+    uint8_t *strategy_state, *last_accepted; /* malloc'ed */
+    size_t strategy_state_size, last_accepted_size;
     const fedge_run *run;
     uint32_t keep_checkpoints, best_round; /* for fedge_retention_apply */
 } fedge_save;

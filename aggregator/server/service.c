@@ -30,13 +30,13 @@ struct fedge_service {
     fedge_error failure;
 };
 
-static void begin_end(fedge_service *service, fedge_ending how, uint64_t patience_ms,
+static void begin_end(fedge_service *service, fedge_ending how, uint64_t timeout_ms,
                       fedge_reason reason, const char *text)
 {
     service->ending = true;
     service->ending_since_ms = fedge_os_monotonic_ms();
     service->how = how;
-    service->end_ms = fedge_os_monotonic_ms() + patience_ms;
+    service->end_ms = fedge_os_monotonic_ms() + timeout_ms;
     fedge_transport_close_all(service->transport, FEDGE_MESSAGE_BYE, reason,
                               reason == FEDGE_REASON_RUN_COMPLETE ? 0 : FEDGE_SERVICE_AWAY_MS,
                               text);

@@ -26,7 +26,7 @@ static void log_lws(int level, const char *line)
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Before the loop waits: carries out what could not be done inside callbacks. */
-static void settle(struct ev_loop *loop, ev_prepare *watcher, int events)
+static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
 {
     (void)loop, (void)events;
     fedge_transport *transport = watcher->data;
@@ -235,8 +235,8 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     if (status == FEDGE_OK) {
         watch(&fresh->clients_watcher, fresh->clients_listener, fresh);
         watch(&fresh->http_watcher, fresh->http_listener, fresh);
-        ev_prepare_init(&fresh->settle_watcher, settle);
-        fresh->settle_watcher.data = fresh;
+        ev_prepare_init(&fresh->drop_watcher, end_dropped);
+        fresh->drop_watcher.data = fresh;
         status = make_vhosts(fresh, err);
     }
     if (status != FEDGE_OK) {
@@ -266,7 +266,7 @@ void fedge_transport_free(fedge_transport *transport)
     transport->ending = true;
     stop_listening(transport);
     fedge_door_shut(transport);
-    ev_prepare_stop(transport->config.loop, &transport->settle_watcher);
+    ev_prepare_stop(transport->config.loop, &transport->drop_watcher);
     if (transport->context) {
         lws_context_destroy(transport->context);
     }
@@ -300,7 +300,7 @@ static void listen_again(fedge_transport *transport)
 void fedge_transport_start(fedge_transport *transport, fedge_engine_thread *engine)
 {
     transport->engine = engine;
-    ev_prepare_start(transport->config.loop, &transport->settle_watcher);
+    ev_prepare_start(transport->config.loop, &transport->drop_watcher);
     listen_again(transport);
 }
 

@@ -51,7 +51,7 @@ struct fedge_transport {
     int clients_listener, http_listener;
     uint16_t clients_port, http_port;
     ev_io clients_watcher, http_watcher;
-    ev_prepare settle_watcher;
+    ev_prepare drop_watcher;
 
     fedge_peer_list newcomers; /* of the clients' port, without an accepted certificate */
     fedge_peer_list clients;   /* with one */

@@ -13,11 +13,14 @@
 #include "edge/io/safetensors.h"
 #include "secure/hash/sha256.h"
 
-#define CHECKPOINT_FORMAT 2 /* written as 1 when there is no counted.bin, which that has not */
+/* Format 1 has no last-accepted.bin, and is written when there is none; in format 2 it is called
+ * counted.bin. */
+#define CHECKPOINT_FORMAT 3
 #define MODEL_FILE "model.safetensors"
 #define STATE_FILE "state.json"
 #define STRATEGY_FILE "strategy.bin"
-#define COUNTED_FILE "counted.bin"
+#define LAST_ACCEPTED_FILE "last-accepted.bin"
+#define OLD_LAST_ACCEPTED_FILE "counted.bin"
 
 /* --- names ------------------------------------------------------------------------------------ */
 
@@ -135,11 +138,11 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
         text, sizeof text,
         "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
         ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
-        "\"counted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
+        "\"last_accepted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
         ",\"bytes_down\":%" PRIu64 ",\"elapsed_ms\":%" PRIu64 ",\"loss\":%s,\"accuracy\":%s%s}",
-        checkpoint->counted[0] ? CHECKPOINT_FORMAT : 1, checkpoint->round, checkpoint->run_id,
+        checkpoint->last_accepted[0] ? CHECKPOINT_FORMAT : 1, checkpoint->round, checkpoint->run_id,
         checkpoint->incarnation, checkpoint->model, checkpoint->strategy,
-        checkpoint->strategy_state, checkpoint->counted, checkpoint->next_task_id,
+        checkpoint->strategy_state, checkpoint->last_accepted, checkpoint->next_task_id,
         checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms, loss, accuracy,
         selection);
     assert(size > 0 && (size_t)size < sizeof text);
@@ -213,8 +216,8 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
         status = write_part(dir, round, STRATEGY_FILE, files->strategy_state,
                             files->strategy_state_size, checkpoint->strategy_state, err);
     if (status == FEDGE_OK)
-        status = write_part(dir, round, COUNTED_FILE, files->counted, files->counted_size,
-                            checkpoint->counted, err);
+        status = write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
+                            files->last_accepted_size, checkpoint->last_accepted, err);
     if (status == FEDGE_OK)
         status = write_state(state, checkpoint, err);
     if (status == FEDGE_OK)
@@ -262,7 +265,8 @@ static fedge_status read_selection(const cJSON *json, const char *path,
                : status;
 }
 
-static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, fedge_error *err)
+static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, bool *old_names,
+                               fedge_error *err)
 {
     cJSON *json = NULL;
     uint64_t format = 0;
@@ -286,9 +290,11 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, f
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == FEDGE_OK; i++)
         status = fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err);
+    *old_names = format == 2;
     if (status == FEDGE_OK && format >= 2)
-        status = fedge_json_get_text(json, "counted", path, checkpoint->counted,
-                                     sizeof checkpoint->counted, err);
+        status =
+            fedge_json_get_text(json, *old_names ? "counted" : "last_accepted", path,
+                                checkpoint->last_accepted, sizeof checkpoint->last_accepted, err);
     const struct {
         const char *key;
         uint64_t *number;
@@ -350,11 +356,12 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
                                    fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
+    bool old_names = false;
     memset(data, 0, sizeof *data);
     fedge_checkpoint *checkpoint = &data->checkpoint;
     fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
     if (status == FEDGE_OK)
-        status = read_state(path, checkpoint, err);
+        status = read_state(path, checkpoint, &old_names, err);
     if (status == FEDGE_OK && checkpoint->round != round)
         status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
     if (status == FEDGE_OK && checkpoint->model[0] == '\0')
@@ -367,8 +374,9 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
                            checkpoint->strategy_state, &data->strategy_state,
                            &data->strategy_state_size, err);
     if (status == FEDGE_OK)
-        status = read_part(dir, round, COUNTED_FILE, FEDGE_CHECKPOINT_MAX_COUNTED,
-                           checkpoint->counted, &data->counted, &data->counted_size, err);
+        status = read_part(dir, round, old_names ? OLD_LAST_ACCEPTED_FILE : LAST_ACCEPTED_FILE,
+                           FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED, checkpoint->last_accepted,
+                           &data->last_accepted, &data->last_accepted_size, err);
     if (status != FEDGE_OK)
         fedge_checkpoint_data_fini(data);
     return status;
@@ -422,7 +430,7 @@ void fedge_checkpoint_data_fini(fedge_checkpoint_data *data)
 {
     free(data->model);
     free(data->strategy_state);
-    free(data->counted);
-    data->model = data->strategy_state = data->counted = NULL;
-    data->model_size = data->strategy_state_size = data->counted_size = 0;
+    free(data->last_accepted);
+    data->model = data->strategy_state = data->last_accepted = NULL;
+    data->model_size = data->strategy_state_size = data->last_accepted_size = 0;
 }

@@ -3,8 +3,8 @@
  *     checkpoints/round-RRRRRR/model.safetensors
  *     checkpoints/round-RRRRRR/state.json         what else the next round depends on
  *     checkpoints/round-RRRRRR/strategy.bin       when the strategy keeps something
- *     checkpoints/round-RRRRRR/counted.bin        for a strategy that tells clients which of their
- *                                                 updates counted: u64 task ids by client index
+ *     checkpoints/round-RRRRRR/last-accepted.bin        for a strategy that tells clients which of
+ * their updates counted: u64 task ids by client index
  *
  * Written beside its place, synced and renamed: a checkpoint that is there is whole, unless the
  * disk has damaged it, which the SHA-256 sums in state.json show. Round 0 is the initial model.
@@ -20,8 +20,8 @@
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
 
-#define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024) /* bytes of state.json */
-#define FEDGE_CHECKPOINT_MAX_COUNTED ((size_t)8000000) /* bytes of counted.bin */
+#define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024)       /* bytes of state.json */
+#define FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED ((size_t)8000000) /* bytes of last-accepted.bin */
 
 /* state.json. Plain data. */
 typedef struct fedge_checkpoint {
@@ -31,7 +31,7 @@ typedef struct fedge_checkpoint {
     char model[FEDGE_HASH_TEXT];            /* SHA-256 of model.safetensors: filled by save */
     char strategy[FEDGE_MAX_STRATEGY_NAME]; /* "FedAvg" */
     char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin, "" without: filled by save */
-    char counted[FEDGE_HASH_TEXT];        /* SHA-256 of counted.bin, likewise */
+    char last_accepted[FEDGE_HASH_TEXT];  /* SHA-256 of last-accepted.bin, likewise */
     uint64_t next_task_id;
     double loss, accuracy;         /* of the model on the server's test set; NaN: not known */
     uint64_t bytes_up, bytes_down; /* of the run's phases so far */
@@ -41,8 +41,8 @@ typedef struct fedge_checkpoint {
 
 /* Bytes of a checkpoint's files. Of size 0: no such file. */
 typedef struct fedge_checkpoint_files {
-    const uint8_t *model, *strategy_state, *counted;
-    size_t model_size, strategy_state_size, counted_size;
+    const uint8_t *model, *strategy_state, *last_accepted;
+    size_t model_size, strategy_state_size, last_accepted_size;
 } fedge_checkpoint_files;
 
 /* Writes the checkpoint of checkpoint->round under [dir] (the run's "checkpoints"), atomically and
@@ -60,8 +60,8 @@ FEDGE_MUST_USE fedge_status fedge_checkpoint_update(const char *dir,
 /* A loaded checkpoint and its files; the bytes are malloc'ed, NULL when there are none. */
 typedef struct fedge_checkpoint_data {
     fedge_checkpoint checkpoint;
-    uint8_t *model, *strategy_state, *counted;
-    size_t model_size, strategy_state_size, counted_size;
+    uint8_t *model, *strategy_state, *last_accepted;
+    size_t model_size, strategy_state_size, last_accepted_size;
 } fedge_checkpoint_data;
 
 /* Loads the checkpoint of [round] and checks it. FEDGE_NOT_FOUND, FEDGE_CORRUPT (the message names

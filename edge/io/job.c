@@ -129,7 +129,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
 }
 
 /* The sums of fixed.h cannot overflow while max-cohort · max-weight ≤ 2^32. */
-static fedge_status settle_cohort(const fedge_json *json, fedge_rounds_spec *rounds,
+static fedge_status derive_cohort(const fedge_json *json, fedge_rounds_spec *rounds,
                                   fedge_error *err)
 {
     uint64_t most = FEDGE_FIXED_MAX_TOTAL_WEIGHT / rounds->max_weight;
@@ -145,10 +145,10 @@ static fedge_status settle_cohort(const fedge_json *json, fedge_rounds_spec *rou
     return FEDGE_OK;
 }
 
-static fedge_status settle_rounds(const fedge_json *json, fedge_rounds_spec *rounds,
+static fedge_status derive_rounds(const fedge_json *json, fedge_rounds_spec *rounds,
                                   fedge_error *err)
 {
-    fedge_status st = settle_cohort(json, rounds, err);
+    fedge_status st = derive_cohort(json, rounds, err);
     if (st != FEDGE_OK)
         return st;
     if (rounds->min_train_nodes > rounds->max_cohort)
@@ -182,7 +182,7 @@ fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status settle_schedule(const fedge_json *json, const fedge_job *job, fedge_error *err)
+static fedge_status derive_schedule(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
     fedge_error cause = {0};
     return fedge_job_check_rates(job, &cause) == FEDGE_OK
@@ -191,7 +191,7 @@ static fedge_status settle_schedule(const fedge_json *json, const fedge_job *job
 }
 
 /* Makes the job's paths relative to where its file lies. */
-static fedge_status settle_paths(const fedge_json *json, fedge_job *job, fedge_error *err)
+static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     const char *folder_of = json->options.name;
     const char *key = !fedge_paths_resolve(folder_of, job->test_set.images)   ? "test-set.values"
@@ -221,24 +221,24 @@ static fedge_status check_models(const fedge_json *json, const fedge_plan *plan,
                           : fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
 }
 
-static fedge_status settle_job(const fedge_json *json, fedge_job *job, fedge_error *err)
+static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     fedge_status st = fedge_strategy_read(json, job, err);
     if (st == FEDGE_OK)
-        st = settle_rounds(json, &job->rounds, err);
+        st = derive_rounds(json, &job->rounds, err);
     if (st == FEDGE_OK)
-        st = fedge_strategy_settle(json, job, err);
+        st = fedge_strategy_derive(json, job, err);
     if (st == FEDGE_OK)
-        st = fedge_plan_settle(json, &job->plan, err);
+        st = fedge_plan_derive(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = check_models(json, &job->plan, err);
     if (st == FEDGE_OK)
-        st = settle_schedule(json, job, err);
+        st = derive_schedule(json, job, err);
     if (st == FEDGE_OK && job->test_set.present && job->plan.external)
         st = fedge_json_fail_at(json, "test-set", err,
                                 "the server cannot evaluate an external model; remove it and use "
                                 "rounds.fraction-evaluate");
-    return st == FEDGE_OK ? settle_paths(json, job, err) : st;
+    return st == FEDGE_OK ? derive_paths(json, job, err) : st;
 }
 
 static fedge_status check_version(const fedge_json *json, fedge_error *err)
@@ -283,7 +283,7 @@ fedge_status fedge_job_parse_with(const char *text, size_t size, const char *nam
     if (st == FEDGE_OK)
         st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
     if (st == FEDGE_OK)
-        st = settle_job(&json, made, err);
+        st = derive_job(&json, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
         fedge_job_free(made);

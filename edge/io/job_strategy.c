@@ -152,7 +152,7 @@ fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err
     return FEDGE_OK;
 }
 
-fedge_status fedge_strategy_settle(const fedge_json *json, fedge_job *job, fedge_error *err)
+fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     fedge_error cause = {0};
     if (job->strategies == NULL)
@@ -161,7 +161,7 @@ fedge_status fedge_strategy_settle(const fedge_json *json, fedge_job *job, fedge
         return fedge_json_fail_at(json, "strategy.server-schedule.gamma", err, "%s", cause.message);
     for (size_t i = 0; job->strategies[i] != NULL; i++)
         if (strcmp(job->strategies[i]->name, job->strategy) == 0 &&
-            job->strategies[i]->settle != NULL)
-            return job->strategies[i]->settle(json, job, job->strategy_settings, err);
+            job->strategies[i]->derive != NULL)
+            return job->strategies[i]->derive(json, job, job->strategy_settings, err);
     return FEDGE_OK;
 }

@@ -392,7 +392,7 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
     return st == FEDGE_OK && plan->has_data ? fedge_augmentation_check(json, plan, err) : st;
 }
 
-fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan, fedge_error *err)
+fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     fedge_error cause = {0};
     if (plan->update.codec.values == NULL) /* the key is absent */
@@ -653,7 +653,7 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
     if (st == FEDGE_OK)
         st = read_own_keys(&json, made, err);
     if (st == FEDGE_OK)
-        st = fedge_plan_settle(&json, made, err);
+        st = fedge_plan_derive(&json, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
         fedge_plan_free(made);

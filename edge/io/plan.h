@@ -139,9 +139,9 @@ typedef struct fedge_strategy_reader {
         *arguments;       /* of its settings, but for those in fedge_strategy_common; NULL: none */
     size_t settings_size; /* of its struct, whose first member is a fedge_strategy_common */
     double default_rate;  /* of the server; 0: 1 */
-    /* What has to hold between the settings and the rest of the job, whose rounds are settled and
+    /* What has to hold between the settings and the rest of the job, whose rounds are derived and
      * whose plan is not: it may change the plan's training. Fails with the key. NULL: nothing. */
-    fedge_status (*settle)(const struct fedge_json *json, struct fedge_job *job, void *settings,
+    fedge_status (*derive)(const struct fedge_json *json, struct fedge_job *job, void *settings,
                            fedge_error *err);
 } fedge_strategy_reader;
 

@@ -39,8 +39,8 @@ void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_defau
 /* Reads the strategy of a job whose [strategies] are set, and finds the plan's hooks. */
 FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job,
                                                 fedge_error *err);
-/* Once the rounds are settled, before the plan is. */
-FEDGE_MUST_USE fedge_status fedge_strategy_settle(const fedge_json *json, fedge_job *job,
+/* Once the rounds are derived, before the plan is. */
+FEDGE_MUST_USE fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job,
                                                   fedge_error *err);
 
 /* Has a job's schedule at [path] only arguments of its type? */
@@ -59,7 +59,7 @@ FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *ke
 
 /* Checks what has to hold between the parts of a plan that has been read from [json], and derives
  * what is sent. */
-FEDGE_MUST_USE fedge_status fedge_plan_settle(const fedge_json *json, fedge_plan *plan,
+FEDGE_MUST_USE fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan,
                                               fedge_error *err);
 
 /* Frees what a plan has beside itself. */

@@ -145,8 +145,8 @@ static const fedge_json_field TASK[] = {
     {.key = "last-counted",
      .kind = FEDGE_JSON_U64,
      .flags = FEDGE_JSON_PRESENCE,
-     AT(fedge_task, last_counted),
-     .extra = offsetof(fedge_task, has_last_counted)},
+     AT(fedge_task, last_accepted),
+     .extra = offsetof(fedge_task, has_last_accepted)},
     FEDGE_JSON_END,
 };
 

@@ -64,9 +64,9 @@ typedef struct fedge_task {
     double learning_rate; /* of this round */
     uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
-    uint64_t control_size; /* the blob's last bytes, a file of what the strategy tells; 0: none */
-    bool has_last_counted; /* in training with a strategy for which clients keep something */
-    uint64_t last_counted; /* task of this client's last update that is in c; 0: none */
+    uint64_t control_size;  /* the blob's last bytes, a file of what the strategy tells; 0: none */
+    bool has_last_accepted; /* in training with a strategy for which clients keep something */
+    uint64_t last_accepted; /* task of this client's last update that is in c; 0: none */
 } fedge_task;
 
 /* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */

@@ -328,10 +328,10 @@ static void choose_again(fedge_graph_plan *plan)
         for (uint32_t r = i + 1; r < loss; r++) {
             if (reads(plan, r, i)) {
                 const uint32_t own = uses(plan, r) & FEDGE_USES_X ? 2 * loss - r : never;
-                const uint32_t again =
+                const uint32_t recompute =
                     plan->layers[r].recompute != 0 ? plan->layers[r].recompute : never;
                 first = own < first ? own : first;
-                first = again < first ? again : first;
+                first = recompute < first ? recompute : first;
             }
         }
         layer->recompute = (uint16_t)(first == never ? 0 : first);
@@ -339,7 +339,7 @@ static void choose_again(fedge_graph_plan *plan)
 }
 
 /* Scratch of the layers that are run again at [time], one after another: bytes. */
-static uint64_t again_bytes(const fedge_graph_plan *plan, uint32_t time)
+static uint64_t recompute_bytes(const fedge_graph_plan *plan, uint32_t time)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
@@ -400,7 +400,7 @@ static void set_parts(fedge_graph_plan *plan)
                 fedge_keeps_gradients(plan->options) ? 0 : fedge_graph_gradient_bytes(plan, i);
             const uint64_t scratch = fedge_graph_aligned(sizes.backward) + gradients +
                                      fedge_graph_all_apart(plan, i) + widened;
-            const uint64_t again = again_bytes(plan, back);
+            const uint64_t recompute = recompute_bytes(plan, back);
             if (uses(plan, i) & FEDGE_USES_Y) {
                 use_backward(plan, i, back);
             }
@@ -408,7 +408,8 @@ static void set_parts(fedge_graph_plan *plan)
                      i == last ? loss : 2 * loss - layer->first_reader, back);
             set_part(layer, FEDGE_PART_SAVED, layer->masked ? sizes.mask : sizes.saved,
                      layer->recompute != 0 ? layer->recompute : i, back);
-            set_part(layer, FEDGE_PART_BACKWARD, scratch > again ? scratch : again, back, back);
+            set_part(layer, FEDGE_PART_BACKWARD, scratch > recompute ? scratch : recompute, back,
+                     back);
         }
     }
 }

@@ -14,7 +14,7 @@
 
 /* The min_efficient_batch examples at a time that all layers are fast with; 0: the batch cannot be
  * cut. */
-static uint32_t fewest_examples(const fedge_model_spec *spec, const fedge_model_options *options)
+static uint32_t efficient_examples(const fedge_model_spec *spec, const fedge_model_options *options)
 {
     const fedge_kernels *kernels =
         fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
@@ -57,7 +57,7 @@ uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model
         fedge_fused_fits(spec, &parts)) {
         return 0;
     }
-    uint32_t part = fewest_examples(spec, &parts);
+    uint32_t part = efficient_examples(spec, &parts);
     for (; part > 0 && part <= options->max_batch / 2; part *= 2) {
         parts.micro_batch = even(options->max_batch, part);
         if (fedge_model_size(spec, &parts, &cut, NULL) != FEDGE_OK ||

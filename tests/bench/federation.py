@@ -177,8 +177,8 @@ def bench_cpu(out, quick):
         federation.stop()
         up, down = last[0] - first[0], last[1] - first[1]
         threads = [after - before for before, after in zip(first[2], last[2])]
-        # main's first thread is the service; then come the ingest workers, then the closer.
-        service, workers, closer = threads[0], sum(threads[1:-1]), threads[-1]
+        # main's first thread is the service; then come the ingest workers, then the round finalizer.
+        service, workers, finalizer = threads[0], sum(threads[1:-1]), threads[-1]
         case = f"McMahan CNN, {name}: "
         gigabytes = up / 1e9
         out.row("cpu", case + "all", round(sum(threads) / gigabytes, 3), "CPU s/GB in")
@@ -187,7 +187,7 @@ def bench_cpu(out, quick):
         out.row("cpu", case + "validate, journal, sum", round(workers / gigabytes, 3), "CPU s/GB in")
         out.row("cpu", case + "the same, each update", round(
             workers * 1e3 / (clients * (rounds - 1)), 3), "CPU ms")
-        out.row("cpu", case + "step, model, checkpoint", round(closer / (rounds - 1), 4), "CPU s/round")
+        out.row("cpu", case + "step, model, checkpoint", round(finalizer / (rounds - 1), 4), "CPU s/round")
         out.row("cpu", case + "bytes in for each byte out", round(up / down, 3), "ratio")
 
 

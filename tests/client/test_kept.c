@@ -53,7 +53,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void begin(uint64_t last_counted)
+static void begin(uint64_t last_accepted)
 {
     fedge_error err = {0};
     const fedge_schema *schema = &job->plan.sent.sections[0].schema;
@@ -61,19 +61,19 @@ static void begin(uint64_t last_counted)
     assert_int_equal(fedge_safetensors_size(schema, &size, &err), FEDGE_OK);
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
-    const fedge_task task = {.has_last_counted = true, .last_counted = last_counted};
+    const fedge_task task = {.has_last_accepted = true, .last_accepted = last_accepted};
     if (fedge_kept_begin(&hooks, &task, file, size, store, RUN, NULL, &kept, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
 
 /* A round of 4 steps at 0.5 that moved the trained values so, and what is kept of it. */
-static void work(uint64_t task_id, const float move[3], uint64_t last_counted)
+static void work(uint64_t task_id, const float move[3], uint64_t last_accepted)
 {
     fedge_error err = {0};
     float sent[6];
     uint8_t *bytes = NULL;
-    begin(last_counted);
+    begin(last_accepted);
     memcpy(sent, move, 3 * sizeof(float));
     assert_int_equal(fedge_hooks_end(&hooks, 4, 0.5, sent, &err), FEDGE_OK);
     for (int i = 0; i < 3; i++)
@@ -89,9 +89,9 @@ static void work(uint64_t task_id, const float move[3], uint64_t last_counted)
     free(bytes);
 }
 
-static void expect_own(uint64_t last_counted, float a, float b, float c)
+static void expect_own(uint64_t last_accepted, float a, float b, float c)
 {
-    begin(last_counted);
+    begin(last_accepted);
     const float own[3] = {a, b, c};
     assert_memory_equal(hooks.own, own, sizeof own);
     const float correction[6] = {0, 0, SERVER[0] - a, SERVER[1] - b, 0, SERVER[2] - c};
@@ -212,7 +212,7 @@ static void another_file_is_refused(void **state)
     uint8_t file[1024];
     size_t size = 0;
     const float values[6] = {0};
-    const fedge_task task = {.has_last_counted = true};
+    const fedge_task task = {.has_last_accepted = true};
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, &err), FEDGE_OK);
     assert_in_range(size, 1, sizeof file);
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),

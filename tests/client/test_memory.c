@@ -201,8 +201,8 @@ static size_t measure(rig *r)
         memcpy(task.run_id, RUN, sizeof RUN);
         task.task.round = (uint32_t)round;
         task.task.task_id = round;
-        task.task.has_last_counted = true;
-        task.task.last_counted = round - 1;
+        task.task.has_last_accepted = true;
+        task.task.last_accepted = round - 1;
         do_job(r, &task);
     }
     return counter.peak - before;

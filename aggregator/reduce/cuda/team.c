@@ -331,7 +331,7 @@ static fedge_status run(const step *self, fedge_error *err)
 }
 
 /* What was added before must have come: the work buffers are free then. */
-static fedge_status settle(fedge_cuda_team *team, fedge_error *err)
+static fedge_status wait_for_adds(fedge_cuda_team *team, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
@@ -356,7 +356,7 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
             fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count).padded;
     }
     const step self = {team, parts, padded, num_parts, total_weight, count_chunks(team)};
-    fedge_status status = settle(team, err);
+    fedge_status status = wait_for_adds(team, err);
     if (status == FEDGE_OK) {
         status = run(&self, err);
     }

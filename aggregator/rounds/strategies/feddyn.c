@@ -29,7 +29,7 @@ static const fedge_json_field ARGUMENTS[] = {
 };
 
 /* The quadratic term is the trainer's proximal one. */
-static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
     settings *self = of;
     fedge_optimizer *optimizer = &job->plan.training.optimizer;
@@ -37,7 +37,7 @@ static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fed
         return fedge_json_fail_at(json, "training.proximal-mu", err,
                                   "FedDyn has a proximal term, of strategy.alpha; remove this");
     optimizer->proximal_mu = self->alpha;
-    return fedge_num_clients_settle(json, job, &self->clients, err);
+    return fedge_num_clients_derive(json, job, &self->clients, err);
 }
 
 static fedge_status count_clients(void *of, uint32_t num_clients, fedge_error *err)
@@ -80,7 +80,7 @@ const fedge_strategy_ops fedge_strategy_feddyn = {
     .reader = {.name = "FedDyn",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),
-               .settle = settle},
+               .derive = derive},
     .weight = fedge_strategy_weigh_alike,
     .count_clients = count_clients,
     .init = fedge_strategy_vectors_init_one,

@@ -75,7 +75,7 @@ static uint32_t weight(const void *state, const fedge_job *job, const fedge_upda
     return value < 1.0 ? 1 : value < (double)most ? (uint32_t)value : most;
 }
 
-static fedge_status settle(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
 {
     (void)settings;
     if (job->plan.external)
@@ -109,7 +109,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 
 const fedge_strategy_ops fedge_strategy_fednova = {
     .struct_size = sizeof(fedge_strategy_ops),
-    .reader = {.name = "FedNova", .settings_size = sizeof(fedge_strategy_common), .settle = settle},
+    .reader = {.name = "FedNova", .settings_size = sizeof(fedge_strategy_common), .derive = derive},
     .weight = weight,
     .init = fedge_fedavg_init,
     .step = step,

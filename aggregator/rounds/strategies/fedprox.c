@@ -20,7 +20,7 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
     const settings *self = of;
     fedge_optimizer *optimizer = &job->plan.training.optimizer;
@@ -36,7 +36,7 @@ const fedge_strategy_ops fedge_strategy_fedprox = {
     .reader = {.name = "FedProx",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),
-               .settle = settle},
+               .derive = derive},
     .init = fedge_fedavg_init,
     .step = fedge_fedavg_step,
     .save = fedge_strategy_save_nothing,

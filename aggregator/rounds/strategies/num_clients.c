@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-fedge_status fedge_num_clients_settle(const fedge_json *json, const fedge_job *job,
+fedge_status fedge_num_clients_derive(const fedge_json *json, const fedge_job *job,
                                       fedge_num_clients *clients, fedge_error *err)
 {
     const uint32_t least = job->rounds.min_available_nodes;

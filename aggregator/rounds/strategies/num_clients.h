@@ -8,7 +8,7 @@
 #include "edge/io/json.h"
 
 typedef struct fedge_num_clients {
-    uint32_t count; /* N; 0 until it is settled */
+    uint32_t count; /* N; 0 until it is derived */
     bool given;     /* the job says it */
 } fedge_num_clients;
 
@@ -20,7 +20,7 @@ typedef struct fedge_num_clients {
     }
 
 /* It is min-available-nodes where the job does not say it, and no less where it does. */
-FEDGE_MUST_USE fedge_status fedge_num_clients_settle(const fedge_json *json, const fedge_job *job,
+FEDGE_MUST_USE fedge_status fedge_num_clients_derive(const fedge_json *json, const fedge_job *job,
                                                      fedge_num_clients *clients, fedge_error *err);
 /* As fedge_strategy_ops.count_clients. */
 FEDGE_MUST_USE fedge_status fedge_num_clients_count(fedge_num_clients *clients,

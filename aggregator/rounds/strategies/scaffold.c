@@ -20,9 +20,9 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static fedge_status settle(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
-    return fedge_num_clients_settle(json, job, &((settings *)of)->clients, err);
+    return fedge_num_clients_derive(json, job, &((settings *)of)->clients, err);
 }
 
 static fedge_status count_clients(void *of, uint32_t num_clients, fedge_error *err)
@@ -57,7 +57,7 @@ const fedge_strategy_ops fedge_strategy_scaffold = {
     .reader = {.name = "SCAFFOLD",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),
-               .settle = settle},
+               .derive = derive},
     .weight = fedge_strategy_weigh_alike,
     .count_clients = count_clients,
     .init = fedge_strategy_vectors_init_one,

@@ -58,7 +58,7 @@ const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE])
 }
 
 /* Fills in what was not given. */
-static fedge_status settle(fedge_generate_settings *settings, fedge_error *err)
+static fedge_status derive(fedge_generate_settings *settings, fedge_error *err)
 {
     const bool fedprox = settings->data.kind == FEDGE_SYNTHETIC_FEDPROX;
     const bool images = settings->data.kind == FEDGE_SYNTHETIC_IMAGES;
@@ -116,5 +116,5 @@ fedge_status fedge_generate_options_parse(int argc, char **argv, fedge_generate_
         return status;
     }
     status = take_kind(&words, &options->settings, err);
-    return status == FEDGE_OK ? settle(&options->settings, err) : status;
+    return status == FEDGE_OK ? derive(&options->settings, err) : status;
 }

@@ -84,8 +84,8 @@ fedge_status fedge_best_model_save(const fedge_best_model *best, const fedge_pla
     return status;
 }
 
-fedge_status fedge_best_model_settle(fedge_best_model *best, const char *dir, bool kept,
-                                     fedge_error *err)
+fedge_status fedge_best_model_keep(fedge_best_model *best, const char *dir, bool kept,
+                                   fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     const uint32_t other = kept ? best->saved : best->round;

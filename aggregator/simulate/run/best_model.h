@@ -30,15 +30,15 @@ FEDGE_MUST_USE fedge_status fedge_best_model_take(fedge_best_model *best, const 
                                                   fedge_error *err);
 
 /* Before a checkpoint: writes the file that it goes with, if it is not there. The one before stays
- * until fedge_best_model_settle. */
+ * until fedge_best_model_keep. */
 FEDGE_MUST_USE fedge_status fedge_best_model_save(const fedge_best_model *best,
                                                   const fedge_plan *plan, const char *dir,
                                                   fedge_error *err);
 
 /* After it: removes the file of the other round. [kept]: the checkpoint is there; else the new file
  * goes. */
-FEDGE_MUST_USE fedge_status fedge_best_model_settle(fedge_best_model *best, const char *dir,
-                                                    bool kept, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_best_model_keep(fedge_best_model *best, const char *dir,
+                                                  bool kept, fedge_error *err);
 
 /* Reads it back. FEDGE_CORRUPT when it is not the model that is named in [of]. */
 FEDGE_MUST_USE fedge_status fedge_best_model_load(fedge_best_model *best, const fedge_plan *plan,

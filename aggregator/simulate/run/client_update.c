@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/run/fold.h"
+#include "aggregator/simulate/run/accumulate.h"
 #include "edge/core/os.h"
 #include "edge/io/update.h"
 
@@ -129,9 +129,9 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
     fedge_update_made made;
     fedge_status status = update->values ? make_changes(update, task, rate, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
-        status = fedge_fold_update(&made_of, &update->config->global->accumulator, update->lane,
-                                   fedge_update_weight(update->config->global, &task->facts),
-                                   update->v, &made, err);
+        status = fedge_accumulate_update(
+            &made_of, &update->config->global->accumulator, update->lane,
+            fedge_update_weight(update->config->global, &task->facts), update->v, &made, err);
     }
     if (status != FEDGE_OK) {
         return status;

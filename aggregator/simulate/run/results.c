@@ -130,7 +130,7 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
 
 /* A checkpoint that was being built, or one of these that stepped aside for it: that comes back
  * where the other had not come to its place. */
-static fedge_status settle_checkpoint(void *user, const char *name, fedge_error *err)
+static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], place[FEDGE_MAX_PATH], suffix[16];
     unsigned round;
@@ -159,7 +159,7 @@ static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
         status = fedge_path_join(results->dir, "checkpoints", checkpoints, err);
     }
     if (status == FEDGE_OK && fedge_os_is_dir(checkpoints)) {
-        status = fedge_os_list_dir(checkpoints, settle_checkpoint, checkpoints, err);
+        status = fedge_os_list_dir(checkpoints, tidy_checkpoint, checkpoints, err);
     }
     return status;
 }
@@ -469,9 +469,8 @@ static void remove_half_built(fedge_results *results, uint32_t round)
         }
         (void)status; /* what failed first is what is told */
     }
-    const fedge_status settled =
-        fedge_best_model_settle(&results->best, results->dir, placed, NULL);
-    (void)settled;
+    const fedge_status tidied = fedge_best_model_keep(&results->best, results->dir, placed, NULL);
+    (void)tidied;
 }
 
 /* [last]: what the last checkpoint was; [round] is the new one's. */
@@ -545,7 +544,7 @@ static fedge_status save(fedge_results *results, const fedge_simulation *simulat
         results->checkpoint = state.rounds_closed;
         status = remove_last(results, last, state.rounds_closed, err);
         if (status == FEDGE_OK) {
-            status = fedge_best_model_settle(&results->best, results->dir, true, err);
+            status = fedge_best_model_keep(&results->best, results->dir, true, err);
         }
     } else {
         remove_half_built(results, state.rounds_closed);

@@ -40,7 +40,7 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const fedge_norm norm = describe(run);
     need->saved = (uint64_t)norm.rows * 2 * sizeof(float);
-    need->fuses_relu = fedge_norm_rectifies(&norm);
+    need->fuses_relu = fedge_norm_fuses_relu(&norm);
 }
 
 static void forward(const fedge_layer_run *run)

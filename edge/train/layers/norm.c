@@ -33,7 +33,7 @@ static bool by_value(const fedge_norm *self)
     return self->groups == 1 && self->spatial == 1;
 }
 
-bool fedge_norm_rectifies(const fedge_norm *self)
+bool fedge_norm_fuses_relu(const fedge_norm *self)
 {
     return !by_value(self);
 }

@@ -23,7 +23,7 @@ typedef struct fedge_norm {
 
 /* Is a rectifier behind it done in the same pass over the values? Not by the kernels for rows whose
  * every value has a weight of its own: then the ceiling must be 0. */
-bool fedge_norm_rectifies(const fedge_norm *self);
+bool fedge_norm_fuses_relu(const fedge_norm *self);
 
 /* y may be x. */
 void fedge_norm_forward(const fedge_norm *self, const float *x, float *y);

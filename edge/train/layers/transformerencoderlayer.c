@@ -4,8 +4,8 @@
  *   y = m + dropout(linear2(dropout(activation(linear1(norm2(m))))))
  *
  * x, m, y: (steps, d_model). Names, initialisers and defaults are PyTorch's, but for batch_first
- * and norm_first. The backward pass makes the norms, the attention's weights and GELU again; it
- * finds q, k and v, the context, m and linear1's output saved, 5 · d_model + dim_feedforward
+ * and norm_first. The backward pass makes the norms, the attention's weights and GELU recomputed;
+ * it finds q, k and v, the context, m and linear1's output saved, 5 · d_model + dim_feedforward
  * floats a step, and a bit for each value that may have been dropped.
  */
 #include "edge/train/layers/affine.h"
@@ -318,15 +318,15 @@ static const float *backward_activation(const fedge_layer_run *run, const plan *
         }
         return kept->hidden;
     }
-    float *again = dh + hidden;
+    float *recomputed = dh + hidden;
     if (drops) {
         undrop(run, self, self->hidden, kept->kept_hidden, dh, dh);
     }
-    run->kernels->gelu_backward(kept->hidden, dh, dh, again, hidden);
+    run->kernels->gelu_backward(kept->hidden, dh, dh, recomputed, hidden);
     if (drops) {
-        undrop(run, self, self->hidden, kept->kept_hidden, again, again);
+        undrop(run, self, self->hidden, kept->kept_hidden, recomputed, recomputed);
     }
-    return again;
+    return recomputed;
 }
 
 /* dm: the gradient of m, made here. t: (rows, dim). dh: (rows, hidden), with GELU twice. */

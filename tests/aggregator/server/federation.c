@@ -130,7 +130,7 @@ void fed_take_replies(federation *fed)
 
 static void wake(void *user)
 {
-    (void)user; /* fed_step looks at the mail anyway */
+    (void)user; /* fed_step looks at the completions anyway */
 }
 
 static void on_round(federation *fed, const fedge_round_summary *summary)

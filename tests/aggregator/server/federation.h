@@ -111,7 +111,7 @@ void fed_join(federation *fed, uint32_t index); /* connects and says HELLO */
 void fed_join_all(federation *fed, uint32_t count);
 void fed_leave(federation *fed, uint32_t index);
 
-/* One turn: time, mail, and one event of each device. */
+/* One turn: time, completion, and one event of each device. */
 void fed_step(federation *fed);
 /* Turns until condition(fed) holds; aborts after a minute. */
 void fed_until(federation *fed, bool (*condition)(const federation *fed), const char *what);

@@ -45,7 +45,7 @@ fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *jour
 /* ---- a disk that has no room when the test says so --------------------------------------------
  */
 
-/* The closer's thread and the test's look at them. */
+/* The round finalizer's thread and the test's look at them. */
 static atomic_bool say_no_space;
 static _Atomic uint64_t room_to_leave;
 static atomic_uint num_creates;
@@ -262,12 +262,12 @@ static void a_new_task_survives_a_restart(void **state)
 /* ---- senders that are held back ---------------------------------------------------------------
  */
 
-static void post_relief(void)
+static void post_room(void)
 {
-    fedge_completion *mail = calloc(1, sizeof(*mail));
-    assert_non_null(mail);
-    mail->type = FEDGE_COMPLETION_RELIEVED;
-    fedge_mailbox_post(fed.engine->mailbox, &mail->item);
+    fedge_completion *completion = calloc(1, sizeof(*completion));
+    assert_non_null(completion);
+    completion->type = FEDGE_COMPLETION_ROOM;
+    fedge_mailbox_post(fed.engine->mailbox, &completion->item);
     fedge_engine_handle_completions(fed.engine, fed.now_ms);
     fed_take_replies(&fed);
 }
@@ -297,7 +297,7 @@ static void a_sender_waits_for_room(void **state)
     fed_settle(&fed);
     assert_int_equal(other->num_acks, 1);
     assert_true(one->paused);
-    post_relief();
+    post_room();
     assert_false(one->paused);
     fed_send_part(one);
     fed_send_part(one);
@@ -364,7 +364,7 @@ static void old_rounds_are_removed(void **state)
     }
 }
 
-/* The closer's thread opens phases in its own time: settling does not wait for it. */
+/* The round finalizer's thread opens phases in its own time: settling does not wait for it. */
 static void await_no_room(void)
 {
     while (strcmp(fed_status(&fed).state, "waiting for room on the disk") != 0) {

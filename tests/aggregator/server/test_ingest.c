@@ -12,7 +12,7 @@
 #include "edge/core/fixed.h"
 #include "edge/io/update.h"
 
-enum { ELEMENTS = 16, UPDATE_SIZE = 4 * ELEMENTS, MAX_MAIL = 256 };
+enum { ELEMENTS = 16, UPDATE_SIZE = 4 * ELEMENTS, MAX_COMPLETIONS = 256 };
 
 static const char JOB[] =
     "{\"fedge-job\":1,\"name\":\"tiny\",\"model\":{\"input-shape\":[3],\"layers\":["
@@ -93,9 +93,9 @@ static bool is_durable(uint64_t task_id)
 
 void __wrap_fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
 {
-    const fedge_completion *mail = (const fedge_completion *)item;
-    if (mail->type == FEDGE_COMPLETION_VALIDATED && mail->status == FEDGE_OK)
-        num_early += !is_durable(mail->task_id);
+    const fedge_completion *completion = (const fedge_completion *)item;
+    if (completion->type == FEDGE_COMPLETION_VALIDATED && completion->status == FEDGE_OK)
+        num_early += !is_durable(completion->task_id);
     __real_fedge_mailbox_post(mailbox, item);
 }
 
@@ -153,8 +153,8 @@ typedef struct fixture {
     fedge_ingest *ingest;
     fedge_journal *journal;
     int8_t bounds[FEDGE_MAX_TENSORS];
-    fedge_completion mail[MAX_MAIL]; /* taken so far */
-    uint32_t num_mail;
+    fedge_completion completions[MAX_COMPLETIONS]; /* taken so far */
+    uint32_t num_completions;
 } fixture;
 
 static fixture f;
@@ -204,13 +204,13 @@ static void flush_in_vain(fedge_status wanted)
     assert_true(err.message[0] != '\0');
 }
 
-static uint32_t take_mail(void);
+static uint32_t take_completions(void);
 
 static void end(void)
 {
     hold(false);
     fedge_ingest_free(f.ingest);
-    (void)take_mail();
+    (void)take_completions();
     assert_int_equal(num_early, 0);
     fedge_mailbox_free(f.mailbox);
     fedge_journal_free(f.journal);
@@ -218,28 +218,28 @@ static void end(void)
     fedge_job_free(f.job);
 }
 
-/* Adds what is in the mailbox to f.mail. */
-static uint32_t take_mail(void)
+/* Adds what is in the mailbox to f.completions. */
+static uint32_t take_completions(void)
 {
     for (fedge_mailbox_item *item = fedge_mailbox_take(f.mailbox), *next; item; item = next) {
-        fedge_completion *mail = (fedge_completion *)item;
+        fedge_completion *completion = (fedge_completion *)item;
         next = item->next;
-        assert_true(f.num_mail < MAX_MAIL);
-        f.mail[f.num_mail++] = *mail;
-        free(mail);
+        assert_true(f.num_completions < MAX_COMPLETIONS);
+        f.completions[f.num_completions++] = *completion;
+        free(completion);
     }
-    return f.num_mail;
+    return f.num_completions;
 }
 
-static void assert_mail(uint32_t index, fedge_completion_type type, uint64_t task_id,
-                        fedge_status status)
+static void assert_completion(uint32_t index, fedge_completion_type type, uint64_t task_id,
+                              fedge_status status)
 {
-    assert_true(index < f.num_mail);
-    assert_int_equal(f.mail[index].type, type);
-    assert_int_equal(f.mail[index].task_id, task_id);
-    assert_int_equal(f.mail[index].status, status);
+    assert_true(index < f.num_completions);
+    assert_int_equal(f.completions[index].type, type);
+    assert_int_equal(f.completions[index].task_id, task_id);
+    assert_int_equal(f.completions[index].status, status);
     if (status != FEDGE_OK)
-        assert_true(strlen(f.mail[index].message) > 10);
+        assert_true(strlen(f.completions[index].message) > 10);
 }
 
 /* Value [i] of the update of a task, in 64ths. */
@@ -323,13 +323,13 @@ static void store_sum_and_answer(const char *dir)
             send_update(slot, slot + 1);
         }
         flush();
-        assert_int_equal(take_mail(), 10);
+        assert_int_equal(take_completions(), 10);
         bool seen[11] = {false};
         for (uint32_t i = 0; i < 10; i++) {
-            assert_mail(i, FEDGE_COMPLETION_VALIDATED, f.mail[i].task_id, FEDGE_OK);
-            assert_in_range(f.mail[i].task_id, 1, 10);
-            assert_false(seen[f.mail[i].task_id]);
-            seen[f.mail[i].task_id] = true;
+            assert_completion(i, FEDGE_COMPLETION_VALIDATED, f.completions[i].task_id, FEDGE_OK);
+            assert_in_range(f.completions[i].task_id, 1, 10);
+            assert_false(seen[f.completions[i].task_id]);
+            seen[f.completions[i].task_id] = true;
         }
         assert_sum(tasks, 10);
         char meta[64];
@@ -338,7 +338,7 @@ static void store_sum_and_answer(const char *dir)
             assert_int_equal(strtol(meta + 8, NULL, 10), slot + 1);
         }
         flush(); /* nothing is left: returns at once */
-        assert_int_equal(take_mail(), 10);
+        assert_int_equal(take_completions(), 10);
 
         /* Recovery reads them back, to the same sums. */
         OK(fedge_accumulator_reset(&f.accumulator, NULL));
@@ -373,10 +373,10 @@ static void deflated_updates_are_summed_too(void **state)
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
     send_update(1, 2);
     flush();
-    assert_int_equal(take_mail(), 2);
-    const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
-    assert_mail(1 - good, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
-    assert_mail(good, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_OK);
+    assert_int_equal(take_completions(), 2);
+    const uint32_t good = f.completions[0].status == FEDGE_OK ? 0 : 1;
+    assert_completion(1 - good, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
+    assert_completion(good, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_OK);
     assert_sum((uint64_t[]){2}, 1);
     end();
     flat = false;
@@ -408,14 +408,14 @@ static void a_full_queue_holds_its_senders_back(void **state)
         write_bytes(1, 2, 0, part, PART);
         let_pass(0, 1);
         for (uint32_t written = 0; written < SENT - 1; written++) {
-            assert_int_equal(take_mail(), turn + (SENT - written <= LIMIT / 2));
+            assert_int_equal(take_completions(), turn + (SENT - written <= LIMIT / 2));
             let_pass(1, written + 2); /* the next one has come: this one is done */
         }
         hold(false);
         flush();
         assert_int_equal(queued(), 0);
-        assert_int_equal(take_mail(), turn + 1);
-        assert_mail(turn, FEDGE_COMPLETION_RELIEVED, 0, FEDGE_OK);
+        assert_int_equal(take_completions(), turn + 1);
+        assert_completion(turn, FEDGE_COMPLETION_ROOM, 0, FEDGE_OK);
     }
     end();
     free(part);
@@ -435,10 +435,10 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL)); /* a late end */
     flush();
-    assert_int_equal(take_mail(), 1);
-    assert_int_equal(f.mail[0].type, FEDGE_COMPLETION_VALIDATED);
-    assert_int_equal(f.mail[0].task_id, 1);
-    assert_int_not_equal(f.mail[0].status, FEDGE_OK);
+    assert_int_equal(take_completions(), 1);
+    assert_int_equal(f.completions[0].type, FEDGE_COMPLETION_VALIDATED);
+    assert_int_equal(f.completions[0].task_id, 1);
+    assert_int_not_equal(f.completions[0].status, FEDGE_OK);
     assert_int_equal(fedge_journal_get_slot(f.journal, 0).written, 0);
     assert_sum(NULL, 0);
 
@@ -449,11 +449,11 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL));
     flush();
-    assert_int_equal(take_mail(), 3);
-    const uint32_t good = f.mail[1].status == FEDGE_OK ? 1 : 2;
-    assert_mail(good, FEDGE_COMPLETION_VALIDATED, 50, FEDGE_OK);
-    assert_int_equal(f.mail[3 - good].type, FEDGE_COMPLETION_VALIDATED);
-    assert_int_equal(f.mail[3 - good].task_id, 1);
+    assert_int_equal(take_completions(), 3);
+    const uint32_t good = f.completions[1].status == FEDGE_OK ? 1 : 2;
+    assert_completion(good, FEDGE_COMPLETION_VALIDATED, 50, FEDGE_OK);
+    assert_int_equal(f.completions[3 - good].type, FEDGE_COMPLETION_VALIDATED);
+    assert_int_equal(f.completions[3 - good].task_id, 1);
     assert_sum((uint64_t[]){50}, 1);
     OK(fedge_journal_read(f.journal, 0, 0, bytes, sizeof bytes, NULL));
     assert_memory_equal(bytes, other, sizeof bytes);
@@ -472,13 +472,13 @@ static void a_late_end_is_stale(void **state)
     OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
     OK(fedge_ingest_finish(f.ingest, f.journal, 1, late, f.bounds, NULL));
     flush();
-    assert_int_equal(take_mail(), 1);
-    assert_mail(0, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_STALE);
+    assert_int_equal(take_completions(), 1);
+    assert_completion(0, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_STALE);
     assert_sum(NULL, 0);
     send_update(1, 50);
     flush();
-    assert_int_equal(take_mail(), 2);
-    assert_mail(1, FEDGE_COMPLETION_VALIDATED, 50, FEDGE_OK);
+    assert_int_equal(take_completions(), 2);
+    assert_completion(1, FEDGE_COMPLETION_VALIDATED, 50, FEDGE_OK);
     assert_sum((uint64_t[]){50}, 1);
     end();
 }
@@ -493,10 +493,10 @@ static void what_comes_too_late_is_told(void **state)
     OK(fedge_ingest_assign(f.ingest, f.journal, 3, &next, NULL));
     OK(fedge_ingest_rewind(f.ingest, f.journal, 3, 4, NULL));
     flush();
-    assert_int_equal(take_mail(), 2);
-    const uint32_t good = f.mail[0].status == FEDGE_OK ? 0 : 1;
-    assert_mail(good, FEDGE_COMPLETION_VALIDATED, 4, FEDGE_OK);
-    assert_mail(1 - good, FEDGE_COMPLETION_VALIDATED, 4, FEDGE_DUPLICATE);
+    assert_int_equal(take_completions(), 2);
+    const uint32_t good = f.completions[0].status == FEDGE_OK ? 0 : 1;
+    assert_completion(good, FEDGE_COMPLETION_VALIDATED, 4, FEDGE_OK);
+    assert_completion(1 - good, FEDGE_COMPLETION_VALIDATED, 4, FEDGE_DUPLICATE);
     assert_sum((uint64_t[]){4}, 1);
     OK(fedge_journal_close(f.journal, NULL));
     send_update(3, 4);
@@ -504,10 +504,10 @@ static void what_comes_too_late_is_told(void **state)
     OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
     OK(fedge_ingest_rewind(f.ingest, f.journal, 1, 2, NULL));
     flush();
-    assert_int_equal(take_mail(), 4);
+    assert_int_equal(take_completions(), 4);
     for (uint32_t i = 2; i < 4; i++) {
-        assert_int_equal(f.mail[i].type, FEDGE_COMPLETION_VALIDATED);
-        assert_int_not_equal(f.mail[i].status, FEDGE_OK);
+        assert_int_equal(f.completions[i].type, FEDGE_COMPLETION_VALIDATED);
+        assert_int_not_equal(f.completions[i].status, FEDGE_OK);
     }
     assert_sum((uint64_t[]){4}, 1);
     end();
@@ -518,20 +518,20 @@ static void a_full_log_loses_the_new_task_alone(void **state)
 {
     begin(*state, 1, 4, UPDATE_SIZE);
     uint64_t task_id = 10;
-    while (take_mail() == 0) {
+    while (take_completions() == 0) {
         fedge_journal_task next = test_task(++task_id);
         OK(fedge_ingest_assign(f.ingest, f.journal, 2, &next, NULL));
         flush();
         assert_true(task_id < 1000);
     }
-    assert_mail(0, FEDGE_COMPLETION_VALIDATED, task_id, FEDGE_STALE);
+    assert_completion(0, FEDGE_COMPLETION_VALIDATED, task_id, FEDGE_STALE);
     assert_int_equal(fedge_journal_get_slot(f.journal, 2).task.task_id, task_id - 1);
     send_update(2, task_id - 1);
     send_update(0, 1);
     flush();
-    assert_int_equal(take_mail(), 3);
-    assert_mail(1, FEDGE_COMPLETION_VALIDATED, task_id - 1, FEDGE_OK);
-    assert_mail(2, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
+    assert_int_equal(take_completions(), 3);
+    assert_completion(1, FEDGE_COMPLETION_VALIDATED, task_id - 1, FEDGE_OK);
+    assert_completion(2, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
     assert_sum((uint64_t[]){1, task_id - 1}, 2);
     end();
 }
@@ -555,17 +555,17 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     write_bytes(2, 3, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 2, upload, f.bounds, NULL));
     flush();
-    assert_int_equal(take_mail(), 3);
-    assert_mail(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
-    assert_mail(1, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_NOT_FINITE);
-    assert_mail(2, FEDGE_COMPLETION_VALIDATED, 3, FEDGE_MISMATCH);
+    assert_int_equal(take_completions(), 3);
+    assert_completion(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
+    assert_completion(1, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_NOT_FINITE);
+    assert_completion(2, FEDGE_COMPLETION_VALIDATED, 3, FEDGE_MISMATCH);
     assert_sum(NULL, 0);
     assert_int_equal(fedge_journal_num_accepted(f.journal), 0);
     OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
     send_update(0, 1);
     flush();
-    assert_int_equal(take_mail(), 4);
-    assert_mail(3, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
+    assert_int_equal(take_completions(), 4);
+    assert_completion(3, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
     assert_sum((uint64_t[]){1}, 1);
     end();
 }
@@ -577,18 +577,18 @@ static void a_failing_disk_is_fatal(void **state)
     fail_next(FEDGE_IO);
     send_update(0, 1); /* its first part is lost: the second leaves a gap */
     flush_in_vain(FEDGE_IO);
-    assert_true(take_mail() >= 1);
-    assert_mail(0, FEDGE_COMPLETION_FATAL, 0, FEDGE_IO);
-    assert_non_null(strstr(f.mail[0].message, "paper"));
+    assert_true(take_completions() >= 1);
+    assert_completion(0, FEDGE_COMPLETION_FATAL, 0, FEDGE_IO);
+    assert_non_null(strstr(f.completions[0].message, "paper"));
     fail_next(FEDGE_NO_SPACE);
     uint8_t bytes[UPDATE_SIZE];
     free(make_upload(2, bytes));
     write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
     flush_in_vain(FEDGE_IO);
-    take_mail();
-    for (uint32_t i = 1; i < f.num_mail; i++) {
-        assert_int_equal(f.mail[i].type, FEDGE_COMPLETION_VALIDATED);
-        assert_int_not_equal(f.mail[i].status, FEDGE_OK);
+    take_completions();
+    for (uint32_t i = 1; i < f.num_completions; i++) {
+        assert_int_equal(f.completions[i].type, FEDGE_COMPLETION_VALIDATED);
+        assert_int_not_equal(f.completions[i].status, FEDGE_OK);
     }
     end();
 }
@@ -608,7 +608,7 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
         begin(*state, 1, 4, UPDATE_SIZE);
         send_update(3, 4);
         flush();
-        assert_int_equal(take_mail(), 1);
+        assert_int_equal(take_completions(), 1);
         uint8_t bytes[UPDATE_SIZE];
         hold(true);
         fedge_ingest_upload *upload = make_upload(1, bytes);
@@ -627,12 +627,12 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
             assert_int_equal(fedge_journal_num_accepted(f.journal), 2);
             break_disk();
         }
-        const uint32_t before = take_mail();
+        const uint32_t before = take_completions();
         hold(false);
         flush_in_vain(FEDGE_IO);
         f.journal->file.fd = file;
-        assert_int_equal(take_mail(), before + 1);
-        assert_mail(before, FEDGE_COMPLETION_FATAL, 0, FEDGE_IO);
+        assert_int_equal(take_completions(), before + 1);
+        assert_completion(before, FEDGE_COMPLETION_FATAL, 0, FEDGE_IO);
         end();
         OK(fedge_os_remove_tree(*state, NULL));
         OK(fedge_os_make_dirs(*state, NULL));
@@ -656,8 +656,8 @@ static void failing_sums_are_fatal(void **state)
     f.accumulator.ops = &failing;
     send_update(0, 1);
     flush_in_vain(FEDGE_GPU_LOST);
-    assert_int_equal(take_mail(), 1);
-    assert_mail(0, FEDGE_COMPLETION_FATAL, 0, FEDGE_GPU_LOST);
+    assert_int_equal(take_completions(), 1);
+    assert_completion(0, FEDGE_COMPLETION_FATAL, 0, FEDGE_GPU_LOST);
     assert_int_equal(fedge_journal_num_accepted(f.journal), 1);
     f.accumulator.ops = ops;
     send_update(1, 2); /* on another worker, for which nothing has failed */
@@ -686,13 +686,13 @@ static void updates_wait_for_one_another_for_a_while(void **state)
     let_pass(1, 3); /* both are accepted; the third slot's first part is at the gate */
     assert_int_equal(fedge_journal_num_accepted(f.journal), 2);
     let_pass(1, 4);
-    assert_int_equal(take_mail(), 0);
+    assert_int_equal(take_completions(), 0);
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs);
     set_clock(1000 + FEDGE_INGEST_GROUP_NS);
     let_pass(1, 5); /* the wait of the first is over before the last part's turn */
-    assert_int_equal(take_mail(), 2);
-    assert_mail(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
-    assert_mail(1, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_OK);
+    assert_int_equal(take_completions(), 2);
+    assert_completion(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_OK);
+    assert_completion(1, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_OK);
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 1);
     end();
 }
@@ -708,16 +708,16 @@ static void groups_are_bounded(void **state)
     const uint64_t num_syncs = fedge_journal_num_syncs(f.journal);
     let_pass(2 * FEDGE_INGEST_MAX_GROUP - 1, 2 * FEDGE_INGEST_MAX_GROUP);
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs);
-    assert_int_equal(take_mail(), 0);
+    assert_int_equal(take_completions(), 0);
     let_pass(2, 2 * FEDGE_INGEST_MAX_GROUP + 2);
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 1);
-    assert_int_equal(take_mail(), FEDGE_INGEST_MAX_GROUP);
+    assert_int_equal(take_completions(), FEDGE_INGEST_MAX_GROUP);
     hold(false);
     flush();
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 3);
-    assert_int_equal(take_mail(), MANY);
+    assert_int_equal(take_completions(), MANY);
     for (uint32_t i = 0; i < MANY; i++) /* in the order of their ends */
-        assert_mail(i, FEDGE_COMPLETION_VALIDATED, i + 1, FEDGE_OK);
+        assert_completion(i, FEDGE_COMPLETION_VALIDATED, i + 1, FEDGE_OK);
     end();
 }
 
@@ -731,7 +731,7 @@ static void nothing_queued_is_lost_at_the_end(void **state)
     hold(false);
     fedge_ingest_free(f.ingest);
     f.ingest = NULL;
-    assert_int_equal(take_mail(), 9);
+    assert_int_equal(take_completions(), 9);
     assert_int_equal(fedge_journal_num_accepted(f.journal), 9);
     end();
 }

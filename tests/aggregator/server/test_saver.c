@@ -88,12 +88,12 @@ static void a_failure_is_told_and_stays(void **state)
     fedge_saver_start(saver, save_of(1));
     assert_int_equal(fedge_saver_wait(saver, &save, &err), FEDGE_IO);
     fedge_save_free(save);
-    fedge_completion *mail = (fedge_completion *)fedge_mailbox_take(mailbox);
-    assert_non_null(mail);
-    assert_int_equal(mail->type, FEDGE_COMPLETION_FATAL);
-    assert_int_equal(mail->status, FEDGE_IO);
-    assert_string_equal(mail->message, err.message);
-    free(mail);
+    fedge_completion *completion = (fedge_completion *)fedge_mailbox_take(mailbox);
+    assert_non_null(completion);
+    assert_int_equal(completion->type, FEDGE_COMPLETION_FATAL);
+    assert_int_equal(completion->status, FEDGE_IO);
+    assert_string_equal(completion->message, err.message);
+    free(completion);
     assert_int_equal(fedge_saver_wait(saver, &save, &err), FEDGE_IO);
     assert_null(save);
 }

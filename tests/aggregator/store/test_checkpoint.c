@@ -9,8 +9,8 @@ static const fedge_checkpoint_files files = {.model = model_bytes,
                                              .model_size = sizeof model_bytes,
                                              .strategy_state = momenta,
                                              .strategy_state_size = sizeof momenta,
-                                             .counted = tasks,
-                                             .counted_size = sizeof tasks};
+                                             .last_accepted = tasks,
+                                             .last_accepted_size = sizeof tasks};
 
 static fedge_checkpoint facts(uint32_t round)
 {
@@ -65,8 +65,8 @@ static void a_checkpoint_comes_back(void **state)
     assert_memory_equal(data.model, model_bytes, sizeof model_bytes);
     assert_int_equal(data.strategy_state_size, sizeof momenta);
     assert_memory_equal(data.strategy_state, momenta, sizeof momenta);
-    assert_int_equal(data.counted_size, sizeof tasks);
-    assert_memory_equal(data.counted, tasks, sizeof tasks);
+    assert_int_equal(data.last_accepted_size, sizeof tasks);
+    assert_memory_equal(data.last_accepted, tasks, sizeof tasks);
     fedge_checkpoint_data_fini(&data);
     fedge_checkpoint_data_fini(&data);
 }
@@ -123,7 +123,7 @@ static void what_is_empty_is_no_file(void **state)
     assert_int_equal(strlen(checkpoint.model), 64);
     OK(fedge_checkpoint_load(*state, 0, &data, NULL));
     assert_null(data.strategy_state);
-    assert_null(data.counted);
+    assert_null(data.last_accepted);
     assert_string_equal(data.checkpoint.model, checkpoint.model);
     fedge_checkpoint_data_fini(&data);
 }
@@ -144,12 +144,38 @@ static void the_first_format_is_read(void **state)
                  checkpoint.run_id, data.checkpoint.model, data.checkpoint.strategy_state);
     fedge_checkpoint_data_fini(&data);
     write_text(*state, "round-000003/state.json", text, (size_t)size);
-    snprintf(path, sizeof path, "%s/round-000003/counted.bin", (const char *)*state);
+    snprintf(path, sizeof path, "%s/round-000003/last-accepted.bin", (const char *)*state);
     OK(fedge_os_remove(path, NULL));
     OK(fedge_checkpoint_load(*state, 3, &data, NULL));
     assert_int_equal(data.checkpoint.next_task_id, 5);
     assert_int_equal(data.strategy_state_size, sizeof momenta);
-    assert_null(data.counted);
+    assert_null(data.last_accepted);
+    fedge_checkpoint_data_fini(&data);
+}
+
+/* As releases wrote it that called the last accepted updates "counted". */
+static void the_second_format_is_read(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_checkpoint checkpoint = facts(3);
+    char text[1024], from[FEDGE_MAX_PATH + 64], to[FEDGE_MAX_PATH + 64];
+    save(*state, 3);
+    OK(fedge_checkpoint_load(*state, 3, &data, NULL));
+    const int size =
+        snprintf(text, sizeof text,
+                 "{\"format\":2,\"round\":3,\"run_id\":\"%s\",\"incarnation\":3,\"model\":\"%s\","
+                 "\"strategy\":\"FedAvg\",\"strategy_state\":\"%s\",\"counted\":\"%s\","
+                 "\"next_task_id\":5,\"bytes_up\":1,\"bytes_down\":2,\"elapsed_ms\":3}",
+                 checkpoint.run_id, data.checkpoint.model, data.checkpoint.strategy_state,
+                 data.checkpoint.last_accepted);
+    fedge_checkpoint_data_fini(&data);
+    write_text(*state, "round-000003/state.json", text, (size_t)size);
+    snprintf(from, sizeof from, "%s/round-000003/last-accepted.bin", (const char *)*state);
+    snprintf(to, sizeof to, "%s/round-000003/counted.bin", (const char *)*state);
+    OK(fedge_os_rename(from, to, NULL));
+    OK(fedge_checkpoint_load(*state, 3, &data, NULL));
+    assert_int_equal(data.last_accepted_size, sizeof tasks);
+    assert_memory_equal(data.last_accepted, tasks, sizeof tasks);
     fedge_checkpoint_data_fini(&data);
 }
 
@@ -212,7 +238,7 @@ static void damage_falls_back(void **state)
         {"model.safetensors", "a model's bytez"},
         {"model.safetensors", ""},
         {"strategy.bin", "momentum"},
-        {"counted.bin", "task"},
+        {"last-accepted.bin", "task"},
         {"state.json", ""},
         {"state.json", "{\"format\":1,\"round\":5"},
         {"state.json", "{\"format\":1,\"round\":5}"},
@@ -283,7 +309,7 @@ static void no_usable_one_is_an_error(void **state)
                      FEDGE_CORRUPT);
     assert_non_null(strstr(note, "round 1 passed over"));
     /* A newer release's is not damage: no silent way back. */
-    write_text(*state, "round-000001/state.json", "{\"format\":3}", 12);
+    write_text(*state, "round-000001/state.json", "{\"format\":4}", 12);
     assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
                      FEDGE_UNSUPPORTED);
 }
@@ -298,6 +324,7 @@ int main(void)
         TEST(nothing_chosen_is_nothing),
         TEST(what_is_empty_is_no_file),
         TEST(the_first_format_is_read),
+        TEST(the_second_format_is_read),
         TEST(a_checkpoint_can_be_replaced),
         TEST(nothing_is_not_found),
         TEST(damage_falls_back),

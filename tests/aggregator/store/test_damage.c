@@ -111,7 +111,7 @@ static void describe(const fedge_run *run, const fedge_recovery *recovery, stand
     add_number(to, facts->elapsed_ms);
     add_number(to, fedge_crc32(0, data->model, data->model_size));
     add_number(to, fedge_crc32(0, data->strategy_state, data->strategy_state_size));
-    add_number(to, fedge_crc32(0, data->counted, data->counted_size));
+    add_number(to, fedge_crc32(0, data->last_accepted, data->last_accepted_size));
     add_number(to, recovery->reclose);
     add_number(to, recovery->wanted);
     for (uint32_t i = 0; i < recovery->num_tasks; i++)
@@ -153,7 +153,7 @@ static fedge_status start(const char *dir, standing *to, bool *told, fedge_error
 static void save_checkpoint(const fedge_run *run, uint32_t round, char hash[FEDGE_HASH_TEXT])
 {
     char dir[FEDGE_MAX_PATH];
-    const uint8_t counted[16] = {(uint8_t)round};
+    const uint8_t last_accepted[16] = {(uint8_t)round};
     fedge_checkpoint facts = {.round = round,
                               .incarnation = 1,
                               .strategy = "SCAFFOLD",
@@ -166,8 +166,8 @@ static void save_checkpoint(const fedge_run *run, uint32_t round, char hash[FEDG
                                           .model_size = 18 - round,
                                           .strategy_state = (const uint8_t *)"momentum",
                                           .strategy_state_size = 8,
-                                          .counted = counted,
-                                          .counted_size = sizeof counted};
+                                          .last_accepted = last_accepted,
+                                          .last_accepted_size = sizeof last_accepted};
     OK(fedge_run_path(run, "checkpoints", dir, NULL));
     OK(fedge_checkpoint_save(dir, &facts, &files, NULL));
     memcpy(hash, facts.model, FEDGE_HASH_TEXT);

@@ -170,8 +170,8 @@ static fedge_status save(const char *dir, uint32_t round, const char *model, fed
                                           .model_size = strlen(model),
                                           .strategy_state = (const uint8_t *)"state",
                                           .strategy_state_size = 5,
-                                          .counted = (const uint8_t *)"12345678",
-                                          .counted_size = 8};
+                                          .last_accepted = (const uint8_t *)"12345678",
+                                          .last_accepted_size = 8};
     return fedge_checkpoint_save(dir, &checkpoint, &files, err);
 }
 

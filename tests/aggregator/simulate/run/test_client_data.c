@@ -1,4 +1,4 @@
-#define POINTS_FILE "population-points.csv"
+#define POINTS_FILE "client-data-points.csv"
 #include "tests/aggregator/simulate/run/fixture.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define POINTS_FILE "appraisal-points.csv"
+#define POINTS_FILE "final-evaluation-points.csv"
 #include "tests/aggregator/simulate/run/fixture.h"
 
 #define CLIENTS 12u

@@ -339,7 +339,7 @@ static void a_damaged_best_model_is_refused(void **state)
     must(fedge_os_make_dirs(OUT "/checkpoints", &err), &err);
     must(fedge_best_model_take(&best, &job->plan, 1, values, &err), &err);
     must(fedge_best_model_save(&best, &job->plan, OUT, &err), &err);
-    must(fedge_best_model_settle(&best, OUT, true, &err), &err);
+    must(fedge_best_model_keep(&best, OUT, true, &err), &err);
     assert_int_equal(best.saved, 1);
     assert_int_equal(fedge_best_model_load(&best, &job->plan, OUT, &selected, &err), FEDGE_CORRUPT);
     selected.round = 2;

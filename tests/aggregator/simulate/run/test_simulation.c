@@ -465,8 +465,9 @@ static void rounds_wait_for_enough_clients(void **state)
     end(&self);
 }
 
-/* Fleets in which everything happens: failures, training that diverges, who comes and goes,
- * deadlines. A client whose work was done ahead and then not waited for would be FEDGE_INTERNAL. */
+/* Client profiles with which everything happens: failures, training that diverges, who comes and
+ * goes, deadlines. A client whose work was done ahead and then not waited for would be
+ * FEDGE_INTERNAL. */
 static void only_what_is_reported_is_summed(void **state)
 {
     (void)state;

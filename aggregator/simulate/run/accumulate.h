@@ -2,8 +2,8 @@
  * piece as it is encoded (edge/io/update.h). Encoding an update, decoding it and adding it gives
  * the same sums, bit for bit, and the same size.
  */
-#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_FOLD_H
-#define FEDGE_AGGREGATOR_SIMULATE_RUN_FOLD_H
+#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_ACCUMULATE_H
+#define FEDGE_AGGREGATOR_SIMULATE_RUN_ACCUMULATE_H
 
 #include <stdint.h>
 
@@ -15,9 +15,9 @@
  * is left here (plan->sent.schema.num_elements). Nothing is added when it fails with
  * FEDGE_NOT_FINITE, for a change that is no number, with its tensor, or as fedge_accumulator_begin
  * does. What is not given as changes is finite. Takes no memory. */
-FEDGE_MUST_USE fedge_status fedge_fold_update(const fedge_update *update,
-                                              fedge_accumulator *accumulator, uint32_t lane,
-                                              uint32_t weight, int32_t *v, fedge_update_made *made,
-                                              fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulate_update(const fedge_update *update,
+                                                    fedge_accumulator *accumulator, uint32_t lane,
+                                                    uint32_t weight, int32_t *v,
+                                                    fedge_update_made *made, fedge_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-#include "aggregator/simulate/run/fold.h"
+#include "aggregator/simulate/run/accumulate.h"
 
 #include <assert.h>
 #include <math.h>
@@ -37,9 +37,9 @@ static fedge_status add(void *user, size_t first, size_t n, const int32_t *v, fe
     return fedge_accumulator_add_values(to->accumulator, to->lane, v, first, n, to->weight, err);
 }
 
-fedge_status fedge_fold_update(const fedge_update *update, fedge_accumulator *accumulator,
-                               uint32_t lane, uint32_t weight, int32_t *v, fedge_update_made *made,
-                               fedge_error *err)
+fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulator *accumulator,
+                                     uint32_t lane, uint32_t weight, int32_t *v,
+                                     fedge_update_made *made, fedge_error *err)
 {
     destination to = {.accumulator = accumulator, .lane = lane, .weight = weight, .v = v};
     fedge_update folded = *update;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
-#include "aggregator/simulate/run/fold.h"
+#include "aggregator/simulate/run/accumulate.h"
 #include "edge/core/rng.h"
 #include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
@@ -142,8 +142,8 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
                                  .deflater = plan->update.deflate ? self->deflater : NULL,
                                  .bytes = self->own,
                                  .packed = self->own_packed};
-    assert_int_equal(fedge_fold_update(&update, &self->accumulators[0], 0, weight,
-                                       apart ? self->left : NULL, &made, &err),
+    assert_int_equal(fedge_accumulate_update(&update, &self->accumulators[0], 0, weight,
+                                             apart ? self->left : NULL, &made, &err),
                      FEDGE_OK);
     assert_int_equal(made.size, upload.size);
     assert_int_equal(upload.num_metrics, 1);
@@ -226,11 +226,11 @@ static void test_a_refused_update_adds_nothing(void **state)
     fedge_update_made made;
     fedge_error err;
     assert_int_equal(
-        fedge_fold_update(&update, &self.accumulators[0], 0, 0, self.left, &made, &err),
+        fedge_accumulate_update(&update, &self.accumulators[0], 0, 0, self.left, &made, &err),
         FEDGE_OUT_OF_RANGE);
     self.changes[last] = NAN;
     assert_int_equal(
-        fedge_fold_update(&update, &self.accumulators[0], 0, WEIGHT, self.left, &made, &err),
+        fedge_accumulate_update(&update, &self.accumulators[0], 0, WEIGHT, self.left, &made, &err),
         FEDGE_NOT_FINITE);
     assert_non_null(strstr(err.message, "is NaN"));
     expect_equal_sums(&self);

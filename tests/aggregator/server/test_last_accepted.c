@@ -1,4 +1,4 @@
-#include "aggregator/server/counted.h"
+#include "aggregator/server/last_accepted.h"
 
 #include "secure/identity/registry.h"
 #include "tests/aggregator/store/store_fixture.h"
@@ -24,66 +24,68 @@ static fedge_journal *make_journal(const char *dir, uint32_t round, uint32_t fir
     return journal;
 }
 
-static void add(fedge_counted *counted, const char *dir, uint32_t round, uint32_t first_client,
-                uint64_t first_task, unsigned accepted)
+static void add(fedge_last_accepted *last_accepted, const char *dir, uint32_t round,
+                uint32_t first_client, uint64_t first_task, unsigned accepted)
 {
     fedge_journal *journal = make_journal(dir, round, first_client, first_task, accepted);
     OK(fedge_journal_close(journal, NULL));
-    OK(fedge_counted_add(counted, journal, NULL));
-    OK(fedge_counted_add(counted, journal, NULL)); /* closed again after a crash: the same */
+    OK(fedge_last_accepted_add(last_accepted, journal, NULL));
+    OK(fedge_last_accepted_add(last_accepted, journal,
+                               NULL)); /* closed again after a crash: the same */
     fedge_journal_free(journal);
 }
 
-static void assert_tasks(const fedge_counted *counted, const uint64_t *tasks, uint32_t count)
+static void assert_tasks(const fedge_last_accepted *last_accepted, const uint64_t *tasks,
+                         uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        assert_int_equal(fedge_counted_of(counted, i), tasks[i]);
+        assert_int_equal(fedge_last_accepted_task(last_accepted, i), tasks[i]);
     }
-    assert_int_equal(fedge_counted_of(counted, count), 0);
-    assert_int_equal(fedge_counted_of(counted, UINT32_MAX), 0);
+    assert_int_equal(fedge_last_accepted_task(last_accepted, count), 0);
+    assert_int_equal(fedge_last_accepted_task(last_accepted, UINT32_MAX), 0);
 }
 
-static void the_last_that_counted_is_kept(void **state)
+static void the_last_accepted_is_kept(void **state)
 {
-    fedge_counted counted = {0}, read = {0};
+    fedge_last_accepted last_accepted = {0}, read = {0};
     uint8_t *bytes = NULL;
     size_t size = 1;
-    OK(fedge_counted_write(&counted, &bytes, &size, NULL));
+    OK(fedge_last_accepted_write(&last_accepted, &bytes, &size, NULL));
     assert_null(bytes);
     assert_int_equal(size, 0);
-    add(&counted, *state, 1, 1, 10, 0x7);
-    assert_tasks(&counted, (const uint64_t[]){0, 10, 11, 12}, 4);
-    add(&counted, *state, 2, 2, 20, 0xA);
-    assert_tasks(&counted, (const uint64_t[]){0, 10, 11, 21, 0, 23}, 6);
-    OK(fedge_counted_write(&counted, &bytes, &size, NULL));
+    add(&last_accepted, *state, 1, 1, 10, 0x7);
+    assert_tasks(&last_accepted, (const uint64_t[]){0, 10, 11, 12}, 4);
+    add(&last_accepted, *state, 2, 2, 20, 0xA);
+    assert_tasks(&last_accepted, (const uint64_t[]){0, 10, 11, 21, 0, 23}, 6);
+    OK(fedge_last_accepted_write(&last_accepted, &bytes, &size, NULL));
     assert_int_equal(size, 6 * 8);
-    OK(fedge_counted_read(&read, bytes, size, NULL));
+    OK(fedge_last_accepted_read(&read, bytes, size, NULL));
     assert_tasks(&read, (const uint64_t[]){0, 10, 11, 21, 0, 23}, 6);
-    OK(fedge_counted_read(&read, bytes, 8, NULL)); /* replaces, and does not add */
+    OK(fedge_last_accepted_read(&read, bytes, 8, NULL)); /* replaces, and does not add */
     assert_tasks(&read, (const uint64_t[]){0}, 1);
-    assert_int_equal(fedge_counted_read(&read, bytes, size - 1, NULL), FEDGE_CORRUPT);
+    assert_int_equal(fedge_last_accepted_read(&read, bytes, size - 1, NULL), FEDGE_CORRUPT);
     free(bytes);
-    fedge_counted_clear(&counted);
-    assert_tasks(&counted, NULL, 0);
-    fedge_counted_clear(&read);
+    fedge_last_accepted_clear(&last_accepted);
+    assert_tasks(&last_accepted, NULL, 0);
+    fedge_last_accepted_clear(&read);
 }
 
 static void no_registry_has_so_many(void **state)
 {
     fedge_error err;
-    fedge_counted counted = {0};
+    fedge_last_accepted last_accepted = {0};
     fedge_journal *journal = make_journal(*state, 1, FEDGE_REGISTRY_MAX_DEVICES - 1, 1, 0x2);
     OK(fedge_journal_close(journal, NULL));
-    assert_int_equal(fedge_counted_add(&counted, journal, &err), FEDGE_CORRUPT);
+    assert_int_equal(fedge_last_accepted_add(&last_accepted, journal, &err), FEDGE_CORRUPT);
     assert_non_null(strstr(err.message, fedge_journal_path(journal)));
     fedge_journal_free(journal);
-    fedge_counted_clear(&counted);
+    fedge_last_accepted_clear(&last_accepted);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_last_that_counted_is_kept, test_dir_setup,
+        cmocka_unit_test_setup_teardown(the_last_accepted_is_kept, test_dir_setup,
                                         test_dir_teardown),
         cmocka_unit_test_setup_teardown(no_registry_has_so_many, test_dir_setup, test_dir_teardown),
     };
