@@ -1,16 +1,22 @@
-/* The scan of a JSON text before cJSON sees it; a part of json.c, not for others. */
+/* Whole JSON values, gone over with the lexer: texts before cJSON sees them, and what a reader of a
+ * stream passes over. Internal to edge/io. */
 #ifndef FEDGE_EDGE_IO_JSON_SCAN_H
 #define FEDGE_EDGE_IO_JSON_SCAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "edge/core/status.h"
 #include "edge/io/json.h"
+#include "edge/io/json_lex.h"
 
 /* Checks that text[0, size) is one JSON value within the limits; FEDGE_CORRUPT with the line. */
 FEDGE_MUST_USE fedge_status fedge_json_scan(const char *text, size_t size,
                                             const fedge_json_options *options, fedge_error *err);
+
+/* Passes one value of any kind, of at most [max_depth] arrays and objects in each other. */
+bool fedge_json_skip(fedge_json_lexer *lexer, uint32_t max_depth);
 
 /* The line, from 1, of value number [index] (from 0, in the order in which values begin) of a text
  * that fedge_json_scan has accepted. */

@@ -5,24 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/io/json_scan.h"
 #include "edge/io/reader.h"
 
 #define BUFFER_SIZE ((size_t)1 << 14)
-#define MAX_NUMBER 64 /* bytes of a number, with its NUL */
 #define MAX_LABEL 9007199254740991.0
-#define END (-1)       /* in place of a byte: the file ends */
 #define NO_LETTER (-1) /* in place of an index: the text ends */
-#define ESCAPED 0x10000
 
 _Static_assert(sizeof FEDGE_LEAF_LETTERS - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's table");
 
 typedef struct scanner {
     const fedge_leaf_visitor *visitor;
     fedge_reader reader;
-    uint8_t *buffer;                    /* (BUFFER_SIZE) */
-    size_t at, size;                    /* of what is in the buffer */
-    uint64_t before;                    /* bytes that are through it */
-    uint64_t num_users, listed_users;   /* in user_data; in "users" */
+    fedge_json_lexer lexer;           /* of what the reader gives */
+    uint8_t *buffer;                  /* (BUFFER_SIZE): the lexer's piece */
+    fedge_status read_status;         /* of a piece that could not be read; its message is in err */
+    fedge_error *err;                 /* of fedge_leaf_read */
+    uint64_t num_users, listed_users; /* in user_data; in "users" */
     uint64_t num_samples, told_samples; /* of all users; the sum of "num_samples" */
     bool has_users, has_samples, has_data;
     char name[FEDGE_LEAF_MAX_NAME]; /* of the present user; "" for none */
@@ -37,167 +36,123 @@ bool fedge_leaf_matches(const uint8_t *head, size_t size)
     return at < size && head[at] == '{';
 }
 
-/* --- bytes ------------------------------------------------------------------------------------ */
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+static bool read_piece(fedge_json_lexer *lexer, void *user)
+{
+    scanner *s = user;
+    s->read_status = fedge_reader_some(&s->reader, s->buffer, BUFFER_SIZE, &lexer->size, s->err);
+    lexer->text = s->buffer;
+    return s->read_status == FEDGE_OK;
+}
+
+static uint64_t place(const scanner *s)
+{
+    return s->lexer.before + s->lexer.at;
+}
 
 static fedge_status fail(const scanner *s, fedge_status status, const char *what, fedge_error *err)
 {
-    return fedge_fail(err, status, "%s: byte %" PRIu64 ": %s", s->reader.path, s->before + s->at,
-                      what);
+    return fedge_fail(err, status, "%s: byte %" PRIu64 ": %s", s->reader.path, place(s), what);
 }
 
-static fedge_status corrupt(const scanner *s, const char *what, fedge_error *err)
+static fedge_status corrupt(scanner *s, const char *what, fedge_error *err)
 {
-    return fail(s, s->size == 0 ? FEDGE_TRUNCATED : FEDGE_CORRUPT, what, err);
+    if (s->lexer.broken)
+        return s->read_status;
+    return fail(s, s->lexer.size == 0 ? FEDGE_TRUNCATED : FEDGE_CORRUPT, what, err);
 }
 
-/* The next byte, which stays, or END. */
-static fedge_status peek(scanner *s, int *byte, fedge_error *err)
+/* Python writes NaN and Infinity, which JSON does not have. The piece may end within the word. */
+static bool is_not_finite(const fedge_json_lexer *lexer)
 {
-    if (s->at == s->size) {
-        s->before += s->size;
-        s->at = s->size = 0;
-        const fedge_status status =
-            fedge_reader_some(&s->reader, s->buffer, BUFFER_SIZE, &s->size, err);
-        if (status)
-            return status;
+    static const char *const WORDS[] = {"NaN", "Infinity"};
+    const size_t left = lexer->size - lexer->at;
+    bool is = false;
+    for (size_t i = 0; left > 0 && i < 2; i++) {
+        const size_t length = strlen(WORDS[i]);
+        is = is || memcmp(lexer->text + lexer->at, WORDS[i], left < length ? left : length) == 0;
     }
-    *byte = s->size == 0 ? END : s->buffer[s->at];
-    return FEDGE_OK;
+    return is;
 }
 
-/* The next one that is no white space. */
-static fedge_status peek_token(scanner *s, int *byte, fedge_error *err)
+/* The status of what the lexer found. */
+static fedge_status lexed(scanner *s, bool good, fedge_error *err)
 {
-    for (;;) {
-        const fedge_status status = peek(s, byte, err);
-        if (status || (*byte != ' ' && *byte != '\n' && *byte != '\r' && *byte != '\t'))
-            return status;
-        s->at++;
-    }
+    if (good)
+        return FEDGE_OK;
+    if (!s->lexer.broken && s->lexer.limit)
+        return fail(s, FEDGE_TOO_BIG, s->lexer.problem, err);
+    if (!s->lexer.broken && is_not_finite(&s->lexer))
+        return fail(s, FEDGE_NOT_FINITE, "NaN or Infinity; clean the data", err);
+    return corrupt(s, s->lexer.problem, err);
 }
 
 static fedge_status expect(scanner *s, char token, const char *what, fedge_error *err)
 {
-    int byte = END;
-    const fedge_status status = peek_token(s, &byte, err);
-    if (status)
-        return status;
-    if (byte != token)
-        return corrupt(s, what, err);
-    s->at++;
-    return FEDGE_OK;
+    return lexed(s, fedge_json_lex_expect(&s->lexer, token, what), err);
 }
 
 /* After '[' or '{' and after each element. *more: another one follows; else the end is passed. */
 static fedge_status next_element(scanner *s, char close, bool first, bool *more, fedge_error *err)
 {
-    int byte = END;
-    const fedge_status status = peek_token(s, &byte, err);
-    if (status)
-        return status;
-    *more = byte != close;
-    if (!*more || !first) {
-        if (*more && byte != ',')
-            return corrupt(
-                s, close == ']' ? "no ',' or ']' after an element" : "no ',' or '}' after a member",
-                err);
-        s->at++;
-    }
-    return FEDGE_OK;
+    *more = fedge_json_lex_token(&s->lexer) != close;
+    if (*more && first)
+        return FEDGE_OK;
+    return expect(s, *more ? ',' : close,
+                  close == ']' ? "no ',' or ']' after a value" : "no ',' or '}' after a value",
+                  err);
 }
 
 /* --- texts ------------------------------------------------------------------------------------ */
 
-/* Four hex digits. */
-static fedge_status scan_hex(scanner *s, int *code, fedge_error *err)
+/* Appends a character as UTF-8. */
+static size_t put_utf8(char *to, int32_t code)
 {
-    *code = 0;
-    for (int i = 0; i < 4; i++) {
-        int c = END;
-        const fedge_status status = peek(s, &c, err);
-        if (status)
-            return status;
-        const char *digits = "0123456789abcdef0123456789ABCDEF";
-        const char *digit = c > 0 ? strchr(digits, c) : NULL;
-        if (!digit)
-            return corrupt(s, "\\u without four hex digits", err);
-        *code = *code * 16 + (int)((digit - digits) % 16);
-        s->at++;
-    }
-    return FEDGE_OK;
+    const size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const uint8_t FIRST[5] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (size_t i = length - 1; i > 0; i--, code >>= 6)
+        to[i] = (char)(0x80 | (code & 0x3F));
+    to[0] = (char)(FIRST[length] | code);
+    return length;
 }
 
-/* The next unit of a text whose '"' is passed: a byte as it is, or what an escape stands for, END
- * behind the last. Bytes of UTF-8 come one by one; escapes above U+007F with ESCAPED added. */
-static fedge_status next_unit(scanner *s, int *unit, fedge_error *err)
-{
-    static const char ESCAPES[] = "\"\\/bfnrt", MEANT[] = "\"\\/\b\f\n\r\t";
-    fedge_status status = peek(s, unit, err);
-    if (status)
-        return status;
-    if (*unit == END || *unit < ' ')
-        return corrupt(s, "a text that does not end, or has a control character", err);
-    s->at++;
-    if (*unit == '"')
-        *unit = END;
-    if (*unit != '\\')
-        return FEDGE_OK;
-    status = peek(s, unit, err);
-    if (status)
-        return status;
-    const char *escape = *unit > 0 ? strchr(ESCAPES, *unit) : NULL;
-    if (!escape && *unit != 'u')
-        return corrupt(s, "an escape that JSON does not have", err);
-    s->at++;
-    if (escape) {
-        *unit = (unsigned char)MEANT[escape - ESCAPES];
-        return FEDGE_OK;
-    }
-    status = scan_hex(s, unit, err);
-    *unit += *unit > 0x7F ? ESCAPED : 0;
-    return status;
-}
-
-/* Escapes above U+007F become UTF-8, halves of pairs each on its own. */
 static fedge_status scan_name(scanner *s, char name[FEDGE_LEAF_MAX_NAME], fedge_error *err)
 {
     fedge_status status = expect(s, '"', "a text in quotes is missing", err);
     size_t length = 0;
-    for (int unit = 0; !status;) {
-        status = next_unit(s, &unit, err);
-        if (status || unit == END)
+    for (int32_t c = 0; !status;) {
+        c = fedge_json_lex_character(&s->lexer);
+        if (c == FEDGE_LEX_END)
             break;
-        if (unit == 0)
-            return corrupt(s, "U+0000 in a name", err);
-        if (length + 3 >= FEDGE_LEAF_MAX_NAME)
-            return fail(s, FEDGE_TOO_BIG, "a name of over 250 bytes", err);
-        if (unit >= ESCAPED) {
-            name[length++] = (char)(unit - ESCAPED < 0x800 ? 0xC0 | (unit - ESCAPED) >> 6
-                                                           : 0xE0 | (unit - ESCAPED) >> 12);
-            if (unit - ESCAPED >= 0x800)
-                name[length++] = (char)(0x80 | (unit >> 6 & 0x3F));
-            unit = 0x80 | (unit & 0x3F);
-        }
-        name[length++] = (char)unit;
+        status = lexed(s, c != FEDGE_LEX_BAD, err);
+        if (!status && length + 4 >= FEDGE_LEAF_MAX_NAME)
+            status = fail(s, FEDGE_TOO_BIG, "a name of over 250 bytes", err);
+        if (!status)
+            length += put_utf8(name + length, c);
     }
     name[length] = '\0';
     return status;
 }
 
+static fedge_status scan_key(scanner *s, char key[FEDGE_LEAF_MAX_NAME], fedge_error *err)
+{
+    const fedge_status status = scan_name(s, key, err);
+    return status ? status : expect(s, ':', "a key without a colon behind it", err);
+}
+
 /* The index of the next character of a text, NO_LETTER behind the last. */
 static fedge_status next_letter(scanner *s, int *index, fedge_error *err)
 {
-    int unit = 0;
-    const fedge_status status = next_unit(s, &unit, err);
+    const int32_t c = fedge_json_lex_character(&s->lexer);
     *index = NO_LETTER;
-    if (status || unit == END)
-        return status;
-    const char *letter = unit > 0 && unit < 0x80 ? strchr(FEDGE_LEAF_LETTERS, unit) : NULL;
+    if (c == FEDGE_LEX_END || c == FEDGE_LEX_BAD)
+        return lexed(s, c == FEDGE_LEX_END, err);
+    const char *letter = c < 0x80 ? strchr(FEDGE_LEAF_LETTERS, c) : NULL;
     if (!letter)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s: byte %" PRIu64 ": character U+%04X is none of LEAF's %d; replace it",
-                          s->reader.path, s->before + s->at, (unsigned)unit & (ESCAPED - 1),
-                          FEDGE_LEAF_NUM_LETTERS);
+                          s->reader.path, place(s), (unsigned)c, FEDGE_LEAF_NUM_LETTERS);
     *index = (int)(letter - FEDGE_LEAF_LETTERS);
     return FEDGE_OK;
 }
@@ -206,67 +161,19 @@ static fedge_status next_letter(scanner *s, int *index, fedge_error *err)
 
 static fedge_status scan_number(scanner *s, double *number, fedge_error *err)
 {
-    char text[MAX_NUMBER];
-    size_t length = 0;
-    int byte = END;
-    fedge_status status = peek_token(s, &byte, err);
-    if (!status && (byte == 'N' || byte == 'I'))
-        return fail(s, FEDGE_NOT_FINITE, "NaN or Infinity; clean the data", err);
-    while (!status && byte != END && byte != 0 && strchr("+-.0123456789Ee", byte)) {
-        if (length + 1 == sizeof text)
-            return fail(s, FEDGE_TOO_BIG, "a number of over 63 bytes", err);
-        text[length++] = (char)byte;
-        s->at++;
-        status = peek(s, &byte, err);
-    }
-    if (status)
-        return status;
-    text[length] = '\0';
-    char *stop = text;
-    *number = length > 0 && text[0] != '+' && text[0] != '.' ? strtod(text, &stop) : 0;
-    return stop > text && *stop == '\0' ? FEDGE_OK : corrupt(s, "a number is missing", err);
-}
-
-/* --- what is passed over ---------------------------------------------------------------------- */
-
-static fedge_status skip_text(scanner *s, fedge_error *err)
-{
-    int unit = 0;
-    fedge_status status = expect(s, '"', "a text in quotes is missing", err);
-    while (!status && unit != END)
-        status = next_unit(s, &unit, err);
+    char text[FEDGE_JSON_MAX_NUMBER + 1];
+    const int c = fedge_json_lex_token(&s->lexer);
+    if (c != '-' && (c < '0' || c > '9'))
+        return lexed(s, fedge_json_lex_fail_token(&s->lexer, "a number is missing"), err);
+    const fedge_status status = lexed(s, fedge_json_lex_number(&s->lexer, text), err);
+    if (!status)
+        *number = strtod(text, NULL);
     return status;
 }
 
-/* A value of any kind, up to the ',', ']' or '}' behind it. Only brackets and texts are checked. */
 static fedge_status skip_value(scanner *s, fedge_error *err)
 {
-    char open[FEDGE_LEAF_MAX_DEPTH]; /* what closes each */
-    uint32_t depth = 0;
-    for (bool any = false;; any = true) {
-        int byte = END;
-        fedge_status status = peek_token(s, &byte, err);
-        if (status)
-            return status;
-        if (depth == 0 && (byte == ',' || byte == ']' || byte == '}'))
-            return any ? FEDGE_OK : corrupt(s, "a value is missing", err);
-        if (byte == '"') {
-            status = skip_text(s, err);
-            if (status)
-                return status;
-            continue;
-        }
-        if (byte == END)
-            return corrupt(s, "the file ends within a value", err);
-        if (byte == '[' || byte == '{') {
-            if (depth == FEDGE_LEAF_MAX_DEPTH)
-                return fail(s, FEDGE_TOO_BIG, "more than 32 lists and objects in each other", err);
-            open[depth++] = byte == '[' ? ']' : '}';
-        } else if ((byte == ']' || byte == '}') && byte != open[--depth]) {
-            return corrupt(s, "another bracket than was opened", err);
-        }
-        s->at++;
-    }
+    return lexed(s, fedge_json_skip(&s->lexer, FEDGE_LEAF_MAX_DEPTH), err);
 }
 
 /* --- a user's examples ------------------------------------------------------------------------ */
@@ -283,7 +190,7 @@ static fedge_status put(scanner *s, target *to, double value, fedge_error *err)
     if (to->count == n)
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: byte %" PRIu64 ": an x of more than the job's %zu values",
-                          s->reader.path, s->before + s->at, n);
+                          s->reader.path, place(s), n);
     if (s->visitor->dtype == FEDGE_U8) {
         if (value < 0 || value > UINT8_MAX || value != floor(value))
             return fail(s, FEDGE_OUT_OF_RANGE,
@@ -318,14 +225,13 @@ static fedge_status read_numbers(scanner *s, target *to, fedge_error *err)
     bool first[FEDGE_LEAF_MAX_DEPTH];
     uint32_t depth = 0;
     do {
-        int byte = END;
-        fedge_status status = peek_token(s, &byte, err);
-        if (!status && byte == '[') {
+        fedge_status status = FEDGE_OK;
+        if (fedge_json_lex_token(&s->lexer) == '[') {
             if (depth == FEDGE_LEAF_MAX_DEPTH)
-                return fail(s, FEDGE_TOO_BIG, "more than 32 lists in each other", err);
+                return fail(s, FEDGE_TOO_BIG, "arrays and objects nested too deep", err);
             first[depth++] = true;
-            s->at++;
-        } else if (!status) {
+            (void)fedge_json_lex_take(&s->lexer, '[');
+        } else {
             double number = 0;
             status = scan_number(s, &number, err);
             if (!status)
@@ -349,22 +255,21 @@ static fedge_status read_x(scanner *s, fedge_error *err)
     fedge_status status = v->values ? v->values(v->context, &to.out, err) : FEDGE_OK;
     if (status || !to.out)
         return status ? status : skip_value(s, err);
-    int byte = END;
-    status = peek_token(s, &byte, err);
-    if (!status)
-        status = byte == '"' ? read_letters(s, &to, err) : read_numbers(s, &to, err);
+    status = fedge_json_lex_token(&s->lexer) == '"' ? read_letters(s, &to, err)
+                                                    : read_numbers(s, &to, err);
     if (!status && to.count < v->example_values)
         status = fedge_fail(err, FEDGE_MISMATCH,
                             "%s: byte %" PRIu64 ": an x of %zu values; the job's data has %zu",
-                            s->reader.path, s->before + s->at, to.count, v->example_values);
+                            s->reader.path, place(s), to.count, v->example_values);
     return status;
 }
 
 static fedge_status read_letter_label(scanner *s, double *label, fedge_error *err)
 {
     int letter = NO_LETTER, behind = NO_LETTER;
-    s->at++;
-    fedge_status status = next_letter(s, &letter, err);
+    fedge_status status = expect(s, '"', "a text in quotes is missing", err);
+    if (!status)
+        status = next_letter(s, &letter, err);
     if (!status && letter != NO_LETTER)
         status = next_letter(s, &behind, err);
     if (!status && (letter == NO_LETTER || behind != NO_LETTER))
@@ -378,11 +283,9 @@ static fedge_status read_y(scanner *s, fedge_error *err)
     const fedge_leaf_visitor *v = s->visitor;
     if (!v->label)
         return skip_value(s, err);
-    int byte = END;
     double label = 0;
-    fedge_status status = peek_token(s, &byte, err);
-    if (!status)
-        status = byte == '"' ? read_letter_label(s, &label, err) : scan_number(s, &label, err);
+    fedge_status status = fedge_json_lex_token(&s->lexer) == '"' ? read_letter_label(s, &label, err)
+                                                                 : scan_number(s, &label, err);
     if (!status && (label != floor(label) || fabs(label) > MAX_LABEL))
         status = corrupt(s, "a label that is no integer", err);
     return status ? status : v->label(v->context, (int64_t)label, err);
@@ -417,9 +320,7 @@ static fedge_status read_examples(scanner *s, fedge_error *err)
         status = next_element(s, '}', first, &more, err);
         if (status || !more)
             break;
-        status = scan_name(s, key, err);
-        if (!status)
-            status = expect(s, ':', "a key without a colon", err);
+        status = scan_key(s, key, err);
         if (!status && strcmp(key, "x") == 0)
             status = read_list(s, read_x, &s->num_x, "x", err);
         else if (!status && strcmp(key, "y") == 0)
@@ -444,13 +345,12 @@ static fedge_status read_user(scanner *s, fedge_error *err)
 {
     const fedge_leaf_visitor *v = s->visitor;
     s->num_x = s->num_y = 0;
-    fedge_status status = scan_name(s, s->name, err);
+    fedge_status status = scan_key(s, s->name, err);
+    if (!status && s->name[0] == '\0')
+        status = corrupt(s, "a user without a name", err);
     if (status)
         return status;
-    if (s->name[0] == '\0')
-        return corrupt(s, "a user without a name", err);
-    status = expect(s, ':', "a key without a colon", err);
-    if (!status && v->user)
+    if (v->user)
         status = v->user(v->context, s->name, err);
     if (!status)
         status = read_examples(s, err);
@@ -461,7 +361,8 @@ static fedge_status read_user(scanner *s, fedge_error *err)
 static fedge_status read_listed_user(scanner *s, fedge_error *err)
 {
     s->listed_users++;
-    return skip_text(s, err);
+    (void)fedge_json_lex_token(&s->lexer);
+    return lexed(s, fedge_json_lex_string(&s->lexer), err);
 }
 
 static fedge_status read_num_samples(scanner *s, fedge_error *err)
@@ -498,9 +399,7 @@ static fedge_status read_elements(scanner *s, char open, bool *seen,
 static fedge_status read_member(scanner *s, fedge_error *err)
 {
     char key[FEDGE_LEAF_MAX_NAME];
-    fedge_status status = scan_name(s, key, err);
-    if (!status)
-        status = expect(s, ':', "a key without a colon", err);
+    const fedge_status status = scan_key(s, key, err);
     if (status)
         return status;
     if (strcmp(key, "user_data") == 0)
@@ -533,18 +432,16 @@ static fedge_status check_counts(const scanner *s, fedge_error *err)
 static fedge_status read_document(scanner *s, fedge_error *err)
 {
     bool once = false;
-    int byte = END;
     fedge_status status = read_elements(s, '{', &once, read_member, err);
-    if (!status)
-        status = peek_token(s, &byte, err);
-    if (!status && byte != END)
-        return corrupt(s, "something behind the end", err);
+    if (!status && (fedge_json_lex_token(&s->lexer) != FEDGE_LEX_END || s->lexer.broken))
+        status = corrupt(s, "something behind the end", err);
     return status ? status : check_counts(s, err);
 }
 
 fedge_status fedge_leaf_read(const char *path, const fedge_leaf_visitor *visitor, fedge_error *err)
 {
-    scanner s = {.visitor = visitor};
+    scanner s = {.visitor = visitor, .err = err};
+    s.lexer = (fedge_json_lexer){.line = 1, .more = read_piece, .user = &s};
     fedge_status status = fedge_reader_open(&s.reader, path, err);
     if (status)
         return status;
