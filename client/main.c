@@ -52,12 +52,12 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
         exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);
     if (fedge_trust_load(o->trust, &trust, &err))
         exit_code = fail_with(log, "trust", &err, FEDGE_EXIT_IDENTITY);
-    fedge_job *job = NULL;
-    if (o->plan && fedge_job_load(o->plan, &job, &err))
+    fedge_plan *plan = NULL;
+    if (o->plan && fedge_job_load_plan(o->plan, &plan, &err))
         exit_code = fail_with(log, "plan", &err, FEDGE_EXIT_CONFIG);
-    if (fedge_data_check(site, job ? &job->plan : NULL, log) && exit_code == FEDGE_EXIT_OK)
+    if (fedge_data_check(site, plan, log) && exit_code == FEDGE_EXIT_OK)
         exit_code = FEDGE_EXIT_CONFIG;
-    fedge_job_free(job);
+    fedge_plan_free(plan);
     if (exit_code == FEDGE_EXIT_OK)
         FEDGE_LOG(log, FEDGE_LOG_INFO, "config-ok",
                   fedge_log_str("device", identity->certificate.device_id),

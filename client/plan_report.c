@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 #include "edge/io/client_memory.h"
+#include "edge/io/json.h"
 #include "edge/io/plan.h"
 #include "edge/io/update.h"
 #include "edge/train/model.h"
@@ -203,12 +202,12 @@ static fedge_status print_json(const table *t, fedge_error *err)
         cJSON_AddNumberToObject(root, t->memory.rows[i].name, (double)t->memory.rows[i].bytes);
     for (int i = 0; i < t->num_figures; i++)
         cJSON_AddNumberToObject(root, t->figures[i].name, (double)t->figures[i].bytes);
-    char *text = cJSON_PrintUnformatted(root);
+    char *text = fedge_json_print_tree(root);
     cJSON_Delete(root);
     if (!text)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON text");
     puts(text);
-    cJSON_free(text);
+    free(text);
     return FEDGE_OK;
 }
 
@@ -238,11 +237,11 @@ static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
 
 fedge_status fedge_plan_report(const char *path, bool json, fedge_error *err)
 {
-    fedge_job *job;
-    fedge_status status = fedge_job_load(path, &job, err);
+    fedge_plan *plan;
+    fedge_status status = fedge_job_load_plan(path, &plan, err);
     if (status)
         return status;
-    status = report(&job->plan, json, err);
-    fedge_job_free(job);
+    status = report(plan, json, err);
+    fedge_plan_free(plan);
     return status;
 }

@@ -119,11 +119,11 @@ uint64_t fedge_os_resident_bytes(void)
     FILE *file = fopen("/proc/self/statm", "re");
     if (file == NULL)
         return 0;
-    unsigned long resident = 0;
-    int fields = fscanf(file, "%*u %lu", &resident);
+    char line[256]; /* the program's pages, those that are resident, … */
+    const char *second = fgets(line, sizeof line, file) != NULL ? strchr(line, ' ') : NULL;
     fclose(file);
     long page_size = sysconf(_SC_PAGESIZE);
-    return fields == 1 && page_size > 0 ? (uint64_t)resident * (uint64_t)page_size : 0;
+    return second != NULL && page_size > 0 ? strtoull(second, NULL, 10) * (uint64_t)page_size : 0;
 }
 
 static double seconds(struct timeval time)

@@ -10,7 +10,6 @@
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
-#define JOB_VERSION 1
 #define SMALLEST 1e-9 /* the least that a share above 0 can be */
 #define DEFAULT_MAX_COHORT 4096
 #define DEFAULT_MIN_FREE_DISK ((double)64 * 1024 * 1024)
@@ -205,22 +204,6 @@ static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_e
                                             FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
-/* Plans the memory of the models that clients make, as they will: what cannot be planned or run is
- * the job's fault, and refused here. */
-static fedge_status check_models(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
-{
-    fedge_model_options options = fedge_plan_model_options(plan);
-    fedge_model_memory memory;
-    fedge_error cause = {0};
-    if (plan->external)
-        return FEDGE_OK;
-    fedge_status st = fedge_model_size(&plan->model, &options, &memory, &cause);
-    if (st == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
-        st = fedge_model_size(&plan->model, &options, &memory, &cause);
-    return st == FEDGE_OK ? FEDGE_OK
-                          : fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
-}
-
 static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     fedge_status st = fedge_strategy_read(json, job, err);
@@ -231,7 +214,7 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
     if (st == FEDGE_OK)
         st = fedge_plan_derive(json, &job->plan, err);
     if (st == FEDGE_OK)
-        st = check_models(json, &job->plan, err);
+        st = fedge_job_check_models(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = derive_schedule(json, job, err);
     if (st == FEDGE_OK && job->test_set.present && job->plan.external)
@@ -241,20 +224,6 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
     return st == FEDGE_OK ? derive_paths(json, job, err) : st;
 }
 
-static fedge_status check_version(const fedge_json *json, fedge_error *err)
-{
-    const cJSON *version = fedge_json_get(json->root, "fedge-job");
-    if (version == NULL)
-        return fedge_json_fail_at(json, "fedge-job", err,
-                                  "is missing: begin the job with \"fedge-job\": %d", JOB_VERSION);
-    if (!cJSON_IsNumber(version) || version->valuedouble != JOB_VERSION)
-        return fedge_json_fail_at(json, "fedge-job", err,
-                                  "must be %d, the version this release "
-                                  "knows",
-                                  JOB_VERSION);
-    return FEDGE_OK;
-}
-
 /* --- jobs as text ----------------------------------------------------------------------------- */
 
 fedge_status fedge_job_parse_with(const char *text, size_t size, const char *name,
@@ -262,15 +231,8 @@ fedge_status fedge_job_parse_with(const char *text, size_t size, const char *nam
                                   fedge_error *err)
 {
     *job = NULL;
-    const fedge_json_options options = {.name = name,
-                                        .lines = true,
-                                        .strict = true,
-                                        .status = FEDGE_INVALID_ARGUMENT,
-                                        .max_size = FEDGE_JOB_MAX_SIZE,
-                                        .max_depth = FEDGE_JSON_MAX_DEPTH,
-                                        .max_values = FEDGE_PLAN_MAX_VALUES};
     fedge_json json;
-    fedge_status st = fedge_json_open(&json, text, size, &options, err);
+    fedge_status st = fedge_job_open(&json, text, size, name, err);
     if (st != FEDGE_OK)
         return st;
     fedge_job *made = calloc(1, sizeof *made);
@@ -278,10 +240,8 @@ fedge_status fedge_job_parse_with(const char *text, size_t size, const char *nam
         made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
     if (st == FEDGE_OK) {
         made->strategies = strategies;
-        st = check_version(&json, err);
-    }
-    if (st == FEDGE_OK)
         st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
+    }
     if (st == FEDGE_OK)
         st = derive_job(&json, made, err);
     fedge_json_close(&json);

@@ -126,9 +126,8 @@ fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job, fedge_e
         st = find_reader(json, node, job, &reader, err);
         if (st == FEDGE_OK)
             st = read_settings(json, node, job, reader, err);
-    } else if (fedge_json_get(node, TYPE) != NULL) {
-        st = fedge_json_text(json, fedge_json_get(node, TYPE), 1, job->strategy,
-                             sizeof job->strategy, err);
+    } else {
+        st = fedge_job_strategy_type(json, job->strategy, err);
     }
     job->plan.hooks = fedge_client_hooks_find(job->strategy);
     return st;

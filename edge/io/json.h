@@ -182,6 +182,9 @@ FEDGE_MUST_USE fedge_status fedge_json_write(const fedge_json_field *fields, con
 FEDGE_MUST_USE fedge_status fedge_json_print(const fedge_json_field *fields, const void *record,
                                              char **text, size_t *size, fedge_error *err);
 
+/* A tree as compact text, the bytes of cJSON_PrintUnformatted; malloc'ed, NULL: no memory. */
+char *fedge_json_print_tree(const cJSON *root);
+
 /* The entry of [names] (count of them, NULL entries skipped) nearest to [text], or NULL when none
  * is near: optimal string alignment distance at most a third of the length. */
 const char *fedge_json_nearest(const char *text, const char *const *names, size_t count);

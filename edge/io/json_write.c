@@ -293,7 +293,7 @@ fedge_status fedge_json_print(const fedge_json_field *fields, const void *record
         return no_memory(err);
     fedge_status st = fedge_json_write(fields, record, object, err);
     if (st == FEDGE_OK) {
-        *text = cJSON_PrintUnformatted(object);
+        *text = fedge_json_print_tree(object);
         if (*text == NULL)
             st = no_memory(err);
         else

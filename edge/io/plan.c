@@ -615,7 +615,7 @@ fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size,
     fedge_status st = object != NULL
                           ? write_plan(plan, object, err)
                           : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
-    char *printed = st == FEDGE_OK ? cJSON_PrintUnformatted(object) : NULL;
+    char *printed = st == FEDGE_OK ? fedge_json_print_tree(object) : NULL;
     cJSON_Delete(object);
     if (st != FEDGE_OK)
         return fedge_error_prefix(err, st, "plan");

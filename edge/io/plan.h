@@ -193,6 +193,11 @@ FEDGE_MUST_USE fedge_status fedge_job_parse_with(const char *text, size_t size, 
                                                  const fedge_strategy_reader *const *strategies,
                                                  fedge_job **job, fedge_error *err);
 
+/* Reads of a job's file only what clients see of it, and checks that; nothing of what the server
+ * alone reads ("rounds", the strategy's arguments, …). To be freed with fedge_plan_free. */
+FEDGE_MUST_USE fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan,
+                                                fedge_error *err);
+
 /* Is every round's learning rate one that a task may ask for? FEDGE_OUT_OF_RANGE with the first
  * round that has none. A job that has been read has passed; for one whose rounds are changed
  * afterwards. */

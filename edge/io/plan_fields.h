@@ -1,4 +1,4 @@
-/* The keys that jobs and plans share; a part of plan.c and job.c. */
+/* The keys that jobs and plans share; a part of plan.c, job.c and job_plan.c. */
 #ifndef FEDGE_EDGE_IO_PLAN_FIELDS_H
 #define FEDGE_EDGE_IO_PLAN_FIELDS_H
 
@@ -35,6 +35,19 @@ typedef struct fedge_strategy_fields {
 /* [is_default]: a job may leave the type out. */
 void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_default,
                               fedge_strategy_fields *out);
+
+/* Reads a job's text, and its version (job_plan.c). Close it when this succeeds. */
+FEDGE_MUST_USE fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size,
+                                           const char *name, fedge_error *err);
+extern const fedge_json_field fedge_job_plan_fields[]; /* of a fedge_plan; for tests */
+/* "" where the job names none. */
+FEDGE_MUST_USE fedge_status fedge_job_strategy_type(const fedge_json *json,
+                                                    char type[FEDGE_MAX_STRATEGY_NAME],
+                                                    fedge_error *err);
+/* Plans the memory of the models that clients make, as they will: what cannot be planned or run is
+ * the job's fault, and refused. */
+FEDGE_MUST_USE fedge_status fedge_job_check_models(const fedge_json *json, const fedge_plan *plan,
+                                                   fedge_error *err);
 
 /* Reads the strategy of a job whose [strategies] are set, and finds the plan's hooks. */
 FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job,

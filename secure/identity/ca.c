@@ -95,10 +95,12 @@ static int fill(mbedtls_x509write_cert *writer, const content *what)
         code = mbedtls_x509write_crt_set_key_usage(
             writer, is_ca ? MBEDTLS_X509_KU_KEY_CERT_SIGN | MBEDTLS_X509_KU_CRL_SIGN
                           : MBEDTLS_X509_KU_DIGITAL_SIGNATURE);
+#ifdef MBEDTLS_SHA1_C /* not in the small client, where only tests sign */
     if (code == 0)
         code = mbedtls_x509write_crt_set_subject_key_identifier(writer);
     if (code == 0)
         code = mbedtls_x509write_crt_set_authority_key_identifier(writer);
+#endif
     if (code == 0 && !is_ca)
         code = set_leaf_extensions(writer, what->names);
     return code;
