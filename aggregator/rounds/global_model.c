@@ -70,7 +70,6 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
 {
     *model = (fedge_global_model){.job = job, .plan = &job->plan};
     fedge_strategy_config strategy = {
-        .struct_size = sizeof(strategy),
         .schema = &job->plan.sent.sections[0].schema,
         .job = job,
     };

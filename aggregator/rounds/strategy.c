@@ -1,7 +1,6 @@
 #include "aggregator/rounds/strategy.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "edge/core/fixed.h"
@@ -13,43 +12,6 @@ const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MA
 #define PARTS 64   /* tensors that are moved in one call */
 #define PIECE 4096 /* sums that are read in one call */
 #define NUM_STRATEGIES (sizeof strategies / sizeof strategies[0])
-
-static unsigned min_of(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static size_t length_of(const char *name)
-{
-    size_t length = strlen(name);
-    return length < FEDGE_MAX_STRATEGY_NAME ? length : FEDGE_MAX_STRATEGY_NAME;
-}
-
-/* Insertions, deletions and replacements that make [a] of [b] (Levenshtein), case apart; names
- * longer than FEDGE_MAX_STRATEGY_NAME are compared up to there. */
-static unsigned distance(const char *a, const char *b)
-{
-    unsigned row[FEDGE_MAX_STRATEGY_NAME + 1];
-    size_t length_a = length_of(a);
-    size_t length_b = length_of(b);
-    for (unsigned j = 0; j <= length_b; j++)
-        row[j] = j;
-    for (unsigned i = 1; i <= length_a; i++) {
-        unsigned diagonal = row[0];
-        row[0] = i;
-        for (unsigned j = 1; j <= length_b; j++) {
-            unsigned replaced = diagonal + (lower(a[i - 1]) != lower(b[j - 1]));
-            diagonal = row[j];
-            row[j] = min_of(replaced, 1 + min_of(row[j], row[j - 1]));
-        }
-    }
-    return row[length_b];
-}
 
 fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                  const fedge_strategy_section *section, double rate, float *values,
@@ -102,24 +64,13 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
 
 fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops, fedge_error *err)
 {
-    const fedge_strategy_ops *nearest = strategies[0];
-    char known[FEDGE_ERROR_MESSAGE_SIZE] = "";
-    size_t used = 0;
     for (size_t i = 0; i < NUM_STRATEGIES; i++) {
         if (strcmp(strategies[i]->reader.name, name) == 0) {
             *ops = strategies[i];
             return FEDGE_OK;
         }
-        if (distance(name, strategies[i]->reader.name) < distance(name, nearest->reader.name))
-            nearest = strategies[i];
-        int length = snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
-                              strategies[i]->reader.name);
-        if (length > 0 && (size_t)length < sizeof known - used)
-            used += (size_t)length;
     }
-    return fedge_fail(err, FEDGE_NOT_FOUND,
-                      "unknown strategy \"%.64s\"; did you mean \"%s\"? Known are: %s", name,
-                      nearest->reader.name, known);
+    return fedge_fail(err, FEDGE_NOT_FOUND, "unknown strategy \"%.64s\"", name);
 }
 
 fedge_status fedge_strategy_job_parse(const char *text, size_t size, const char *name,

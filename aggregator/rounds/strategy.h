@@ -1,6 +1,6 @@
 /* Strategies: how a round's updates become the next model.
  *
- * A public vtable: one file per strategy under strategies/, found by name. A linear strategy needs
+ * A table: one file per strategy under strategies/, found by name. A linear strategy needs
  * only the weighted sum S = Σ w·v and the total weight W = Σ w (edge/core/fixed.h), so memory does
  * not depend on the number of clients, and the step is a pure function of them: the same sums give
  * the same bits. What a strategy asks of clients is in its client hooks (edge/io/client_hooks.h).
@@ -29,7 +29,6 @@
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
 typedef struct fedge_strategy_config {
-    size_t struct_size;         /* sizeof(fedge_strategy_config) of the caller */
     const fedge_schema *schema; /* of what is trained */
     const fedge_job *job;       /* with derived settings, of the strategy's struct */
 } fedge_strategy_config;
@@ -74,7 +73,6 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
                          void *user, fedge_error *err);
 
 typedef struct fedge_strategy_ops {
-    size_t struct_size; /* sizeof(fedge_strategy_ops) when compiled; may grow at its end */
     fedge_strategy_reader reader; /* its name, and its arguments in a job */
 
     /* The weight of an update in the sums, 1 to the job's max-weight. NULL: its examples. */
@@ -116,7 +114,7 @@ FEDGE_MUST_USE fedge_status fedge_strategy_job_parse(const char *text, size_t si
                                                      const char *name, fedge_job **job,
                                                      fedge_error *err);
 
-/* The strategy named [name]. FEDGE_NOT_FOUND names the nearest known one and lists them all. */
+/* The strategy of a job's name, which its reader has checked. FEDGE_NOT_FOUND for any other. */
 FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops,
                                                 fedge_error *err);
 

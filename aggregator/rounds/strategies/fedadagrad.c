@@ -28,7 +28,6 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 }
 
 const fedge_strategy_ops fedge_strategy_fedadagrad = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedAdagrad",
                .arguments = ARGUMENTS,
                .default_rate = FEDGE_ADAPTIVE_RATE,

@@ -29,7 +29,6 @@ void fedge_fedavg_free(void *state)
 }
 
 const fedge_strategy_ops fedge_strategy_fedavg = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedAvg", .settings_size = sizeof(fedge_strategy_common)},
     .init = fedge_fedavg_init,
     .step = fedge_fedavg_step,

@@ -52,7 +52,6 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 }
 
 const fedge_strategy_ops fedge_strategy_fedavgm = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedAvgM", .arguments = ARGUMENTS, .settings_size = sizeof(settings)},
     .init = fedge_strategy_vectors_init_one,
     .step = step,

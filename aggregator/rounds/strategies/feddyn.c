@@ -76,7 +76,6 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 }
 
 const fedge_strategy_ops fedge_strategy_feddyn = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedDyn",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),

@@ -108,7 +108,6 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 }
 
 const fedge_strategy_ops fedge_strategy_fednova = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedNova", .settings_size = sizeof(fedge_strategy_common), .derive = derive},
     .weight = weight,
     .init = fedge_fedavg_init,

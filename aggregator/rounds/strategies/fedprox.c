@@ -32,7 +32,6 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
 }
 
 const fedge_strategy_ops fedge_strategy_fedprox = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "FedProx",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),

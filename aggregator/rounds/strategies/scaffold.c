@@ -53,7 +53,6 @@ static const float *told(const void *state)
 }
 
 const fedge_strategy_ops fedge_strategy_scaffold = {
-    .struct_size = sizeof(fedge_strategy_ops),
     .reader = {.name = "SCAFFOLD",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),

@@ -17,7 +17,7 @@ static int make_schema(void **state)
 
 static void *make(const fedge_strategy_ops *ops, const fedge_job *job)
 {
-    fedge_strategy_config config = {.struct_size = sizeof config, .schema = &schema, .job = job};
+    fedge_strategy_config config = {.schema = &schema, .job = job};
     void *made = NULL;
     fedge_error err;
     assert_int_equal(ops->init(&config, &made, &err), FEDGE_OK);
@@ -167,21 +167,17 @@ static void scaffold_moves_the_control_variate_too(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
-static void names_are_found_or_suggested(void **state)
+static void names_are_found_exactly(void **state)
 {
     (void)state;
     const fedge_strategy_ops *ops = NULL;
     fedge_error err;
     assert_int_equal(fedge_strategy_find("FedAvg", &ops, &err), FEDGE_OK);
     assert_ptr_equal(ops, &fedge_strategy_fedavg);
-    assert_int_equal(ops->struct_size, sizeof *ops);
-    const char *wrong[] = {"fedavg", "FedAgv", ""};
+    const char *wrong[] = {"fedavg", "FedAv", "FedAvgg", ""};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(fedge_strategy_find(wrong[i], &ops, &err), FEDGE_NOT_FOUND);
-        assert_non_null(strstr(err.message, "did you mean \"FedAvg\""));
     }
-    const char *longer = "a name that is longer than any strategy's name";
-    assert_int_equal(fedge_strategy_find(longer, &ops, &err), FEDGE_NOT_FOUND);
 }
 
 int main(void)
@@ -190,7 +186,7 @@ int main(void)
         cmocka_unit_test(fedavg_adds_the_weighted_mean),
         cmocka_unit_test(fedavg_keeps_no_state),
         cmocka_unit_test(scaffold_moves_the_control_variate_too),
-        cmocka_unit_test(names_are_found_or_suggested),
+        cmocka_unit_test(names_are_found_exactly),
     };
     return cmocka_run_group_tests(tests, make_schema, NULL);
 }

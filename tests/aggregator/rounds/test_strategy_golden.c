@@ -95,8 +95,7 @@ static void add(fedge_global_model *model, const cJSON *update, const fedge_upda
 /* A new state with what the last one saved. */
 static void renew(fedge_global_model *model)
 {
-    const fedge_strategy_config config = {.struct_size = sizeof config,
-                                          .schema = &model->plan->sent.sections[0].schema,
+    const fedge_strategy_config config = {.schema = &model->plan->sent.sections[0].schema,
                                           .job = model->job};
     fedge_buffer saved;
     void *state = NULL;
