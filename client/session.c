@@ -443,30 +443,6 @@ void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *
     fedge_session_drop(session, FEDGE_REASON_BAD_FRAME, 0, what);
 }
 
-void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame, size_t size)
-{
-    session->now_ms = now_ms;
-    if (session->stopping || (session->link != LINK_GREETING && session->link != LINK_ONLINE))
-        return;
-    fedge_message message;
-    fedge_error err;
-    if (fedge_message_unpack(frame, size, &message, &err)) {
-        fedge_session_garbage(session, now_ms, err.message);
-        return;
-    }
-    if (fedge_message_type_name(message.type)) {
-        fedge_session_read(session, &message);
-    } else if (message.flags & FEDGE_MESSAGE_FLAG_MUST) {
-        char text[FEDGE_MAX_TEXT];
-        snprintf(text, sizeof(text),
-                 "the server demands a message of type %u, which this release does not know: "
-                 "install a newer one",
-                 message.type);
-        fedge_session_end(session, FEDGE_EXIT_DECLINED, FEDGE_MESSAGE_BYE,
-                          FEDGE_REASON_UNKNOWN_TYPE, text);
-    }
-}
-
 /* --- time ---------------------------------------------------------------------------------- */
 
 /* Whether the server owes an answer, or the link a write. */

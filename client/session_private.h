@@ -110,7 +110,5 @@ void fedge_session_discard_result(fedge_session *s);
 void fedge_session_drop_task(fedge_session *s, uint64_t task_id);
 /* Up to [most], uniformly. */
 uint64_t fedge_session_jitter(fedge_session *s, uint64_t most);
-/* Acts on one message of a known type. */
-void fedge_session_read(fedge_session *s, const fedge_message *message);
 
 #endif

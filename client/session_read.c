@@ -334,7 +334,8 @@ static void read_notice(fedge_session *s, const fedge_message *message)
         read_bye(s, &notice);
 }
 
-void fedge_session_read(fedge_session *s, const fedge_message *message)
+/* One message of a known type. */
+static void read_message(fedge_session *s, const fedge_message *message)
 {
     unsigned type = message->type;
     bool any_time =
@@ -367,5 +368,29 @@ void fedge_session_read(fedge_session *s, const fedge_message *message)
     default: /* those that only a client sends */
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "only clients send it");
         break;
+    }
+}
+
+void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame, size_t size)
+{
+    session->now_ms = now_ms;
+    if (session->stopping || (session->link != LINK_GREETING && session->link != LINK_ONLINE))
+        return;
+    fedge_message message;
+    fedge_error err;
+    if (fedge_message_unpack(frame, size, &message, &err)) {
+        fedge_session_garbage(session, now_ms, err.message);
+        return;
+    }
+    if (fedge_message_type_name(message.type)) {
+        read_message(session, &message);
+    } else if (message.flags & FEDGE_MESSAGE_FLAG_MUST) {
+        char text[FEDGE_MAX_TEXT];
+        snprintf(text, sizeof(text),
+                 "the server demands a message of type %u, which this release does not know: "
+                 "install a newer one",
+                 message.type);
+        fedge_session_end(session, FEDGE_EXIT_DECLINED, FEDGE_MESSAGE_BYE,
+                          FEDGE_REASON_UNKNOWN_TYPE, text);
     }
 }

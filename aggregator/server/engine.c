@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "aggregator/report/plot.h"
-#include "aggregator/server/engine_internal.h"
+#include "aggregator/server/engine_phase.h"
+#include "aggregator/server/engine_reply.h"
+#include "aggregator/server/engine_state.h"
+#include "aggregator/server/engine_status.h"
+#include "aggregator/server/engine_upload.h"
 #include "aggregator/store/model_file.h"
 #include "edge/core/os.h"
 #include "secure/hash/sha256.h"
@@ -36,23 +40,6 @@ static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recov
     return engine->config.job->rounds.fraction_evaluate > 0.0 && !engine->global.run.finished &&
            recovery->last_closed > 0 && !recovery->journal && recovery->attempt == 0 &&
            log->last_round == recovery->last_closed && log->last_kind == FEDGE_TASK_TRAIN;
-}
-
-void fedge_engine_stop_early(fedge_engine *engine)
-{
-    const fedge_selection *selection = &engine->global.selection;
-    const fedge_watch_state *state = &selection->state.stop;
-    if (engine->stopped_early ||
-        engine->rounds_closed >= engine->config.job->rounds.num_server_rounds) {
-        return; /* an evaluation of that round has ended; or it was the last in any case */
-    }
-    engine->stopped_early = true;
-    fedge_rounds_end_after(engine->rounds, engine->rounds_closed);
-    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "stopping-early",
-              fedge_log_int("round", engine->rounds_closed),
-              fedge_log_str("metric", fedge_criterion_text(selection->stop.metric)),
-              fedge_log_int("best-round", state->best_round), fedge_log_num("best", state->best),
-              fedge_log_int("evaluations-since", state->waited));
 }
 
 /* A run that was asked for by its name lacks nothing by being finished. */
@@ -196,15 +183,6 @@ void fedge_engine_free(fedge_engine *engine)
     fedge_blob_release(engine->model);
     fedge_global_close(&engine->global);
     free(engine);
-}
-
-void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
-{
-    if (engine->failure.status == FEDGE_OK) {
-        engine->failure = *err;
-        fedge_log_failure(engine->config.log, FEDGE_LOG_ERROR, "stopping", err);
-    }
-    engine->done = true;
 }
 
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
@@ -483,13 +461,6 @@ void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t 
 }
 
 /* ---- status ---------------------------------------------------------------------------------- */
-
-void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
-{
-    const fedge_accumulator *sums = &engine->global.model.accumulator;
-    snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
-    seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
-}
 
 void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *status)
 {

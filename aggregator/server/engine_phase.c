@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "aggregator/rounds/evaluator.h"
-#include "aggregator/server/engine_internal.h"
+#include "aggregator/server/engine_phase.h"
+#include "aggregator/server/engine_reply.h"
 #include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/server/engine_internal.h"
+#include "aggregator/server/engine_reply.h"
 
 uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index)
 {

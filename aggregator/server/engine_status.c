@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/server/engine_internal.h"
+#include "aggregator/server/engine_status.h"
 
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
 {

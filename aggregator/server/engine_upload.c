@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/server/engine_internal.h"
+#include "aggregator/server/engine_phase.h"
+#include "aggregator/server/engine_reply.h"
+#include "aggregator/server/engine_upload.h"
 #include "edge/io/update.h"
 
 /* For whoever asks what a round waits for; a device's own words may be in it. */

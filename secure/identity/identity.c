@@ -14,38 +14,21 @@
 
 #define MAX_TRUST_BYTES 1048576u /* of all roots together */
 
-static const char *const role_names[] = {
-    [FEDGE_ROLE_DEVICE] = "device",
-    [FEDGE_ROLE_SERVER] = "server",
-    [FEDGE_ROLE_OPERATOR] = "operator",
-    [FEDGE_ROLE_RELAY] = "relay",
-};
-_Static_assert(sizeof role_names / sizeof *role_names == FEDGE_ROLE_COUNT, "every role has a name");
-
-const char *fedge_role_name(fedge_role role)
+fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
+                                    fedge_certificate_info *info, fedge_error *err)
 {
-    return (unsigned)role < FEDGE_ROLE_COUNT ? role_names[role] : NULL;
-}
-
-fedge_status fedge_role_from_name(const char *name, fedge_role *role, fedge_error *err)
-{
-    for (unsigned i = 0; i < FEDGE_ROLE_COUNT; i++) {
-        if (strcmp(name, role_names[i]) == 0) {
-            *role = (fedge_role)i;
-            return FEDGE_OK;
-        }
-    }
-    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                      "unknown role '%.40s'; it must be device, server, operator or relay", name);
-}
-
-bool fedge_name_valid(const char *name)
-{
-    size_t length = strlen(name);
-    if (length == 0 || length >= FEDGE_NAME_SIZE || name[0] == ' ' || name[length - 1] == ' ')
-        return false;
-    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                        " ._:@-") == length;
+    mbedtls_x509_crt certificate;
+    mbedtls_x509_crt_init(&certificate);
+    int code = mbedtls_x509_crt_parse_der_nocopy(&certificate, der, der_size);
+    fedge_status status =
+        code == 0 && certificate.raw.len == der_size ? fedge_x509_info(&certificate, info, err)
+        : code == 0                                  ? fedge_fail(err, FEDGE_CORRUPT,
+                                                                  "the certificate is followed by %zu bytes that "
+                                                                                                   "are not part of it",
+                                                                  der_size - certificate.raw.len)
+                    : fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not an X.509 certificate");
+    mbedtls_x509_crt_free(&certificate);
+    return status;
 }
 
 /* Reads DIR/NAME as text; [path] gets its path. */

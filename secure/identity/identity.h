@@ -12,41 +12,11 @@
 #ifndef FEDGE_SECURE_IDENTITY_IDENTITY_H
 #define FEDGE_SECURE_IDENTITY_IDENTITY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "edge/core/status.h"
-
-#define FEDGE_UUID_TEXT 37 /* canonical lower-case text and NUL */
-#define FEDGE_FINGERPRINT_SIZE 32
-
-typedef enum fedge_role {
-    FEDGE_ROLE_DEVICE,
-    FEDGE_ROLE_SERVER,
-    FEDGE_ROLE_OPERATOR,
-    FEDGE_ROLE_RELAY,
-    FEDGE_ROLE_COUNT
-} fedge_role;
-
-/* "device", "server", …; NULL for an unknown one. */
-const char *fedge_role_name(fedge_role role);
-FEDGE_MUST_USE fedge_status fedge_role_from_name(const char *name, fedge_role *role,
-                                                 fedge_error *err);
-
-/* Names for people (common name, name in the registry): 1 to 63 letters, digits and " ._:@-", no
- * space at either end, so that they need no escape in certificates, logs or JSON. */
-#define FEDGE_NAME_SIZE 64
-bool fedge_name_valid(const char *name);
-
-/* What a certificate says, once parsed. Plain data. */
-typedef struct fedge_certificate_info {
-    char device_id[FEDGE_UUID_TEXT];
-    fedge_role role;
-    uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE]; /* SHA-256 of the DER */
-    uint64_t not_before_ms, not_after_ms;        /* Unix */
-    char subject[128];                           /* for people and logs only */
-} fedge_certificate_info;
+#include "secure/identity/certificate.h"
 
 /* Parses one DER certificate and checks what TLS leaves to the application: exactly one device and
  * one role SAN, extended key usage present and right for the role.

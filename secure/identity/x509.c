@@ -206,23 +206,6 @@ fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate, fedge_certific
     return FEDGE_OK;
 }
 
-fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
-                                    fedge_certificate_info *info, fedge_error *err)
-{
-    mbedtls_x509_crt certificate;
-    mbedtls_x509_crt_init(&certificate);
-    int code = mbedtls_x509_crt_parse_der_nocopy(&certificate, der, der_size);
-    fedge_status status =
-        code == 0 && certificate.raw.len == der_size ? fedge_x509_info(&certificate, info, err)
-        : code == 0                                  ? fedge_fail(err, FEDGE_CORRUPT,
-                                                                  "the certificate is followed by %zu bytes that "
-                                                                                                   "are not part of it",
-                                                                  der_size - certificate.raw.len)
-                    : fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not an X.509 certificate");
-    mbedtls_x509_crt_free(&certificate);
-    return status;
-}
-
 fedge_status fedge_x509_parse_chain(const char *pem, const char *what, mbedtls_x509_crt *chain,
                                     fedge_error *err)
 {

@@ -10,7 +10,7 @@
 #include <mbedtls/x509_crt.h>
 
 #include "edge/core/status.h"
-#include "secure/identity/identity.h"
+#include "secure/identity/certificate.h"
 
 #define FEDGE_URN_DEVICE "urn:fedge:device:"
 #define FEDGE_URN_ROLE "urn:fedge:role:"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/server/engine_internal.h"
+#include "aggregator/server/engine_state.h"
 #include "edge/core/os.h"
 #include "tests/aggregator/server/federation.h"
 

@@ -1,7 +1,8 @@
-/* The engine's state, shared by engine.c (the run), engine_phase.c (what the round machine asks)
- * and engine_upload.c (what clients send). */
-#ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
-#define FEDGE_AGGREGATOR_SERVER_ENGINE_INTERNAL_H
+/* The engine's state, which the parts of the engine share: engine_reply.c (what it sends),
+ * engine_phase.c (what the round machine asks), engine_upload.c (what clients send) and engine.c
+ * (the run). Each uses those before it. */
+#ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_STATE_H
+#define FEDGE_AGGREGATOR_SERVER_ENGINE_STATE_H
 
 #include "aggregator/server/completion.h"
 #include "aggregator/server/engine.h"
@@ -94,49 +95,13 @@ struct fedge_engine {
     fedge_error failure; /* status FEDGE_OK: none */
 };
 
-/* engine.c: not while engine->gpus_change. */
-void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
-
-/* engine.c: the last closed round is the run's last, and the log says why. */
-void fedge_engine_stop_early(fedge_engine *engine);
-
-/* engine_phase.c */
-void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);
-void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
-void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
-FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
-                                                   fedge_error *err);
-/* The task of slot [index] once more, to a client that has lost track of it. */
-void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
+/* The first failure is the engine's: it is done, and the log says why. */
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
 
-/* engine_status.c: what is waited for, as /healthz and the log say it; and the event of it. */
-void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size);
-void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms);
+/* Not while engine->gpus_change. */
+void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
 
-/* engine_reply.c: all to connection [conn_id]; without memory the engine fails. */
-
-/* The connection of a client; FEDGE_CONN_ALL: it has none. */
-uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index);
-/* A message, with the member of [content] that belongs to it. */
-void fedge_engine_send(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
-                       const fedge_reply *content);
-void fedge_engine_send_notice(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
-                              const fedge_notice *notice);
-void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *blob,
-                            uint64_t offset);
-/* A last message, and the end of the connection. */
-void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
-                             fedge_reason reason, uint64_t after_ms, const char *text);
-void fedge_engine_pause(fedge_engine *engine, uint64_t conn_id); /* until fedge_engine_resume_all */
-void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
-void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary);
-
-/* engine_upload.c: requests. */
-void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
-void fedge_engine_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
-void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
-void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,
-                               uint64_t now_ms);
+/* The last closed round is the run's last, and the log says why. */
+void fedge_engine_stop_early(fedge_engine *engine);
 
 #endif

@@ -1,0 +1,15 @@
+/* What the round machine asks of the engine: phases open and close, tasks go out. */
+#ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_PHASE_H
+#define FEDGE_AGGREGATOR_SERVER_ENGINE_PHASE_H
+
+#include "aggregator/server/engine_state.h"
+
+void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
+void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
+FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
+                                                   fedge_error *err);
+/* The task of slot [index] once more, to a client that has lost track of it. */
+void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
+
+#endif

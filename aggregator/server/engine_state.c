@@ -1,0 +1,36 @@
+#include "aggregator/server/engine_state.h"
+
+#include <stdio.h>
+
+void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
+{
+    if (engine->failure.status == FEDGE_OK) {
+        engine->failure = *err;
+        fedge_log_failure(engine->config.log, FEDGE_LOG_ERROR, "stopping", err);
+    }
+    engine->done = true;
+}
+
+void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
+{
+    const fedge_accumulator *sums = &engine->global.model.accumulator;
+    snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
+    seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
+}
+
+void fedge_engine_stop_early(fedge_engine *engine)
+{
+    const fedge_selection *selection = &engine->global.selection;
+    const fedge_watch_state *state = &selection->state.stop;
+    if (engine->stopped_early ||
+        engine->rounds_closed >= engine->config.job->rounds.num_server_rounds) {
+        return; /* an evaluation of that round has ended; or it was the last in any case */
+    }
+    engine->stopped_early = true;
+    fedge_rounds_end_after(engine->rounds, engine->rounds_closed);
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "stopping-early",
+              fedge_log_int("round", engine->rounds_closed),
+              fedge_log_str("metric", fedge_criterion_text(selection->stop.metric)),
+              fedge_log_int("best-round", state->best_round), fedge_log_num("best", state->best),
+              fedge_log_int("evaluations-since", state->waited));
+}
