@@ -8,9 +8,15 @@
 #include "edge/io/update.h"
 
 /* In the store, two places: u64 task id, little-endian, and the values. */
-static const char *const KEYS[2] = {"fedge-control", "fedge-control-next"};
+static const char *const KEYS[2][2] = {{"fedge-control", "fedge-control-next"},
+                                       {"fedge-residual", "fedge-residual-next"}};
 #define HEADER 8
-#define NO_MEMORY "no memory for what the strategy keeps"
+#define NO_MEMORY "no memory for what is kept from round to round"
+
+static const char *key_of(const fedge_plan *plan, unsigned place)
+{
+    return KEYS[fedge_plan_keeps_residual(plan)][place];
+}
 
 /* A value of the store, malloc'ed; NULL where there is none of this size, or a damaged one. */
 static fedge_status get(fedge_store *store, const char *run_id, const char *key, size_t size,
@@ -31,13 +37,13 @@ static fedge_status load_own(fedge_hooks_state *state, uint64_t last_accepted, f
                              const char *run_id, const fedge_log *log, fedge_kept *kept,
                              fedge_error *err)
 {
-    const size_t count = state->num_trained, size = HEADER + count * sizeof(float);
+    const size_t count = state->num_kept, size = HEADER + count * sizeof(float);
     fedge_status status = FEDGE_OK;
     memset(state->own, 0, count * sizeof(float));
     *kept = (fedge_kept){.lost = last_accepted != 0};
     for (unsigned i = 0; i < 2 && kept->lost && !status; i++) {
         uint8_t *bytes = NULL;
-        status = get(store, run_id, KEYS[i], size, log, &bytes, err);
+        status = get(store, run_id, key_of(state->plan, i), size, log, &bytes, err);
         if (!status && bytes && fedge_get_u64(bytes) == last_accepted) {
             fedge_get_f32s(bytes + HEADER, state->own, count);
             *kept = (fedge_kept){.next = 1 - i};
@@ -64,13 +70,14 @@ fedge_status fedge_kept_begin(fedge_hooks_state *state, const fedge_task *task, 
                               const fedge_log *log, fedge_kept *kept, fedge_error *err)
 {
     *kept = (fedge_kept){0};
-    if (state->own && !task->has_last_accepted)
+    const bool keeps = fedge_plan_keeps(state->plan);
+    if (keeps && !task->has_last_accepted)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the task does not say which update counted last, which %s needs: "
                           "update the aggregator, it is older than this client",
-                          state->plan->hooks->name);
+                          fedge_plan_keeper_name(state->plan));
     fedge_status status = read_told(state, file, size, err);
-    if (!status && state->own)
+    if (!status && keeps)
         status = load_own(state, task->last_accepted, store, run_id, log, kept, err);
     if (!status)
         fedge_hooks_begin(state);
@@ -81,8 +88,8 @@ fedge_status fedge_kept_move(fedge_hooks_state *state, const int8_t *bounds_log2
                              const fedge_upload *upload, const uint8_t *bytes, fedge_error *err)
 {
     const fedge_plan *plan = state->plan;
-    if (!state->own)
-        return FEDGE_OK;
+    if (!state->own || fedge_plan_makes_residual(plan))
+        return FEDGE_OK; /* a residual has moved as the update was encoded */
     const size_t scratch_size = fedge_update_max_size(plan);
     int32_t *decoded = malloc(plan->sent.schema.num_elements * sizeof(*decoded));
     uint8_t *scratch = malloc(scratch_size);
@@ -100,16 +107,16 @@ fedge_status fedge_kept_move(fedge_hooks_state *state, const int8_t *bounds_log2
 fedge_status fedge_kept_store(const fedge_hooks_state *state, const fedge_kept *kept,
                               fedge_store *store, const fedge_upload *upload, fedge_error *err)
 {
-    const size_t size = HEADER + state->num_trained * sizeof(float);
-    if (!state->own)
+    const size_t size = HEADER + state->num_kept * sizeof(float);
+    if (!fedge_plan_keeps(state->plan))
         return FEDGE_OK;
     uint8_t *value = malloc(size);
     if (!value)
         return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
     fedge_put_u64(value, upload->task_id);
-    fedge_put_f32s(value + HEADER, state->own, state->num_trained);
+    fedge_put_f32s(value + HEADER, state->own, state->num_kept);
     fedge_status status =
-        fedge_store_put(store, upload->run_id, KEYS[kept->next], value, size, err);
+        fedge_store_put(store, upload->run_id, key_of(state->plan, kept->next), value, size, err);
     free(value);
     return status;
 }

@@ -1,10 +1,11 @@
-/* What a strategy keeps on a device from round to round (edge/io/client_hooks.h), in the store.
+/* What a device keeps from round to round, for the strategy or as the residual of a codec that
+ * chooses (edge/io/client_hooks.h), in the store.
  *
  * It is that of the last update that the server has counted, which the next task names: an
  * acknowledgement may be lost, and one in a round that fails means nothing. So the store has two,
  * each with its task. When no update has counted it is 0. When one has and it is not here (a lost
- * disk, a damaged file), the update says so (FEDGE_KEPT_LOST) and all clients begin anew: what the
- * server has of them would be wrong for good.
+ * disk, a damaged file), a strategy's update says so (FEDGE_KEPT_LOST) and all clients begin anew:
+ * what the server has of them would be wrong for good. A residual that is lost is 0 again.
  */
 #ifndef FEDGE_CLIENT_KEPT_H
 #define FEDGE_CLIENT_KEPT_H

@@ -65,7 +65,7 @@ static fedge_status make_room(fedge_worker *w, fedge_error *err)
     if (!w->start || !w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
                           schema->num_elements);
-    return w->plan->hooks ? fedge_hooks_state_init(&w->hooks, w->plan, err) : FEDGE_OK;
+    return fedge_hooks_state_init(&w->hooks, w->plan, err);
 }
 
 static void fill_view(fedge_worker *w)
@@ -138,7 +138,7 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
         return status;
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
-    if (!status && w->plan->hooks && task->kind == FEDGE_TASK_TRAIN)
+    if (!status && task->kind == FEDGE_TASK_TRAIN)
         status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
                                   w->config.store, w->run_id, w->config.log, &w->kept, err);
     free(file);
@@ -248,6 +248,12 @@ static bool wait_for_room(fedge_worker *w, const fedge_error *err)
 static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 {
     fedge_upload *upload = &w->at_work.upload;
+    const fedge_update update = {.plan = w->plan,
+                                 .bounds_log2 = w->bounds,
+                                 .changes = w->values,
+                                 .residual =
+                                     fedge_plan_makes_residual(w->plan) ? w->hooks.own : NULL,
+                                 .round = w->at_work.job.task.round};
     uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_sections_changes(&w->plan->sent, w->start, w->values);
     fedge_status status = FEDGE_OK;
@@ -255,14 +261,13 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
         status = fedge_hooks_end(&w->hooks, w->report.num_steps, w->at_work.job.task.learning_rate,
                                  w->values, err);
     if (!status)
-        status = fedge_update_encode(w->plan, w->bounds, w->values, upload, bytes, err);
-    if (!status && w->plan->hooks) {
+        status = fedge_update_encode(&update, upload, bytes, err);
+    if (!status)
         status = fedge_kept_move(&w->hooks, w->bounds, upload, *bytes, err);
-        if (!status)
-            do
-                status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);
-            while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
-    }
+    if (!status)
+        do
+            status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);
+        while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
     if (!status)
         add_metric(upload, "seconds-encode", seconds_since(start_ns));
     return status;

@@ -52,7 +52,9 @@ typedef struct fedge_layout {
 /* One encoded update. It stays valid and unchanged from validate until add returns or drop is
  * called; with an accumulator that copies (below), until validate returns. */
 typedef struct fedge_encoded {
-    const uint8_t *bytes; /* layout.size of them; NULL: they are pulled by [read] */
+    const uint8_t *bytes;  /* as many as [sizes] say; NULL: they are pulled by [read], and no
+                              section has a codec that chooses */
+    const uint64_t *sizes; /* of the bytes of each section; NULL: each has as many as it can have */
     /* Reads the bytes [offset, offset + size). A pass over the update asks for ascending offsets;
      * the next pass begins at 0 again. */
     fedge_status (*read)(void *user, uint64_t offset, uint8_t *bytes, size_t size,

@@ -168,7 +168,8 @@ typedef struct run {
     const fedge_tensor_spec *tensor;
     uint32_t index;      /* of the tensor, over all sections */
     size_t first, count; /* of its values; [first] is a multiple of FEDGE_CODEC_BLOCK */
-    size_t offset;       /* of its bytes in the update */
+    size_t offset;       /* of its bytes in the section */
+    uint64_t sections[FEDGE_ACCUMULATOR_MAX_BATCH]; /* of these in each update */
 } run;
 
 /* One of those that are kept, or a new one: there are as many as threads that pull at a time. */
@@ -264,38 +265,116 @@ static fedge_status take_run(cpu_accumulator *self, const run *part, fedge_encod
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         const fedge_encoded *update = updates[i];
-        bytes[i] = update->bytes ? update->bytes + part->offset : pulled->bytes[i];
+        const uint64_t offset = part->sections[i] + part->offset;
+        bytes[i] = update->bytes ? update->bytes + offset : pulled->bytes[i];
         if (!update->bytes) {
-            status = update->read(update->user, part->offset, pulled->bytes[i], size, err);
+            status = update->read(update->user, offset, pulled->bytes[i], size, err);
         }
     }
     return status == FEDGE_OK ? act(self, part, updates, bytes, count, to, err) : status;
 }
 
-/* Takes the updates side by side, run by run, so that a run's sums are fetched once for all. */
-static fedge_status take_runs(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
-                              pull_room *pulled, run_fn act, lane *to, fedge_error *err)
+/* Takes a section of the updates side by side, run by run, so that a run's sums are fetched once
+ * for all. */
+static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema, run *part,
+                              fedge_encoded *const *updates, uint32_t count, pull_room *pulled,
+                              run_fn act, lane *to, fedge_error *err)
 {
-    run part = {0};
-    for (uint32_t s = 0; s < self->layout.num_sections; s++) {
-        const fedge_layout_section *section = &self->layout.sections[s];
-        part.codec = &section->codec;
-        part.sum = fedge_sum_of(part.codec);
-        for (uint32_t t = 0; t < section->schema->num_tensors; t++, part.index++) {
-            part.tensor = &section->schema->tensors[t];
-            for (part.first = 0; part.first < part.tensor->count; part.first += part.count) {
-                const size_t left = part.tensor->count - part.first;
-                part.count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
-                fedge_status status = take_run(self, &part, updates, count, pulled, act, to, err);
-                if (status != FEDGE_OK) {
-                    return status;
-                }
-                part.offset += fedge_codec_run_size(part.codec, part.count);
+    part->sum = fedge_sum_of(part->codec);
+    part->offset = 0;
+    for (uint32_t t = 0; t < schema->num_tensors; t++, part->index++) {
+        part->tensor = &schema->tensors[t];
+        for (part->first = 0; part->first < part->tensor->count; part->first += part->count) {
+            const size_t left = part->tensor->count - part->first;
+            part->count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
+            fedge_status status = take_run(self, part, updates, count, pulled, act, to, err);
+            if (status != FEDGE_OK) {
+                return status;
             }
+            part->offset += fedge_codec_run_size(part->codec, part->count);
         }
     }
-    assert(part.offset == self->layout.size);
     return FEDGE_OK;
+}
+
+/* Where the values of a tensor go that are given one after another. */
+typedef struct target {
+    cpu_accumulator *self;
+    lane *to;
+    size_t first; /* of the tensor's sums */
+    uint32_t weight;
+} target;
+
+static fedge_status add_given(void *user, size_t at, const uint32_t *places, size_t n,
+                              const int32_t *v, fedge_error *err)
+{
+    const target *into = user;
+    (void)err;
+    if (!places) {
+        add_to_lane(into->self, into->to, into->first + at, v, n, into->weight);
+        return FEDGE_OK;
+    }
+    for (size_t i = 0; i < n;) {
+        const size_t stripe = (into->first + places[i]) / STRIPE_ELEMENTS;
+        pthread_mutex_lock(&into->to->locks[stripe]);
+        for (; i < n && (into->first + places[i]) / STRIPE_ELEMENTS == stripe; i++) {
+            into->to->sums[into->first + places[i]] += (int64_t)into->weight * v[i];
+        }
+        pthread_mutex_unlock(&into->to->locks[stripe]);
+    }
+    return FEDGE_OK;
+}
+
+/* The same of a section whose codec chooses, one update after another. to: NULL: they are only
+ * checked. */
+static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schema, run *part,
+                                const fedge_encoded *update, uint64_t offset, uint64_t size,
+                                lane *to, fedge_error *err)
+{
+    assert(update->bytes);
+    const uint8_t *in = update->bytes + offset;
+    size_t left = (size_t)size;
+    target into = {.self = self, .to = to, .weight = update->weight};
+    fedge_status status = FEDGE_OK;
+    for (uint32_t t = 0; t < schema->num_tensors && status == FEDGE_OK; t++) {
+        const fedge_codec_tensor tensor = {.codec = part->codec,
+                                           .spec = &schema->tensors[t],
+                                           .bound_log2 = update->bounds_log2[part->index + t],
+                                           .give = to ? add_given : NULL,
+                                           .user = &into};
+        size_t used = 0;
+        into.first = tensor.spec->offset;
+        status = fedge_codec_read_tensor(&tensor, in, left, &used, err);
+        in += used;
+        left -= status == FEDGE_OK ? used : 0;
+    }
+    return status == FEDGE_OK ? fedge_codec_check_end(left, err) : status;
+}
+
+static fedge_status take_sections(cpu_accumulator *self, fedge_encoded *const *updates,
+                                  uint32_t count, pull_room *pulled, run_fn act, lane *to,
+                                  fedge_error *err)
+{
+    run part = {0};
+    fedge_status status = FEDGE_OK;
+    for (uint32_t s = 0; s < self->layout.num_sections && status == FEDGE_OK; s++) {
+        const fedge_layout_section *section = &self->layout.sections[s];
+        const uint64_t most = fedge_codec_size(&section->codec, section->schema);
+        part.codec = &section->codec;
+        if (!fedge_codec_chooses(part.codec)) {
+            status = take_runs(self, section->schema, &part, updates, count, pulled, act, to, err);
+        }
+        for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+            const uint64_t size = updates[i]->sizes ? updates[i]->sizes[s] : most;
+            if (fedge_codec_chooses(part.codec)) {
+                status = take_chosen(self, section->schema, &part, updates[i], part.sections[i],
+                                     size, to, err);
+            }
+            part.sections[i] += size;
+        }
+        part.index += fedge_codec_chooses(part.codec) ? section->schema->num_tensors : 0;
+    }
+    return status;
 }
 
 static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
@@ -309,7 +388,7 @@ static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *update
     if (pulls && !pulled) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read updates");
     }
-    fedge_status status = take_runs(self, updates, count, pulled, act, to, err);
+    fedge_status status = take_sections(self, updates, count, pulled, act, to, err);
     give_room(self, pulled);
     return status;
 }

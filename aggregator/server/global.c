@@ -294,16 +294,16 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* Which updates the strategy has a part of; none, and it begins anew, once a client has lost what
- * it kept. */
+/* Which updates count for what clients keep; none, and the strategy begins anew, once a client has
+ * lost what it kept for it. */
 static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *journal,
                                          uint32_t lost, fedge_error *err)
 {
     const fedge_strategy_ops *strategy = global->model.strategy;
-    if (!strategy->forget) {
+    if (!fedge_plan_keeps(global->plan)) {
         return FEDGE_OK;
     }
-    if (lost == 0) {
+    if (lost == 0 || !strategy->forget) {
         return fedge_last_accepted_add(&global->last_accepted, journal, err);
     }
     strategy->forget(global->model.strategy_state);

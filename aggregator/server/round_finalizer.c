@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/io/client_hooks.h"
+
 typedef enum task_type {
     TASK_NONE,
     TASK_OPEN,
@@ -63,7 +65,7 @@ static uint64_t room_to_leave(const fedge_round_finalizer *finalizer)
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
     uint64_t strategy =
         (uint64_t)delta->schema.num_elements * global->model.strategy->state_per_value;
-    uint64_t last_accepted = global->model.strategy->forget ? last_accepted_size(finalizer) : 0;
+    uint64_t last_accepted = fedge_plan_keeps(global->plan) ? last_accepted_size(finalizer) : 0;
     return global->job->min_free_disk +
            3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
 }

@@ -43,10 +43,11 @@ static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t siz
     return status;
 }
 
-static bool has_deflated(const fedge_upload *upload)
+/* Can it not be read piece by piece? */
+static bool is_unpacked(const fedge_upload *upload)
 {
     for (uint32_t i = 0; i < upload->num_sections; i++) {
-        if (upload->sections[i].deflate) {
+        if (upload->sections[i].deflate || fedge_codec_chooses(&upload->sections[i].codec)) {
             return true;
         }
     }
@@ -65,7 +66,7 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
         .size = upload->size,
         .crc32 = upload->crc32};
     fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK || !has_deflated(upload)) {
+    if (status != FEDGE_OK || !is_unpacked(upload)) {
         return status;
     }
     const size_t most = fedge_update_max_size(plan);
@@ -76,7 +77,11 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
     if (status == FEDGE_OK) {
         status = fedge_update_unpack(plan, upload, room->bytes, room->inflated, room->size, err);
     }
+    for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++) {
+        source->sizes[i] = upload->sections[i].raw_size;
+    }
     source->encoded.bytes = room->inflated;
+    source->encoded.sizes = source->sizes;
     source->checked = upload->size; /* by unpacking */
     source->crc = upload->crc32;
     return status;

@@ -1,8 +1,8 @@
 /* An upload in its journal slot, as an accumulator reads it (fedge_encoded).
  *
  * Sections that were sent as they are stay on the disk and are read piece by piece, so an update of
- * any size takes no memory here. An upload with a deflated section is inflated whole into a room
- * that its worker keeps.
+ * any size takes no memory here. An upload with a section that is deflated, or whose codec chooses,
+ * is unpacked whole into a room that its worker keeps.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_UPLOAD_SOURCE_H
 #define FEDGE_AGGREGATOR_SERVER_UPLOAD_SOURCE_H
@@ -16,7 +16,7 @@
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-/* Where deflated uploads are inflated, one at a time. All zero at first; grows when needed. */
+/* Where such uploads are unpacked, one at a time. All zero at first; grows when needed. */
 typedef struct fedge_upload_room {
     uint8_t *bytes;    /* as uploaded */
     uint8_t *inflated; /* as the accumulator wants it */
@@ -30,10 +30,11 @@ typedef struct fedge_upload_source {
     fedge_encoded encoded;
     fedge_journal *journal;
     uint32_t slot;
-    uint64_t size;    /* of the upload */
-    uint32_t crc32;   /* as announced */
-    uint32_t crc;     /* of the first [checked] bytes */
-    uint64_t checked; /* bytes whose checksum has been taken */
+    uint64_t size;                       /* of the upload */
+    uint32_t crc32;                      /* as announced */
+    uint32_t crc;                        /* of the first [checked] bytes */
+    uint64_t checked;                    /* bytes whose checksum has been taken */
+    uint64_t sizes[FEDGE_SECTION_KINDS]; /* of its sections, inflated */
 } fedge_upload_source;
 
 /* Takes an upload of [plan] whose bytes are all in the slot. [bounds_log2] (one per tensor) and

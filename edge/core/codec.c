@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/core/rng.h"
 
 static const fedge_codec_ops *const codecs[] = {
 #define ENTRY(name) &fedge_codec_##name,
@@ -19,7 +20,16 @@ const char *fedge_codec_name(unsigned index)
     return index < FEDGE_CODEC_COUNT ? codecs[index]->name : NULL;
 }
 
-static fedge_status fail_unknown(const char *text, fedge_error *err)
+#define ALIAS "f32" /* of none */
+
+static bool is_named(const fedge_codec_ops *codec, const char *name, size_t length)
+{
+    return (strlen(codec->name) == length && memcmp(codec->name, name, length) == 0) ||
+           (codec == &fedge_codec_none && length == sizeof ALIAS - 1 &&
+            memcmp(ALIAS, name, length) == 0);
+}
+
+static fedge_status fail_unknown(const char *name, size_t length, fedge_error *err)
 {
     char known[200] = "";
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
@@ -27,35 +37,110 @@ static fedge_status fail_unknown(const char *text, fedge_error *err)
         (void)fedge_os_format(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
                               codecs[i]->name);
     }
-    return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%.40s\" is not known; there are %s", text,
-                      known);
+    return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%.*s\" is not known; there are %s",
+                      (int)(length < 40 ? length : 40), name, known);
+}
+
+/* A share as it is written, a decimal number of at most six places, in millionths; 0: it is none,
+ * or not in (0, 1]. */
+static uint64_t read_share(const char *text, size_t length)
+{
+    uint64_t share = 0;
+    size_t places = 0;
+    bool point = false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '.' && !point && i > 0) {
+            point = true;
+            continue;
+        }
+        if (text[i] < '0' || text[i] > '9' || places == 6 || share > FEDGE_CODEC_WHOLE)
+            return 0;
+        share = share * 10 + (uint64_t)(text[i] - '0');
+        places += point;
+    }
+    for (; places < 6; places++)
+        share *= 10;
+    return length > 0 && text[length - 1] != '.' && share <= FEDGE_CODEC_WHOLE ? share : 0;
+}
+
+/* One stage, text[0, length). */
+static fedge_status read_stage(const char *text, size_t length, fedge_codec *codec,
+                               fedge_error *err)
+{
+    const char *colon = memchr(text, ':', length);
+    const size_t named = colon != NULL ? (size_t)(colon - text) : length;
+    const int shown = (int)(length < 40 ? length : 40);
+    unsigned i = 0;
+    while (i < FEDGE_CODEC_COUNT && !is_named(codecs[i], text, named))
+        i++;
+    if (i == FEDGE_CODEC_COUNT)
+        return fail_unknown(text, named, err);
+    if (codec->values != NULL || (codecs[i]->chooses && codec->chooses != NULL))
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "\"%.*s\" does not go behind what stands before it: a codec chooses "
+                          "values, and one behind it writes them, as in topk:0.01+int8",
+                          shown, text);
+    if (!codecs[i]->chooses && colon != NULL)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%s\" takes no share", codecs[i]->name);
+    if (!codecs[i]->chooses) {
+        codec->values = codecs[i];
+        return FEDGE_OK;
+    }
+    codec->chooses = codecs[i];
+    codec->share = colon != NULL ? read_share(colon + 1, length - named - 1) : 0;
+    if (codec->share == 0)
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "\"%.*s\": codec \"%s\" takes the share of values that travel, over 0 and "
+            "at most 1 in steps of 0.000001, as in %s:0.01",
+            shown, text, codecs[i]->name, codecs[i]->name);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_codec_parse(const char *text, fedge_codec *codec, fedge_error *err)
 {
-    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
-        if (strcmp(codecs[i]->name, text) == 0) {
-            *codec = (fedge_codec){.values = codecs[i]};
-            return FEDGE_OK;
-        }
+    fedge_status status = FEDGE_OK;
+    memset(codec, 0, sizeof *codec);
+    for (const char *at = text; status == FEDGE_OK; at++) {
+        const size_t length = strcspn(at, "+");
+        status = read_stage(at, length, codec, err);
+        at += length;
+        if (*at == '\0')
+            break;
     }
-    return fail_unknown(text, err);
+    if (status == FEDGE_OK && codec->values == NULL)
+        codec->values = &fedge_codec_none;
+    return status;
 }
 
 const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT])
 {
-    (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s", codec->values->name);
+    if (codec->chooses == NULL) {
+        (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s", codec->values->name);
+        return text;
+    }
+    char digits[8] = "000000";
+    uint32_t rest = (uint32_t)(codec->share % FEDGE_CODEC_WHOLE);
+    for (int i = 5; i >= 0; i--, rest /= 10)
+        digits[i] = (char)('0' + rest % 10);
+    for (int i = 5; i >= 0 && digits[i] == '0'; i--)
+        digits[i] = '\0';
+    const bool plain = codec->values == &fedge_codec_none;
+    (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s:%u%s%s%s%s", codec->chooses->name,
+                          (unsigned)(codec->share / FEDGE_CODEC_WHOLE), digits[0] ? "." : "",
+                          digits, plain ? "" : "+", plain ? "" : codec->values->name);
     return text;
 }
 
 bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
 {
-    return a->values == b->values;
+    return a->values == b->values && a->chooses == b->chooses && a->share == b->share;
 }
 
 bool fedge_codec_has(const fedge_codec *codec, const char *name)
 {
-    return strcmp(codec->values->name, name) == 0;
+    return strcmp(codec->values->name, name) == 0 ||
+           (codec->chooses != NULL && strcmp(codec->chooses->name, name) == 0);
 }
 
 fedge_codec fedge_codec_default(void)
@@ -70,6 +155,22 @@ fedge_codec fedge_codec_lossless(void)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
+bool fedge_codec_chooses(const fedge_codec *codec)
+{
+    return codec->chooses != NULL;
+}
+
+bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec)
+{
+    return codec->chooses != NULL && spec->rank >= 2;
+}
+
+size_t fedge_codec_chosen(const fedge_codec *codec, size_t count)
+{
+    const uint64_t whole = FEDGE_CODEC_WHOLE;
+    return (size_t)(((uint64_t)count * codec->share + whole - 1) / whole);
+}
+
 size_t fedge_codec_run_size(const fedge_codec *codec, size_t count)
 {
     return codec->values->size(count);
@@ -78,15 +179,12 @@ size_t fedge_codec_run_size(const fedge_codec *codec, size_t count)
 size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
 {
     size_t size = 0;
-    for (uint32_t i = 0; i < schema->num_tensors; i++)
-        size += fedge_codec_run_size(codec, schema->tensors[i].count);
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
+        const fedge_tensor_spec *spec = &schema->tensors[i];
+        size += fedge_codec_chooses_of(codec, spec) ? codec->chooses->largest(codec, spec->count)
+                                                    : fedge_codec_run_size(codec, spec->count);
+    }
     return size;
-}
-
-bool fedge_codec_is_exact(const fedge_codec *codec)
-{
-    (void)codec;
-    return true;
 }
 
 static fedge_status check_bounds(const fedge_schema *schema, const int8_t *bounds_log2,
@@ -138,31 +236,102 @@ static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t 
     }
 }
 
-static fedge_status encode_tensor(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
-                                  int bound_log2, fedge_error *err)
+/* Adds a piece that is taken to what has not travelled before. What is over the bound is cut: it
+ * would stay for good. Its place there, or NULL with the error of a value that is no number. */
+static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bound_log2, size_t at,
+                           const float *x, size_t n)
+{
+    const float bound = ldexpf(1.0f, bound_log2);
+    float *rest = self->ends->residual + spec->offset + at;
+    for (size_t i = 0; i < n; i++) {
+        const float sum = rest[i] + x[i];
+        self->stats->not_finite += isnan(sum) ? 1 : 0;
+        self->stats->clamped += fabsf(sum) > bound ? 1 : 0;
+        rest[i] = sum > bound ? bound : sum < -bound ? -bound : sum;
+    }
+    return rest;
+}
+
+/* Takes what has travelled out of the residual. */
+static void settle_residual(float *rest, const int32_t *v, size_t n, int bound_log2)
+{
+    const float unit = ldexpf(1.0f, bound_log2 - FEDGE_FIXED_VALUE_BITS);
+    for (size_t i = 0; i < n; i++)
+        rest[i] -= (float)v[i] * unit;
+}
+
+/* All values travel. */
+static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
+                                 int bound_log2, fedge_error *err)
 {
     const fedge_codec_ends *ends = self->ends;
-    const bool fixed =
-        self->codec->values->keeps_quantised && self->out == NULL && ends->take_fixed != NULL;
+    const bool keeps = ends->residual != NULL;
+    const bool fixed = self->codec->values->keeps_quantised && self->out == NULL &&
+                       ends->take_fixed != NULL && !keeps;
     float room[FEDGE_CODEC_PIECE];
     int32_t v[FEDGE_CODEC_PIECE];
     fedge_status status = FEDGE_OK;
     for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
-        const size_t left = spec->count - at,
-                     n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const size_t left = spec->count - at;
+        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
         const float *x = NULL;
         if (fixed) {
             ends->take_fixed(ends->user, index, at, n, bound_log2, v, self->stats);
             self->size += self->codec->values->size(n);
         } else {
             x = ends->take(ends->user, index, at, n, room);
-            encode_blocks(self, bound_log2, x, n, v);
+            float *rest = keeps ? add_residual(self, spec, bound_log2, at, x, n) : NULL;
+            encode_blocks(self, bound_log2, keeps ? rest : x, n, v);
+            settle_residual(rest, v, keeps ? n : 0, bound_log2);
         }
         if (self->stats->not_finite > 0)
             return fail_nan(spec, at, x, err);
         if (ends->give != NULL)
-            status = ends->give(ends->user, index, at, n, v, err);
+            status = ends->give(ends->user, index, at, NULL, n, v, err);
     }
+    return status;
+}
+
+/* A tensor of the section, for who gives by tensors. */
+typedef struct tensor_end {
+    const fedge_codec_ends *ends;
+    uint32_t index;
+} tensor_end;
+
+static fedge_status give_of_tensor(void *user, size_t at, const uint32_t *places, size_t n,
+                                   const int32_t *v, fedge_error *err)
+{
+    const tensor_end *end = user;
+    return end->ends->give(end->ends->user, end->index, at, places, n, v, err);
+}
+
+/* Some values travel. */
+static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
+                                  int bound_log2, fedge_error *err)
+{
+    const fedge_codec_ends *ends = self->ends;
+    tensor_end end = {ends, index};
+    float room[FEDGE_CODEC_PIECE];
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
+        const size_t left = spec->count - at;
+        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const float *x = ends->take(ends->user, index, at, n, room);
+        (void)add_residual(self, spec, bound_log2, at, x, n);
+        if (self->stats->not_finite > 0)
+            return fail_nan(spec, at, x, err);
+    }
+    fedge_rng rng = fedge_rng_stream(ends->seed, FEDGE_PURPOSE_CHOICE, ends->round, index, 0);
+    const fedge_codec_tensor tensor = {.codec = self->codec,
+                                       .spec = spec,
+                                       .bound_log2 = bound_log2,
+                                       .key = fedge_rng_u64(&rng),
+                                       .give = ends->give != NULL ? give_of_tensor : NULL,
+                                       .user = &end};
+    size_t size = 0;
+    const fedge_status status =
+        self->codec->chooses->choose(&tensor, ends->residual + spec->offset, self->out, &size, err);
+    self->out = self->out != NULL ? self->out + size : NULL;
+    self->size += size;
     return status;
 }
 
@@ -172,10 +341,15 @@ fedge_status fedge_codec_encode_pieces(const fedge_codec *codec, const fedge_sch
                                        fedge_error *err)
 {
     encoder self = {.codec = codec, .ends = ends, .out = out, .stats = stats};
+    assert(!fedge_codec_chooses(codec) || ends->residual != NULL);
     *stats = (fedge_codec_stats){0};
     fedge_status status = check_bounds(schema, bounds_log2, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++)
-        status = encode_tensor(&self, &schema->tensors[i], i, bounds_log2[i], err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
+        const fedge_tensor_spec *spec = &schema->tensors[i];
+        status = fedge_codec_chooses_of(codec, spec)
+                     ? encode_chosen(&self, spec, i, bounds_log2[i], err)
+                     : encode_whole(&self, spec, i, bounds_log2[i], err);
+    }
     *size = self.size;
     return status;
 }
@@ -195,13 +369,13 @@ static const float *take_from_array(void *user, uint32_t index, size_t at, size_
 }
 
 fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *schema,
-                                const int8_t *bounds_log2, const float *values, uint8_t *out,
-                                size_t out_size, size_t *size, fedge_codec_stats *stats,
-                                fedge_error *err)
+                                const int8_t *bounds_log2, const float *values, float *residual,
+                                uint8_t *out, size_t out_size, size_t *size,
+                                fedge_codec_stats *stats, fedge_error *err)
 {
     fedge_codec_stats unused;
     array_end from = {schema, values};
-    const fedge_codec_ends ends = {.user = &from, .take = take_from_array};
+    const fedge_codec_ends ends = {.user = &from, .take = take_from_array, .residual = residual};
     const size_t most = fedge_codec_size(codec, schema);
     char text[FEDGE_CODEC_TEXT];
     if (stats != NULL)
@@ -226,28 +400,87 @@ fedge_status fedge_codec_decode_run(const fedge_codec *codec, const fedge_tensor
                      : values->validate(spec, bound_log2, first, count, in, err);
 }
 
+/* Run by run. */
+static fedge_status read_whole(const fedge_codec_tensor *tensor, const uint8_t *in,
+                               fedge_error *err)
+{
+    const fedge_tensor_spec *spec = tensor->spec;
+    const fedge_codec_ops *values = tensor->codec->values;
+    int32_t v[FEDGE_CODEC_PIECE];
+    fedge_status status = FEDGE_OK;
+    if (tensor->give == NULL)
+        return values->validate(spec, tensor->bound_log2, 0, spec->count, in, err);
+    for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
+        const size_t left = spec->count - at;
+        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        status = values->decode(spec, tensor->bound_log2, at, n, in + values->size(at), v, err);
+        if (status == FEDGE_OK)
+            status = tensor->give(tensor->user, at, NULL, n, v, err);
+    }
+    return status;
+}
+
+fedge_status fedge_codec_read_tensor(const fedge_codec_tensor *tensor, const uint8_t *in,
+                                     size_t size, size_t *used, fedge_error *err)
+{
+    if (fedge_codec_chooses_of(tensor->codec, tensor->spec))
+        return tensor->codec->chooses->read(tensor, in, size, used, err);
+    *used = fedge_codec_run_size(tensor->codec, tensor->spec->count);
+    if (size < *used)
+        return fedge_fail(err, FEDGE_TRUNCATED, "the section ends within tensor \"%s\"",
+                          tensor->spec->name);
+    return read_whole(tensor, in, err);
+}
+
 static fedge_status fail_size(const fedge_codec *codec, size_t size, size_t wanted,
                               fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
     return fedge_fail(err, size < wanted ? FEDGE_TRUNCATED : FEDGE_TOO_BIG,
-                      "section of %zu bytes; its schema takes exactly %zu as %s", size, wanted,
+                      "section of %zu bytes; its schema takes %s %zu as %s", size,
+                      fedge_codec_chooses(codec) ? "at most" : "exactly", wanted,
                       fedge_codec_text(codec, text));
+}
+
+/* Where a tensor is decoded to. */
+static fedge_status give_to_array(void *user, size_t at, const uint32_t *places, size_t n,
+                                  const int32_t *v, fedge_error *err)
+{
+    int32_t *to = user;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        to[places != NULL ? places[i] : at + i] = v[i];
+    return FEDGE_OK;
 }
 
 fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *schema,
                                 const int8_t *bounds_log2, const uint8_t *in, size_t in_size,
                                 int32_t *v, fedge_error *err)
 {
-    const size_t size = fedge_codec_size(codec, schema);
-    if (in_size != size)
-        return fail_size(codec, in_size, size, err);
+    const size_t most = fedge_codec_size(codec, schema);
+    if (in_size > most || (in_size < most && !fedge_codec_chooses(codec)))
+        return fail_size(codec, in_size, most, err);
     fedge_status status = check_bounds(schema, bounds_log2, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        status = fedge_codec_decode_run(codec, spec, bounds_log2[i], 0, spec->count, in,
-                                        v + spec->offset, err);
-        in += fedge_codec_run_size(codec, spec->count);
+        const fedge_codec_tensor tensor = {.codec = codec,
+                                           .spec = spec,
+                                           .bound_log2 = bounds_log2[i],
+                                           .give = give_to_array,
+                                           .user = v + spec->offset};
+        size_t used = 0;
+        if (fedge_codec_chooses_of(codec, spec))
+            memset(v + spec->offset, 0, spec->count * sizeof *v);
+        status = fedge_codec_read_tensor(&tensor, in, in_size, &used, err);
+        in += used;
+        in_size -= status == FEDGE_OK ? used : 0;
     }
-    return status;
+    return status == FEDGE_OK ? fedge_codec_check_end(in_size, err) : status;
+}
+
+fedge_status fedge_codec_check_end(size_t left, fedge_error *err)
+{
+    return left == 0 ? FEDGE_OK
+                     : fedge_fail(err, FEDGE_TOO_BIG,
+                                  "the section has %zu bytes behind its last tensor", left);
 }

@@ -1,8 +1,9 @@
 /* Codecs: how the float values of a section become bytes and come back as fixed-point integers.
  *
- * A codec of values is one table of operations in one file, codec_NAME.c: it writes blocks of 256
- * values, each tensor for itself. docs/codecs.md says how to add one; docs/protocol.md has every
- * format, byte by byte. Deflate is a separate stage (edge/io/deflate.h).
+ * A codec is one table of operations in one file, codec_NAME.c. docs/codecs.md says how to add one;
+ * docs/protocol.md has every format, byte by byte. Deflate is a separate stage (edge/io/deflate.h).
+ *
+ * Some write values, in blocks of 256, each tensor for itself:
  *
  *   none   IEEE 754 binary32, little-endian, in schema order.            4 bytes per value
  *   int8   per tensor, blocks of 256 values: u16 scale m (little-endian) then the block's int8 q;
@@ -10,8 +11,17 @@
  *                                                                        1 + 2/256 bytes per value
  *   f16    IEEE 754 binary16, of values that are scaled by their bound.  2 bytes per value
  *   bf16   the upper half of binary32.                                   2 bytes per value
- *   int4   as int8 with |q| ≤ 7, two in a byte: v = q · m · 2^11.        1/2 + 2/256 bytes per
- * value
+ *   int4   as int8 with |q| ≤ 7, two in a byte: v = q · m · 2^11.        1/2 + 2/256 bytes each
+ *
+ * Others choose which values of a tensor travel at all, a share of them, and have these written:
+ *
+ *   topk      the largest
+ *   randk     some that are drawn, for all clients of a round alike
+ *   ternary   the largest, of which only the signs travel and one magnitude
+ *
+ * What does not travel can stay with the client as a residual, which is added to its next change.
+ * Tensors of less than two dimensions (biases, norms) travel whole whatever the choice. The size of
+ * what is chosen may depend on the values.
  *
  * Whatever the codec, what is decoded is an integer v in units of 2^−F with |v| ≤ 2^30
  * (edge/core/fixed.h), and any bytes are a valid section or refused.
@@ -28,7 +38,7 @@
 #include "edge/core/tensor.h"
 
 #define FEDGE_CODEC_BLOCK 256
-#define FEDGE_CODEC_PIECE (8 * FEDGE_CODEC_BLOCK) /* values that are encoded at a time */
+#define FEDGE_CODEC_PIECE (8 * FEDGE_CODEC_BLOCK) /* values that are encoded or given at a time */
 #define FEDGE_CODEC_TEXT 64                       /* bytes of a codec as a job writes it, and NUL */
 
 /* Every codec of this release. The order is kept: append. */
@@ -37,7 +47,10 @@
     X(int8)                                                                                        \
     X(f16)                                                                                         \
     X(bf16)                                                                                        \
-    X(int4)
+    X(int4)                                                                                        \
+    X(topk)                                                                                        \
+    X(randk)                                                                                       \
+    X(ternary)
 
 /* What encoding did to the values. */
 typedef struct fedge_codec_stats {
@@ -45,12 +58,32 @@ typedef struct fedge_codec_stats {
     uint64_t not_finite; /* NaN, up to and including the piece where encoding stopped */
 } fedge_codec_stats;
 
+typedef struct fedge_codec fedge_codec;
+
+/* Takes values as they are decoded or will be: v (n), n ≤ FEDGE_CODEC_PIECE, of one tensor; places
+ * (n): which they are, in ascending order; NULL: those from [at] on. A failure is passed on. */
+typedef fedge_status (*fedge_codec_give_fn)(void *user, size_t at, const uint32_t *places, size_t n,
+                                            const int32_t *v, fedge_error *err);
+
+/* A tensor as those see it that choose among its values. */
+typedef struct fedge_codec_tensor {
+    const fedge_codec *codec;
+    const fedge_tensor_spec *spec;
+    int bound_log2;
+    uint64_t key;             /* encoding: for what is drawn */
+    size_t from, to;          /* decoding: the values that are wanted; to 0: all */
+    fedge_codec_give_fn give; /* NULL: not wanted */
+    void *user;
+} fedge_codec_tensor;
+
 /* What a codec is. [first] is the place of a run's first value in its tensor, a multiple of
  * FEDGE_CODEC_BLOCK; only a tensor's last block is shorter. */
 typedef struct fedge_codec_ops {
     const char *name;
-    bool keeps_quantised; /* what is decoded is what fedge_fixed_quantise makes */
+    bool chooses; /* takes a share, as in topk:0.01; else it writes values */
 
+    /* ---- of one that writes values ---- */
+    bool keeps_quantised; /* what is decoded is what fedge_fixed_quantise makes */
     /* The bytes of [count] values from [first] = 0 on. */
     size_t (*size)(size_t count);
     /* Writes a block, x (n), 1 ≤ n ≤ FEDGE_CODEC_BLOCK, to [out] unless that is NULL, and to v (n)
@@ -65,16 +98,33 @@ typedef struct fedge_codec_ops {
     /* Fails exactly when decode does, and in the same way. */
     fedge_status (*validate)(const fedge_tensor_spec *spec, int bound_log2, size_t first,
                              size_t count, const uint8_t *in, fedge_error *err);
+
+    /* ---- of one that chooses ---- */
+    /* Most bytes of a tensor of [count] values. */
+    size_t (*largest)(const fedge_codec *codec, size_t count);
+    /* Writes a tensor whose values x (spec->count) are within its bound to [out] unless that is
+     * NULL, and gives what was chosen; x becomes what stays. *size: of its bytes. */
+    fedge_status (*choose)(const fedge_codec_tensor *tensor, float *x, uint8_t *out, size_t *size,
+                           fedge_error *err);
+    /* Reads a tensor from in[0, size) and gives its values that are wanted, looking at little more
+     * than these; *used: of its bytes, size or less. Fails as fedge_codec_decode does; some values
+     * have been given then. */
+    fedge_status (*read)(const fedge_codec_tensor *tensor, const uint8_t *in, size_t size,
+                         size_t *used, fedge_error *err);
 } fedge_codec_ops;
 
 #define FEDGE_CODEC_DECLARE(name) extern const fedge_codec_ops fedge_codec_##name;
 FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 #undef FEDGE_CODEC_DECLARE
 
+#define FEDGE_CODEC_WHOLE 1000000u /* a share */
+
 /* How a section is written. Plain data; all 0: no codec. */
-typedef struct fedge_codec {
+struct fedge_codec {
     const fedge_codec_ops *values;
-} fedge_codec;
+    const fedge_codec_ops *chooses; /* NULL: all values travel */
+    uint64_t share;                 /* of a tensor's values that travel, in millionths, ≥ 1 */
+};
 
 /* "none", "int8", …, one by one from index 0; NULL behind the last. */
 const char *fedge_codec_name(unsigned index);
@@ -82,7 +132,8 @@ const char *fedge_codec_name(unsigned index);
 enum { FEDGE_CODEC_COUNT = 0 FEDGE_CODEC_MAP(FEDGE_CODEC_ONE) };
 #undef FEDGE_CODEC_ONE
 
-/* Reads a codec as a job writes it. FEDGE_UNSUPPORTED says what is wrong. */
+/* Reads a codec as a job writes it: "int8", "topk:0.01", "topk:0.01+int8". What chooses has none
+ * behind it write the values. FEDGE_UNSUPPORTED says what is wrong. */
 FEDGE_MUST_USE fedge_status fedge_codec_parse(const char *text, fedge_codec *codec,
                                               fedge_error *err);
 /* The other way round; returns [text]. */
@@ -95,9 +146,15 @@ bool fedge_codec_has(const fedge_codec *codec, const char *name);
 fedge_codec fedge_codec_default(void);
 fedge_codec fedge_codec_lossless(void);
 
-/* Most bytes of a section of [schema]; when is_exact, a section has exactly so many. */
+/* Does it choose, so that clients keep residuals and sizes depend on the values? */
+bool fedge_codec_chooses(const fedge_codec *codec);
+/* Does it choose among the values of this tensor? */
+bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec);
+/* How many values of [count] it chooses: the share of them, rounded up. */
+size_t fedge_codec_chosen(const fedge_codec *codec, size_t count);
+
+/* Most bytes of a section of [schema]; of one that does not choose, exactly so many. */
 size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema);
-bool fedge_codec_is_exact(const fedge_codec *codec);
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
@@ -112,9 +169,15 @@ typedef struct fedge_codec_ends {
      * NULL: by take. */
     void (*take_fixed)(void *user, uint32_t index, size_t at, size_t n, int bound_log2, int32_t *v,
                        fedge_codec_stats *stats);
-    /* v (n): the values as they will be decoded. NULL: not wanted. A failure is passed on. */
-    fedge_status (*give)(void *user, uint32_t index, size_t at, size_t n, const int32_t *v,
-                         fedge_error *err);
+    /* What is taken, as it will be decoded; NULL: not wanted. */
+    fedge_status (*give)(void *user, uint32_t index, size_t at, const uint32_t *places, size_t n,
+                         const int32_t *v, fedge_error *err);
+    /* (schema->num_elements): what has not travelled before, which is added to what is taken; then
+     * what has not travelled now. All finite. NULL: nothing stays, of a codec that does not
+     * choose. */
+    float *residual;
+    uint64_t seed; /* of what is drawn: in this round, by all clients alike */
+    uint32_t round;
 } fedge_codec_ends;
 
 /* Encodes a section to [out] (fedge_codec_size), *size bytes of it; out NULL: only the size is
@@ -129,11 +192,12 @@ FEDGE_MUST_USE fedge_status fedge_codec_encode_pieces(const fedge_codec *codec,
                                                       fedge_error *err);
 
 /* The same of [values] (schema->num_elements), all that [out] has room for: FEDGE_INVALID_ARGUMENT
- * when out_size is less than fedge_codec_size. stats: may be NULL. */
+ * when out_size is less than fedge_codec_size. residual: as above. stats: may be NULL. */
 FEDGE_MUST_USE fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *schema,
                                                const int8_t *bounds_log2, const float *values,
-                                               uint8_t *out, size_t out_size, size_t *size,
-                                               fedge_codec_stats *stats, fedge_error *err);
+                                               float *residual, uint8_t *out, size_t out_size,
+                                               size_t *size, fedge_codec_stats *stats,
+                                               fedge_error *err);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
@@ -144,6 +208,17 @@ FEDGE_MUST_USE fedge_status fedge_codec_encode(const fedge_codec *codec, const f
 FEDGE_MUST_USE fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *schema,
                                                const int8_t *bounds_log2, const uint8_t *in,
                                                size_t in_size, int32_t *v, fedge_error *err);
+
+/* Reads one tensor of a section that has [size] bytes left, validates it and gives its values, of a
+ * whole tensor run by run. give NULL: they are only validated. *used: of the bytes. */
+FEDGE_MUST_USE fedge_status fedge_codec_read_tensor(const fedge_codec_tensor *tensor,
+                                                    const uint8_t *in, size_t size, size_t *used,
+                                                    fedge_error *err);
+
+/* All tensors have been read, and [left] bytes are there: FEDGE_TOO_BIG unless that is 0. */
+FEDGE_MUST_USE fedge_status fedge_codec_check_end(size_t left, fedge_error *err);
+
+/* ---- codecs that do not choose, in slices ---------------------------------------------------- */
 
 /* Bytes of [count] values of one tensor that begin at a multiple of FEDGE_CODEC_BLOCK. */
 size_t fedge_codec_run_size(const fedge_codec *codec, size_t count);

@@ -34,9 +34,46 @@ const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature)
     return NULL;
 }
 
-bool fedge_plan_keeps(const fedge_plan *plan)
+static bool keeps_for_strategy(const fedge_plan *plan)
 {
     return plan->hooks != NULL && plan->hooks->keeps != NULL;
+}
+
+bool fedge_plan_keeps_residual(const fedge_plan *plan)
+{
+    const fedge_error_feedback feedback = plan->update.error_feedback;
+    return feedback == FEDGE_ERROR_FEEDBACK_ON ||
+           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_codec_chooses(&plan->update.codec));
+}
+
+bool fedge_plan_makes_residual(const fedge_plan *plan)
+{
+    return fedge_plan_keeps_residual(plan) || fedge_codec_chooses(&plan->update.codec);
+}
+
+bool fedge_plan_keeps(const fedge_plan *plan)
+{
+    return keeps_for_strategy(plan) || fedge_plan_keeps_residual(plan);
+}
+
+size_t fedge_plan_num_kept(const fedge_plan *plan)
+{
+    return plan->sent.sections[0].schema.num_elements + fedge_plan_makes_residual(plan);
+}
+
+static bool has_own(const fedge_plan *plan)
+{
+    return fedge_plan_keeps(plan) || fedge_plan_makes_residual(plan);
+}
+
+const char *fedge_plan_kept_name(const fedge_plan *plan)
+{
+    return keeps_for_strategy(plan) ? plan->hooks->keeps : "residual";
+}
+
+const char *fedge_plan_keeper_name(const fedge_plan *plan)
+{
+    return keeps_for_strategy(plan) ? plan->hooks->name : "error feedback";
 }
 
 bool fedge_plan_tells(const fedge_plan *plan)
@@ -54,15 +91,17 @@ static bool take(float **to, bool wanted, size_t count)
 fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
                                     fedge_error *err)
 {
-    const fedge_client_hooks *hooks = plan->hooks;
+    const bool corrects = plan->hooks != NULL && plan->hooks->corrects;
     const size_t trained = plan->sent.sections[0].schema.num_elements;
-    *state = (fedge_hooks_state){.plan = plan, .num_trained = trained};
-    if (take(&state->told, hooks->tells, trained) &&
-        take(&state->own, hooks->keeps != NULL, trained) &&
-        take(&state->correction, hooks->corrects, plan->num_parameters))
+    *state = (fedge_hooks_state){
+        .plan = plan, .num_trained = trained, .num_kept = fedge_plan_num_kept(plan)};
+    if (take(&state->told, fedge_plan_tells(plan), trained) &&
+        take(&state->own, has_own(plan), state->num_kept) &&
+        take(&state->correction, corrects, plan->num_parameters))
         return FEDGE_OK;
     fedge_hooks_state_fini(state);
-    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %s has of %zu values", hooks->name,
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %s has of %zu values",
+                      plan->hooks != NULL ? plan->hooks->name : fedge_plan_keeper_name(plan),
                       trained);
 }
 
@@ -76,16 +115,16 @@ void fedge_hooks_state_fini(fedge_hooks_state *state)
 
 uint64_t fedge_hooks_state_size(const fedge_plan *plan)
 {
-    if (plan->hooks == NULL)
-        return 0;
     const uint64_t trained = plan->sent.sections[0].schema.num_elements;
-    const unsigned vectors = (unsigned)fedge_plan_tells(plan) + fedge_plan_keeps(plan);
-    return (vectors * trained + (plan->hooks->corrects ? plan->num_parameters : 0)) * sizeof(float);
+    const bool corrects = plan->hooks != NULL && plan->hooks->corrects;
+    return ((fedge_plan_tells(plan) ? trained : 0) + (corrects ? plan->num_parameters : 0) +
+            (has_own(plan) ? (uint64_t)fedge_plan_num_kept(plan) : 0)) *
+           sizeof(float);
 }
 
 void fedge_hooks_begin(fedge_hooks_state *state)
 {
-    if (state->plan->hooks->begin != NULL)
+    if (state->plan->hooks != NULL && state->plan->hooks->begin != NULL)
         state->plan->hooks->begin(state);
 }
 

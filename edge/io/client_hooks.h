@@ -36,7 +36,8 @@ typedef struct fedge_hooks_state {
     const fedge_plan *plan;
     size_t num_trained;
     float *told;       /* by the server */
-    float *own;        /* what this client keeps */
+    size_t num_kept;   /* num_trained; of a residual one more, the round that it is of */
+    float *own;        /* (num_kept) what this client keeps, for the strategy or as residual */
     float *correction; /* of every parameter (plan->num_parameters), 0 where nothing is trained */
 } fedge_hooks_state;
 
@@ -67,15 +68,25 @@ const fedge_client_hooks *fedge_client_hooks_at(size_t index);
 /* The hooks whose word in "must" this is; NULL: none. */
 const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
 
-/* Do clients of this plan keep something from round to round? Are they told something? */
+/* Do clients of this plan keep something from round to round: for the strategy, or a residual?
+ * There is one of the two at most (fedge_plan_settle). Does encoding make a residual, kept or not?
+ * Are clients told something? */
 bool fedge_plan_keeps(const fedge_plan *plan);
+bool fedge_plan_keeps_residual(const fedge_plan *plan);
+bool fedge_plan_makes_residual(const fedge_plan *plan);
 bool fedge_plan_tells(const fedge_plan *plan);
+/* Values that a client keeps, where it keeps any. */
+size_t fedge_plan_num_kept(const fedge_plan *plan);
+/* What is kept, for people: "control variate", "residual"; and by whose wish: "SCAFFOLD",
+ * "error feedback". */
+const char *fedge_plan_kept_name(const fedge_plan *plan);
+const char *fedge_plan_keeper_name(const fedge_plan *plan);
 
-/* Takes the memory, all 0, for a plan with hooks; it outlives the state. */
+/* Takes the memory, all 0, for a plan with hooks or residuals; it outlives the state. */
 FEDGE_MUST_USE fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
                                                    fedge_error *err);
 void fedge_hooks_state_fini(fedge_hooks_state *state); /* one that is all 0 is fine */
-/* The bytes that init takes; 0 for a plan without hooks. */
+/* The bytes that init takes; 0 for a plan with neither. */
 uint64_t fedge_hooks_state_size(const fedge_plan *plan);
 
 /* The functions of the plan's table; nothing is done where it has none. */

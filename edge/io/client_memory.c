@@ -22,8 +22,8 @@ static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
                                  "leave evaluation as-trained", 0},
     [FEDGE_MEMORY_DELTA] = {"delta", "parameters at the start and the end of a round",
                             "take a smaller model", 0},
-    [FEDGE_MEMORY_CONTROL] = {"control", "what the strategy keeps and is told",
-                              "take another strategy", 0},
+    [FEDGE_MEMORY_CONTROL] = {"control", "what is kept from round to round, and told",
+                              "take another strategy, or a codec that does not choose", 0},
     [FEDGE_MEMORY_BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
                             "lower batch-size", 0},
     [FEDGE_MEMORY_TRANSFER] = {"transfer", "the model as it comes, or the update as it is made",
@@ -81,6 +81,8 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
+    if (fedge_plan_makes_residual(plan)) /* is stored as it is, with no need to decode */
+        return update + larger(section, own);
     return update + larger(section, fedge_plan_keeps(plan) ? larger(update + decoded, own) : 0);
 }
 
@@ -88,8 +90,7 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
                                     fedge_error *err)
 {
     const uint64_t values = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
-    const uint64_t trained = plan->sent.sections[0].schema.num_elements;
-    const uint64_t own = KEPT_HEADER + trained * sizeof(float);
+    const uint64_t own = KEPT_HEADER + (uint64_t)fedge_plan_num_kept(plan) * sizeof(float);
     uint64_t down = 0;
     *memory = (fedge_client_memory){0};
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)

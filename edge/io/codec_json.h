@@ -8,7 +8,8 @@
 /* Fails as reading a name does: a codec that is not known gets the nearest that is. */
 FEDGE_MUST_USE fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node,
                                                   fedge_codec *codec, fedge_error *err);
-/* The same with "+deflate" behind it or not, as a job's "up" has it. */
+/* The same with "+deflate" behind it or not, or "+deflate:1" to ":9", as a
+ * job's "up" has it. */
 FEDGE_MUST_USE fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node,
                                                       fedge_codec *codec, bool *deflate,
                                                       fedge_error *err);

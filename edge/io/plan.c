@@ -16,7 +16,8 @@
 #define LIST FEDGE_JSON_LIST
 #define AT FEDGE_JSON_AT
 #define MAX_FLOAT 3.4028235e38
-#define DEFAULT_BUFFER_BOUND_LOG2 8 /* resolves statistics to 2^-22 */
+#define DEFAULT_BUFFER_BOUND_LOG2 8   /* resolves statistics to 2^-22 */
+#define DEFAULT_RESIDUAL_HALF_LIFE 64 /* rounds */
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
 #define FIRST_NORMALISED 16 /* values of mean that every client can do */
@@ -180,6 +181,12 @@ const fedge_json_field fedge_training_fields[] = {
     FEDGE_JSON_END,
 };
 
+static const char *error_feedback_name(unsigned feedback)
+{
+    static const char *const NAMES[] = {"auto", "on", "off"};
+    return feedback < FEDGE_ERROR_FEEDBACK_COUNT ? NAMES[feedback] : NULL;
+}
+
 static fedge_status read_codec(const fedge_json *json, const cJSON *node, void *record,
                                fedge_error *err)
 {
@@ -211,6 +218,15 @@ const fedge_json_field fedge_update_fields[] = {
     {.key = "codec", .kind = FEDGE_JSON_CUSTOM, .read = read_codec, .write = write_codec},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
     {.key = "up", .kind = FEDGE_JSON_CUSTOM, .read = read_up, .write = write_nothing},
+    {.key = "error-feedback",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_update_spec, error_feedback),
+     .name_of = error_feedback_name,
+     .num_names = FEDGE_ERROR_FEEDBACK_COUNT},
+    {"residual-half-life", "residual_half_life", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
+     AT(fedge_update_spec, residual_half_life), .min = 0, .max = 1e6,
+     .fallback = DEFAULT_RESIDUAL_HALF_LIFE},
     {"bound-log2", "bound_log2", FEDGE_JSON_I32, AT(fedge_update_spec, bound_log2),
      .min = FEDGE_FIXED_MIN_BOUND_LOG2, .max = FEDGE_FIXED_MAX_BOUND_LOG2,
      .fallback = FEDGE_FIXED_DEFAULT_BOUND_LOG2},
@@ -383,6 +399,13 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
     fedge_status st = validate_update(json, err);
+    if (st == FEDGE_OK && plan->hooks != NULL && plan->hooks->keeps != NULL &&
+        fedge_plan_makes_residual(plan))
+        return fedge_json_fail_at(
+            json, "update", err,
+            "leaves a residual, and with %s clients keep a %s in its place: take a codec that "
+            "does not choose, such as int8, without error-feedback, or FedAvg",
+            plan->hooks->name, plan->hooks->keeps);
     if (st == FEDGE_OK && plan->hooks != NULL && plan->hooks->check != NULL)
         st = plan->hooks->check(json, plan, err);
     if (st == FEDGE_OK && json->options.strict)
@@ -433,6 +456,7 @@ static const char *const FEATURES[] = {
     "pooling",
     "label-smoothing",
     "bidirectional",
+    "error-feedback",
 };
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
@@ -513,6 +537,8 @@ static bool needs(const fedge_plan *plan, const char *feature)
         return fedge_codec_has(&plan->update.codec, feature + sizeof CODEC - 1);
     if (strcmp(feature, "deflate") == 0)
         return plan->update.deflate;
+    if (strcmp(feature, "error-feedback") == 0)
+        return plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO;
     if (strcmp(feature, "external") == 0)
         return plan->external;
     if (strcmp(feature, "normalisation") == 0)

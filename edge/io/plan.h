@@ -76,12 +76,22 @@ typedef struct fedge_training_spec {
     fedge_storage weights;     /* as they are kept between steps */
 } fedge_training_spec;
 
+/* Do clients add what did not travel in one round to what they send in the next? */
+typedef enum fedge_error_feedback {
+    FEDGE_ERROR_FEEDBACK_AUTO, /* where the codec chooses which values travel */
+    FEDGE_ERROR_FEEDBACK_ON,
+    FEDGE_ERROR_FEEDBACK_OFF,
+    FEDGE_ERROR_FEEDBACK_COUNT
+} fedge_error_feedback;
+
 typedef struct fedge_update_spec {
     fedge_codec codec; /* of what is trained; without the key, fedge_codec_default */
     bool deflate;
-    int bound_log2;         /* b of every parameter, until the server tightens it */
-    int buffer_bound_log2;  /* the least b of statistics */
-    int control_bound_log2; /* b of what the strategy has clients send besides */
+    fedge_error_feedback error_feedback;
+    uint32_t residual_half_life; /* rounds in which half of a residual is left; 0: all stays */
+    int bound_log2;              /* b of every parameter, until the server tightens it */
+    int buffer_bound_log2;       /* the least b of statistics */
+    int control_bound_log2;      /* b of what the strategy has clients send besides */
 } fedge_update_spec;
 
 /* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */

@@ -129,7 +129,9 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     const char *own = plan->hooks != NULL ? plan->hooks->section : NULL;
     if (st == FEDGE_OK && own != NULL)
         st = add_hooks(sent, own, err);
-    end_section(sent, FEDGE_SECTION_HOOKS, own, &plan->update.codec);
+    /* Nothing of it may stay behind. */
+    const fedge_codec whole = {.values = plan->update.codec.values};
+    end_section(sent, FEDGE_SECTION_HOOKS, own, &whole);
     return st;
 }
 

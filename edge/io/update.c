@@ -2,13 +2,17 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "edge/core/message.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/deflate.h"
+
+#define MAX_HALVINGS 256 /* after which nothing is left of a float */
 
 static size_t largest_of(const fedge_section *section)
 {
@@ -70,12 +74,12 @@ static void take_trained_fixed(void *user, uint32_t index, size_t at, size_t n, 
                                 &stats->not_finite);
 }
 
-static fedge_status give(void *user, uint32_t index, size_t at, size_t n, const int32_t *v,
-                         fedge_error *err)
+static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *places, size_t n,
+                         const int32_t *v, fedge_error *err)
 {
     const section_ends *ends = user;
     const size_t first = ends->section->schema.tensors[index].offset + at;
-    return ends->update->give(ends->update->user, first, n, v, err);
+    return ends->update->give(ends->update->user, first, places, n, v, err);
 }
 
 /* Deflates the bytes (raw_size) in their place when the plan wants it and it helps. Returns how
@@ -94,10 +98,14 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
                                 fedge_update_made *made, fedge_error *err)
 {
     section_ends user = {update, section};
-    const fedge_codec_ends ends = {.user = &user,
-                                   .take = update->changes ? take_changes : take_trained,
-                                   .take_fixed = update->changes ? NULL : take_trained_fixed,
-                                   .give = update->give ? give : NULL};
+    const fedge_codec_ends ends = {
+        .user = &user,
+        .take = update->changes ? take_changes : take_trained,
+        .take_fixed = update->changes ? NULL : take_trained_fixed,
+        .give = update->give ? give : NULL,
+        .residual = section->kind == FEDGE_SECTION_DELTA ? update->residual : NULL,
+        .seed = update->plan->seed,
+        .round = update->round};
     uint8_t *raw = update->bytes ? update->bytes + made->size : NULL;
     fedge_section_info *info = &made->sections[made->num_sections++];
     fedge_codec_stats stats;
@@ -116,9 +124,40 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
     return FEDGE_OK;
 }
 
+/* What is left of a residual that is [age] rounds old: half of it after each half-life, and between
+ * them on a straight line. One multiplication of floats, so all machines agree. */
+static float share_left(uint32_t age, uint32_t half_life)
+{
+    const float part = (float)(age % half_life) / (float)half_life;
+    const uint32_t halvings = age / half_life;
+    return ldexpf(1.0f - 0.5f * part, -(int)(halvings < MAX_HALVINGS ? halvings : MAX_HALVINGS));
+}
+
+/* The residual of the round before is whole; an older one has faded, and without error feedback
+ * there is none. */
+static void begin_residual(const fedge_update *update)
+{
+    const fedge_plan *plan = update->plan;
+    const size_t n = plan->sent.sections[0].schema.num_elements;
+    const uint32_t half_life = plan->update.residual_half_life;
+    float *rest = update->residual;
+    const uint32_t last = (uint32_t)rest[n];
+    if (!fedge_plan_keeps_residual(plan))
+        memset(rest, 0, n * sizeof *rest);
+    else if (half_life > 0 && last > 0 && update->round > last + 1) {
+        const float left = share_left(update->round - last - 1, half_life);
+        for (size_t i = 0; i < n; i++)
+            rest[i] *= left;
+    }
+    rest[n] = (float)update->round;
+}
+
 fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made, fedge_error *err)
 {
     const fedge_sent *sent = &update->plan->sent;
+    assert(fedge_plan_makes_residual(update->plan) == (update->residual != NULL));
+    if (update->residual != NULL)
+        begin_residual(update);
     assert(!update->plan->update.deflate || (update->bytes && update->packed && update->deflater));
     made->size = made->clamped = 0;
     made->num_sections = 0;
@@ -165,17 +204,16 @@ static fedge_status run_and_describe(const fedge_update *update, fedge_upload *u
     return FEDGE_OK;
 }
 
-fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
-                                 const float *values, fedge_upload *upload, uint8_t **bytes,
+fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *upload, uint8_t **bytes,
                                  fedge_error *err)
 {
+    const fedge_plan *plan = wanted->plan;
     const size_t most = fedge_update_max_size(plan);
     const bool deflate = plan->update.deflate;
-    fedge_update update = {.plan = plan,
-                           .bounds_log2 = bounds_log2,
-                           .changes = values,
-                           .bytes = malloc(most > 0 ? most : 1),
-                           .packed = deflate ? malloc(packed_of(plan)) : NULL};
+    fedge_update update = *wanted;
+    update.bytes = malloc(most > 0 ? most : 1);
+    update.packed = deflate ? malloc(packed_of(plan)) : NULL;
+    update.deflater = NULL;
     fedge_status st =
         update.bytes == NULL || (deflate && update.packed == NULL)
             ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
@@ -219,12 +257,12 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "section \"%s\" has %" PRIu64 " bytes; the plan's limit is %" PRIu64,
                           section->name, section->size, largest);
-    if (raw_size != largest && (fedge_codec_is_exact(&wanted->codec) || raw_size > largest))
+    if (raw_size != largest && (!fedge_codec_chooses(&wanted->codec) || raw_size > largest))
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" has %" PRIu64 " bytes before deflate; the plan's schema "
                           "makes %s%" PRIu64,
                           section->name, raw_size,
-                          fedge_codec_is_exact(&wanted->codec) ? "" : "at most ", largest);
+                          fedge_codec_chooses(&wanted->codec) ? "at most " : "", largest);
     if (section->deflate == (section->size == raw_size) || section->size == 0 ||
         section->size > raw_size)
         return fedge_fail(err, FEDGE_MISMATCH,

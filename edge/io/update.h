@@ -33,9 +33,15 @@ typedef struct fedge_update {
     const float *changes;
     const float *start;
     float *parameters, *buffers;
-    /* v (n): the values from [first] on of all that travel, as they will be decoded, in order;
-     * NULL: not wanted. A failure is passed on. */
-    fedge_status (*give)(void *user, size_t first, size_t n, const int32_t *v, fedge_error *err);
+    /* Where the plan makes a residual (fedge_plan_makes_residual): for each of the delta's values
+     * what has not travelled before, which is added to it, then what has not travelled now, all
+     * finite; and behind them the round of it. Before a client's first round all 0. Else NULL. */
+    float *residual;
+    uint32_t round;
+    /* v (n): values as they will be decoded, in order: those from [first] on of all that can travel
+     * or, with places (n), value first + places[i]. NULL: not wanted. A failure is passed on. */
+    fedge_status (*give)(void *user, size_t first, const uint32_t *places, size_t n,
+                         const int32_t *v, fedge_error *err);
     void *user;
     /* The upload's bytes, fedge_update_max_size of room; NULL: not wanted, for a plan that does not
      * deflate. With deflate: [packed], as much room again, and [deflater]. */
@@ -57,11 +63,10 @@ typedef struct fedge_update_made {
 FEDGE_MUST_USE fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made,
                                              fedge_error *err);
 
-/* Encodes [values] (plan->sent.schema.num_elements floats) as the plan's sections of [upload]:
- * fills size, crc32, num_sections and sections; appends the metric "clamped" when something was
- * cut. [bounds_log2]: one per tensor that is sent. *bytes is malloc'ed, upload->size long. */
-FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_plan *plan, const int8_t *bounds_log2,
-                                                const float *values, fedge_upload *upload,
+/* Encodes changes for an upload: fills size, crc32, num_sections and sections; appends the metric
+ * "clamped" when something was cut. [update]: plan, bounds, changes, residual and round. *bytes is
+ * malloc'ed, upload->size long. */
+FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_update *update, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 
 /* ---- decoding -------------------------------------------------------------------------------- */

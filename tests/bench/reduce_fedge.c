@@ -80,7 +80,7 @@ static uint8_t *make_update(uint32_t index)
     for (size_t i = 0; i < layout.num_elements; i++) {
         values[i] = ((float)fedge_rng_u32(&rng) * 0x1p-32f - 0.5f) * 0.02f;
     }
-    if (fedge_codec_encode(&layout.sections[0].codec, &schema, bounds_log2, values, bytes,
+    if (fedge_codec_encode(&layout.sections[0].codec, &schema, bounds_log2, values, NULL, bytes,
                            layout.size, &size, NULL, &err) != FEDGE_OK) {
         fail("encoding", &err);
     }

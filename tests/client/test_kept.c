@@ -80,8 +80,11 @@ static void work(uint64_t task_id, const float move[3], uint64_t last_accepted)
         assert_true(sent[3 + i] == -move[i] / 2 - SERVER[i]);
     fedge_upload upload = {.task_id = task_id};
     memcpy(upload.run_id, RUN, sizeof RUN);
-    assert_int_equal(fedge_update_encode(&job->plan, BOUNDS, sent, &upload, &bytes, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_update_encode(
+            &(fedge_update){.plan = &job->plan, .bounds_log2 = BOUNDS, .changes = sent}, &upload,
+            &bytes, &err),
+        FEDGE_OK);
     assert_int_equal(fedge_kept_move(&hooks, BOUNDS, &upload, bytes, &err), FEDGE_OK);
     for (int i = 0; i < 2; i++) /* a full disk is tried again: that changes nothing */
         if (fedge_kept_store(&hooks, &kept, store, &upload, &err) != FEDGE_OK)

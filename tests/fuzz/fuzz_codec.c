@@ -1,5 +1,6 @@
 /* Sections: what is decoded is within the bound, and encodes to a section that is accepted. The
  * first bytes choose codec, bounds and sizes, the rest is the section. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@
 #define HEAD 5
 #define MAX_VALUES (2 * 1024)
 
+static const char *const SHARES[] = {"0.01", "0.1", "0.5", "1"};
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Any bytes as floats: encoding fails only for NaN, and decoding takes what encoding made. */
@@ -16,15 +19,17 @@ static void encode_anything(const fedge_codec *codec, const fedge_schema *schema
                             const int8_t *bounds, const uint8_t *bytes, size_t size, int32_t *v)
 {
     static float values[MAX_VALUES];
-    static uint8_t out[MAX_VALUES * sizeof(float)];
+    static float residual[MAX_VALUES];
+    static uint8_t out[MAX_VALUES * (sizeof(float) + 1)];
     fedge_error err;
     fedge_codec_stats stats;
     memset(values, 0, sizeof values);
+    memset(residual, 0, sizeof residual);
     size_t n = size / sizeof(float);
     fedge_get_f32s(bytes, values, n < schema->num_elements ? n : schema->num_elements);
     size_t most = fedge_codec_size(codec, schema), out_size = 0;
-    fedge_status status =
-        fedge_codec_encode(codec, schema, bounds, values, out, most, &out_size, &stats, &err);
+    fedge_status status = fedge_codec_encode(codec, schema, bounds, values, residual, out, most,
+                                             &out_size, &stats, &err);
     if (status == FEDGE_OK && out_size > most)
         abort();
     if ((status == FEDGE_OK) != (stats.not_finite == 0))
@@ -43,12 +48,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < HEAD)
         return 0;
     fedge_codec codec;
-    if (fedge_codec_parse(fedge_codec_name(data[0] % FEDGE_CODEC_COUNT), &codec, &err) != FEDGE_OK)
+    const char *name = fedge_codec_name(data[0] % FEDGE_CODEC_COUNT);
+    char text[FEDGE_CODEC_TEXT];
+    (void)snprintf(text, sizeof text, "%s:%s+%s", name, SHARES[data[0] / 16 % 4],
+                   fedge_codec_name(data[0] / 64));
+    if (fedge_codec_parse(name, &codec, &err) != FEDGE_OK &&
+        fedge_codec_parse(text, &codec, &err) != FEDGE_OK)
         abort();
     const int8_t bounds[2] = {(int8_t)(data[1] % 44 - 22), (int8_t)(data[2] % 44 - 22)};
-    const uint32_t shapes[2][1] = {{1 + data[3] * 4u}, {1 + data[4]}};
+    const uint32_t shapes[2][2] = {{1 + data[3] * 4u, 1}, {1 + data[4]}};
     fedge_schema_init(&schema, storage, 2);
-    if (fedge_schema_add(&schema, "a", FEDGE_F32, 1, shapes[0], &err) != FEDGE_OK ||
+    if (fedge_schema_add(&schema, "a", FEDGE_F32, 2, shapes[0], &err) != FEDGE_OK ||
         fedge_schema_add(&schema, "b", FEDGE_F32, 1, shapes[1], &err) != FEDGE_OK)
         abort();
     if (fedge_codec_decode(&codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) == FEDGE_OK)

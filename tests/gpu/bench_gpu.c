@@ -328,8 +328,8 @@ static void make_updates(const fedge_codec *codec, size_t parameters)
         job.pool[u] = malloc(job.layout.size);
         if (!job.pool[u])
             fail("updates", "no memory");
-        must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u, job.pool[u],
-                                   job.layout.size, &size, NULL, &err),
+        must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u, NULL,
+                                   job.pool[u], job.layout.size, &size, NULL, &err),
                 "encoding", &err);
     }
 }

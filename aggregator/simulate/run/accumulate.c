@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#define WINDOW 1024u /* sums between chosen values that are added at a time */
+
 /* Differences of finite numbers are no NaN. */
 static fedge_status check_changes(const fedge_update *update, fedge_error *err)
 {
@@ -28,9 +30,34 @@ typedef struct destination {
     int32_t *v;
 } destination;
 
-static fedge_status add(void *user, size_t first, size_t n, const int32_t *v, fedge_error *err)
+/* Chosen values, with zeros between them, window by window of those that have any. */
+static fedge_status add_chosen(const destination *to, size_t first, const uint32_t *places,
+                               size_t n, const int32_t *v, fedge_error *err)
+{
+    int32_t window[WINDOW];
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < n && status == FEDGE_OK;) {
+        const uint32_t begin = places[i];
+        uint32_t end = begin;
+        memset(window, 0, sizeof(window));
+        for (; i < n && places[i] - begin < WINDOW; i++) {
+            window[places[i] - begin] = v[i];
+            end = places[i] + 1;
+        }
+        status = fedge_accumulator_add_values(to->accumulator, to->lane, window, first + begin,
+                                              end - begin, to->weight, err);
+    }
+    return status;
+}
+
+static fedge_status add(void *user, size_t first, const uint32_t *places, size_t n,
+                        const int32_t *v, fedge_error *err)
 {
     const destination *to = user;
+    if (places) {
+        assert(!to->v); /* nothing is kept of an update that is chosen but its residual */
+        return add_chosen(to, first, places, n, v, err);
+    }
     if (to->v) {
         memcpy(to->v + first, v, n * sizeof(*v));
     }

@@ -16,12 +16,25 @@ static size_t num_apart(const fedge_plan *plan)
     return model > sent ? model : sent;
 }
 
+/* Hooks may change what travels, and a residual takes no change back: all is looked at before. */
+static bool lies_apart(const fedge_plan *plan)
+{
+    return plan->hooks || fedge_plan_makes_residual(plan);
+}
+
+/* Is the update wanted in fixed point, for what a client keeps? A residual moves as it is encoded.
+ */
+static bool moves(const fedge_plan *plan)
+{
+    return fedge_plan_keeps(plan) && !fedge_plan_makes_residual(plan);
+}
+
 uint64_t fedge_client_update_size(const fedge_plan *plan, bool apart)
 {
     uint64_t bytes = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
     bytes += fedge_hooks_state_size(plan);
-    bytes += apart || plan->hooks ? num_apart(plan) * sizeof(float) : 0;
-    bytes += fedge_plan_keeps(plan) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    bytes += apart || lies_apart(plan) ? num_apart(plan) * sizeof(float) : 0;
+    bytes += moves(plan) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
     return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
 }
 
@@ -38,13 +51,14 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
                                       bool apart, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
-    const bool deflated = plan->update.deflate, keeps = fedge_plan_keeps(plan);
+    const bool deflated = plan->update.deflate, with_v = moves(plan);
     fedge_status status = FEDGE_OK;
     *update = (fedge_client_update){.config = config, .lane = lane};
-    if (apart || plan->hooks) {
+    apart = apart || lies_apart(plan);
+    if (apart) {
         update->values = take(update, num_apart(plan) * sizeof(*update->values));
     }
-    if (keeps) {
+    if (with_v) {
         update->v = take(update, plan->sent.schema.num_elements * sizeof(*update->v));
     }
     if (deflated) {
@@ -52,8 +66,8 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
         update->packed = take(update, fedge_update_max_size(plan));
         status = fedge_deflater_new(&update->deflater, err);
     }
-    if (status != FEDGE_OK || ((apart || plan->hooks) && !update->values) ||
-        (keeps && !update->v) || (deflated && (!update->bytes || !update->packed))) {
+    if (status != FEDGE_OK || (apart && !update->values) || (with_v && !update->v) ||
+        (deflated && (!update->bytes || !update->packed))) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "no memory for a client's update (%llu bytes): use fewer --threads or a "
                           "smaller model",
@@ -61,7 +75,7 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
     }
     update->total +=
         plan->sent.schema.num_elements * sizeof(int64_t) + fedge_hooks_state_size(plan);
-    return plan->hooks ? fedge_hooks_state_init(&update->hooks, plan, err) : FEDGE_OK;
+    return fedge_hooks_state_init(&update->hooks, plan, err);
 }
 
 void fedge_client_update_fini(fedge_client_update *update)
@@ -80,18 +94,19 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
 {
     const fedge_global_model *global = update->config->global;
     fedge_hooks_state *hooks = &update->hooks;
-    const size_t size = hooks->num_trained * sizeof(float);
+    const size_t size = hooks->num_kept * sizeof(float);
     if (hooks->told) {
-        memcpy(hooks->told, global->strategy->told(global->strategy_state), size);
+        memcpy(hooks->told, global->strategy->told(global->strategy_state),
+               hooks->num_trained * sizeof(float));
     }
-    if (hooks->own) {
+    if (fedge_plan_keeps(&update->config->job->plan)) {
         update->own = fedge_client_states_of(update->config->states, client);
         if (!update->own) {
             return fedge_fail(err, FEDGE_NO_MEMORY,
                               "no memory for a %s of %zu bytes: give the program more memory, or "
                               "use fewer clients or rounds, a smaller cohort, fewer --threads or "
                               "another strategy",
-                              update->config->job->plan.hooks->keeps, size);
+                              fedge_plan_kept_name(&update->config->job->plan), size);
         }
         memcpy(hooks->own, update->own, size);
     }
@@ -112,16 +127,19 @@ static fedge_status make_changes(fedge_client_update *self, const fedge_trainer_
 }
 
 fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_engine_task *task,
-                                     const int8_t *bounds_log2, double rate, float *parameters,
-                                     float *buffers, fedge_error *err)
+                                     uint32_t round, const int8_t *bounds_log2, double rate,
+                                     float *parameters, float *buffers, fedge_error *err)
 {
     const fedge_plan *plan = &update->config->job->plan;
+    float *residual = update->own ? update->own : update->hooks.own;
     const fedge_update made_of = {.plan = plan,
                                   .bounds_log2 = bounds_log2,
                                   .changes = update->values,
                                   .start = update->config->global->values,
                                   .parameters = parameters,
                                   .buffers = buffers,
+                                  .residual = fedge_plan_makes_residual(plan) ? residual : NULL,
+                                  .round = round,
                                   .deflater = update->deflater,
                                   .bytes = update->bytes,
                                   .packed = update->packed};
@@ -138,7 +156,7 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
     }
     task->bytes_up = made.size;
     task->clamped = made.clamped;
-    if (update->own) {
+    if (update->own && moves(plan)) {
         fedge_hooks_move(plan, bounds_log2, update->v, update->own);
     }
     return FEDGE_OK;

@@ -36,17 +36,17 @@ FEDGE_MUST_USE fedge_status fedge_client_update_init(fedge_client_update *update
                                                      uint32_t lane, bool apart, fedge_error *err);
 void fedge_client_update_fini(fedge_client_update *update); /* one that is all 0 is fine */
 
-/* With hooks, before [client] trains. *correction: what is added to its gradients, in schema order,
+/* Before [client] trains. *correction: what is added to its gradients, in schema order,
  * until the next call; NULL: nothing is. FEDGE_NO_MEMORY: for what it keeps. */
 FEDGE_MUST_USE fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t client,
                                                       const float **correction, fedge_error *err);
 
-/* Adds what became of the model, and sets facts, bytes_up and clamped of [task], whose result is
- * there.
+/* Adds what became of the model in this round, and sets facts, bytes_up and clamped of [task],
+ * whose result is there.
  * parameters and buffers: the trained values, which are taken back to the global model's as far as
  * they travel; with update->values they are there already. rate: of training. */
 FEDGE_MUST_USE fedge_status fedge_client_update_add(fedge_client_update *update,
-                                                    fedge_trainer_engine_task *task,
+                                                    fedge_trainer_engine_task *task, uint32_t round,
                                                     const int8_t *bounds_log2, double rate,
                                                     float *parameters, float *buffers,
                                                     fedge_error *err);

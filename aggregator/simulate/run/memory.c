@@ -73,7 +73,7 @@ static void count_clients(fedge_memory *memory, const fedge_memory_demand *deman
     if (fedge_plan_keeps(&job->plan)) {
         memory->states =
             fedge_client_states_size((uint32_t)clients, train.asked, job->rounds.num_server_rounds,
-                                     job->plan.sent.sections[0].schema.num_elements);
+                                     fedge_plan_num_kept(&job->plan));
     }
 }
 

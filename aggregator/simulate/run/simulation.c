@@ -546,7 +546,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     }
     if (status == FEDGE_OK && fedge_plan_keeps(self->plan)) {
         status = fedge_client_states_init(&self->states, config->client_data->num_clients,
-                                          self->plan->sent.sections[0].schema.num_elements, err);
+                                          fedge_plan_num_kept(self->plan), err);
     }
     if (status == FEDGE_OK) {
         wanted.global = &self->global;
@@ -617,8 +617,8 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s cannot go on after round %" PRIu32 " of %" PRIu32
                           " with its clients' %ss of round %" PRIu32,
-                          simulation->plan->hooks->name, state->rounds_closed, rounds,
-                          simulation->plan->hooks->keeps, simulation->states.round);
+                          fedge_plan_keeper_name(simulation->plan), state->rounds_closed, rounds,
+                          fedge_plan_kept_name(simulation->plan), simulation->states.round);
     }
     fedge_status status =
         fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);

@@ -153,9 +153,9 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
  * -----------------------------------------------------------------------------------
  */
 
-/* What the strategy has a client do comes to pass here, as its slot is about to
- * begin. */
-static bool begin_hooks(gpu *self, job *begun)
+/* What a client keeps is there, and what the strategy has it do comes to pass, as its slot is about
+ * to begin. */
+static bool begin_update(gpu *self, job *begun)
 {
     fedge_error err;
     const fedge_status status = fedge_client_update_begin(&self->update, begun->task->client,
@@ -179,7 +179,7 @@ static fedge_cohort_task *next(void *user)
         if (!at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == engine->training) {
             begun = at;
         }
-        if (begun && engine->training && engine->plan->hooks && !begin_hooks(self, begun)) {
+        if (begun && engine->training && !begin_update(self, begun)) {
             begun = NULL;
         }
     }
@@ -210,15 +210,16 @@ static fedge_status add_update(gpu *self, job *done, float *values, fedge_error 
 {
     const trainer_cuda *engine = self->engine;
     fedge_status status = check_finite(engine, values, err);
-    if (status == FEDGE_OK && engine->plan->hooks) {
-        /* Others have begun since this one has. */
+    if (status == FEDGE_OK) { /* others have begun since this one has */
         status = fedge_client_update_begin(&self->update, done->task->client,
                                            &done->cohort.correction, err);
+    }
+    if (status == FEDGE_OK && self->update.values) {
         memcpy(self->update.values, values, engine->plan->schema.num_elements * sizeof(*values));
     }
     return status == FEDGE_OK
-               ? fedge_client_update_add(&self->update, done->task, engine->bounds_log2,
-                                         engine->rate, values, NULL, err)
+               ? fedge_client_update_add(&self->update, done->task, engine->trainer.round,
+                                         engine->bounds_log2, engine->rate, values, NULL, err)
                : status;
 }
 

@@ -67,9 +67,9 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
         memcpy(values, pool->config.global->values, plan->schema.num_elements * sizeof(*values));
         fedge_model_get_trained(self->model, values);
     }
-    const fedge_status status = fedge_client_update_add(&self->update, task, pool->bounds_log2,
-                                                        rate, fedge_model_values(self->model),
-                                                        fedge_model_buffers(self->model), err);
+    const fedge_status status = fedge_client_update_add(
+        &self->update, task, pool->round, pool->bounds_log2, rate, fedge_model_values(self->model),
+        fedge_model_buffers(self->model), err);
     if (status != FEDGE_OK) {
         return status;
     }
@@ -78,8 +78,8 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
     return FEDGE_OK;
 }
 
-/* What the strategy has the client do first. */
-static fedge_status begin_hooks(worker *self, uint32_t client, fedge_error *err)
+/* What the client keeps is there, and what the strategy has it do first is done. */
+static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err)
 {
     const float *correction = NULL;
     const fedge_status status = fedge_client_update_begin(&self->update, client, &correction, err);
@@ -112,7 +112,7 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
     prepare(self);
     fedge_model_reset_optimizer(self->model);
-    fedge_status status = plan->hooks ? begin_hooks(self, task->client, err) : FEDGE_OK;
+    fedge_status status = begin_update(self, task->client, err);
     if (status == FEDGE_OK) {
         status =
             fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,

@@ -243,7 +243,8 @@ void fed_make_result(fed_device *device)
     int8_t bounds[FEDGE_MAX_TENSORS];
     memset(bounds, plan->update.bound_log2, sizeof(bounds));
     uint8_t *bytes = NULL;
-    MUST(fedge_update_encode(plan, bounds, delta, result, &bytes, ERR));
+    MUST(fedge_update_encode(&(fedge_update){.plan = plan, .bounds_log2 = bounds, .changes = delta},
+                             result, &bytes, ERR));
     must(result->size == sizeof(device->bytes), "update", "of another size");
     memcpy(device->bytes, bytes, sizeof(device->bytes));
     free(bytes);

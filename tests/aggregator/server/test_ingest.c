@@ -261,7 +261,9 @@ static fedge_ingest_upload *make_upload(uint64_t task_id, uint8_t *bytes)
     uint8_t *encoded = NULL;
     for (uint32_t i = 0; i < ELEMENTS; i++)
         values[i] = (float)value_of(task_id, i) / 64.0f;
-    OK(fedge_update_encode(&f.job->plan, f.bounds, values, &made->upload, &encoded, &err));
+    OK(fedge_update_encode(
+        &(fedge_update){.plan = &f.job->plan, .bounds_log2 = f.bounds, .changes = values},
+        &made->upload, &encoded, &err));
     assert_in_range(made->upload.size, flat ? 1 : UPDATE_SIZE,
                     flat ? UPDATE_SIZE - 1 : UPDATE_SIZE);
     memcpy(bytes, encoded, (size_t)made->upload.size);

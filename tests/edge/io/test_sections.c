@@ -212,7 +212,10 @@ static void statistics_are_a_section_of_their_own(void **state)
     }
     fedge_sections_bounds(plan, start, bounds);
     fedge_sections_changes(&plan->sent, start, model);
-    assert_int_equal(fedge_update_encode(plan, bounds, model, &upload, &bytes, &err), FEDGE_OK);
+    assert_int_equal(
+        fedge_update_encode(&(fedge_update){.plan = plan, .bounds_log2 = bounds, .changes = model},
+                            &upload, &bytes, &err),
+        FEDGE_OK);
     assert_int_equal(upload.num_sections, 2);
     assert_string_equal(upload.sections[1].name, "buffers");
     assert_int_equal(upload.sections[1].raw_size, 16);

@@ -53,7 +53,8 @@ static void encode(const fedge_codec *codec, bool deflate)
     make_plan(codec, deflate);
     make_delta();
     memset(&upload, 0, sizeof upload);
-    if (fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err) != FEDGE_OK)
+    if (fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
+                            &upload, &bytes, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
 }
 
@@ -110,7 +111,10 @@ static void deflate_is_dropped_when_it_does_not_help(void **state)
         memcpy(&delta[i], &bits, sizeof bits);
     }
     memset(&upload, 0, sizeof upload);
-    assert_int_equal(fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err), FEDGE_OK);
+    assert_int_equal(
+        fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
+                            &upload, &bytes, &err),
+        FEDGE_OK);
     assert_false(upload.sections[0].deflate);
     assert_int_equal(upload.size, 4 * COUNT);
     expect(FEDGE_OK, "");
@@ -126,7 +130,10 @@ static void clamping_is_reported(void **state)
     delta[3] = 5;
     delta[4] = -1000;
     memset(&upload, 0, sizeof upload);
-    assert_int_equal(fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err), FEDGE_OK);
+    assert_int_equal(
+        fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
+                            &upload, &bytes, &err),
+        FEDGE_OK);
     assert_int_equal(upload.num_metrics, 1);
     assert_string_equal(upload.metrics[0].name, "clamped");
     assert_true(upload.metrics[0].value == 2);
@@ -135,8 +142,10 @@ static void clamping_is_reported(void **state)
     assert_int_equal(v[4], -(1 << 30));
     free(bytes);
     delta[7] = NAN;
-    assert_int_equal(fedge_update_encode(&plan, BOUNDS, delta, &upload, &bytes, &err),
-                     FEDGE_NOT_FINITE);
+    assert_int_equal(
+        fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
+                            &upload, &bytes, &err),
+        FEDGE_NOT_FINITE);
 }
 
 static void wrong_descriptions_are_refused(void **state)

@@ -81,6 +81,104 @@ def bf16(values, bound):
 CODECS = {"none": none, "int8": int8, "f16": f16, "bf16": bf16, "int4": int4}
 
 
+def bit_bytes(bits):
+    bits = bits + [0] * (-len(bits) % 8)
+    return bytes(sum(b << i for i, b in enumerate(bits[at:at + 8])) for at in range(0, len(bits), 8))
+
+
+def rice_code(gap, r):
+    return [1] * (gap >> r) + [0] + [gap >> i & 1 for i in range(r)]
+
+
+def rice_bits(n, k):
+    r = 0
+    while r < 13 and 2 ** (r + 1) <= n * 45426 // (k << 16):
+        r += 1
+    return r
+
+
+def groups(n, k, places, signs):
+    """The index, and the gaps of each group, with a sign behind each where signs has them."""
+    index, gaps = b"", b""
+    for begin in range(0, n, 32768):
+        bits, last, count = [], begin - 1, 0
+        for i, place in enumerate(places):
+            if begin <= place < begin + 32768:
+                bits += rice_code(place - last - 1, rice_bits(n, k)) + ([signs[i]] if signs else [])
+                last, count = place, count + 1
+        index += struct.pack("<HH", count, len(bit_bytes(bits)))
+        gaps += bit_bytes(bits)
+    return index, gaps
+
+
+def chosen(values, share):
+    return -(-len(values) * share // 1000000)
+
+
+def largest(values, k):
+    return sorted(sorted(range(len(values)), key=lambda i: (-abs(values[i]), i))[:k])
+
+
+def topk(values, bound, share, write, key):
+    values, k = [cut(x, bound) for x in values], chosen(values, share)
+    places = largest(values, k)
+    index, gaps = groups(len(values), k, places, None)
+    out, v = write([values[p] for p in places], bound)
+    return index + out + gaps, spread(len(values), places, v)
+
+
+def ternary(values, bound, share, write, key):
+    values, k = [cut(x, bound) for x in values], chosen(values, share)
+    places = largest(values, k)
+    signs = [1 if struct.pack("<f", values[p])[3] & 128 else 0 for p in places]
+    magnitude = (sum(abs(fixed(values[p], bound)) for p in places) + k // 2) // k
+    index, gaps = groups(len(values), k, places, signs)
+    return (index + struct.pack("<I", magnitude) + gaps,
+            spread(len(values), places, [-magnitude if s else magnitude for s in signs]))
+
+
+def philox(counter, key):
+    x, k = list(counter), list(key)
+    for _ in range(10):
+        a, b = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [b >> 32 ^ x[1] ^ k[0], b & 0xFFFFFFFF, a >> 32 ^ x[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return x
+
+
+def randk(values, bound, share, write, key):
+    values, n, k, places = [cut(x, bound) for x in values], len(values), chosen(values, share), []
+    for i in range(k):
+        u = philox([i // 4, 14 << 16, 0, 0], [key & 0xFFFFFFFF, key >> 32])[i % 4]
+        begin, end = i * n // k, (i + 1) * n // k
+        places.append(begin + (u * (end - begin) >> 32))
+    out, v = write([values[p] for p in places], bound)
+    return struct.pack("<Q", key) + out, spread(n, places, v)
+
+
+def spread(n, places, v):
+    all_of_them = [0] * n
+    for place, x in zip(places, v):
+        all_of_them[place] = x
+    return all_of_them
+
+
+CHOOSE = {"topk": topk, "randk": randk, "ternary": ternary}
+
+
+def encode(text, tensors):
+    """Each tensor's bytes and v. Keys are drawn with seed 0 in round 0, one for each tensor."""
+    stages = text.split("+")
+    name, _, share = stages[0].partition(":")
+    for index, (shape, bound, values) in enumerate(tensors):
+        if name in CHOOSE and len(shape) >= 2:
+            low, high = philox([0, 14 << 16, 0, index], [0, 0])[:2]
+            yield CHOOSE[name](values, bound, round(float(share) * 1000000),
+                               CODECS[stages[1] if len(stages) > 1 else "none"], high << 32 | low)
+        else:
+            yield CODECS[stages[-1] if stages[-1] in CODECS else "none"](values, bound)
+
+
 def draw(count, seed, size):
     """Numbers of many sizes, most of them small, with zeros and a few beyond ±size."""
     values, state = [], seed
@@ -99,7 +197,7 @@ LONG = [([20, 30], 2, draw(600, 1, 4.0)), ([7], -3, draw(7, 2, 0.125)), ([], 5, 
 
 
 def vector(text, tensors):
-    encoded = [CODECS[text](values, bound) for _, bound, values in tensors]
+    encoded = list(encode(text, tensors))
     return {"codec": text,
             "tensors": [{"shape": shape, "bound-log2": bound} for shape, bound, _ in tensors],
             "values": b"".join(struct.pack("<f", x) for _, _, values in tensors for x in values).hex(),
@@ -109,4 +207,6 @@ def vector(text, tensors):
 
 if __name__ == "__main__":
     print("[" + ",\n ".join(json.dumps(vector(text, tensors), separators=(",", ":"))
-                            for text in CODECS for tensors in (SHORT, LONG)) + "]")
+                            for text in [*CODECS, "topk:0.02", "topk:0.5+int8", "randk:0.1+int8",
+                                         "ternary:0.05+int8"]
+                            for tensors in (SHORT, LONG)) + "]")

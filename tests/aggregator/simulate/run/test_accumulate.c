@@ -55,6 +55,7 @@ typedef struct fixture {
     int8_t bounds[FEDGE_MAX_TENSORS];
     float *start, *trained, *changes;
     int32_t *v, *left;
+    float *residuals[2]; /* of the client whose changes are folded, and encoded */
     uint8_t *packed, *own, *own_packed;
     fedge_deflater *deflater;
     fedge_accumulator accumulators[2]; /* what is folded, what is encoded */
@@ -82,6 +83,10 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
                       .packed = room(size),
                       .own = room(size),
                       .own_packed = room(size)};
+    for (uint32_t i = 0; i < 2; i++) {
+        self->residuals[i] = room(fedge_plan_num_kept(plan) * sizeof(float));
+        memset(self->residuals[i], 0, fedge_plan_num_kept(plan) * sizeof(float));
+    }
     change(rng, NULL, self->start, model);
     fedge_sections_bounds(plan, self->start, self->bounds);
     assert_int_equal(fedge_deflater_new(&self->deflater, &err), FEDGE_OK);
@@ -95,8 +100,9 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
 
 static void tear_down(fixture *self)
 {
-    void *const rooms[] = {self->start, self->trained, self->changes, self->v,
-                           self->left,  self->packed,  self->own,     self->own_packed};
+    void *const rooms[] = {self->start,        self->trained,     self->changes, self->v,
+                           self->left,         self->packed,      self->own,     self->own_packed,
+                           self->residuals[0], self->residuals[1]};
     for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
         free(rooms[i]);
     }
@@ -105,8 +111,8 @@ static void tear_down(fixture *self)
     fedge_accumulator_close(&self->accumulators[1]);
 }
 
-/* One client both ways. [apart]: its changes are computed before they are made. */
-static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apart)
+/* A client both ways in a round. [apart]: its changes are computed before they are made. */
+static void add_client(fixture *self, fedge_rng *rng, uint32_t round, uint32_t weight, bool apart)
 {
     static fedge_upload upload;
     const fedge_plan *plan = self->plan;
@@ -118,13 +124,20 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
     change(rng, self->start, self->trained, model);
     memcpy(self->changes, self->trained, model * sizeof(float));
     fedge_sections_changes(&plan->sent, self->start, self->changes);
-    if (fedge_plan_keeps(plan)) {
+    const bool residual = fedge_plan_makes_residual(plan);
+    if (plan->hooks) {
         const size_t before = sent - plan->sent.sections[0].schema.num_elements;
         change(rng, NULL, self->changes + before, sent - before);
     }
     upload.num_metrics = 0;
-    assert_int_equal(fedge_update_encode(plan, self->bounds, self->changes, &upload, &bytes, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_update_encode(&(fedge_update){.plan = plan,
+                                            .bounds_log2 = self->bounds,
+                                            .changes = self->changes,
+                                            .residual = residual ? self->residuals[1] : NULL,
+                                            .round = round},
+                            &upload, &bytes, &err),
+        FEDGE_OK);
     assert_int_equal(
         fedge_update_decode(plan, self->bounds, &upload, bytes, self->packed, size, self->v, &err),
         FEDGE_OK);
@@ -139,16 +152,23 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t weight, bool apar
                                  .start = self->start,
                                  .parameters = self->trained,
                                  .buffers = self->trained + plan->num_parameters,
+                                 .residual = residual ? self->residuals[0] : NULL,
+                                 .round = round,
                                  .deflater = plan->update.deflate ? self->deflater : NULL,
                                  .bytes = self->own,
                                  .packed = self->own_packed};
     assert_int_equal(fedge_accumulate_update(&update, &self->accumulators[0], 0, weight,
-                                             apart ? self->left : NULL, &made, &err),
+                                             apart && !residual ? self->left : NULL, &made, &err),
                      FEDGE_OK);
     assert_int_equal(made.size, upload.size);
     assert_int_equal(upload.num_metrics, 1);
     assert_true((double)made.clamped == upload.metrics[0].value);
     assert_true(made.clamped > 0);
+    assert_memory_equal(self->residuals[0], self->residuals[1],
+                        fedge_plan_num_kept(plan) * sizeof(float));
+    if (apart && residual) {
+        return;
+    }
     if (apart) {
         assert_memory_equal(self->left, self->v, sent * sizeof(int32_t));
         return;
@@ -184,18 +204,30 @@ static void test_sums_and_sizes_are_those_of_updates(void **state)
 {
     (void)state;
     static const char *const STRATEGIES[] = {"FedAvg", "SCAFFOLD"};
+    static const char *const UPDATES[] = {
+        "\"up\":\"none",
+        "\"up\":\"int8",
+        "\"up\":\"f16",
+        "\"up\":\"bf16",
+        "\"up\":\"int4",
+        "\"up\":\"topk:0.02",
+        "\"up\":\"randk:0.1+int4",
+        "\"up\":\"ternary:0.05+int8",
+        "\"error-feedback\":\"off\",\"up\":\"topk:0.5+int8",
+        "\"error-feedback\":\"on\",\"residual-half-life\":1,\"up\":\"int4"};
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
-    for (unsigned u = 0; u < 2 * FEDGE_CODEC_COUNT; u++) {
-        char with[64];
-        snprintf(with, sizeof(with), "{\"up\":\"%s%s\"}", fedge_codec_name(u / 2),
-                 u % 2 ? "+deflate" : "");
-        for (size_t s = 0; s < 2; s++) {
-            for (int apart = s == 1; apart < 2; apart++) { /* SCAFFOLD's are always computed */
+    for (unsigned u = 0; u < 2 * sizeof(UPDATES) / sizeof(UPDATES[0]); u++) {
+        char with[96];
+        snprintf(with, sizeof(with), "{%s%s\"}", UPDATES[u / 2], u % 2 ? "+deflate" : "");
+        const bool residual = u / 2 >= 5;
+        for (size_t s = 0; s < (residual ? 1 : 2); s++) {
+            /* SCAFFOLD's are always computed, as are those that leave a residual. */
+            for (int apart = s == 1 || residual; apart < 2; apart++) {
                 fedge_job *job = make_job(with, STRATEGIES[s]);
                 fixture self;
                 set_up(&self, job, &rng);
                 for (uint32_t c = 0; c < CLIENTS; c++) {
-                    add_client(&self, &rng, WEIGHT + 1000 * c, apart);
+                    add_client(&self, &rng, 1 + c * c, WEIGHT + 1000 * c, apart);
                 }
                 expect_equal_sums(&self);
                 tear_down(&self);
@@ -214,7 +246,7 @@ static void test_a_refused_update_adds_nothing(void **state)
     fixture self;
     set_up(&self, job, &rng);
     for (uint32_t c = 0; c < CLIENTS; c++) {
-        add_client(&self, &rng, WEIGHT, true);
+        add_client(&self, &rng, 1, WEIGHT, true);
     }
     const size_t last = job->plan.sent.schema.num_elements - 1;
     fedge_update update = {.plan = &job->plan,
