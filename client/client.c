@@ -13,6 +13,7 @@
 #include "edge/core/version.h"
 #include "edge/io/plan.h"
 #include "edge/io/site.h"
+#include "secure/ciphers/ciphers.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"
 
@@ -161,9 +162,11 @@ static void end(fedge_client *c, const fedge_session_action *action)
 static void perform(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
+    char ciphers[FEDGE_CIPHERS_TEXT];
     switch (action->type) {
     case FEDGE_SESSION_CONNECT:
-        FEDGE_LOG(c->config.log, FEDGE_LOG_INFO, "connect", fedge_log_str("server", c->server));
+        FEDGE_LOG(c->config.log, FEDGE_LOG_INFO, "connect", fedge_log_str("server", c->server),
+                  fedge_log_str("ciphers", fedge_ciphers_text(ciphers)));
         fedge_link_connect(c->link);
         break;
     case FEDGE_SESSION_CLOSE:
@@ -463,6 +466,8 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
                                               fedge_tls_now_ms(), &c->identity, err);
     if (!status)
         status = fedge_trust_load(c->config.trust_dir, &trust, err);
+    if (!status)
+        status = fedge_ciphers_check(err);
     const fedge_link_config config = {.url = c->server,
                                       .identity = c->identity,
                                       .trust_pem = trust,

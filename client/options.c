@@ -6,6 +6,7 @@
 #include "edge/core/command_line.h"
 #include "edge/core/version.h"
 #include "edge/io/site.h"
+#include "secure/ciphers/ciphers.h"
 
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_client_options, field)
@@ -79,7 +80,7 @@ static fedge_status check(const fedge_client_options *o, fedge_error *err)
 
 bool fedge_client_options_read(int argc, char **argv, fedge_client_options *options, int *exit_code)
 {
-    char help[FEDGE_HELP_SIZE];
+    char help[FEDGE_HELP_SIZE], ciphers[FEDGE_CIPHERS_TEXT];
     fedge_words words;
     fedge_error err;
     *options = (fedge_client_options){.server = NULL};
@@ -88,7 +89,7 @@ bool fedge_client_options_read(int argc, char **argv, fedge_client_options *opti
     if (!status && words.asked == FEDGE_ASKED_HELP)
         fputs(fedge_command_line_help(&COMMAND_LINE, help), stdout);
     else if (!status && words.asked == FEDGE_ASKED_VERSION)
-        printf("fedge-client %s\n", FEDGE_VERSION);
+        printf("fedge-client %s\nciphers: %s\n", FEDGE_VERSION, fedge_ciphers_text(ciphers));
     else if (!status)
         status = check(options, &err);
     if (status) {

@@ -1,5 +1,6 @@
-# Libraries as imported targets: fedge::zlib, fedge::cjson, fedge::mbedtls, fedge::websockets.
-# Sets FEDGE_HAVE_IO, _NETWORK, _AGGREGATOR, _CUDA, _MPI and _TESTS from the options of the same names,
+# Libraries as imported targets: fedge::zlib, fedge::cjson, fedge::mbedtls, fedge::websockets,
+# fedge::gcrypt.
+# Sets FEDGE_HAVE_IO, _NETWORK, _FAST_CRYPTO, _AGGREGATOR, _CUDA, _MPI and _TESTS from the options of the same names,
 # and FEDGE_HAVE_SIMULATOR.
 
 set(FEDGE_DEPS "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
@@ -80,6 +81,17 @@ if(NOT fedge_missing)
     fedge::mbedtls Threads::Threads m)
 endif()
 fedge_decide(NETWORK "Client and identities" "run cmake/setup.sh" ${fedge_missing})
+
+# Devices do with mbedTLS alone: libgcrypt is for this machine.
+set(fedge_missing)
+if(CMAKE_CROSSCOMPILING)
+  set(fedge_missing "a build for this machine")
+elseif(NOT FEDGE_HAVE_IO)
+  set(fedge_missing "FEDGE_IO")
+elseif(NOT FEDGE_FAST_CRYPTO STREQUAL "OFF")
+  fedge_import(gcrypt HEADER gcrypt.h LIBRARY gcrypt)
+endif()
+fedge_decide(FAST_CRYPTO "Ciphers and hashes by libgcrypt" "run cmake/setup.sh" ${fedge_missing})
 
 # Compiled for another machine, libwebsockets is without libev: devices need the client only.
 set(fedge_missing)

@@ -23,6 +23,7 @@
 #include "aggregator/server/transport.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
+#include "secure/ciphers/ciphers.h"
 
 #define MAX_DEFAULT_WORKERS 8
 
@@ -173,6 +174,9 @@ static fedge_status load(program *self, fedge_error *err)
     }
     if (status == FEDGE_OK) {
         status = check_initial_model(self->job, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_ciphers_check(err);
     }
     if (status == FEDGE_OK) {
         status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
@@ -326,12 +330,14 @@ static fedge_status announce(const program *self, fedge_error *err)
 {
     uint16_t clients = 0;
     uint16_t http = 0;
+    char ciphers[FEDGE_CIPHERS_TEXT];
     fedge_transport_ports(self->transport, &clients, &http);
     FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "listening",
               fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),
               fedge_log_int("http-port", http),
               fedge_log_int("devices", fedge_peers_num_devices(self->peers)),
-              fedge_log_str("release", FEDGE_VERSION));
+              fedge_log_str("release", FEDGE_VERSION),
+              fedge_log_str("ciphers", fedge_ciphers_text(ciphers)));
     if (!self->options.port_file) {
         return FEDGE_OK;
     }
@@ -466,7 +472,8 @@ int main(int argc, char **argv)
         char help[FEDGE_HELP_SIZE];
         fputs(fedge_options_help(help), stdout);
     } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
-        printf("fedge-aggregator %s\n", FEDGE_VERSION);
+        char ciphers[FEDGE_CIPHERS_TEXT];
+        printf("fedge-aggregator %s\nciphers: %s\n", FEDGE_VERSION, fedge_ciphers_text(ciphers));
     } else if (load(&self, &err) != FEDGE_OK) {
         code = fail_loading(&self, &err);
     } else if (self.options.action == FEDGE_OPTIONS_CHECK) {

@@ -154,6 +154,7 @@ const char *fedge_os_arch(void);   /* "x86_64", "aarch64", "armv7l", … */
 #define FEDGE_CPU_NEON 0x4u
 #define FEDGE_CPU_AVX512BF16 0x8u  /* sums of products of two bf16 numbers */
 #define FEDGE_CPU_AVX512VNNI 0x10u /* sums of products of four bytes */
+#define FEDGE_CPU_AES 0x20u        /* a round of AES, and the product that GCM needs */
 unsigned fedge_os_cpu_features(void);
 
 #endif

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #ifdef __linux__
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #endif
 #include <sys/random.h>
@@ -188,10 +189,12 @@ static bool has(unsigned word, unsigned bits)
 /* By the instruction: the compiler's own way, __builtin_cpu_supports, links a table of 5 KB. */
 static unsigned x86_features(void)
 {
-    unsigned a, b, c, d, b7, c7, features = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, bit_OSXSAVE | bit_FMA) ||
-        !__get_cpuid_count(7, 0, &a, &b7, &c7, &d))
-        return 0;
+    unsigned a, b, c = 0, d, b7, c7, features = 0;
+    (void)__get_cpuid(1, &a, &b, &c, &d);
+    if (has(c, bit_AES | bit_PCLMUL))
+        features = FEDGE_CPU_AES;
+    if (!has(c, bit_OSXSAVE | bit_FMA) || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d))
+        return features;
     const unsigned saved = saved_registers();
     if (has(saved, XCR0_YMM) && has(b7, bit_AVX2))
         features |= FEDGE_CPU_AVX2;
@@ -213,6 +216,10 @@ static unsigned read_cpu_features(void)
     features = x86_features();
 #elif defined(__ARM_NEON)
     features = FEDGE_CPU_NEON;
+#endif
+#if defined(__aarch64__) && defined(HWCAP_AES)
+    if ((getauxval(AT_HWCAP) & (HWCAP_AES | HWCAP_PMULL)) == (HWCAP_AES | HWCAP_PMULL))
+        features |= FEDGE_CPU_AES;
 #endif
     const char *level = getenv("FEDGE_CPU_LEVEL");
     if (level != NULL && strcmp(level, "scalar") == 0)

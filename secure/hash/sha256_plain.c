@@ -52,7 +52,7 @@ static void compress(uint32_t h[8], const uint8_t *block)
         h[i] += v[i];
 }
 
-void fedge_sha256(const void *data, size_t size, uint8_t hash[32])
+void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
 {
     uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};

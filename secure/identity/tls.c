@@ -17,6 +17,7 @@
 #include <mbedtls/ssl_ciphersuites.h>
 
 #include "edge/core/os.h"
+#include "secure/ciphers/ciphers.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
@@ -340,11 +341,21 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     result __wrap_##function(__VA_ARGS__);                                                         \
     result __wrap_##function(__VA_ARGS__)
 
+/* A server takes the first of its client's suites that it has: AES-GCM where the client's CPU has
+ * instructions for it, which every CPU of a server has. */
+static const int *suites(void)
+{
+    static const int aes_first[] = {MBEDTLS_TLS1_3_AES_128_GCM_SHA256,
+                                    MBEDTLS_TLS1_3_CHACHA20_POLY1305_SHA256,
+                                    MBEDTLS_TLS1_3_AES_256_GCM_SHA384, 0};
+    static const int chacha_first[] = {MBEDTLS_TLS1_3_CHACHA20_POLY1305_SHA256,
+                                       MBEDTLS_TLS1_3_AES_128_GCM_SHA256,
+                                       MBEDTLS_TLS1_3_AES_256_GCM_SHA384, 0};
+    return (fedge_os_cpu_features() & FEDGE_CPU_AES) != 0 ? aes_first : chacha_first;
+}
+
 static void apply_settings(mbedtls_ssl_config *conf)
 {
-    static const int suites[] = {MBEDTLS_TLS1_3_CHACHA20_POLY1305_SHA256,
-                                 MBEDTLS_TLS1_3_AES_128_GCM_SHA256,
-                                 MBEDTLS_TLS1_3_AES_256_GCM_SHA384, 0};
     static const uint16_t groups[] = {MBEDTLS_SSL_IANA_TLS_GROUP_SECP256R1,
                                       MBEDTLS_SSL_IANA_TLS_GROUP_NONE};
     static const uint16_t signatures[] = {MBEDTLS_TLS1_3_SIG_ECDSA_SECP256R1_SHA256,
@@ -357,7 +368,7 @@ static void apply_settings(mbedtls_ssl_config *conf)
         .rsa_min_bitlen = 0};
     mbedtls_ssl_conf_min_tls_version(conf, MBEDTLS_SSL_VERSION_TLS1_3);
     mbedtls_ssl_conf_max_tls_version(conf, MBEDTLS_SSL_VERSION_TLS1_3);
-    mbedtls_ssl_conf_ciphersuites(conf, suites);
+    mbedtls_ssl_conf_ciphersuites(conf, suites());
     mbedtls_ssl_conf_groups(conf, groups);
     mbedtls_ssl_conf_sig_algs(conf, signatures);
     mbedtls_ssl_conf_cert_profile(conf, &profile);
@@ -377,6 +388,8 @@ WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, i
      int preset)
 {
     int code = __real_mbedtls_ssl_config_defaults(conf, endpoint, transport, preset);
+    if (code == 0 && fedge_ciphers_check(NULL) != FEDGE_OK)
+        code = MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED;
     if (code != 0)
         return code;
     apply_settings(conf);

@@ -1,4 +1,5 @@
-/* SHA-256's known answers, built twice: for mbedTLS's and for plain C. */
+/* SHA-256's known answers, built for each implementation: libgcrypt (which gets the long ones),
+ * mbedTLS, plain C. */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <string.h>
