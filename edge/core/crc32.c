@@ -1,11 +1,14 @@
+#include "edge/core/crc32_x86.h"
 #include "edge/core/message.h"
+#include "edge/core/os.h"
 
 /* CRC-32 of IEEE 802.3 (reflected polynomial 0xEDB88320), eight bytes a step: Kounavis and Berry,
  * "Novel table lookup-based algorithms for high-performance CRC generation", 2008.
  *
  * tables[k][i] is the remainder of byte i followed by k zero bytes. A remainder is linear over xor,
  * so a table is given by its entries for the eight single bits and the preprocessor makes the
- * other 248. A small build (FEDGE_SMALL) has the first table only and goes byte by byte. */
+ * other 248. A small build (FEDGE_SMALL) has the first table only and goes byte by byte. Whatever a
+ * CPU's own instructions leave (crc32_x86.h) is done by the tables. */
 #define ENTRY(i, b0, b1, b2, b3, b4, b5, b6, b7)                                                   \
     (((i)&1 ? b0 : 0u) ^ ((i)&2 ? b1 : 0u) ^ ((i)&4 ? b2 : 0u) ^ ((i)&8 ? b3 : 0u) ^               \
      ((i)&16 ? b4 : 0u) ^ ((i)&32 ? b5 : 0u) ^ ((i)&64 ? b6 : 0u) ^ ((i)&128 ? b7 : 0u))
@@ -39,11 +42,18 @@ static const uint32_t tables[][256] = {
 };
 /* clang-format on */
 
+#define FEW 64 /* bytes that the tables are as quick with */
+
 uint32_t fedge_crc32(uint32_t crc, const void *data, size_t size)
 {
     const uint8_t *p = data;
     crc = ~crc;
 #ifndef FEDGE_SMALL
+    if (size >= FEW && (fedge_os_cpu_features() & FEDGE_CPU_AES) != 0) {
+        const size_t done = fedge_crc32_x86(&crc, p, size);
+        p += done;
+        size -= done;
+    }
     for (; size >= 8; p += 8, size -= 8) {
         crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
         crc = tables[7][crc & 0xFF] ^ tables[6][crc >> 8 & 0xFF] ^ tables[5][crc >> 16 & 0xFF] ^
