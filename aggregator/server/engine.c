@@ -421,7 +421,7 @@ static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums
     engine->gpus_wanted = true;
 }
 
-static void handle(fedge_engine *engine, const fedge_request *request, uint64_t now_ms)
+static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
     switch (request->type) {
     case FEDGE_REQUEST_JOIN:

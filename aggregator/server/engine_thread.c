@@ -159,6 +159,7 @@ static void *run(void *arg)
 {
     fedge_engine_thread *self = arg;
     uint64_t next_tick_ms = 0;
+    fedge_os_name_thread("engine");
     while (wait_for_work(self, next_tick_ms)) {
         pthread_mutex_lock(&self->working);
         handle_requests(self);

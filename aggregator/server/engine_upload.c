@@ -236,7 +236,7 @@ static void finish_upload(fedge_engine *engine, uint32_t index, uint64_t now_ms)
     }
 }
 
-void fedge_engine_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
+void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_ms)
 {
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
@@ -260,7 +260,8 @@ void fedge_engine_part(fedge_engine *engine, const fedge_request *from, uint64_t
     }
     bool full = false;
     if (fedge_ingest_write(engine->ingest, engine->journal, index, position->task_id,
-                           position->offset, from->payload, size, &full, &err) != FEDGE_OK) {
+                           position->offset, &from->frame, from->payload, size, &full,
+                           &err) != FEDGE_OK) {
         refuse_for_memory(engine, from, err.message);
         return;
     }

@@ -249,6 +249,7 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
     fresh->checkpoint = global->checkpoint;
     fresh->model = fedge_blob_retain(global->model_file);
     fresh->model_size = global->model_size;
+    memcpy(fresh->model_hash, global->model_hash, sizeof(fresh->model_hash));
     fresh->run = &global->run;
     fresh->keep_checkpoints = global->job->keep_checkpoints;
     fresh->best_round = global->selection.state.best.round;

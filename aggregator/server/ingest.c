@@ -25,7 +25,8 @@ typedef struct work_item {
     uint64_t task_id; /* WRITE, REWIND */
     uint64_t offset;  /* WRITE */
     uint32_t size;
-    uint8_t *data;
+    const uint8_t *data; /* WRITE: in block */
+    uint8_t *block;
     fedge_journal_task assigned;   /* ASSIGN */
     fedge_ingest_upload *incoming; /* FINISH */
     const int8_t *bounds_log2;
@@ -67,7 +68,7 @@ struct fedge_ingest {
 
 static void work_free(work_item *work)
 {
-    free(work->data);
+    free(work->block);
     free(work->incoming);
     free(work->completion);
     free(work);
@@ -335,6 +336,7 @@ static bool is_group_due(const worker *self)
 static void *work_loop(void *arg)
 {
     worker *self = arg;
+    fedge_os_name_thread("ingest");
     for (;;) {
         pthread_mutex_lock(&self->mutex);
         if (is_group_due(self)) {
@@ -463,26 +465,32 @@ void fedge_ingest_free(fedge_ingest *ingest)
 }
 
 fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
-                                uint64_t task_id, uint64_t offset, const uint8_t *data,
-                                uint32_t size, bool *full, fedge_error *err)
+                                uint64_t task_id, uint64_t offset, uint8_t **block,
+                                const uint8_t *data, uint32_t size, bool *full, fedge_error *err)
 {
     worker *target = worker_of(ingest, slot);
     *full = false;
     work_item *work = calloc(1, sizeof(*work));
-    uint8_t *copy = malloc(size);
-    if (!work || !copy) {
+    uint8_t *own = block ? *block : malloc(size);
+    if (!work || !own) {
         free(work);
-        free(copy);
+        free(block ? NULL : own);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u bytes of an upload", size);
     }
-    memcpy(copy, data, size);
+    if (block) {
+        *block = NULL;
+    } else {
+        memcpy(own, data, size);
+        data = own;
+    }
     *work = (work_item){.type = WORK_WRITE,
                         .journal = journal,
                         .slot = slot,
                         .task_id = task_id,
                         .offset = offset,
                         .size = size,
-                        .data = copy};
+                        .data = data,
+                        .block = own};
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);

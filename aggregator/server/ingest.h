@@ -43,14 +43,15 @@ FEDGE_MUST_USE fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_
 /* Waits for the queues to empty, then ends the threads. NULL is fine. */
 void fedge_ingest_free(fedge_ingest *ingest);
 
-/* Queues bytes for a slot. [data] is copied. *full is set when the worker's queue is over its
- * limit: stop reading from this peer until FEDGE_COMPLETION_ROOM. [journal] stays open until a
- * flush.
+/* Queues bytes for a slot. [data] lies in the malloc'ed *block, which is taken over and set to NULL
+ * (not on failure), or is copied where [block] is NULL. *full is set when the worker's queue is
+ * over its limit: stop reading from this peer until FEDGE_COMPLETION_ROOM. [journal] stays open
+ * until a flush.
  */
 FEDGE_MUST_USE fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal,
                                                uint32_t slot, uint64_t task_id, uint64_t offset,
-                                               const uint8_t *data, uint32_t size, bool *full,
-                                               fedge_error *err);
+                                               uint8_t **block, const uint8_t *data, uint32_t size,
+                                               bool *full, fedge_error *err);
 
 /* An upload, as described by its client. */
 typedef struct fedge_ingest_upload {

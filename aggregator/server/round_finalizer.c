@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
 
 typedef enum task_type {
@@ -164,6 +165,7 @@ static void carry_out(fedge_round_finalizer *finalizer)
 static void *close_loop(void *arg)
 {
     fedge_round_finalizer *finalizer = arg;
+    fedge_os_name_thread("finalizer");
     pthread_mutex_lock(&finalizer->mutex);
     for (;;) {
         while (finalizer->type == TASK_NONE) {

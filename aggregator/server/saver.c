@@ -26,7 +26,8 @@ struct fedge_saver {
 fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
-    const fedge_checkpoint_files files = {.model = save->model->bytes,
+    const fedge_checkpoint_files files = {.model_sha256 = save->model_hash,
+                                          .model = save->model->bytes,
                                           .model_size = save->model_size,
                                           .strategy_state = save->strategy_state,
                                           .strategy_state_size = save->strategy_state_size,
@@ -89,6 +90,7 @@ static void write_one(fedge_saver *saver, fedge_save *save)
 static void *save_loop(void *arg)
 {
     fedge_saver *saver = arg;
+    fedge_os_name_thread("saver");
     for (;;) {
         pthread_mutex_lock(&saver->mutex);
         while (!saver->writes && !saver->stop) {

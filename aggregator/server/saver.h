@@ -23,6 +23,7 @@ typedef struct fedge_save {
     fedge_checkpoint checkpoint; /* its hashes are filled by fedge_save_write */
     fedge_blob *model;           /* the first model_size bytes are the file */
     size_t model_size;
+    char model_hash[FEDGE_HASH_TEXT];        /* of the file */
     uint8_t *strategy_state, *last_accepted; /* malloc'ed */
     size_t strategy_state_size, last_accepted_size;
     const fedge_run *run;

@@ -149,17 +149,20 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
-/* Writes a file of the checkpoint that is being built, unless it is empty; [hash]: its SHA-256, or
- * "". */
+/* Writes a file of the checkpoint that is being built, unless it is empty; [hash]: its SHA-256,
+ * which is [known] or made here, or "". */
 static fedge_status write_part(const char *dir, uint32_t round, const char *name,
-                               const uint8_t *bytes, size_t size, char hash[FEDGE_HASH_TEXT],
-                               fedge_error *err)
+                               const uint8_t *bytes, size_t size, const char *known,
+                               char hash[FEDGE_HASH_TEXT], fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     hash[0] = '\0';
     if (size == 0)
         return FEDGE_OK;
-    fedge_sha256_text(bytes, size, hash);
+    if (known != NULL)
+        memcpy(hash, known, FEDGE_HASH_TEXT);
+    else
+        fedge_sha256_text(bytes, size, hash);
     fedge_status status = make_path(dir, round, ".new", name, path, err);
     return status == FEDGE_OK ? fedge_os_write_file(path, bytes, size, 0600, err) : status;
 }
@@ -211,13 +214,13 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
         status = fedge_os_make_dirs(built, err);
     if (status == FEDGE_OK)
         status = write_part(dir, round, MODEL_FILE, files->model, files->model_size,
-                            checkpoint->model, err);
+                            files->model_sha256, checkpoint->model, err);
     if (status == FEDGE_OK)
         status = write_part(dir, round, STRATEGY_FILE, files->strategy_state,
-                            files->strategy_state_size, checkpoint->strategy_state, err);
+                            files->strategy_state_size, NULL, checkpoint->strategy_state, err);
     if (status == FEDGE_OK)
         status = write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
-                            files->last_accepted_size, checkpoint->last_accepted, err);
+                            files->last_accepted_size, NULL, checkpoint->last_accepted, err);
     if (status == FEDGE_OK)
         status = write_state(state, checkpoint, err);
     if (status == FEDGE_OK)

@@ -41,6 +41,7 @@ typedef struct fedge_checkpoint {
 
 /* Bytes of a checkpoint's files. Of size 0: no such file. */
 typedef struct fedge_checkpoint_files {
+    const char *model_sha256; /* where it is known, else NULL */
     const uint8_t *model, *strategy_state, *last_accepted;
     size_t model_size, strategy_state_size, last_accepted_size;
 } fedge_checkpoint_files;

@@ -126,6 +126,9 @@ void fedge_os_hold_streams(void);
 /* This process ends (SIGTERM) when [parent], which has just forked it, does. */
 void fedge_os_end_with_parent(int64_t parent);
 
+/* What the system's tools (ps -T, top -H, perf) show of this thread: at most 15 bytes of it. */
+void fedge_os_name_thread(const char *name);
+
 #define FEDGE_LARGE_PAGE ((size_t)2 << 20)
 
 /* Asks for pages of FEDGE_LARGE_PAGE bytes where whole ones lie inside of [block], best before its

@@ -95,6 +95,15 @@ void fedge_os_end_with_parent(int64_t parent)
         (void)raise(SIGTERM);
 }
 
+void fedge_os_name_thread(const char *name)
+{
+#ifdef PR_SET_NAME
+    (void)prctl(PR_SET_NAME, name);
+#else
+    (void)name;
+#endif
+}
+
 void fedge_os_large_pages(void *block, size_t size)
 {
 #ifdef MADV_HUGEPAGE

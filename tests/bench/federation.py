@@ -64,13 +64,30 @@ def pss_bytes(pid):
         return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
 
 
+# Threads by their names; main's, and those of the network, have any other.
+WORKERS, CLOSING, ENGINE = ("ingest",), ("finalizer", "saver"), ("engine",)
+
+
 def thread_seconds(pid):
-    """CPU seconds of each thread, the first thread's first."""
+    """CPU seconds of the threads of each name."""
     seconds = {}
     for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8") as file:
+            name = file.read().strip()
         with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
-            seconds[int(thread)] = int(file.read().split()[0]) / 1e9
-    return [seconds[thread] for thread in sorted(seconds)]
+            seconds[name] = seconds.get(name, 0) + int(file.read().split()[0]) / 1e9
+    return seconds
+
+
+class Spent:
+    """What threads have spent between two thread_seconds."""
+
+    def __init__(self, first, last):
+        spent = {name: last[name] - first.get(name, 0) for name in last}
+        self.all = sum(spent.values())
+        self.workers, self.closing, self.engine = (
+            sum(spent.get(name, 0) for name in names) for names in (WORKERS, CLOSING, ENGINE))
+        self.connections = self.all - self.workers - self.closing - self.engine
 
 
 # --- federations ---------------------------------------------------------------------------------------
@@ -176,19 +193,79 @@ def bench_cpu(out, quick):
         first, last = federation.after_round(1), federation.after_round(rounds)
         federation.stop()
         up, down = last[0] - first[0], last[1] - first[1]
-        threads = [after - before for before, after in zip(first[2], last[2])]
-        # main's first thread is the service; then come the ingest workers, then the round finalizer.
-        service, workers, finalizer = threads[0], sum(threads[1:-1]), threads[-1]
+        spent = Spent(first[2], last[2])
         case = f"McMahan CNN, {name}: "
         gigabytes = up / 1e9
-        out.row("cpu", case + "all", round(sum(threads) / gigabytes, 3), "CPU s/GB in")
-        out.row("cpu", case + "connections, both ways", round(service / ((up + down) / 1e9), 3),
+        out.row("cpu", case + "all", round(spent.all / gigabytes, 3), "CPU s/GB in")
+        out.row("cpu", case + "connections, both ways", round(spent.connections / ((up + down) / 1e9), 3),
                 "CPU s/GB")
-        out.row("cpu", case + "validate, journal, sum", round(workers / gigabytes, 3), "CPU s/GB in")
+        out.row("cpu", case + "messages and rounds", round(spent.engine / gigabytes, 3), "CPU s/GB in")
+        out.row("cpu", case + "validate, journal, sum", round(spent.workers / gigabytes, 3), "CPU s/GB in")
         out.row("cpu", case + "the same, each update", round(
-            workers * 1e3 / (clients * (rounds - 1)), 3), "CPU ms")
-        out.row("cpu", case + "step, model, checkpoint", round(finalizer / (rounds - 1), 4), "CPU s/round")
+            spent.workers * 1e3 / (clients * (rounds - 1)), 3), "CPU ms")
+        out.row("cpu", case + "step, model, checkpoint", round(spent.closing / (rounds - 1), 4), "CPU s/round")
         out.row("cpu", case + "bytes in for each byte out", round(up / down, 3), "ratio")
+
+
+class Exchange(harness.Federation):
+    """A federation that only moves bytes: clients change each value of an external model at random."""
+
+    def __init__(self, clients, parameters, codec):
+        super().__init__(harness.shared_keys(8), clients)
+        self.write("job.json", {
+            "fedge-job": 1, "name": "exchange", "seed": 1,
+            "model": {"type": "external", "tensors": [{"name": "w", "shape": [parameters]}]},
+            "training": {"local-epochs": 1, "batch-size": 1, "learning-rate": 1},
+            "rounds": {"num-server-rounds": 100000, "min-available-nodes": clients,
+                       "min-train-nodes": clients, "round-deadline-s": 3600},
+            "strategy": {"type": "FedAvg"}, "update": {"codec": codec}, "min-free-disk": 0})
+
+    def start_trainer(self, index):
+        client = harness.Program(
+            f"client-{index}", ["bench_exchange_fedge", f"wss://127.0.0.1:{self.port}",
+                                f"{self.keys}/clients/{index:04}", f"{self.keys}/trust",
+                                self.path(f"client-{index}"), index], self.folder)
+        self.seen.append(client)
+        return client
+
+
+def exchange(out, parameters, codec, clients, rounds):
+    note(f"exchange: {clients} clients, {parameters:,} parameters, {codec}, {rounds} rounds")
+    federation = Exchange(clients, parameters, codec)
+    aggregator = federation.start_aggregator()
+    before = status_bytes(aggregator.pid, "VmRSS")[0]
+    trainers = [federation.start_trainer(index) for index in range(clients)]
+    state = []
+    for number in (1, rounds):
+        aggregator.wait_event("round-closed", round=number, timeout_s=3600)
+        state.append((federation.metric("fedge_bytes_received_total"),
+                      federation.metric("fedge_bytes_sent_total"), thread_seconds(aggregator.pid),
+                      time.monotonic()))
+    peak, resident = status_bytes(aggregator.pid, "VmHWM", "VmRSS")
+    theirs = max(status_bytes(client.pid, "VmHWM")[0] for client in trainers)
+    federation.stop()
+    (up0, down0, threads0, at0), (up1, down1, threads1, at1) = state
+    spent, gigabytes = Spent(threads0, threads1), (up1 - up0) / 1e9
+    case = f"{clients} clients, {parameters:,} parameters, {codec}: "
+    out.row("exchange", case + "a round", round((at1 - at0) / (rounds - 1), 2), "s")
+    out.row("exchange", case + "both ways", round(
+        (up1 - up0 + down1 - down0) / 1e9 / (at1 - at0), 3), "GB/s")
+    out.row("exchange", case + "all", round(spent.all / gigabytes, 3), "CPU s/GB in")
+    for name in ("connections", "engine", "workers", "closing"):
+        out.row("exchange", case + name, round(getattr(spent, name) / gigabytes, 3), "CPU s/GB in")
+    out.row("exchange", case + "aggregator before the first client", before, "bytes")
+    out.row("exchange", case + "aggregator, peak (VmHWM)", peak, "bytes")
+    out.row("exchange", case + "the same, each parameter", round(peak / parameters, 1), "bytes")
+    out.row("exchange", case + "aggregator after a round (VmRSS)", resident, "bytes")
+    out.row("exchange", case + "a client, peak", theirs, "bytes")
+    out.row("exchange", case + "the same, each parameter", round(theirs / parameters, 1), "bytes")
+
+
+def bench_exchange(out, quick):
+    """Large models: rounds, bytes a second, and the memory of both sides."""
+    parameters = 5_000_000 if quick else 50_000_000
+    for codec in ("none", "int8"):
+        exchange(out, parameters, codec, 6, 4)
 
 
 def importing_python(python):
@@ -280,7 +357,7 @@ def bench_connections(out, quick):
     with peer.Peer(federation, 0) as first:  # what is taken once, by the first connection
         first.hello()
     harness.wait_until("its end", lambda: federation.metric("fedge_connections") == 0)
-    memory, spent = status_bytes(pid, "VmRSS")[0], sum(thread_seconds(pid))
+    memory, spent = status_bytes(pid, "VmRSS")[0], sum(thread_seconds(pid).values())
     peers, times = [], []
     for index in range(count):
         start = time.monotonic()
@@ -288,12 +365,12 @@ def bench_connections(out, quick):
         times.append(time.monotonic() - start)
         peers[-1].hello()
     harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
-    cost = (sum(thread_seconds(pid)) - spent) / count
+    cost = (sum(thread_seconds(pid).values()) - spent) / count
     each = (status_bytes(pid, "VmRSS")[0] - memory) / count
-    idle = sum(thread_seconds(pid))
+    idle = sum(thread_seconds(pid).values())
     seconds = 2 if quick else 10
     time.sleep(seconds)
-    idle = (sum(thread_seconds(pid)) - idle) / seconds
+    idle = (sum(thread_seconds(pid).values()) - idle) / seconds
     out.row("connections", "TLS, upgrade and HELLO: aggregator's CPU", round(cost * 1e3, 3), "ms")
     out.row("connections", "so many a second on one core", round(1 / cost, 1), "1/s")
     out.row("connections", "TLS and upgrade, Python client, median", round(
@@ -314,7 +391,7 @@ def main():
     args = parser.parse_args()
     benches = {"round": bench_round, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
-               "memory": bench_memory, "connections": bench_connections}
+               "memory": bench_memory, "exchange": bench_exchange, "connections": bench_connections}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")
     out = Output(args.json)
     for name in args.rows or benches:

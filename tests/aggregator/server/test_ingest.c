@@ -279,7 +279,8 @@ static void write_bytes(uint32_t slot, uint64_t task_id, uint64_t offset, const 
                         uint32_t size)
 {
     bool full = true;
-    OK(fedge_ingest_write(f.ingest, f.journal, slot, task_id, offset, bytes, size, &full, NULL));
+    OK(fedge_ingest_write(f.ingest, f.journal, slot, task_id, offset, NULL, bytes, size, &full,
+                          NULL));
     assert_false(full);
 }
 
@@ -403,7 +404,8 @@ static void a_full_queue_holds_its_senders_back(void **state)
         for (uint32_t i = 1; i <= SENT; i++) {
             bool full = i <= LIMIT;
             const uint64_t offset = turn == 0 ? (uint64_t)(i - 1) * PART : 0;
-            OK(fedge_ingest_write(f.ingest, f.journal, 2, 3, offset, part, PART, &full, NULL));
+            OK(fedge_ingest_write(f.ingest, f.journal, 2, 3, offset, NULL, part, PART, &full,
+                                  NULL));
             assert_int_equal(full, i > LIMIT);
             assert_int_equal(queued(), (uint64_t)i * PART);
         }

@@ -7,6 +7,7 @@
 #include "aggregator/server/completion.h"
 #include "aggregator/server/saver.h"
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 
 static fedge_run run;
 static fedge_mailbox *mailbox;
@@ -45,6 +46,7 @@ static fedge_save *save_of(uint32_t round)
     memcpy(bytes, "modelxyz", 8); /* "xyz" is not of the file */
     assert_int_equal(fedge_blob_new(bytes, 8, &save->model, &err), FEDGE_OK);
     save->model_size = 5;
+    fedge_sha256_text(bytes, 5, save->model_hash);
     save->run = &run;
     save->keep_checkpoints = 1;
     save->checkpoint = (fedge_checkpoint){.round = round, .next_task_id = 7 + round};
