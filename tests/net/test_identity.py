@@ -1,11 +1,13 @@
 """Who is let in, who is not, and what each side says about it."""
 
+import json
 import os
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import time
 
 import harness
 from harness import NetTest, run
@@ -355,6 +357,23 @@ class Server(NetTest):
         self.assertIn("nothing", client.log())
         odd = odd_identity(federation.path("odd"), federation.keys, "device", -30)
         client = federation.start_client(0, identity=odd)
+        self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
+        self.assertIn("expired", client.log())
+
+    def test_the_last_time_that_a_server_told(self):
+        """A board without a clock judges certificates by it: one that is over by then is not used."""
+        federation = self.federation(clients=2, rounds__num_server_rounds=1)
+        federation.start_aggregator()
+        federation.start_clients()
+        federation.complete()
+        path = os.path.join(federation.path("client-0"), "state.json")
+        with open(path) as file:
+            state = json.load(file)
+        self.assertLess(abs(state["server-time-ms"] / 1000 - time.time()), 600)
+        state["server-time-ms"] += 20 * 365 * 86400 * 1000
+        with open(path, "w") as file:
+            json.dump(state, file)
+        client = federation.start_client(0)
         self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
         self.assertIn("expired", client.log())
 
