@@ -92,12 +92,28 @@ static void test_a_task_of_another_run_is_dropped(void **state)
     assert_int_equal(f->num_works, 2);
 }
 
+/* A refusal that names another task, or none, says nothing of the result that is on its way. */
+static void test_a_refusal_of_another_task_leaves_the_result(void **state)
+{
+    fake *f = *state;
+    fake_go_to_upload(f);
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 7, FEDGE_REASON_STALE_TASK, 0);
+    assert_true(f->has_result);
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
+    assert_true(f->has_result);
+    assert_true(f->linked);
+    fake_resume(f, 1, 0);
+    fake_ack(f, 1, false);
+    assert_int_equal(f->num_accepted, 1);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_an_answered_task_is_done),
+        TEST(test_a_refusal_of_another_task_leaves_the_result),
         TEST(test_a_task_of_another_run_is_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
