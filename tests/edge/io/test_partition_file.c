@@ -149,6 +149,20 @@ static void test_a_file_without_clients_is_refused(void **state)
                    FEDGE_INVALID_ARGUMENT, "there is no row in test_partition_file");
 }
 
+static void test_a_file_with_impossible_clients_is_refused(void **state)
+{
+    (void)state;
+    static const char *const ROWS[] = {"example,client\n0,4294967294\n", "example,client\n0,-2\n"};
+    const fedge_partition_spec spec = parsed_partition("file:" SPLIT, 0);
+    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
+        uint32_t num_parts = 0;
+        fedge_error err = {.status = FEDGE_OK};
+        save_text(SPLIT, ROWS[i]);
+        expect_failure(fedge_partition_num_parts(&spec, "", &num_parts, &err), &err,
+                       FEDGE_OUT_OF_RANGE, "is not in 0 to 4294967293; give clients numbers");
+    }
+}
+
 static void test_what_is_written_is_read_back(void **state)
 {
     (void)state;
@@ -432,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_bad_files_are_refused),
         cmocka_unit_test(test_a_file_sets_examples_apart),
         cmocka_unit_test(test_a_file_without_clients_is_refused),
+        cmocka_unit_test(test_a_file_with_impossible_clients_is_refused),
         cmocka_unit_test(test_what_is_written_is_read_back),
         cmocka_unit_test(test_what_is_written_survives_a_power_failure),
         cmocka_unit_test(test_a_column_decides),
