@@ -1,5 +1,6 @@
 #include "edge/io/dataset.h"
 #include "edge/io/plan_fields.h"
+#include "edge/train/layer.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
@@ -29,16 +30,7 @@ const fedge_json_field fedge_augmentation_fields[] = {
 /* Are examples of two dimensions [steps, features] rather than [channels, length]? */
 static bool reads_steps(const fedge_model_spec *model)
 {
-    switch (model->layers[0].type) {
-    case FEDGE_LAYER_LSTM:
-    case FEDGE_LAYER_GRU:
-    case FEDGE_LAYER_POSITIONALEMBEDDING:
-    case FEDGE_LAYER_MULTIHEADATTENTION:
-    case FEDGE_LAYER_TRANSFORMERENCODERLAYER:
-        return true;
-    default:
-        return false;
-    }
+    return (fedge_layer_ops_of(model->layers[0].type)->flags & FEDGE_X_IS_STEPS) != 0;
 }
 
 fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,

@@ -111,64 +111,37 @@ static fedge_status write_inputs(const fedge_model_spec *model, uint32_t index, 
     return FEDGE_OK;
 }
 
-/* The sides of a convolution's window, for one of two dimensions too. */
-typedef struct window_side {
-    uint32_t kernel, stride, dilation, *padding;
-} window_side;
-
-static uint32_t window_sides(fedge_layer_spec *layer, window_side sides[2])
-{
-    if (layer->type == FEDGE_LAYER_CONV1D) {
-        sides[0] = (window_side){layer->u.conv1d.kernel_size, layer->u.conv1d.stride,
-                                 layer->u.conv1d.dilation, &layer->u.conv1d.padding};
-        return 1;
-    }
-    for (uint32_t i = 0; i < 2; i++)
-        sides[i] = (window_side){layer->u.conv2d.kernel_size[i], layer->u.conv2d.stride[i],
-                                 layer->u.conv2d.dilation[i], &layer->u.conv2d.padding[i]};
-    return 2;
-}
-
-/* The words that PyTorch has for a convolution's padding; a plan has the numbers. */
+/* The words that PyTorch has for padding; a plan has the numbers. */
 static fedge_status read_padding(const fedge_json *json, const cJSON *node, fedge_layer_spec *layer,
                                  fedge_error *err)
 {
     const char *word = fedge_json_get(node, "padding")->valuestring;
-    window_side sides[2];
-    const uint32_t n = window_sides(layer, sides);
     const bool same = strcmp(word, "same") == 0;
+    fedge_error cause = {0};
     if (!same && strcmp(word, "valid") != 0)
         return fedge_json_fail(json, node, "padding", err,
                                "\"%.64s\" is not known here; valid: same, valid, or numbers", word);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint64_t all = same ? (uint64_t)sides[i].dilation * (sides[i].kernel - 1) : 0;
-        if (same && sides[i].stride != 1)
-            return fedge_json_fail(json, node, "padding", err,
-                                   "\"same\" is for stride 1, which is %u; give numbers",
-                                   (unsigned)sides[i].stride);
-        if (all % 2 != 0)
-            return fedge_json_fail(json, node, "padding", err,
-                                   "\"same\" would be %llu in all with kernel_size %u and dilation "
-                                   "%u, not as much on both sides; use an odd kernel_size",
-                                   (unsigned long long)all, (unsigned)sides[i].kernel,
-                                   (unsigned)sides[i].dilation);
-        *sides[i].padding = (uint32_t)(all / 2);
-    }
+    if (same && fedge_layer_ops_of(layer->type)->pad_same(layer, &cause) != FEDGE_OK)
+        return fedge_json_fail(json, node, "padding", err, "%s", cause.message);
     return FEDGE_OK;
 }
 
 static fedge_status read_arguments(const fedge_json *json, const cJSON *node,
                                    fedge_layer_spec *layer, fedge_error *err)
 {
+    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
     fedge_argument_fields table;
-    const bool convolves = layer->type == FEDGE_LAYER_CONV1D || layer->type == FEDGE_LAYER_CONV2D;
-    const bool in_words = convolves && cJSON_IsString(fedge_json_get(node, "padding"));
+    const bool in_words = ops->pad_same != NULL && cJSON_IsString(fedge_json_get(node, "padding"));
     fedge_layer_fields(layer->type, &table);
     for (fedge_json_field *field = table.fields; in_words && field->key != NULL; field++)
         if (strcmp(field->key, "padding") == 0)
             field->kind = FEDGE_JSON_IGNORED;
-    const fedge_status st = fedge_json_read(json, node, table.fields, layer, err);
-    return st == FEDGE_OK && in_words ? read_padding(json, node, layer, err) : st;
+    fedge_status st = fedge_json_read(json, node, table.fields, layer, err);
+    if (st == FEDGE_OK && in_words)
+        st = read_padding(json, node, layer, err);
+    if (st == FEDGE_OK && ops->complete != NULL)
+        ops->complete(layer);
+    return st;
 }
 
 static fedge_status read_layers(const fedge_json *json, const cJSON *node, void *record,
@@ -197,9 +170,6 @@ static fedge_status read_layers(const fedge_json *json, const cJSON *node, void 
             st = check_name(json, child, model, err);
         if (st != FEDGE_OK)
             return st;
-        if (layer->type == FEDGE_LAYER_MAXPOOL2D && layer->u.maxpool2d.stride[0] == 0)
-            memcpy(layer->u.maxpool2d.stride, layer->u.maxpool2d.kernel_size,
-                   sizeof layer->u.maxpool2d.stride);
         model->num_layers++;
     }
     return FEDGE_OK;

@@ -10,7 +10,7 @@
 #include "edge/io/client_hooks.h"
 #include "edge/io/codec_json.h"
 #include "edge/io/plan_fields.h"
-#include "edge/io/protocol.h"
+#include "edge/train/losses.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define LIST FEDGE_JSON_LIST
@@ -20,8 +20,7 @@
 #define DEFAULT_RESIDUAL_HALF_LIFE 64 /* rounds */
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
-#define FIRST_NORMALISED 16 /* values of mean that every client can do */
-#define EVALUATION_BATCH 8  /* of a model that only evaluates: small activations */
+#define EVALUATION_BATCH 8 /* of a model that only evaluates: small activations */
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
@@ -287,6 +286,26 @@ _Static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums 
 
 /* --- what has to hold between the parts ------------------------------------------------------- */
 
+/* Of a model with one output: the label is the target. */
+static fedge_status validate_one_output(const fedge_json *json, const fedge_plan *plan,
+                                        fedge_error *err)
+{
+    const fedge_loss_ops *loss = fedge_loss_ops_of(plan->model.loss);
+    const char *name = fedge_loss_type_name(plan->model.loss);
+    if (loss->min_outputs > 1)
+        return fedge_json_fail_at(json, "model.loss", err,
+                                  "%s of one output is always 0; give the last layer "
+                                  "one for each label, or take another loss",
+                                  name);
+    if (loss->labels_of_one > 0 && plan->data.num_labels != loss->labels_of_one)
+        return fedge_json_fail_at(json, "data.labels", err,
+                                  "is %u, but %s of one output has the labels 0 to %u; set it to "
+                                  "%u",
+                                  plan->data.num_labels, name, (unsigned)loss->labels_of_one - 1,
+                                  (unsigned)loss->labels_of_one);
+    return FEDGE_OK;
+}
+
 static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     const fedge_data_spec *data = &plan->data;
@@ -305,17 +324,8 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
                                   fedge_shape_text(data->rank, data->shape, is),
                                   fedge_shape_text(model->input_rank, model->input_shape, wanted));
     const uint32_t outputs = fedge_model_num_classes(model);
-    if (model->loss == FEDGE_LOSS_CROSS_ENTROPY && outputs == 1)
-        return fedge_json_fail_at(json, "model.loss", err,
-                                  "CrossEntropyLoss of one output is always 0; give the last layer "
-                                  "one for each label, or take another loss");
-    if (model->loss == FEDGE_LOSS_BCE_WITH_LOGITS && outputs == 1 && data->num_labels != 2)
-        return fedge_json_fail_at(json, "data.labels", err,
-                                  "is %u, but BCEWithLogitsLoss of one output has the labels 0 "
-                                  "and 1; set it to 2",
-                                  data->num_labels);
     if (outputs == 1)
-        return FEDGE_OK; /* the label is the target */
+        return validate_one_output(json, plan, err);
     if (data->num_labels != outputs)
         return fedge_json_fail_at(json, "data.labels", err,
                                   "is %u, but the model's last layer has %u outputs",
@@ -426,164 +436,7 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
     return st;
 }
 
-/* --- features --------------------------------------------------------------------------------- */
-
-/* What a plan may ask of a client: all that this release can do. */
-static const char *const FEATURES[] = {
-#define CODEC_FEATURE(name) "codec:" #name,
-    FEDGE_CODEC_MAP(CODEC_FEATURE) "deflate",
-    "external",
-#define LAYER_FEATURE(upper, lower, class) "layer:" #class,
-    FEDGE_LAYER_MAP(LAYER_FEATURE)
-#define LOSS_FEATURE(upper, lower, class) "loss:" #class,
-        FEDGE_LOSS_MAP(LOSS_FEATURE)
-#define OPTIMIZER_FEATURE(upper, lower, class) "optimizer:" #class,
-            FEDGE_OPTIMIZER_MAP(OPTIMIZER_FEATURE) "optimizer:nesterov",
-    "clip-norm",
-    "proximal-mu",
-    "train",
-    "precision:bf16",
-    "train-channels",
-    "evaluation:int8",
-    "buffers",
-    "activations",
-#define HOOKS_FEATURE(name, feature) feature,
-    FEDGE_CLIENT_HOOKS_MAP(HOOKS_FEATURE) "weights",
-    "normalisation",
-    "normalisation:features",
-    "augmentation:horizontal-flip",
-    "augmentation:crop",
-    "pooling",
-    "label-smoothing",
-    "bidirectional",
-    "error-feedback",
-};
-#define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
-
-_Static_assert(NUM_FEATURES <= FEDGE_MAX_FEATURES, "servers read them all");
-
-const char *fedge_plan_feature(unsigned index)
-{
-    return index < NUM_FEATURES ? FEATURES[index] : NULL;
-}
-
-/* Is "kind:name" the feature? */
-static bool is_feature(const char *feature, const char *kind, const char *name)
-{
-    size_t length = strlen(kind);
-    return strncmp(feature, kind, length) == 0 && feature[length] == ':' &&
-           strcmp(feature + length + 1, name) == 0;
-}
-
-static bool has_layer(const fedge_model_spec *model, const char *feature)
-{
-    for (uint32_t i = 0; i < model->num_layers; i++) {
-        if (is_feature(feature, "layer", fedge_layer_type_name(model->layers[i].type)))
-            return true;
-    }
-    return false;
-}
-
-static bool trains_in_part(const fedge_layer_spec *layer)
-{
-    return layer->train != FEDGE_TRAIN_ALL;
-}
-
-static bool trains_some_channels(const fedge_layer_spec *layer)
-{
-    return layer->num_train_channels != 0;
-}
-
-static bool is_bidirectional(const fedge_layer_spec *layer)
-{
-    return (layer->type == FEDGE_LAYER_LSTM || layer->type == FEDGE_LAYER_GRU) &&
-           layer->u.recurrent.bidirectional;
-}
-
-/* Has [layer] an argument that pools did not have at first, or a window of over 256 places? */
-static bool pools_anew(const fedge_layer_spec *layer)
-{
-    const uint32_t *kernel = layer->u.maxpool2d.kernel_size, *apart = layer->u.maxpool2d.dilation;
-    switch (layer->type) {
-    case FEDGE_LAYER_MAXPOOL2D:
-        return layer->u.maxpool2d.ceil_mode || apart[0] > 1 || apart[1] > 1 ||
-               (uint64_t)kernel[0] * kernel[1] > 256;
-    case FEDGE_LAYER_MAXPOOL1D:
-        return layer->u.maxpool1d.ceil_mode || layer->u.maxpool1d.dilation > 1 ||
-               layer->u.maxpool1d.kernel_size > 256;
-    case FEDGE_LAYER_AVGPOOL1D:
-        return layer->u.avgpool1d.ceil_mode;
-    case FEDGE_LAYER_AVGPOOL2D:
-        return layer->u.avgpool2d.ceil_mode || layer->u.avgpool2d.divisor_override > 0;
-    default:
-        return false;
-    }
-}
-
-static bool any_layer(const fedge_model_spec *model, bool (*is)(const fedge_layer_spec *layer))
-{
-    for (uint32_t i = 0; i < model->num_layers; i++)
-        if (is(&model->layers[i]))
-            return true;
-    return false;
-}
-
-#define CODEC "codec:"
-
-/* Does [plan] need [feature]? */
-static bool needs(const fedge_plan *plan, const char *feature)
-{
-    if (strncmp(feature, CODEC, sizeof CODEC - 1) == 0)
-        return fedge_codec_has(&plan->update.codec, feature + sizeof CODEC - 1);
-    if (strcmp(feature, "deflate") == 0)
-        return plan->update.deflate;
-    if (strcmp(feature, "error-feedback") == 0)
-        return plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO;
-    if (strcmp(feature, "external") == 0)
-        return plan->external;
-    if (strcmp(feature, "normalisation") == 0)
-        return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
-    if (strcmp(feature, "normalisation:features") == 0)
-        return plan->has_data && plan->data.num_channels > FIRST_NORMALISED;
-    if (plan->external)
-        return false;
-    if (strcmp(feature, "augmentation:horizontal-flip") == 0)
-        return plan->data.has_augmentation && plan->data.horizontal_flip > 0;
-    if (strcmp(feature, "augmentation:crop") == 0)
-        return plan->data.has_augmentation && plan->data.has_crop;
-    const fedge_optimizer *optimizer = &plan->training.optimizer;
-    if (strcmp(feature, "optimizer:nesterov") == 0)
-        return optimizer->nesterov;
-    if (strcmp(feature, "clip-norm") == 0)
-        return optimizer->clip_norm > 0;
-    if (strcmp(feature, "proximal-mu") == 0)
-        return optimizer->proximal_mu > 0;
-    if (strcmp(feature, "precision:bf16") == 0)
-        return plan->training.precision == FEDGE_PRECISION_BF16;
-    if (strcmp(feature, "weights") == 0)
-        return plan->training.weights != FEDGE_STORAGE_FP32;
-    if (strcmp(feature, "activations") == 0)
-        return plan->training.activations != FEDGE_STORAGE_FP32;
-    if (strcmp(feature, "evaluation:int8") == 0)
-        return plan->training.evaluation == FEDGE_EVALUATION_INT8;
-    if (strcmp(feature, "train") == 0)
-        return any_layer(&plan->model, trains_in_part);
-    if (strcmp(feature, "train-channels") == 0)
-        return any_layer(&plan->model, trains_some_channels);
-    if (fedge_client_hooks_of_feature(feature) != NULL)
-        return plan->hooks == fedge_client_hooks_of_feature(feature);
-    if (strcmp(feature, "pooling") == 0)
-        return any_layer(&plan->model, pools_anew);
-    if (strcmp(feature, "bidirectional") == 0)
-        return any_layer(&plan->model, is_bidirectional);
-    if (strcmp(feature, "label-smoothing") == 0)
-        return plan->model.loss == FEDGE_LOSS_CROSS_ENTROPY && plan->model.label_smoothing > 0;
-    if (strcmp(feature, "buffers") == 0)
-        return plan->num_parameters < plan->schema.num_elements;
-    return is_feature(feature, "loss", fedge_loss_type_name(plan->model.loss)) ||
-           is_feature(feature, "optimizer", fedge_optimizer_type_name(optimizer->type)) ||
-           has_layer(&plan->model, feature);
-}
+/* --- "must" ---------------------------------------------------------------------------------- */
 
 static fedge_status check_must(const fedge_json *json, fedge_error *err)
 {
@@ -600,12 +453,13 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
         return fedge_json_fail(json, must, NULL, err, "must be a list, […]");
     cJSON_ArrayForEach(child, must)
     {
-        size_t i = 0;
+        unsigned i = 0;
+        const char *known = NULL;
         if (!cJSON_IsString(child))
             return fedge_json_fail(json, child, NULL, err, "must be a text in quotes");
-        while (i < NUM_FEATURES && strcmp(FEATURES[i], child->valuestring) != 0)
+        while ((known = fedge_plan_feature(i)) != NULL && strcmp(known, child->valuestring) != 0)
             i++;
-        if (i == NUM_FEATURES)
+        if (known == NULL)
             return fedge_json_fail(&asked, child, NULL, err,
                                    "this release (" FEDGE_VERSION ") cannot do \"%.64s\"; "
                                    "a newer one may",
@@ -622,10 +476,13 @@ static fedge_status write_plan(const fedge_plan *plan, cJSON *object, fedge_erro
     cJSON *must = version != NULL ? cJSON_AddArrayToObject(object, "must") : NULL;
     if (must == NULL)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
-    for (size_t i = 0; i < NUM_FEATURES; i++) {
-        if (!needs(plan, FEATURES[i]))
+    bool needed[FEDGE_MAX_FEATURES];
+    const char *name = NULL;
+    fedge_plan_needs(plan, needed);
+    for (unsigned i = 0; (name = fedge_plan_feature(i)) != NULL; i++) {
+        if (!needed[i])
             continue;
-        cJSON *item = cJSON_CreateString(FEATURES[i]);
+        cJSON *item = cJSON_CreateString(name);
         if (item == NULL || !cJSON_AddItemToArray(must, item)) {
             cJSON_Delete(item);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");

@@ -18,6 +18,7 @@
 #include "edge/core/codec.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/io/protocol.h"
 #include "edge/io/sections.h"
 #include "edge/train/augment.h"
 #include "edge/train/model.h"
@@ -246,5 +247,8 @@ double fedge_plan_learning_rate(const fedge_plan *plan, uint32_t round);
 /* What plans may ask for in "must" and this release can do ("codec:int8", "layer:Conv2d", …), one
  * by one from index 0; NULL behind the last. A client's HELLO lists them. */
 const char *fedge_plan_feature(unsigned index);
+
+/* Which of these features the plan needs, by index: what its "must" names. */
+void fedge_plan_needs(const fedge_plan *plan, bool needed[FEDGE_MAX_FEATURES]);
 
 #endif

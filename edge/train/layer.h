@@ -178,6 +178,8 @@ typedef struct fedge_layer_sizes {
 #define FEDGE_Y_ON_X 0x4u   /* forward may be asked to write y over x[0] (same size) */
 #define FEDGE_DX_ON_DY 0x8u /* backward may be asked to write dx[0] over dy (same size) */
 #define FEDGE_EXACT_X 0x10u /* x is whole numbers: nothing before it may be rounded to 16 bits */
+#define FEDGE_X_IS_STEPS                                                                           \
+    0x20u /* an x of two dimensions is (steps, features), not (channels, length) */
 
 typedef struct fedge_layer_ops {
     const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
@@ -192,6 +194,18 @@ typedef struct fedge_layer_ops {
      * the dimensions and the size of *out. */
     fedge_status (*infer)(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err);
+
+    /* The word of FEDGE_MODEL_FEATURE_MAP that clients must know to run the layer, besides its
+     * type: for what the type could not do from the beginning. NULL, here or from it: none. */
+    const char *(*feature)(const fedge_layer_spec *layer);
+
+    /* Once a job's arguments are read: fills in those that stand for others, so that plans have the
+     * numbers. NULL: there are none. */
+    void (*complete)(fedge_layer_spec *layer);
+    /* Sets the padding that PyTorch calls "same" by the other arguments. FEDGE_INVALID_ARGUMENT
+     * with the numbers where there is none. NULL: the layer has padding in numbers only, or none.
+     */
+    fedge_status (*pad_same)(fedge_layer_spec *layer, fedge_error *err);
 
     /* Parameters and buffers in state_dict order, how many. NULL: none. */
     uint32_t (*tensors)(const fedge_layer_spec *layer,

@@ -22,6 +22,10 @@ typedef struct fedge_loss_run {
 typedef struct fedge_loss_ops {
     const fedge_argument *arguments; /* of a fedge_model_spec; NULL: none */
     bool needs_labels;               /* targets will not do */
+    uint32_t min_outputs;            /* with fewer it is always 0; 0: one will do */
+    uint32_t labels_of_one;          /* how many labels one output can tell apart; 0: any number */
+    /* As of a layer (edge/train/layer.h). */
+    const char *(*feature)(const fedge_model_spec *model);
 
     /* Σ over the batch of the example's loss; *correct: how many were classified right, 0 where
      * that has no meaning. */

@@ -214,6 +214,14 @@ typedef enum fedge_loss_type {
         FEDGE_LOSS_COUNT
 } fedge_loss_type;
 
+/* X(word): what layers and losses could not do from the beginning. A plan whose model needs it says
+ * so, and older clients decline it. Which arguments need which word, their tables say
+ * (fedge_layer_ops, fedge_loss_ops). The order is kept: append. */
+#define FEDGE_MODEL_FEATURE_MAP(X)                                                                 \
+    X("pooling")                                                                                   \
+    X("label-smoothing")                                                                           \
+    X("bidirectional")
+
 /* A whole model with its loss, the mean over the batch. */
 typedef struct fedge_model_spec {
     uint32_t input_rank;     /* 1 to 3, without the batch */

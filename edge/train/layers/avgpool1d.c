@@ -40,9 +40,15 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static const char *feature(const fedge_layer_spec *layer)
+{
+    return layer->u.avgpool1d.ceil_mode ? FEDGE_POOLING_FEATURE : NULL;
+}
+
 const fedge_layer_ops fedge_layer_avgpool1d = {
     .arguments = ARGUMENTS,
     .infer = infer,
+    .feature = feature,
     .forward = forward,
     .backward = backward,
 };

@@ -43,9 +43,16 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static const char *feature(const fedge_layer_spec *layer)
+{
+    const bool later = layer->u.avgpool2d.ceil_mode || layer->u.avgpool2d.divisor_override > 0;
+    return later ? FEDGE_POOLING_FEATURE : NULL;
+}
+
 const fedge_layer_ops fedge_layer_avgpool2d = {
     .arguments = ARGUMENTS,
     .infer = infer,
+    .feature = feature,
     .forward = forward,
     .backward = backward,
 };

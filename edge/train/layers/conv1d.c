@@ -56,10 +56,16 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static fedge_status pad_same(fedge_layer_spec *layer, fedge_error *err)
+{
+    return fedge_convolution_pad_same(describe(layer), 1, &layer->u.conv1d.padding, err);
+}
+
 const fedge_layer_ops fedge_layer_conv1d = {
     .arguments = ARGUMENTS,
     .flags = FEDGE_USES_X,
     .infer = infer,
+    .pad_same = pad_same,
     .tensors = tensors,
     .sizes = sizes,
     .forward = forward,

@@ -48,6 +48,29 @@ static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "padded input");
 }
 
+fedge_status fedge_convolution_pad_same(fedge_convolution conv, uint32_t first, uint32_t *padding,
+                                        fedge_error *err)
+{
+    for (uint32_t i = first; i < 2; i++) {
+        const uint32_t all =
+            conv.dilation[i] * (conv.kernel[i] - 1); /* at most 2^16 · 2^16 − 2^16 */
+        if (conv.stride[i] != 1) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "\"same\" is for stride 1, which is %u; give numbers",
+                              (unsigned)conv.stride[i]);
+        }
+        if (all % 2 != 0) {
+            return fedge_fail(
+                err, FEDGE_INVALID_ARGUMENT,
+                "\"same\" would be %u in all with kernel_size %u and dilation %u, not "
+                "as much on both sides; use an odd kernel_size",
+                (unsigned)all, (unsigned)conv.kernel[i], (unsigned)conv.dilation[i]);
+        }
+        padding[i - first] = all / 2;
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *in,
                                      fedge_shape *out, fedge_error *err)
 {

@@ -25,6 +25,11 @@ typedef struct fedge_convolution {
 FEDGE_MUST_USE fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *in,
                                                     fedge_shape *out, fedge_error *err);
 
+/* padding (2 − first): as much of each side from [first] on as keeps its length.
+ * FEDGE_INVALID_ARGUMENT for a stride, or where both ends would differ. */
+FEDGE_MUST_USE fedge_status fedge_convolution_pad_same(fedge_convolution conv, uint32_t first,
+                                                       uint32_t *padding, fedge_error *err);
+
 /* Weight, of one dimension more than the shapes, and bias. */
 uint32_t fedge_convolution_tensors(fedge_convolution conv, fedge_layer_tensor *list);
 

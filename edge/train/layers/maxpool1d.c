@@ -44,9 +44,15 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static const char *feature(const fedge_layer_spec *layer)
+{
+    return fedge_max_pooling_feature(describe(layer));
+}
+
 const fedge_layer_ops fedge_layer_maxpool1d = {
     .arguments = ARGUMENTS,
     .infer = infer,
+    .feature = feature,
     .sizes = sizes,
     .forward = forward,
     .backward = backward,

@@ -46,9 +46,24 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static const char *feature(const fedge_layer_spec *layer)
+{
+    return fedge_max_pooling_feature(describe(layer));
+}
+
+/* Plans of older releases have the stride in numbers. */
+static void complete(fedge_layer_spec *layer)
+{
+    if (layer->u.maxpool2d.stride[0] == 0)
+        for (int i = 0; i < 2; i++)
+            layer->u.maxpool2d.stride[i] = layer->u.maxpool2d.kernel_size[i];
+}
+
 const fedge_layer_ops fedge_layer_maxpool2d = {
     .arguments = ARGUMENTS,
     .infer = infer,
+    .feature = feature,
+    .complete = complete,
     .sizes = sizes,
     .forward = forward,
     .backward = backward,

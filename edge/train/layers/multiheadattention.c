@@ -170,7 +170,7 @@ static const fedge_argument ARGUMENTS[] = {
 
 const fedge_layer_ops fedge_layer_multiheadattention = {
     .arguments = ARGUMENTS,
-    .flags = FEDGE_USES_X | FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
+    .flags = FEDGE_USES_X | FEDGE_Y_ON_X | FEDGE_DX_ON_DY | FEDGE_X_IS_STEPS,
     .infer = infer,
     .tensors = tensors,
     .sizes = sizes,

@@ -125,6 +125,13 @@ fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in, 
     return fedge_pooling_infer(pool, in, out, err);
 }
 
+const char *fedge_max_pooling_feature(fedge_pooling pool)
+{
+    const bool later = pool.ceil_mode || pool.dilation[0] > 1 || pool.dilation[1] > 1 ||
+                       window_of(&pool) > NARROW_WINDOW;
+    return later ? FEDGE_POOLING_FEATURE : NULL;
+}
+
 /* The arguments with the sizes of this run. */
 static fedge_pooling in_run(const fedge_layer_run *run, fedge_pooling pool)
 {

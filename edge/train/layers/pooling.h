@@ -18,6 +18,10 @@ fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2
                                const uint32_t padding[2], bool ceil_mode);
 fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t padding, bool ceil_mode);
 
+/* What pooling layers could not do from the beginning: ceil_mode, dilation, a divisor of its own, a
+ * maximum of over 256 places. */
+#define FEDGE_POOLING_FEATURE "pooling"
+
 /* Checks the arguments against the shape that is pooled and gives what comes of it. */
 FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in,
                                                 fedge_shape *out, fedge_error *err);
@@ -27,6 +31,7 @@ FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_
  * places. */
 FEDGE_MUST_USE fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in,
                                                     fedge_shape *out, fedge_error *err);
+const char *fedge_max_pooling_feature(fedge_pooling pool); /* or NULL */
 void fedge_max_pooling_sizes(const fedge_layer_run *run, const fedge_pooling *pool,
                              fedge_layer_sizes *sizes);
 void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments);

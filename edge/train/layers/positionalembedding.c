@@ -75,7 +75,8 @@ static const fedge_argument ARGUMENTS[] = {
 };
 
 const fedge_layer_ops fedge_layer_positionalembedding = {.arguments = ARGUMENTS,
-                                                         .flags = FEDGE_Y_ON_X | FEDGE_DX_ON_DY,
+                                                         .flags = FEDGE_Y_ON_X | FEDGE_DX_ON_DY |
+                                                                  FEDGE_X_IS_STEPS,
                                                          .infer = infer,
                                                          .tensors = tensors,
                                                          .forward = forward,

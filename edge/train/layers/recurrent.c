@@ -64,6 +64,11 @@ static bool is_above(const fedge_layer_spec *layer, uint32_t l)
 
 /* ---- description ---- */
 
+const char *fedge_recurrent_feature(const fedge_layer_spec *layer)
+{
+    return layer->u.recurrent.bidirectional ? "bidirectional" : NULL;
+}
+
 fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer, const fedge_shape *in,
                                    uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {

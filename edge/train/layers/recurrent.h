@@ -41,6 +41,7 @@ extern const fedge_argument fedge_recurrent_arguments[];
 FEDGE_MUST_USE fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer,
                                                   const fedge_shape *in, uint32_t num_inputs,
                                                   fedge_shape *out, fedge_error *err);
+const char *fedge_recurrent_feature(const fedge_layer_spec *layer); /* or NULL */
 uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec *layer,
                                  fedge_layer_tensor *list);
 void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
@@ -67,8 +68,10 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         fedge_recurrent_backward(&cell, run);                                                      \
     }                                                                                              \
     const fedge_layer_ops fedge_layer_##type = {.arguments = fedge_recurrent_arguments,            \
-                                                .flags = FEDGE_USES_X | FEDGE_USES_Y,              \
+                                                .flags = FEDGE_USES_X | FEDGE_USES_Y |             \
+                                                         FEDGE_X_IS_STEPS,                         \
                                                 .infer = fedge_recurrent_infer,                    \
+                                                .feature = fedge_recurrent_feature,                \
                                                 .tensors = tensors,                                \
                                                 .sizes = sizes,                                    \
                                                 .forward = forward,                                \

@@ -53,5 +53,10 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static const char *feature(const fedge_model_spec *model)
+{
+    return model->label_smoothing > 0 ? "label-smoothing" : NULL;
+}
+
 const fedge_loss_ops fedge_loss_cross_entropy = {
-    .arguments = ARGUMENTS, .needs_labels = true, .run = run};
+    .arguments = ARGUMENTS, .needs_labels = true, .min_outputs = 2, .feature = feature, .run = run};
