@@ -53,23 +53,16 @@ typedef struct fedge_layout {
     fedge_fused_needs fused; /* set by fedge_fused_survey */
 } fedge_layout;
 
-/* Examples that pass through the layers at a time. */
-uint32_t fedge_micro_batch(const fedge_model_options *options);
-
-/* The kernels that the options ask for. */
-fedge_kernels fedge_kernels_for(const fedge_model_options *options);
-
-/* What is kept for each parameter besides its value: floats. */
-uint32_t fedge_states_of_each(const fedge_model_options *options);
+/* What fedge_model_layer_memory gives, of a model that fedge_model_size has passed. */
+FEDGE_MUST_USE fedge_status fedge_fill_layer_memory(const fedge_model_spec *spec,
+                                                    const fedge_model_options *options,
+                                                    fedge_layer_memory *layers, fedge_error *err);
 
 /* FEDGE_TOO_BIG, with the layer whose fedge_layer_memory has most bytes in all. For models that
  * fedge_model_size has passed. */
 FEDGE_MUST_USE fedge_status fedge_fail_block(const fedge_model_spec *spec,
                                              const fedge_model_options *options, size_t needed,
                                              size_t given, fedge_error *err);
-
-/* Is there a gradient for every parameter, until all have been made? */
-bool fedge_keeps_gradients(const fedge_model_options *options);
 
 /* Can the fused stages run this model as the options ask? The spec may still be wrong. */
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options);

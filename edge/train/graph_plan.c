@@ -4,6 +4,7 @@
 
 #include "edge/train/carve.h"
 #include "edge/train/engine.h"
+#include "edge/train/model_options.h"
 
 _Static_assert(2 * FEDGE_MAX_LAYERS < UINT16_MAX, "times fit fedge_interval");
 _Static_assert(FEDGE_MAX_LAYERS < FEDGE_INPUT_MODEL, "no layer is mistaken for the input");

@@ -4,6 +4,7 @@
 #include "edge/train/engine.h"
 #include "edge/train/fused/plan.h"
 #include "edge/train/graph_plan.h"
+#include "edge/train/model_options.h"
 
 /* Of a tensor in int8: rows, scales and sums (int8.h). */
 static size_t int8_bytes(const fedge_layer_tensor *tensor)
@@ -156,13 +157,11 @@ static fedge_status fill(const fedge_model_spec *spec, const fedge_model_options
                                            : of_graph(spec, options, &kernels, to, err);
 }
 
-fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
-                                      const fedge_model_options *options,
-                                      fedge_layer_memory *layers, fedge_error *err)
+fedge_status fedge_fill_layer_memory(const fedge_model_spec *spec,
+                                     const fedge_model_options *options, fedge_layer_memory *layers,
+                                     fedge_error *err)
 {
-    fedge_model_memory memory;
-    fedge_status status = fedge_model_size(spec, options, &memory, err);
-    return status == FEDGE_OK ? fill(spec, options, &(sink){.layers = layers}, err) : status;
+    return fill(spec, options, &(sink){.layers = layers}, err);
 }
 
 fedge_status fedge_fail_block(const fedge_model_spec *spec, const fedge_model_options *options,

@@ -1,7 +1,7 @@
 /* How many examples of a batch pass through the layers at a time, when the user does not say. */
-#include "edge/core/os.h"
 #include "edge/train/engine.h"
 #include "edge/train/graph_plan.h"
+#include "edge/train/model_options.h"
 
 #define LEAST_SAVING 8 /* one part in so many of the block, or sums keep their usual order */
 #define LEAST_WORK 2   /* so many bytes of activations for each of gradients */
@@ -16,8 +16,7 @@
  * cut. */
 static uint32_t efficient_examples(const fedge_model_spec *spec, const fedge_model_options *options)
 {
-    const fedge_kernels *kernels =
-        fedge_kernels_choose(fedge_os_cpu_features() & ~options->disabled_cpu_features);
+    const fedge_kernels *kernels = fedge_kernels_choose(fedge_model_features(options));
     fedge_graph_plan plan;
     uint32_t min_efficient_batch = FEDGE_MIN_EFFICIENT_BATCH;
     if (fedge_graph_plan_make(&plan, spec, options, kernels, NULL) != FEDGE_OK) {

@@ -7,7 +7,7 @@
 #include "edge/core/os.h"
 #include "edge/train/engine.h"
 #include "edge/train/half.h"
-#include "edge/train/kernels_bf16.h"
+#include "edge/train/model_options.h"
 
 /* A table of the model's own, for what its precision changes. */
 typedef struct own_kernels {
@@ -15,26 +15,14 @@ typedef struct own_kernels {
     char name[40];
 } own_kernels;
 
-static unsigned features_for(const fedge_model_options *options)
-{
-    return fedge_os_cpu_features() & ~options->disabled_cpu_features;
-}
-
-fedge_kernels fedge_kernels_for(const fedge_model_options *options)
-{
-    const unsigned features = features_for(options);
-    const fedge_kernels *table = fedge_kernels_choose(features);
-    return options->precision == FEDGE_PRECISION_BF16 ? fedge_kernels_in_bf16(table, features)
-                                                      : *table;
-}
-
-/* The same, in the model where they are its own. [counted]: where a table is made without a block.
+/* The kernels that the options ask for, in the model where they are its own. [counted]: where a
+ * table is made without a block.
  */
 static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *counted)
 {
     const fedge_model_options *options = layout->options;
     if (options->precision != FEDGE_PRECISION_BF16) {
-        return fedge_kernels_choose(features_for(options));
+        return fedge_kernels_choose(fedge_model_features(options));
     }
     own_kernels *own = fedge_carve(&layout->from, 1, sizeof *own, &layout->memory->scratch);
     own = own == NULL ? counted : own;
@@ -42,69 +30,6 @@ static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *co
     fedge_os_format(own->name, sizeof own->name, "%s %s", own->table.name, own->table.in_bf16);
     own->table.name = own->name;
     return &own->table;
-}
-
-const char *fedge_precision_name(fedge_precision precision)
-{
-    static const char *const NAMES[] = {"fp32", "bf16", "int8"};
-    return (unsigned)precision < FEDGE_PRECISION_COUNT ? NAMES[precision] : NULL;
-}
-
-const char *fedge_storage_name(fedge_storage storage)
-{
-    static const char *const NAMES[] = {"fp32", "bf16", "fp16"};
-    return (unsigned)storage < FEDGE_STORAGE_COUNT ? NAMES[storage] : NULL;
-}
-
-static fedge_status check_options(const fedge_model_spec *spec, const fedge_model_options *options,
-                                  fedge_error *err)
-{
-    if (options->max_batch == 0 || options->max_batch > FEDGE_MAX_BATCH) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "max_batch is %u: give 1 to %d",
-                          (unsigned)options->max_batch, FEDGE_MAX_BATCH);
-    }
-    if (fedge_optimizer_ops_of(options->optimizer) == NULL) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown optimizer type %d",
-                          (int)options->optimizer);
-    }
-    if (fedge_precision_name(options->precision) == NULL) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown precision %d", (int)options->precision);
-    }
-    if (fedge_storage_name(options->activations) == NULL) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of activations %d",
-                          (int)options->activations);
-    }
-    if (fedge_storage_name(options->weights) == NULL) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of weights %d",
-                          (int)options->weights);
-    }
-    if (options->precision == FEDGE_PRECISION_INT8 && options->weights != FEDGE_STORAGE_FP32) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "precision int8 keeps its own weights: leave their storage at fp32");
-    }
-    if (options->precision == FEDGE_PRECISION_INT8 && options->training) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "precision int8 is for evaluation: make the model without training");
-    }
-    return fedge_loss_check(spec, err);
-}
-
-uint32_t fedge_micro_batch(const fedge_model_options *options)
-{
-    const uint32_t part = options->micro_batch;
-    return part > 0 && part < options->max_batch ? part : options->max_batch;
-}
-
-bool fedge_keeps_gradients(const fedge_model_options *options)
-{
-    return options->training && (options->clip || fedge_micro_batch(options) < options->max_batch);
-}
-
-uint32_t fedge_states_of_each(const fedge_model_options *options)
-{
-    const uint32_t anchors = options->training && options->proximal;
-    const uint32_t corrections = options->training && options->correction;
-    return fedge_optimizer_states(options) + anchors + corrections;
 }
 
 /* What is kept for each parameter besides its value: fedge_states_of_each, and gradients. */
@@ -138,7 +63,7 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     fedge_model counted = {0};
     own_kernels counted_kernels;
     *memory = (fedge_model_memory){0};
-    fedge_status status = check_options(spec, options, err);
+    fedge_status status = fedge_model_check_options(spec, options, err);
     if (status != FEDGE_OK) {
         return status;
     }
@@ -193,6 +118,15 @@ fedge_status fedge_model_size(const fedge_model_spec *spec, const fedge_model_op
 {
     fedge_model *none;
     return lay_out(spec, options, NULL, &none, memory, err);
+}
+
+fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
+                                      const fedge_model_options *options,
+                                      fedge_layer_memory *layers, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_status status = fedge_model_size(spec, options, &memory, err);
+    return status == FEDGE_OK ? fedge_fill_layer_memory(spec, options, layers, err) : status;
 }
 
 fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,

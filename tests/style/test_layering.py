@@ -53,6 +53,8 @@ STANDARD = re.compile(
     r"stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|time|wchar|"
     r"immintrin|arm_neon)\.h$"
 )
+# Layers, losses and their arguments, which edge/io reads by their tables only (docs/layers.md).
+OF_ONE_LAYER = re.compile(r"\bFEDGE_(LAYER|LOSS)_(?!MAP\b|COUNT\b)[A-Z0-9]\w*|->u\.\w+|\.u\.\w+")
 INCLUDE = re.compile(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 
@@ -92,6 +94,9 @@ def check(root):
             fault = include and fault_of(root, path, layer, *include.groups())
             if fault:
                 faults.append(f"{path}:{number}: {fault}")
+            named = layer == "edge/io" and OF_ONE_LAYER.search(line)
+            if named:
+                faults.append(f"{path}:{number}: {named[0]}: what one layer or loss is, its table says")
     return faults
 
 
@@ -101,7 +106,7 @@ def self_test():
         "edge/core/a.h": "#include <stdint.h>\n",
         "edge/core/os_posix.c": '#include "edge/core/a.h"\n#include <unistd.h>\n',
         "edge/train/b.h": '#include "edge/core/a.h"\n',
-        "edge/io/c.h": '#include "edge/train/b.h"\n#include <zlib.h>\n',
+        "edge/io/c.h": '#include "edge/train/b.h"\n#include <zlib.h>\nFEDGE_LAYER_MAP(FEDGE_LAYER_##X)\n',
         "secure/d.h": '#include "edge/core/a.h"\n#include <mbedtls/ssl.h>\n',
         "client/e.h": '#include "secure/d.h"\n#include <libwebsockets.h>\n',
         "aggregator/store/f.h": '#include "edge/io/c.h"\n#include <sys/socket.h>\n',
@@ -115,6 +120,8 @@ def self_test():
         "edge/train/library.c": "#include <zlib.h>\n",
         "edge/train/os_no.c": "#include <unistd.h>\n",
         "edge/io/up.c": '#include "secure/d.h"\n',
+        "edge/io/layer.c": "case FEDGE_LAYER_CONV2D:\n",
+        "edge/io/argument.c": "n = layer->u.linear.in_features;\n",
         "secure/up.c": '#include "edge/io/c.h"\n',
         "client/across.c": '#  include "aggregator/store/f.h"\n',
         "aggregator/rounds/across.c": '#include "client/e.h"\n',

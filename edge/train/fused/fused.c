@@ -4,6 +4,7 @@
 #include "edge/train/engine.h"
 #include "edge/train/fused/plan.h"
 #include "edge/train/fused/stages.h"
+#include "edge/train/model_options.h"
 
 struct fedge_fused {
     fedge_layer_context context; /* batch is set by each pass */
