@@ -9,7 +9,7 @@
 #                            the mirror that the system already uses
 #
 # The sources are Debian 13's, whose index apt verifies; Debian's security patches for libwebsockets
-# and the two in cmake/patches are applied. The system's apt configuration is read, never changed.
+# and those in cmake/patches are applied. The system's apt configuration is read, never changed.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,7 +27,8 @@ die() {
 
 common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib)
 optimise="-O3 -g1"
-roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF)
+# An aggregator has a context for each network thread: no static buffers (LWS_MAX_SMP).
+roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF -DLWS_MAX_SMP=2)
 if [ -n "$target" ]; then
     case $target in
     aarch64) toolchain=aarch64-linux-gnu ;;

@@ -11,7 +11,12 @@
 
 struct fedge_engine_thread {
     fedge_engine *engine;
-    fedge_mailbox *requests, *replies;
+    fedge_mailbox *requests;
+    fedge_mailbox *made; /* replies, as the engine makes them */
+    fedge_mailbox *left; /* those to be taken */
+    fedge_deliver_fn deliver;
+    void *deliver_user;
+    fedge_error lost; /* why a reply could not be delivered */
     fedge_traffic traffic;
     _Atomic uint64_t queued_bytes; /* of requests */
     atomic_bool was_full;          /* somebody was told so */
@@ -44,7 +49,10 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
     pthread_mutex_init(&fresh->working, NULL);
     fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
     if (status == FEDGE_OK) {
-        status = fedge_mailbox_new(&fresh->replies, on_reply, user, err);
+        status = fedge_mailbox_new(&fresh->made, NULL, NULL, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_mailbox_new(&fresh->left, on_reply, user, err);
     }
     if (status != FEDGE_OK) {
         fedge_engine_thread_free(fresh);
@@ -63,6 +71,16 @@ static void drop_requests(fedge_engine_thread *self)
     }
 }
 
+static void drop_replies(fedge_mailbox *replies)
+{
+    fedge_mailbox_item *item = replies ? fedge_mailbox_take(replies) : NULL;
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_reply_free((fedge_reply *)item);
+    }
+    fedge_mailbox_free(replies);
+}
+
 void fedge_engine_thread_free(fedge_engine_thread *thread)
 {
     if (!thread) {
@@ -72,13 +90,8 @@ void fedge_engine_thread_free(fedge_engine_thread *thread)
         drop_requests(thread);
         fedge_mailbox_free(thread->requests);
     }
-    if (thread->replies) {
-        for (fedge_reply *reply = fedge_engine_thread_take(thread), *next; reply; reply = next) {
-            next = (fedge_reply *)reply->item.next;
-            fedge_reply_free(reply);
-        }
-        fedge_mailbox_free(thread->replies);
-    }
+    drop_replies(thread->made);
+    drop_replies(thread->left);
     pthread_cond_destroy(&thread->changed);
     pthread_mutex_destroy(&thread->working);
     pthread_mutex_destroy(&thread->mutex);
@@ -87,7 +100,14 @@ void fedge_engine_thread_free(fedge_engine_thread *thread)
 
 fedge_mailbox *fedge_engine_thread_replies(fedge_engine_thread *thread)
 {
-    return thread->replies;
+    return thread->made;
+}
+
+void fedge_engine_thread_deliver_to(fedge_engine_thread *thread, fedge_deliver_fn deliver,
+                                    void *user)
+{
+    thread->deliver = deliver;
+    thread->deliver_user = user;
 }
 
 fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
@@ -97,11 +117,29 @@ fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* All that the engine had to say before it was done has been posted. */
+/* Sends off what the engine has said. */
+static void send_replies(fedge_engine_thread *self)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(self->made);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_reply *reply = (fedge_reply *)item;
+        if (!self->deliver || reply->type == FEDGE_REPLY_ROUND) {
+            fedge_mailbox_post(self->left, item);
+        } else {
+            fedge_error err;
+            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK) {
+                self->lost = err;
+            }
+        }
+    }
+}
+
+/* All that the engine had to say before it was done has been sent off. */
 static void tell_done(fedge_engine_thread *self)
 {
-    fedge_error failure = {.status = FEDGE_OK};
-    const bool done = fedge_engine_done(self->engine, &failure);
+    fedge_error failure = self->lost;
+    const bool done = failure.status != FEDGE_OK || fedge_engine_done(self->engine, &failure);
     pthread_mutex_lock(&self->mutex);
     self->done = done;
     self->failure = failure;
@@ -122,6 +160,7 @@ static void handle_requests(fedge_engine_thread *self)
         fedge_request *request = (fedge_request *)item;
         const uint64_t size = size_of(request);
         fedge_engine_handle(self->engine, request, fedge_os_monotonic_ms());
+        send_replies(self);
         atomic_fetch_sub(&self->queued_bytes, size);
     }
     if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
@@ -169,6 +208,7 @@ static void *run(void *arg)
             fedge_engine_tick(self->engine, now_ms);
             next_tick_ms = now_ms + FEDGE_ENGINE_TICK_MS;
         }
+        send_replies(self);
         tell_done(self);
         pthread_mutex_unlock(&self->working);
     }
@@ -225,7 +265,7 @@ bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *reques
 
 fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread)
 {
-    return (fedge_reply *)fedge_mailbox_take(thread->replies);
+    return (fedge_reply *)fedge_mailbox_take(thread->left);
 }
 
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status)

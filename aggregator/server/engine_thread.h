@@ -32,6 +32,14 @@ fedge_mailbox *fedge_engine_thread_replies(fedge_engine_thread *thread);
 /* Counts what connections send and receive; for the engine's config as well. */
 fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread);
 
+/* Takes a reply to one connection or to all, which is its own from then on, on the engine's thread.
+ * A failure ends the run. */
+typedef fedge_status (*fedge_deliver_fn)(void *user, fedge_reply *reply, fedge_error *err);
+/* Before the start: [deliver] gets what is for connections; what is for the service (ROUND) is left
+ * for fedge_engine_thread_take. Without it all is. */
+void fedge_engine_thread_deliver_to(fedge_engine_thread *thread, fedge_deliver_fn deliver,
+                                    void *user);
+
 /* From now on [engine] is the thread's, until fedge_engine_thread_stop. */
 FEDGE_MUST_USE fedge_status fedge_engine_thread_start(fedge_engine_thread *thread,
                                                       fedge_engine *engine, fedge_error *err);
@@ -44,11 +52,14 @@ void fedge_engine_thread_stop(fedge_engine_thread *thread);
 /* [request] is the engine's from now on. False: the inbox is over its limit; read no more from this
  * peer until FEDGE_REPLY_RESUME comes. */
 bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *request);
-/* All replies, oldest first; each is freed with fedge_reply_free. NULL: none. */
+/* All replies that are not delivered, oldest first; each is freed with fedge_reply_free. NULL:
+ * none. */
 fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread);
 /* Once it was started. Waits for what the engine has in hand. */
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status);
-/* As fedge_engine_done. All replies that the engine made before are there to be taken. */
+/* As fedge_engine_done. All replies that the engine made before are delivered, or there to be
+ * taken.
+ */
 bool fedge_engine_thread_done(fedge_engine_thread *thread, fedge_error *failure);
 
 #endif

@@ -158,6 +158,11 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
               facts->connections);
     add_level(answer, "fedge_connections_unauthenticated",
               "Open connections that have shown no certificate yet.", facts->unauthenticated);
+    add_head(answer, "fedge_thread_connections", "gauge", "Open connections on a network thread.");
+    for (uint32_t i = 0; i < facts->num_threads; i++) {
+        add(answer, "fedge_thread_connections{thread=\"%u\"} %u\n", i,
+            facts->thread_connections[i]);
+    }
     add_level(answer, "fedge_registered_devices", "Devices in the registry.", facts->devices);
     add_count(answer, "fedge_connections_refused_total",
               "Connections refused by certificate, registry or limit.", facts->connections_refused);

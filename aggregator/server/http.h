@@ -11,15 +11,18 @@
 #include "aggregator/server/engine.h"
 #include "edge/core/status.h"
 
-#define FEDGE_HTTP_MAX_BODY 49152 /* 64 GPUs with the largest numbers fit */
-#define FEDGE_HTTP_MAX_HOST 256   /* of a request, with its port */
+#define FEDGE_HTTP_MAX_BODY 53248  /* 64 GPUs and 64 threads with the largest numbers fit */
+#define FEDGE_HTTP_MAX_THREADS 64u /* of the network */
+#define FEDGE_HTTP_MAX_HOST 256    /* of a request, with its port */
 
 /* What an answer is made from. */
 typedef struct fedge_http_facts {
     fedge_engine_status engine;
-    uint32_t connections;         /* open sockets of clients, handshakes included */
-    uint32_t unauthenticated;     /* those of them that have shown no certificate yet */
-    uint32_t devices;             /* in the registry */
+    uint32_t connections;     /* open sockets of clients, handshakes included */
+    uint32_t unauthenticated; /* those of them that have shown no certificate yet */
+    uint32_t num_threads;     /* of the network */
+    uint32_t thread_connections[FEDGE_HTTP_MAX_THREADS]; /* (num_threads), handshakes included */
+    uint32_t devices;                                    /* in the registry */
     uint64_t connections_refused; /* by certificate, registry or limit, since the start */
     double uptime_seconds;
     double cpu_seconds; /* of the process */

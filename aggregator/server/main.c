@@ -249,18 +249,20 @@ static fedge_status limit_connections(program *self, fedge_error *err)
 {
     uint32_t granted = 0;
     fedge_options *options = &self->options;
-    uint32_t wanted = options->max_connections + options->max_unauthenticated + FEDGE_OTHER_FILES;
+    const uint32_t others =
+        FEDGE_OTHER_FILES + FEDGE_FILES_PER_NETWORK_THREAD * options->num_network_threads;
+    uint32_t wanted = options->max_connections + options->max_unauthenticated + others;
     fedge_status status = fedge_raise_file_limit(wanted, &granted, err);
     if (status != FEDGE_OK || granted >= wanted) {
         return status;
     }
-    if (granted < 2 * FEDGE_OTHER_FILES) {
+    if (granted < 2 * others) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%u open files are allowed, at least %u are needed: raise the hard limit "
                           "(ulimit -Hn, LimitNOFILE=)",
-                          granted, 2 * FEDGE_OTHER_FILES);
+                          granted, 2 * others);
     }
-    uint32_t room = granted - FEDGE_OTHER_FILES;
+    uint32_t room = granted - others;
     if (options->max_unauthenticated > room / 4) {
         options->max_unauthenticated = room / 4;
     }
@@ -280,6 +282,7 @@ static fedge_status limit_connections(program *self, fedge_error *err)
 static fedge_status open_ports(program *self, fedge_error *err)
 {
     fedge_transport_config config = {.loop = fedge_service_loop(self->service),
+                                     .num_threads = self->options.num_network_threads,
                                      .listen = self->options.listen,
                                      .http = self->options.http,
                                      .http_on = self->options.http_on,
@@ -375,6 +378,7 @@ static int serve(program *self)
         fedge_engine_drain(self->engine, fedge_os_monotonic_ms());
     }
     fedge_error failure;
+    fedge_engine_thread_deliver_to(self->engine_thread, fedge_transport_deliver, self->transport);
     if (fedge_engine_thread_start(self->engine_thread, self->engine, &failure) != FEDGE_OK) {
         return fail(&failure, FEDGE_EXIT_FAILURE);
     }
@@ -406,6 +410,12 @@ static int serve(program *self)
     return FEDGE_EXIT_OK;
 }
 
+static uint32_t default_network_threads(void)
+{
+    const uint32_t half = fedge_os_num_cpus() / 2;
+    return half < 1 ? 1 : half < FEDGE_MAX_NETWORK_THREADS ? half : FEDGE_MAX_NETWORK_THREADS;
+}
+
 static int run(program *self)
 {
     fedge_error err;
@@ -414,6 +424,9 @@ static int run(program *self)
                                           .on_round = on_round,
                                           .on_reload = on_reload,
                                           .user = self};
+    if (self->options.num_network_threads == 0) {
+        self->options.num_network_threads = default_network_threads();
+    }
     if (limit_connections(self, &err) != FEDGE_OK ||
         fedge_service_new(&service, &self->service, &err) != FEDGE_OK ||
         fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, &err) !=
@@ -481,9 +494,9 @@ int main(int argc, char **argv)
     } else {
         code = run(&self);
     }
-    /* Connections leave the engine, the engine wakes the loop: each ends before what it uses. */
-    fedge_transport_free(self.transport);
+    /* Each ends before what it uses: the engine speaks to connections, which leave it by mail. */
     fedge_engine_thread_stop(self.engine_thread);
+    fedge_transport_free(self.transport);
     fedge_engine_free(self.engine);
     fedge_engine_thread_free(self.engine_thread);
     fedge_service_free(self.service);

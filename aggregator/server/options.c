@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/server/ingest.h"
+#include "aggregator/server/transport.h"
 #include "edge/core/command_line.h"
 
 static fedge_status parse_address(const char *option, const char *text, fedge_address *address,
@@ -71,6 +72,9 @@ static const fedge_option OPTIONS[] = {
     {OPTION("workers", "N", "threads that validate and sum (one per CPU, up to 8)", U32,
             num_workers),
      .min = 1, .max = FEDGE_INGEST_MAX_WORKERS},
+    {OPTION("network-threads", "N", "that hold connections (one for each two CPUs)", U32,
+            num_network_threads),
+     .min = 1, .max = FEDGE_MAX_NETWORK_THREADS},
     {OPTION("max-connections", "N", "more devices are refused", U32, max_connections), .min = 1,
      .max = FEDGE_MAX_CONNECTIONS, .preset = FEDGE_PRESET(FEDGE_DEFAULT_CONNECTIONS)},
     {OPTION("max-unauthenticated", "N", NULL, U32, max_unauthenticated), .min = 1,
@@ -86,8 +90,8 @@ static const fedge_option OPTIONS[] = {
      .appended = true},
     {OPTION("gpus-file", "FILE", "has LIST; read again at HUP, for the next round on", TEXT,
             gpus_file)},
-    {OPTION("new-run", NULL, "a new run, although one of this job is unfinished", FLAG, new_run)},
-    {OPTION("restored", NULL, "the state directory is a backup that was put back", FLAG, restored)},
+    {OPTION("new-run", NULL, "although one is unfinished", FLAG, new_run)},
+    {OPTION("restored", NULL, "state is a backup", FLAG, restored), .appended = true},
     {OPTION("drain", NULL, "end after the open round", FLAG, drain)},
     {OPTION("supervise", NULL, "restart on crashes", FLAG, supervise), .appended = true},
     {OPTION("port-file", "FILE", "gets both ports", TEXT, port_file)},

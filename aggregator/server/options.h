@@ -32,7 +32,8 @@ typedef struct fedge_options {
     const char *job, *state, *identity, *trust, *registry;
     fedge_address listen, http;
     bool http_on;
-    uint32_t num_workers; /* 0: one per CPU, eight at most */
+    uint32_t num_workers;         /* 0: one per CPU, eight at most */
+    uint32_t num_network_threads; /* 0: one for each two CPUs */
     uint32_t max_connections, max_unauthenticated, max_per_address;
     const char *accumulator;       /* name of a kind, or "auto" */
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */

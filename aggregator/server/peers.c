@@ -1,5 +1,8 @@
+#define _POSIX_C_SOURCE 200809L /* pthread_rwlock_t */
+
 #include "aggregator/server/peers.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +19,7 @@ typedef struct device_note {
     fedge_quota lines;
     uint32_t displaced; /* times since then */
     uint64_t displaced_since_ms;
+    fedge_peer_address latest; /* where it connected from last */
 } device_note;
 
 typedef struct noisy_device {
@@ -26,10 +30,12 @@ typedef struct noisy_device {
 struct fedge_peers {
     const char *identity_dir, *trust_dir, *registry_dir;
     const fedge_log *log;
+    pthread_rwlock_t loaded; /* of identity and registry */
     fedge_identity *identity;
     fedge_registry *registry;
 
-    uint64_t second_ms; /* start of the present second of refusals */
+    pthread_mutex_t mutex; /* of all below */
+    uint64_t second_ms;    /* start of the present second of refusals */
     uint32_t logged, unlogged;
     uint64_t refused;
 
@@ -99,13 +105,27 @@ fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
         fedge_registry_free(registry);
         return status;
     }
+    pthread_mutex_lock(&peers->mutex);
     make_notes(peers, fedge_registry_num_devices(registry));
+    pthread_mutex_unlock(&peers->mutex);
+    pthread_rwlock_wrlock(&peers->loaded);
     fedge_identity_free(peers->identity);
     fedge_registry_free(peers->registry);
     peers->identity = identity;
     peers->registry = registry;
+    pthread_rwlock_unlock(&peers->loaded);
     warn_of_expiry(peers);
     return FEDGE_OK;
+}
+
+static void dispose(fedge_peers *peers)
+{
+    fedge_identity_free(peers->identity);
+    fedge_registry_free(peers->registry);
+    free(peers->notes);
+    pthread_mutex_destroy(&peers->mutex);
+    pthread_rwlock_destroy(&peers->loaded);
+    free(peers);
 }
 
 fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
@@ -121,10 +141,11 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     fresh->trust_dir = trust_dir;
     fresh->registry_dir = registry_dir;
     fresh->log = log;
+    pthread_rwlock_init(&fresh->loaded, NULL);
+    pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status = fedge_peers_reload(fresh, err);
     if (status != FEDGE_OK) {
-        free(fresh->notes);
-        free(fresh);
+        dispose(fresh);
         return status;
     }
     *peers = fresh;
@@ -133,14 +154,10 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
 
 void fedge_peers_free(fedge_peers *peers)
 {
-    if (!peers) {
-        return;
+    if (peers) {
+        fedge_tls_reset();
+        dispose(peers);
     }
-    fedge_tls_reset();
-    fedge_identity_free(peers->identity);
-    fedge_registry_free(peers->registry);
-    free(peers->notes);
-    free(peers);
 }
 
 const fedge_identity *fedge_peers_identity(const fedge_peers *peers)
@@ -148,29 +165,35 @@ const fedge_identity *fedge_peers_identity(const fedge_peers *peers)
     return peers->identity;
 }
 
-uint32_t fedge_peers_num_devices(const fedge_peers *peers)
+uint32_t fedge_peers_num_devices(fedge_peers *peers)
 {
-    return fedge_registry_num_devices(peers->registry);
+    pthread_rwlock_rdlock(&peers->loaded);
+    const uint32_t number = fedge_registry_num_devices(peers->registry);
+    pthread_rwlock_unlock(&peers->loaded);
+    return number;
 }
 
-fedge_status fedge_peers_admit(const fedge_peers *peers, const uint8_t *der, size_t der_size,
+fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der, size_t der_size,
                                uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                fedge_registry_match *match, fedge_error *err)
 {
+    pthread_rwlock_rdlock(&peers->loaded);
     fedge_status status = fedge_peer_check(der, der_size, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(),
                                            peers->registry, match, err);
+    pthread_rwlock_unlock(&peers->loaded);
     if (status == FEDGE_OK) {
         fedge_sha256(der, der_size, fingerprint);
     }
     return status;
 }
 
-fedge_status fedge_peers_keep(const fedge_peers *peers,
-                              const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+fedge_status fedge_peers_keep(fedge_peers *peers, const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                               const fedge_registry_match *was, fedge_error *err)
 {
     fedge_registry_match match;
+    pthread_rwlock_rdlock(&peers->loaded);
     fedge_status status = fedge_registry_find(peers->registry, fingerprint, &match, err);
+    pthread_rwlock_unlock(&peers->loaded);
     if (status != FEDGE_OK) {
         return fedge_fail(err, FEDGE_REVOKED, "the certificate is no longer in the registry");
     }
@@ -184,21 +207,8 @@ fedge_status fedge_peers_keep(const fedge_peers *peers,
     return FEDGE_OK;
 }
 
-void fedge_peers_refused(fedge_peers *peers, const char *address, const char *who,
-                         const char *reason, uint64_t now_ms)
-{
-    peers->refused++;
-    fedge_peers_tick(peers, now_ms);
-    if (peers->logged >= FEDGE_REFUSALS_PER_SECOND) {
-        peers->unlogged++;
-        return;
-    }
-    peers->logged++;
-    FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "connection-refused", fedge_log_str("address", address),
-              fedge_log_str("who", who), fedge_log_str("reason", reason));
-}
-
-void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms)
+/* A second is over: says how many lines were left out. */
+static void end_second(fedge_peers *peers, uint64_t now_ms)
 {
     if (now_ms < peers->second_ms + 1000) {
         return;
@@ -223,6 +233,30 @@ void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms)
     peers->unlogged_of_others = 0;
 }
 
+void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms)
+{
+    pthread_mutex_lock(&peers->mutex);
+    end_second(peers, now_ms);
+    pthread_mutex_unlock(&peers->mutex);
+}
+
+void fedge_peers_refused(fedge_peers *peers, const char *address, const char *who,
+                         const char *reason, uint64_t now_ms)
+{
+    pthread_mutex_lock(&peers->mutex);
+    peers->refused++;
+    end_second(peers, now_ms);
+    const bool logged = peers->logged < FEDGE_REFUSALS_PER_SECOND;
+    peers->logged += logged;
+    peers->unlogged += !logged;
+    pthread_mutex_unlock(&peers->mutex);
+    if (logged) {
+        FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "connection-refused",
+                  fedge_log_str("address", address), fedge_log_str("who", who),
+                  fedge_log_str("reason", reason));
+    }
+}
+
 static void count_unlogged(fedge_peers *peers, const char *device_id)
 {
     uint32_t i = 0;
@@ -241,10 +275,16 @@ static void count_unlogged(fedge_peers *peers, const char *device_id)
     peers->noisy[i].unlogged++;
 }
 
+static device_note *note_of(fedge_peers *peers, const fedge_registry_match *match)
+{
+    return match->index < peers->num_notes ? &peers->notes[match->index] : NULL;
+}
+
 bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
                          fedge_quota *connection, uint64_t now_ms)
 {
-    device_note *note = match->index < peers->num_notes ? &peers->notes[match->index] : NULL;
+    pthread_mutex_lock(&peers->mutex);
+    device_note *note = note_of(peers, match);
     bool may =
         fedge_quota_take(connection, FEDGE_LINES_PER_SECOND, FEDGE_LINES_PER_SECOND, now_ms) &&
         (!note ||
@@ -252,31 +292,57 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
     if (!may) {
         count_unlogged(peers, match->device_id);
     }
+    pthread_mutex_unlock(&peers->mutex);
     return may;
 }
 
-void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match,
-                           const char *address, const char *other, uint64_t now_ms)
+void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
+                           const fedge_peer_address *address)
 {
-    if (match->index >= peers->num_notes) {
-        return;
+    pthread_mutex_lock(&peers->mutex);
+    device_note *note = note_of(peers, match);
+    if (note) {
+        note->latest = *address;
     }
-    device_note *note = &peers->notes[match->index];
+    pthread_mutex_unlock(&peers->mutex);
+}
+
+/* Whether that makes it too many within the time; *latest: where the device is now. */
+static bool count_displaced(device_note *note, fedge_peer_address *latest, uint64_t now_ms)
+{
     if (now_ms >= note->displaced_since_ms + FEDGE_DISPLACED_MS) {
         note->displaced_since_ms = now_ms;
         note->displaced = 0;
     }
-    if (++note->displaced == FEDGE_DISPLACED_TIMES) {
+    *latest = note->latest;
+    return ++note->displaced == FEDGE_DISPLACED_TIMES;
+}
+
+void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match,
+                           const fedge_peer_address *address, uint64_t now_ms)
+{
+    fedge_peer_address latest;
+    pthread_mutex_lock(&peers->mutex);
+    device_note *note = note_of(peers, match);
+    const bool too_often = note && count_displaced(note, &latest, now_ms);
+    pthread_mutex_unlock(&peers->mutex);
+    if (too_often) {
+        char text[FEDGE_ADDRESS_TEXT];
+        char other[FEDGE_ADDRESS_TEXT];
         FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "identity-in-use-twice",
                   fedge_log_str("device", match->device_id), fedge_log_str("name", match->name),
-                  fedge_log_str("address", address), fedge_log_str("other-address", other),
-                  fedge_log_int("times", note->displaced),
+                  fedge_log_str("address", fedge_peer_address_text(address, text)),
+                  fedge_log_str("other-address", fedge_peer_address_text(&latest, other)),
+                  fedge_log_int("times", FEDGE_DISPLACED_TIMES),
                   fedge_log_str("advice", "one identity is one device's: give the other its own, "
                                           "or revoke a stolen one"));
     }
 }
 
-uint64_t fedge_peers_num_refused(const fedge_peers *peers)
+uint64_t fedge_peers_num_refused(fedge_peers *peers)
 {
-    return peers->refused;
+    pthread_mutex_lock(&peers->mutex);
+    const uint64_t refused = peers->refused;
+    pthread_mutex_unlock(&peers->mutex);
+    return refused;
 }

@@ -1,6 +1,8 @@
 /* Who may connect: the registry, the trusted roots and the aggregator's own identity, loaded from
  * their directories and loaded again on SIGHUP; and the log of who was refused. Identity and roots
  * become the process's TLS settings (tls.h), so there is one fedge_peers at a time.
+ * Any thread may call all of it but fedge_peers_new, fedge_peers_free and fedge_peers_reload, which
+ * are for one thread.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_PEERS_H
 #define FEDGE_AGGREGATOR_SERVER_PEERS_H
@@ -8,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/server/listener.h"
 #include "aggregator/server/quota.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
@@ -35,17 +38,17 @@ FEDGE_MUST_USE fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *
 
 /* Valid until the next reload. */
 const fedge_identity *fedge_peers_identity(const fedge_peers *peers);
-uint32_t fedge_peers_num_devices(const fedge_peers *peers);
+uint32_t fedge_peers_num_devices(fedge_peers *peers);
 
 /* May the owner of this certificate connect as a device? As fedge_peer_check; [fingerprint] is set
  * when the answer is yes. */
-FEDGE_MUST_USE fedge_status fedge_peers_admit(const fedge_peers *peers, const uint8_t *der,
+FEDGE_MUST_USE fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der,
                                               size_t der_size,
                                               uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                               fedge_registry_match *match, fedge_error *err);
 
 /* May it stay, as whom it was let in ([was])? FEDGE_REVOKED with a message otherwise. */
-FEDGE_MUST_USE fedge_status fedge_peers_keep(const fedge_peers *peers,
+FEDGE_MUST_USE fedge_status fedge_peers_keep(fedge_peers *peers,
                                              const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                              const fedge_registry_match *was, fedge_error *err);
 
@@ -59,14 +62,17 @@ void fedge_peers_refused(fedge_peers *peers, const char *address, const char *wh
 bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
                          fedge_quota *connection, uint64_t now_ms);
 
-/* A connection of [match] from [address] was replaced by another one of the same device, from
- * [other]. Logs identity-in-use-twice when that happens again and again. */
+/* [match] has connected from [address]. */
+void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
+                           const fedge_peer_address *address);
+/* A connection of [match] from [address] was replaced by the one that was told last. Logs
+ * identity-in-use-twice when that happens again and again. */
 void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match,
-                           const char *address, const char *other, uint64_t now_ms);
+                           const fedge_peer_address *address, uint64_t now_ms);
 
 /* Once a second or so, for the lines with numbers. */
 void fedge_peers_tick(fedge_peers *peers, uint64_t now_ms);
 /* Refused since the start, for /metrics. */
-uint64_t fedge_peers_num_refused(const fedge_peers *peers);
+uint64_t fedge_peers_num_refused(fedge_peers *peers);
 
 #endif

@@ -42,14 +42,12 @@ static void begin_end(fedge_service *service, fedge_ending how, uint64_t timeout
                               text);
 }
 
-static void take_replies(fedge_service *service, uint64_t now_ms)
+static void take_replies(fedge_service *service)
 {
     fedge_reply *reply = fedge_engine_thread_take(service->engine);
     for (fedge_reply *next; reply; reply = next) {
         next = (fedge_reply *)reply->item.next;
-        if (reply->type != FEDGE_REPLY_ROUND) {
-            fedge_transport_take(service->transport, reply, now_ms);
-        } else if (service->config.on_round) {
+        if (reply->type == FEDGE_REPLY_ROUND && service->config.on_round) {
             service->config.on_round(service->config.user, &reply->summary);
         }
         fedge_reply_free(reply);
@@ -61,7 +59,7 @@ static void look(fedge_service *service, uint64_t now_ms)
 {
     fedge_error failure;
     const bool done = fedge_engine_thread_done(service->engine, &failure);
-    take_replies(service, now_ms); /* all that it had to say before it was done */
+    take_replies(service); /* all that it had to say before it was done */
     if (service->ending) {
         if (now_ms >= service->end_ms || fedge_transport_num_connections(service->transport) == 0) {
             ev_break(service->loop, EVBREAK_ALL);

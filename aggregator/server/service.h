@@ -1,4 +1,5 @@
-/* The thread of the network: the loop, its timers and signals, and how a run ends. */
+/* The main thread: the loop that accepts connections, its timers and signals, and how a run ends.
+ */
 #ifndef FEDGE_AGGREGATOR_SERVER_SERVICE_H
 #define FEDGE_AGGREGATOR_SERVER_SERVICE_H
 

@@ -4,16 +4,19 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* A number is (times that the slot was taken << 32) | slot. */
+#define TAG_SHIFT 20
+
+/* A number is (times that the slot was taken << 32) | (tag << TAG_SHIFT) | slot. */
 struct fedge_slot {
     void *thing; /* NULL: free */
     uint32_t times;
     uint32_t next_free;
 };
 
-fedge_status fedge_slots_init(fedge_slots *slots, uint32_t capacity, fedge_error *err)
+fedge_status fedge_slots_init(fedge_slots *slots, uint32_t capacity, uint32_t tag, fedge_error *err)
 {
-    *slots = (fedge_slots){.capacity = capacity};
+    assert(capacity <= FEDGE_SLOTS_MAX_CAPACITY && tag <= FEDGE_SLOTS_MAX_TAG);
+    *slots = (fedge_slots){.capacity = capacity, .tag = tag};
     slots->slots = calloc(capacity, sizeof(*slots->slots));
     if (!slots->slots) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u connections", capacity);
@@ -38,15 +41,25 @@ uint64_t fedge_slots_take(fedge_slots *slots, void *thing)
     slots->first_free = slot->next_free;
     slot->thing = thing;
     slot->times++;
-    return (uint64_t)slot->times << 32 | at;
+    return (uint64_t)slot->times << 32 | slots->tag << TAG_SHIFT | at;
+}
+
+uint32_t fedge_slots_tag(uint64_t id)
+{
+    return (uint32_t)id >> TAG_SHIFT;
+}
+
+static uint32_t place_of(uint64_t id)
+{
+    return (uint32_t)id & (FEDGE_SLOTS_MAX_CAPACITY - 1);
 }
 
 static struct fedge_slot *slot_of(const fedge_slots *slots, uint64_t id)
 {
-    if ((uint32_t)id >= slots->capacity) {
+    if (fedge_slots_tag(id) != slots->tag || place_of(id) >= slots->capacity) {
         return NULL;
     }
-    struct fedge_slot *slot = &slots->slots[(uint32_t)id];
+    struct fedge_slot *slot = &slots->slots[place_of(id)];
     return slot->thing && slot->times == id >> 32 ? slot : NULL;
 }
 
@@ -56,7 +69,7 @@ void fedge_slots_give_back(fedge_slots *slots, uint64_t id)
     assert(slot);
     slot->thing = NULL;
     slot->next_free = slots->first_free;
-    slots->first_free = (uint32_t)id;
+    slots->first_free = place_of(id);
 }
 
 void *fedge_slots_find(const fedge_slots *slots, uint64_t id)

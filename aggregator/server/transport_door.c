@@ -1,6 +1,7 @@
-/* The door: connections that have shown no certificate of a registered device yet. Until the first
- * bytes of a TLS handshake have come, a connection is a socket and a small record; until its
- * certificate is accepted, it counts against limits of its own. */
+/* The door: connections that have shown no certificate of a registered device yet, its guests.
+ * Until the first bytes of a TLS handshake have come, one is a socket and a small record of the
+ * accepting thread; until its certificate is accepted, it counts against limits of its own, which
+ * hold for all network threads together. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include <stdio.h>
@@ -9,78 +10,143 @@
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
 
-#define STOPPED_AFTER_MS 1000u /* silence in a handshake, when room is needed */
-#define SLOW_AFTER_MS 2000u    /* a handshake's age from which it may end for another */
-#define MAX_LOOKS 16           /* at sockets for it, from the oldest on */
+#define STOPPED_AFTER_MS                                                                           \
+    2000u                   /* silence in a handshake, of which a second may be the last look's */
+#define SLOW_AFTER_MS 2000u /* a handshake's age from which it may end for another */
 
-static void refused(const fedge_peer *peer, const char *reason, uint64_t now_ms)
+static void log_refused(const fedge_transport *transport, const fedge_peer_address *from,
+                        const char *reason, uint64_t now_ms)
 {
     char address[FEDGE_ADDRESS_TEXT];
-    fedge_peers_refused(peer->transport->config.peers,
-                        fedge_peer_address_text(&peer->address, address), "", reason, now_ms);
+    fedge_peers_refused(transport->config.peers, fedge_peer_address_text(from, address), "", reason,
+                        now_ms);
 }
 
-/* Ends a newcomer at whichever stage it is; one still at the door is gone on return. */
-static void turn_away(fedge_peer *peer, const char *reason, uint64_t now_ms)
+/* ---- guests ---------------------------------------------------------------------------------- */
+
+static fedge_guest *new_guest(fedge_transport *transport, int socket,
+                              const fedge_peer_address *address, uint64_t now_ms)
 {
-    refused(peer, reason, now_ms);
-    if (peer->door) {
-        fedge_peer_forget(peer);
-    } else {
-        fedge_peer_drop(peer);
+    fedge_guest *guest = calloc(1, sizeof(*guest));
+    ev_io *door = malloc(sizeof(*door));
+    if (!guest || !door) {
+        free(guest);
+        free(door);
+        return NULL;
     }
+    guest->transport = transport;
+    guest->socket = socket;
+    guest->address = *address;
+    guest->accepted_ms = guest->heard_ms = now_ms;
+    guest->door = door;
+    fedge_guests *guests = &transport->guests;
+    pthread_mutex_lock(&guests->mutex);
+    guest->previous = guests->last;
+    *(guests->last ? &guests->last->next : &guests->first) = guest;
+    guests->last = guest;
+    guests->count++;
+    pthread_mutex_unlock(&guests->mutex);
+    return guest;
 }
 
-static uint64_t silent_ms(const fedge_peer *peer, uint64_t now_ms)
+void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest)
 {
-    return peer->door ? now_ms - peer->accepted_ms : fedge_socket_silent_ms(peer->socket);
+    fedge_guests *guests = &transport->guests;
+    pthread_mutex_lock(&guests->mutex);
+    *(guest->previous ? &guest->previous->next : &guests->first) = guest->next;
+    *(guest->next ? &guest->next->previous : &guests->last) = guest->previous;
+    guests->count--;
+    pthread_mutex_unlock(&guests->mutex);
+    free(guest);
+}
+
+uint32_t fedge_door_num_guests(fedge_transport *transport)
+{
+    pthread_mutex_lock(&transport->guests.mutex);
+    const uint32_t count = transport->guests.count;
+    pthread_mutex_unlock(&transport->guests.mutex);
+    return count;
+}
+
+static void stop_waiting(fedge_guest *guest)
+{
+    ev_io_stop(guest->transport->config.loop, guest->door);
+    free(guest->door);
+    guest->door = NULL;
+}
+
+/* Ends one that is still at the door. */
+static void close_door(fedge_guest *guest)
+{
+    stop_waiting(guest);
+    fedge_listener_close(guest->socket);
+    fedge_guest_leave(guest->transport, guest);
 }
 
 /* ---- the limits ------------------------------------------------------------------------------ */
 
-static uint32_t count_from(const fedge_transport *transport, const fedge_peer_address *address)
-{
-    uint32_t count = 0;
-    for (const fedge_peer *peer = transport->newcomers.first; peer; peer = peer->next) {
-        count += fedge_peer_address_same_place(&peer->address, address);
-    }
-    return count;
-}
-
-/* A newcomer to end in favour of another, so that neither silence nor slowness can keep others out:
+/* A guest to end in favour of another, so that neither silence nor slowness can keep others out:
  * the oldest that has not begun, the oldest that has stopped in its handshake, or the oldest of all
  * if it has had time enough. [from]: only of this place; NULL: of any. */
-static fedge_peer *find_idle(const fedge_transport *transport, const fedge_peer_address *from,
-                             uint64_t now_ms)
+static fedge_guest *find_idle(const fedge_guests *guests, const fedge_peer_address *from,
+                              uint64_t now_ms)
 {
-    int looks = MAX_LOOKS;
-    fedge_peer *stopped = NULL;
-    fedge_peer *slow = NULL;
-    for (fedge_peer *peer = transport->newcomers.first; peer; peer = peer->next) {
-        if (peer->dropping || (from && !fedge_peer_address_same_place(&peer->address, from))) {
+    fedge_guest *stopped = NULL;
+    fedge_guest *slow = NULL;
+    for (fedge_guest *guest = guests->first; guest; guest = guest->next) {
+        if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from))) {
             continue;
         }
-        if (peer->door) {
-            return peer;
+        if (guest->door) {
+            return guest;
         }
-        if (!stopped && looks-- > 0 && fedge_socket_silent_ms(peer->socket) >= STOPPED_AFTER_MS) {
-            stopped = peer;
+        if (!stopped && now_ms >= guest->heard_ms + STOPPED_AFTER_MS) {
+            stopped = guest;
         }
-        if (!slow && now_ms - peer->accepted_ms >= SLOW_AFTER_MS) {
-            slow = peer;
+        if (!slow && now_ms - guest->accepted_ms >= SLOW_AFTER_MS) {
+            slow = guest;
         }
     }
     return stopped ? stopped : slow;
 }
 
-static bool evict_idle(const fedge_transport *transport, const fedge_peer_address *from,
+/* Sends one away for another, at whichever stage it is. */
+static bool evict_idle(fedge_transport *transport, const fedge_peer_address *from,
                        const char *reason, uint64_t now_ms)
 {
-    fedge_peer *peer = find_idle(transport, from, now_ms);
-    if (peer) {
-        turn_away(peer, reason, now_ms);
+    pthread_mutex_lock(&transport->guests.mutex);
+    fedge_guest *guest = find_idle(&transport->guests, from, now_ms);
+    const bool at_door = guest && guest->door;
+    fedge_peer_address address = {0};
+    if (guest) {
+        guest->sent_away = true;
+        address = guest->address;
     }
-    return peer != NULL;
+    pthread_mutex_unlock(&transport->guests.mutex);
+    if (!guest) {
+        return false;
+    }
+    log_refused(transport, &address, reason, now_ms);
+    if (at_door) {
+        close_door(guest);
+        return true;
+    }
+    for (uint32_t i = 0; i < transport->config.num_threads; i++) { /* it knows where it is */
+        atomic_store(&transport->networks[i]->must_evict, true);
+        fedge_network_wake(transport->networks[i]);
+    }
+    return true;
+}
+
+static uint32_t count_from(fedge_transport *transport, const fedge_peer_address *address)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&transport->guests.mutex);
+    for (const fedge_guest *guest = transport->guests.first; guest; guest = guest->next) {
+        count += fedge_peer_address_same_place(&guest->address, address);
+    }
+    pthread_mutex_unlock(&transport->guests.mutex);
+    return count;
 }
 
 /* Whether one more may come from [address]; otherwise *reason is why not. */
@@ -95,7 +161,7 @@ static bool has_room(fedge_transport *transport, const fedge_peer_address *addre
                  config->max_per_address);
         return evict_idle(transport, address, reason, now_ms);
     }
-    if (transport->newcomers.count >= config->max_unauthenticated) {
+    if (fedge_door_num_guests(transport) >= config->max_unauthenticated) {
         snprintf(reason, reason_size,
                  "%u connections have shown no certificate, the limit (--max-unauthenticated)",
                  config->max_unauthenticated);
@@ -106,25 +172,50 @@ static bool has_room(fedge_transport *transport, const fedge_peer_address *addre
 
 /* ---- the first bytes ------------------------------------------------------------------------- */
 
+static void turn_away(fedge_guest *guest, const char *reason, uint64_t now_ms)
+{
+    log_refused(guest->transport, &guest->address, reason, now_ms);
+    close_door(guest);
+}
+
+/* To the thread with the fewest connections. */
+static void hand_over(fedge_guest *guest)
+{
+    fedge_transport *transport = guest->transport;
+    fedge_network *fewest = transport->networks[0];
+    for (uint32_t i = 1; i < transport->config.num_threads; i++) {
+        fedge_network *other = transport->networks[i];
+        if (atomic_load(&other->num_connections) < atomic_load(&fewest->num_connections)) {
+            fewest = other;
+        }
+    }
+    fedge_peer *peer = fedge_peer_new(fewest, guest->socket, &guest->address, guest);
+    if (!peer) {
+        close_door(guest);
+        return;
+    }
+    pthread_mutex_lock(&transport->guests.mutex);
+    stop_waiting(guest);
+    pthread_mutex_unlock(&transport->guests.mutex);
+    fedge_mailbox_post(fewest->arrivals, &peer->item);
+}
+
 static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
 {
     (void)events;
-    fedge_peer *peer = watcher->data;
-    switch (fedge_socket_first_bytes(peer->socket)) {
+    fedge_guest *guest = watcher->data;
+    switch (fedge_socket_first_bytes(guest->socket)) {
     case FEDGE_FIRST_HELLO:
-        ev_io_stop(loop, watcher);
-        free(peer->door);
-        peer->door = NULL;
-        fedge_peer_adopt(peer);
+        hand_over(guest);
         break;
     case FEDGE_FIRST_TOO_FEW:
         ev_io_stop(loop, watcher); /* the event would come again at once: the next tick looks */
         break;
     case FEDGE_FIRST_OTHER:
-        turn_away(peer, "what it sent is not TLS", fedge_os_monotonic_ms());
+        turn_away(guest, "what it sent is not TLS", fedge_os_monotonic_ms());
         break;
     case FEDGE_FIRST_CLOSED:
-        fedge_peer_forget(peer);
+        close_door(guest);
         break;
     }
 }
@@ -132,78 +223,85 @@ static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
 void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_address *address)
 {
     char reason[128];
-    char text[FEDGE_ADDRESS_TEXT];
     uint64_t now_ms = fedge_os_monotonic_ms();
     if (!has_room(transport, address, reason, sizeof(reason), now_ms)) {
-        fedge_peers_refused(transport->config.peers, fedge_peer_address_text(address, text), "",
-                            reason, now_ms);
+        log_refused(transport, address, reason, now_ms);
         fedge_listener_close(socket);
         return;
     }
-    fedge_peer *peer = fedge_peer_new(transport, socket, address, false);
-    ev_io *door = malloc(sizeof(*door));
-    if (!peer || !door) {
-        free(door);
-        if (peer) {
-            fedge_peer_forget(peer);
-        }
+    fedge_guest *guest = new_guest(transport, socket, address, now_ms);
+    if (!guest) {
         fedge_listener_close(socket);
         return;
     }
-    ev_io_init(door, on_first_bytes, socket, EV_READ);
-    door->data = peer;
-    peer->door = door;
-    ev_io_start(transport->config.loop, door);
+    ev_io_init(guest->door, on_first_bytes, socket, EV_READ);
+    guest->door->data = guest;
+    ev_io_start(transport->config.loop, guest->door);
 }
 
-void fedge_door_close(fedge_peer *peer)
+/* The next that is still at the door, from [guest] on. Only the accepting thread takes guests away
+ * from there, so what is found stays. */
+static fedge_guest *next_at_door(fedge_transport *transport, fedge_guest *guest)
 {
-    if (peer->door) {
-        ev_io_stop(peer->transport->config.loop, peer->door);
-        free(peer->door);
-        peer->door = NULL;
-        fedge_listener_close(peer->socket);
+    pthread_mutex_lock(&transport->guests.mutex);
+    guest = guest ? guest->next : transport->guests.first;
+    while (guest && !guest->door) {
+        guest = guest->next;
     }
+    pthread_mutex_unlock(&transport->guests.mutex);
+    return guest;
 }
 
 void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
 {
-    for (fedge_peer *peer = transport->newcomers.first, *next; peer; peer = next) {
-        next = peer->next;
-        if (peer->dropping) {
-            continue;
-        }
-        /* Who has shown a certificate has libwebsockets' time for the upgrade. */
-        if (!peer->chain_known &&
-            silent_ms(peer, now_ms) >= transport->config.newcomer_timeout_ms) {
-            turn_away(peer, peer->door ? "it said nothing" : "it fell silent in the handshake",
-                      now_ms);
-        } else if (peer->door && !ev_is_active(peer->door)) {
-            ev_io_start(transport->config.loop, peer->door);
+    for (fedge_guest *guest = next_at_door(transport, NULL), *next; guest; guest = next) {
+        next = next_at_door(transport, guest);
+        if (now_ms - guest->accepted_ms >= transport->config.newcomer_timeout_ms) {
+            turn_away(guest, "it said nothing", now_ms);
+        } else if (!ev_is_active(guest->door)) {
+            ev_io_start(transport->config.loop, guest->door);
         }
     }
 }
 
 void fedge_door_shut(fedge_transport *transport)
 {
-    for (fedge_peer *peer = transport->newcomers.first, *next; peer; peer = next) {
-        next = peer->next;
-        if (peer->door) {
-            fedge_peer_forget(peer);
-        } else if (peer->wsi) {
-            fedge_peer_drop(peer);
-        }
+    for (fedge_guest *guest = next_at_door(transport, NULL), *next; guest; guest = next) {
+        next = next_at_door(transport, guest);
+        close_door(guest);
     }
 }
 
-/* ---- what handshakes show -------------------------------------------------------------------- */
+/* ---- on network threads ---------------------------------------------------------------------- */
 
-void fedge_door_on_verified(void *user, int socket, const fedge_chain *chain)
+void fedge_door_watch(fedge_network *network, uint64_t now_ms)
 {
-    fedge_transport *transport = user;
-    fedge_peer *peer = fedge_peer_find(&transport->newcomers, socket);
-    if (peer) {
-        peer->chain = *chain;
-        peer->chain_known = true;
+    fedge_transport *transport = network->transport;
+    for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
+        /* Who has shown a certificate has libwebsockets' time for the upgrade. */
+        if (peer->dropping || peer->chain_known || !peer->wsi) {
+            continue;
+        }
+        const uint64_t silent_ms = fedge_socket_silent_ms(peer->socket);
+        if (silent_ms >= transport->config.newcomer_timeout_ms) {
+            log_refused(transport, &peer->address, "it fell silent in the handshake", now_ms);
+            fedge_peer_drop(peer);
+        }
+        pthread_mutex_lock(&transport->guests.mutex);
+        peer->guest->heard_ms = now_ms > silent_ms ? now_ms - silent_ms : 0;
+        pthread_mutex_unlock(&transport->guests.mutex);
+    }
+}
+
+void fedge_door_evict(fedge_network *network)
+{
+    fedge_guests *guests = &network->transport->guests;
+    for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
+        pthread_mutex_lock(&guests->mutex);
+        const bool sent_away = peer->guest->sent_away;
+        pthread_mutex_unlock(&guests->mutex);
+        if (sent_away && peer->wsi) {
+            fedge_peer_drop(peer);
+        }
     }
 }

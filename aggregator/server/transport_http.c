@@ -7,7 +7,7 @@
 
 /* Answers a request, or an upgrade that is refused, and closes. Returns what the callback returns.
  */
-static int send_answer(fedge_transport *transport, struct lws *wsi, bool head, unsigned status,
+static int send_answer(fedge_network *network, struct lws *wsi, bool head, unsigned status,
                        const char *type, const char *body, size_t size)
 {
     static const struct {
@@ -29,7 +29,7 @@ static int send_answer(fedge_transport *transport, struct lws *wsi, bool head, u
     const char *extra = status == 405   ? "Allow: GET, HEAD\r\n"
                         : status == 426 ? "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
                                         : "";
-    char *out = (char *)transport->out + LWS_PRE;
+    char *out = (char *)network->out + LWS_PRE;
     int used = snprintf(out, FEDGE_MESSAGE_MAX_SIZE,
                         "HTTP/1.1 %u %s\r\n"
                         "Content-Type: %s\r\n"
@@ -42,12 +42,11 @@ static int send_answer(fedge_transport *transport, struct lws *wsi, bool head, u
     return -1;
 }
 
-int fedge_http_send_text(fedge_transport *transport, struct lws *wsi, unsigned status,
-                         const char *text)
+int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned status, const char *text)
 {
     char line[FEDGE_ERROR_MESSAGE_SIZE + 2];
     int size = snprintf(line, sizeof(line), "%s\n", text);
-    return send_answer(transport, wsi, false, status, "text/plain; charset=utf-8", line,
+    return send_answer(network, wsi, false, status, "text/plain; charset=utf-8", line,
                        (size_t)size);
 }
 
@@ -56,7 +55,11 @@ static void gather_facts(fedge_transport *transport)
     fedge_http_facts *facts = &transport->facts;
     fedge_engine_thread_status(transport->engine, &facts->engine);
     facts->connections = fedge_transport_num_connections(transport);
-    facts->unauthenticated = transport->newcomers.count;
+    facts->unauthenticated = fedge_door_num_guests(transport);
+    facts->num_threads = transport->config.num_threads;
+    for (uint32_t i = 0; i < facts->num_threads; i++) {
+        facts->thread_connections[i] = atomic_load(&transport->networks[i]->num_connections);
+    }
     facts->devices = fedge_peers_num_devices(transport->config.peers);
     facts->connections_refused = fedge_peers_num_refused(transport->config.peers);
     facts->uptime_seconds = (double)(fedge_os_monotonic_ms() - transport->started_ms) / 1000.0;
@@ -75,10 +78,11 @@ static const char *named_host(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
 
 static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_t uri_size)
 {
-    fedge_transport *transport = peer->transport;
+    fedge_network *network = peer->network;
+    fedge_transport *transport = network->transport;
     char host[FEDGE_HTTP_MAX_HOST];
     if (!fedge_http_host_allowed(named_host(wsi, host), transport->config.http_host)) {
-        return fedge_http_send_text(transport, wsi, 403,
+        return fedge_http_send_text(network, wsi, 403,
                                     "ask by IP address, as localhost, or by the name that "
                                     "--http-host allows");
     }
@@ -93,9 +97,9 @@ static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_
     fedge_error err;
     if (fedge_http_answer_make(head || method == LWSHUMETH_GET, path, &transport->facts, answer,
                                &err) != FEDGE_OK) {
-        return fedge_http_send_text(transport, wsi, 503, err.message);
+        return fedge_http_send_text(network, wsi, 503, err.message);
     }
-    return send_answer(transport, wsi, head, answer->status, answer->type, answer->body,
+    return send_answer(network, wsi, head, answer->status, answer->type, answer->body,
                        answer->size);
 }
 

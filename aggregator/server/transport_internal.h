@@ -1,11 +1,19 @@
-/* The transport's state, shared by transport.c (ports, loop), transport_door.c (connections
- * without a certificate), transport_peer.c (all connections), transport_frames.c (what clients
- * send) and transport_http.c (answers to HTTP requests). */
+/* The transport's state, shared by transport.c (ports, the accepting thread), transport_door.c
+ * (connections until their first bytes, and the limits of those without a certificate),
+ * transport_thread.c (network threads), transport_peer.c (a connection on its thread),
+ * transport_frames.c (what clients send) and transport_http.c (answers to HTTP requests).
+ *
+ * A socket is accepted and waits for its first bytes on the accepting thread. Then it goes, as a
+ * fedge_peer, to a network thread, which owns it until it is closed; connections do not move. The
+ * accepting thread has a fedge_network of its own for the HTTP port.
+ */
 #ifndef FEDGE_AGGREGATOR_SERVER_TRANSPORT_INTERNAL_H
 #define FEDGE_AGGREGATOR_SERVER_TRANSPORT_INTERNAL_H
 
 #include <ev.h>
 #include <libwebsockets.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "aggregator/server/conn.h"
 #include "aggregator/server/http.h"
@@ -15,6 +23,28 @@
 #include "secure/identity/chain.h"
 
 struct fedge_peer;
+struct fedge_network;
+
+/* A connection of the clients' port that has shown no accepted certificate: what the limits count.
+ */
+typedef struct fedge_guest {
+    struct fedge_guest *previous, *next;
+    fedge_peer_address address;
+    uint64_t accepted_ms;
+    uint64_t heard_ms; /* when something of its handshake came, as its thread last saw it */
+    bool sent_away;    /* its thread is to drop it */
+    /* Of the accepting thread: */
+    fedge_transport *transport;
+    int socket;
+    ev_io *door; /* until its first bytes have come; NULL: it is on a network thread */
+} fedge_guest;
+
+/* In the order in which they were accepted. All threads, with [mutex] held. */
+typedef struct fedge_guests {
+    pthread_mutex_t mutex;
+    fedge_guest *first, *last;
+    uint32_t count;
+} fedge_guests;
 
 /* Connections in the order in which they came into the list. */
 typedef struct fedge_peer_list {
@@ -22,15 +52,16 @@ typedef struct fedge_peer_list {
     uint32_t count;
 } fedge_peer_list;
 
-/* A connection, from accept to close; libwebsockets carries it as opaque user data. */
+/* A connection, from its first bytes to close; libwebsockets carries it as opaque user data. */
 typedef struct fedge_peer {
+    fedge_mailbox_item item; /* on its way to its thread */
     struct fedge_peer *previous, *next;
-    fedge_peer_list *list;
+    fedge_peer_list *list; /* NULL until it has arrived */
     struct fedge_peer *next_drop;
-    fedge_transport *transport;
-    ev_io *door;      /* until its first bytes have come; libwebsockets does not know it then */
-    struct lws *wsi;  /* NULL until libwebsockets has returned it */
-    fedge_conn *conn; /* NULL until its certificate is accepted; always on the HTTP port */
+    struct fedge_network *network;
+    fedge_guest *guest; /* NULL: its certificate was accepted, or it is on the HTTP port */
+    struct lws *wsi;    /* NULL until libwebsockets has returned it */
+    fedge_conn *conn;   /* NULL until its certificate is accepted; always on the HTTP port */
     int socket;
     fedge_peer_address address;
     uint64_t accepted_ms, heard_ms, pinged_ms;
@@ -39,42 +70,90 @@ typedef struct fedge_peer {
     fedge_ws_frames frames;
     fedge_log log; /* the transport's, for what the device causes: limited */
     fedge_quota lines;
-    bool on_http, chain_known, paused, ping_due, dropping, text_refused;
+    bool admitted, chain_known, paused, ping_due, dropping, text_refused;
 } fedge_peer;
+
+/* A thread with its loop, its libwebsockets context and the connections that it owns. All of it is
+ * the thread's own but for what is said to be of any thread. */
+typedef struct fedge_network {
+    fedge_transport *transport;
+    uint32_t index;
+    pthread_t thread;
+    bool running;
+    struct ev_loop *loop;
+    bool own_loop;
+    struct lws_context *context;
+    struct lws_vhost *vhost;
+    ev_prepare drop_watcher;
+    ev_async mail_watcher;
+    ev_timer tick_watcher;
+
+    /* Any thread posts, and wakes the loop. */
+    fedge_mailbox *arrivals; /* fedge_peer */
+    fedge_mailbox *replies;  /* fedge_reply */
+    atomic_bool must_evict;  /* a guest was sent away */
+    atomic_bool must_judge;  /* registry or roots have changed */
+    atomic_bool must_close;  /* the transport's farewell was written */
+    atomic_bool must_stop;
+    _Atomic uint32_t num_connections; /* handshakes and arrivals included */
+
+    fedge_slots slots;         /* names the connections of [clients] */
+    fedge_peer_list newcomers; /* of the clients' port, without an accepted certificate */
+    fedge_peer_list clients;   /* with one; of the HTTP port: all */
+    fedge_peer *adopting;      /* within lws_adopt…: told when it is gone on return */
+    fedge_peer *drops;         /* to be closed before the loop waits again */
+    bool nudge;                /* libwebsockets must look at its timers and buffers */
+    bool ending;
+    uint64_t judged_ms;
+    union lws_tls_cert_info_results *certificate; /* with FEDGE_MAX_CERTIFICATE_SIZE behind it */
+    uint8_t out[LWS_PRE + FEDGE_MESSAGE_MAX_SIZE];
+} fedge_network;
+
+/* The last message of all connections. */
+typedef struct fedge_farewell {
+    fedge_message_type type;
+    fedge_reason reason;
+    uint64_t after_ms;
+    char text[FEDGE_ERROR_MESSAGE_SIZE];
+} fedge_farewell;
 
 struct fedge_transport {
     fedge_transport_config config;
     fedge_engine_thread *engine;
-    fedge_slots slots; /* names the connections of [clients] */
-    struct lws_context *context;
-    struct lws_vhost *clients_vhost, *http_vhost;
+    fedge_network **networks; /* (config.num_threads) */
+    fedge_network *http;      /* of the accepting thread */
     int clients_listener, http_listener;
     uint16_t clients_port, http_port;
     ev_io clients_watcher, http_watcher;
-    ev_prepare drop_watcher;
-
-    fedge_peer_list newcomers; /* of the clients' port, without an accepted certificate */
-    fedge_peer_list clients;   /* with one */
-    fedge_peer_list http;
-    fedge_peer *adopting; /* within lws_adopt…: told when it is gone on return */
-    fedge_peer *drops;    /* to be closed before the loop waits again */
-    bool nudge;           /* libwebsockets must look at its timers and buffers */
+    fedge_guests guests;
+    _Atomic uint32_t num_clients; /* with an accepted certificate, on all threads */
+    fedge_farewell farewell;      /* written once, before must_close */
     bool ending, out_of_files;
-    uint64_t started_ms, judged_ms;
-
-    union lws_tls_cert_info_results *certificate; /* with FEDGE_MAX_CERTIFICATE_SIZE behind it */
+    uint64_t started_ms;
     fedge_http_facts facts;
     fedge_http_answer answer;
-    uint8_t out[LWS_PRE + FEDGE_MESSAGE_MAX_SIZE];
 };
+
+/* transport_thread.c */
+
+/* With a loop of its own and a thread that runs it; [loop]: with this one and without a thread, for
+ * HTTP. NULL-safe to free; connections leave the engine. Threads are stopped before any is freed.
+ */
+FEDGE_MUST_USE fedge_status fedge_network_new(fedge_transport *transport, uint32_t index,
+                                              struct ev_loop *loop, fedge_network **network,
+                                              fedge_error *err);
+void fedge_network_stop(fedge_network *network);
+void fedge_network_free(fedge_network *network);
+/* Any thread: has the loop look at its mail and orders. [network] is one. */
+void fedge_network_wake(void *network);
 
 /* transport_peer.c */
 
-/* A record of an accepted socket, among the newcomers or those of the HTTP port. NULL: no memory.
- */
-fedge_peer *fedge_peer_new(fedge_transport *transport, int socket,
-                           const fedge_peer_address *address, bool on_http);
-/* Hands it to libwebsockets, which closes the socket when that fails; the record is gone then. */
+/* A record of a socket for [network]. NULL: no memory. */
+fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_address *address,
+                           fedge_guest *guest);
+/* On its thread: puts it into its list and hands it to libwebsockets, which closes the socket when
+ * that fails; the record is gone then. */
 void fedge_peer_adopt(fedge_peer *peer);
 /* The latest in [list] with this socket; NULL: none. */
 fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket);
@@ -97,14 +176,18 @@ int fedge_peer_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
 
 /* Takes an accepted socket of the clients' port, if there is room for one more newcomer. */
 void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_address *address);
-/* Ends the wait of a connection at the door and closes its socket; nothing for others. */
-void fedge_door_close(fedge_peer *peer);
-/* Once a second: turns away who says nothing. */
+/* Once a second, on the accepting thread: turns away who says nothing. */
 void fedge_door_tick(fedge_transport *transport, uint64_t now_ms);
-/* Turns all newcomers away. */
+/* Turns all away that are still at the door. */
 void fedge_door_shut(fedge_transport *transport);
-/* For fedge_chain_on_verified; [user]: the transport. */
-void fedge_door_on_verified(void *user, int socket, const fedge_chain *chain);
+/* For any thread: a guest is gone, or is one no more. */
+void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest);
+/* For network threads: looks once a second how long [network]'s newcomers have said nothing, and
+ * turns away who fell silent. */
+void fedge_door_watch(fedge_network *network, uint64_t now_ms);
+/* Drops those of [network]'s newcomers that the door has sent away. */
+void fedge_door_evict(fedge_network *network);
+uint32_t fedge_door_num_guests(fedge_transport *transport);
 
 /* transport_frames.c */
 
@@ -115,7 +198,7 @@ int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, s
 
 /* Answers a request, or an upgrade that is refused, with one line of text. Returns what the
  * callback must return: the connection closes behind it. */
-int fedge_http_send_text(fedge_transport *transport, struct lws *wsi, unsigned status,
+int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned status,
                          const char *text);
 int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                         size_t size);

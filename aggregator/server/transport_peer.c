@@ -37,19 +37,29 @@ fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket)
     return peer;
 }
 
+static fedge_peers *peers_of(const fedge_peer *peer)
+{
+    return peer->network->transport->config.peers;
+}
+
+static const fedge_log *log_of(const fedge_peer *peer)
+{
+    return peer->network->transport->config.log;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
-fedge_peer *fedge_peer_new(fedge_transport *transport, int socket,
-                           const fedge_peer_address *address, bool on_http)
+fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_address *address,
+                           fedge_guest *guest)
 {
     fedge_peer *peer = calloc(1, sizeof(*peer));
     if (peer) {
-        peer->transport = transport;
+        peer->network = network;
         peer->socket = socket;
         peer->address = *address;
-        peer->on_http = on_http;
+        peer->guest = guest;
         peer->accepted_ms = peer->heard_ms = fedge_os_monotonic_ms();
-        append(on_http ? &transport->http : &transport->newcomers, peer);
+        atomic_fetch_add(&network->num_connections, 1);
     }
     return peer;
 }
@@ -58,34 +68,50 @@ fedge_peer *fedge_peer_new(fedge_transport *transport, int socket,
 static void end_conn(fedge_peer *peer)
 {
     if (peer->conn) {
+        fedge_network *network = peer->network;
         fedge_conn_action action;
         fedge_conn_end(peer->conn);
         while (fedge_conn_next_action(peer->conn, &action)) {
             if (action.type == FEDGE_CONN_REQUEST) {
-                (void)fedge_engine_thread_post(peer->transport->engine, action.request);
+                (void)fedge_engine_thread_post(network->transport->engine, action.request);
             }
         }
-        fedge_slots_give_back(&peer->transport->slots, fedge_conn_id(peer->conn));
+        fedge_slots_give_back(&network->slots, fedge_conn_id(peer->conn));
         fedge_conn_free(peer->conn);
         peer->conn = NULL;
     }
 }
 
+/* A certificate was accepted, or the connection is gone. */
+static void end_guest(fedge_peer *peer)
+{
+    if (peer->guest) {
+        fedge_guest_leave(peer->network->transport, peer->guest);
+        peer->guest = NULL;
+    }
+}
+
 void fedge_peer_forget(fedge_peer *gone)
 {
-    fedge_transport *transport = gone->transport;
-    fedge_door_close(gone);
+    fedge_network *network = gone->network;
     end_conn(gone);
-    for (fedge_peer **at = &transport->drops; *at; at = &(*at)->next_drop) {
+    for (fedge_peer **at = &network->drops; *at; at = &(*at)->next_drop) {
         if (*at == gone) {
             *at = gone->next_drop;
             break;
         }
     }
-    if (transport->adopting == gone) {
-        transport->adopting = NULL;
+    if (network->adopting == gone) {
+        network->adopting = NULL;
     }
-    take_out(gone);
+    if (gone->list) {
+        take_out(gone);
+    }
+    if (gone->admitted) {
+        atomic_fetch_sub(&network->transport->num_clients, 1);
+    }
+    end_guest(gone);
+    atomic_fetch_sub(&network->num_connections, 1);
     free(gone);
 }
 
@@ -108,47 +134,28 @@ static void pause_reading(fedge_peer *peer, bool paused)
     peer->heard_ms = fedge_os_monotonic_ms();
     lws_rx_flow_control(peer->wsi, !paused);
     /* Bytes that are decrypted already raise no event of the socket. */
-    peer->transport->nudge = true;
+    peer->network->nudge = true;
 }
 
 void fedge_peer_drop(fedge_peer *peer)
 {
     if (!peer->dropping) {
         peer->dropping = true;
-        peer->next_drop = peer->transport->drops;
-        peer->transport->drops = peer;
+        peer->next_drop = peer->network->drops;
+        peer->network->drops = peer;
     }
-}
-
-/* The connection that replaces [peer]'s, which is closing already. */
-static const fedge_peer *find_successor(const fedge_peer *peer)
-{
-    uint32_t index = fedge_conn_match(peer->conn)->index;
-    const fedge_peer *other = peer->transport->clients.last;
-    while (other && (!other->conn || fedge_conn_is_closing(other->conn) ||
-                     fedge_conn_match(other->conn)->index != index)) {
-        other = other->previous;
-    }
-    return other;
 }
 
 static void tell_replaced(const fedge_peer *peer)
 {
-    const fedge_peer *other = find_successor(peer);
-    char address[FEDGE_ADDRESS_TEXT];
-    char other_address[FEDGE_ADDRESS_TEXT] = "";
-    if (other) {
-        fedge_peer_address_text(&other->address, other_address);
-    }
-    fedge_peers_displaced(peer->transport->config.peers, fedge_conn_match(peer->conn),
-                          fedge_peer_address_text(&peer->address, address), other_address,
+    fedge_peers_displaced(peers_of(peer), fedge_conn_match(peer->conn), &peer->address,
                           fedge_os_monotonic_ms());
 }
 
 /* The engine has too much to do: what it gets from this peer is enough for now. */
 static void post(fedge_peer *peer, fedge_request *request)
 {
-    if (!fedge_engine_thread_post(peer->transport->engine, request)) {
+    if (!fedge_engine_thread_post(peer->network->transport->engine, request)) {
         const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
         fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
     }
@@ -182,25 +189,27 @@ void fedge_peer_carry_out(fedge_peer *peer)
 static void write_limited(void *user, const char *line, size_t size)
 {
     fedge_peer *peer = user;
-    const fedge_log *log = peer->transport->config.log;
-    if (fedge_peers_may_log(peer->transport->config.peers, fedge_conn_match(peer->conn),
-                            &peer->lines, fedge_os_monotonic_ms())) {
+    const fedge_log *log = log_of(peer);
+    if (fedge_peers_may_log(peers_of(peer), fedge_conn_match(peer->conn), &peer->lines,
+                            fedge_os_monotonic_ms())) {
         log->write(log->user, line, size);
     }
 }
 
 void fedge_peer_adopt(fedge_peer *peer)
 {
-    fedge_transport *transport = peer->transport;
-    lws_adopt_desc_t adoption = {
-        .vh = peer->on_http ? transport->http_vhost : transport->clients_vhost,
-        .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP | (peer->on_http ? 0 : LWS_ADOPT_ALLOW_SSL),
-        .fd.sockfd = peer->socket,
-        .opaque = peer};
-    transport->adopting = peer;
+    fedge_network *network = peer->network;
+    const bool on_http = !peer->guest;
+    lws_adopt_desc_t adoption = {.vh = network->vhost,
+                                 .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP |
+                                         (on_http ? 0 : LWS_ADOPT_ALLOW_SSL),
+                                 .fd.sockfd = peer->socket,
+                                 .opaque = peer};
+    append(on_http ? &network->clients : &network->newcomers, peer);
+    network->adopting = peer;
     struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adoption);
-    if (transport->adopting == peer) {
-        transport->adopting = NULL;
+    if (network->adopting == peer) {
+        network->adopting = NULL;
         peer->wsi = wsi;
         if (!wsi) {
             fedge_peer_forget(peer);
@@ -214,8 +223,7 @@ void fedge_peer_adopt(fedge_peer *peer)
 static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
                                       fedge_registry_match *match, fedge_error *err)
 {
-    fedge_transport *transport = peer->transport;
-    union lws_tls_cert_info_results *info = transport->certificate;
+    union lws_tls_cert_info_results *info = peer->network->certificate;
     *match = (fedge_registry_match){0};
     if (!lws_is_ssl(wsi) || !peer->chain_known ||
         lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 || !info->verified) {
@@ -226,7 +234,7 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
         return fedge_fail(err, FEDGE_DENIED, "the certificate is over %u bytes",
                           FEDGE_MAX_CERTIFICATE_SIZE);
     }
-    fedge_status status = fedge_peers_admit(transport->config.peers, (const uint8_t *)info->ns.name,
+    fedge_status status = fedge_peers_admit(peers_of(peer), (const uint8_t *)info->ns.name,
                                             (size_t)info->ns.len, peer->fingerprint, match, err);
     /* The roots may have changed since the handshake. */
     return status == FEDGE_OK ? fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err) : status;
@@ -236,15 +244,14 @@ void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)
 {
     fedge_error err;
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
-    fedge_status status =
-        fedge_peers_keep(peer->transport->config.peers, peer->fingerprint, match, &err);
+    fedge_status status = fedge_peers_keep(peers_of(peer), peer->fingerprint, match, &err);
     if (status == FEDGE_OK) {
         status = fedge_chain_check(&peer->chain, now_unix_ms, &err);
     }
     if (status == FEDGE_OK || fedge_conn_is_closing(peer->conn)) {
         return;
     }
-    FEDGE_LOG(peer->transport->config.log, FEDGE_LOG_WARN,
+    FEDGE_LOG(log_of(peer), FEDGE_LOG_WARN,
               status == FEDGE_EXPIRED  ? "client-expired"
               : status == FEDGE_DENIED ? "client-not-trusted"
                                        : "client-revoked",
@@ -264,10 +271,9 @@ static int refuse_certificate(fedge_peer *peer, struct lws *wsi, const fedge_reg
     if (match->device_id[0]) {
         snprintf(who, sizeof(who), "%s (%s)", match->name, match->device_id);
     }
-    fedge_peers_refused(peer->transport->config.peers,
-                        fedge_peer_address_text(&peer->address, address), who, err->message,
-                        fedge_os_monotonic_ms());
-    return fedge_http_send_text(peer->transport, wsi, 403, err->message);
+    fedge_peers_refused(peers_of(peer), fedge_peer_address_text(&peer->address, address), who,
+                        err->message, fedge_os_monotonic_ms());
+    return fedge_http_send_text(peer->network, wsi, 403, err->message);
 }
 
 static int refuse_one_too_many(fedge_peer *peer, struct lws *wsi, const fedge_registry_match *match)
@@ -275,11 +281,10 @@ static int refuse_one_too_many(fedge_peer *peer, struct lws *wsi, const fedge_re
     char address[FEDGE_ADDRESS_TEXT];
     char reason[96];
     snprintf(reason, sizeof(reason), "%u connections are open, the limit (--max-connections)",
-             peer->transport->config.max_connections);
-    fedge_peers_refused(peer->transport->config.peers,
-                        fedge_peer_address_text(&peer->address, address), match->name, reason,
-                        fedge_os_monotonic_ms());
-    return fedge_http_send_text(peer->transport, wsi, 503, reason);
+             peer->network->transport->config.max_connections);
+    fedge_peers_refused(peers_of(peer), fedge_peer_address_text(&peer->address, address),
+                        match->name, reason, fedge_os_monotonic_ms());
+    return fedge_http_send_text(peer->network, wsi, 503, reason);
 }
 
 /* A header's value; "" when there is none, and what no check takes when it does not fit. */
@@ -336,7 +341,8 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
 /* The upgrade to a websocket: the last moment before messages. */
 static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
 {
-    fedge_transport *transport = peer->transport;
+    fedge_network *network = peer->network;
+    fedge_transport *transport = network->transport;
     fedge_registry_match match;
     fedge_error err;
     if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
@@ -345,29 +351,33 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     const char *why = NULL;
     unsigned status = check_upgrade(wsi, subprotocol, &why);
     if (status != 0) {
-        return fedge_http_send_text(transport, wsi, status, why);
+        return fedge_http_send_text(peer->network, wsi, status, why);
     }
-    if (transport->ending) {
-        return fedge_http_send_text(transport, wsi, 503, "shutting down");
+    if (network->ending) {
+        return fedge_http_send_text(peer->network, wsi, 503, "shutting down");
     }
-    if (transport->clients.count >= transport->config.max_connections) {
+    if (atomic_fetch_add(&transport->num_clients, 1) >= transport->config.max_connections) {
+        atomic_fetch_sub(&transport->num_clients, 1);
         return refuse_one_too_many(peer, wsi, &match);
     }
+    peer->admitted = true; /* counted until it is forgotten */
     uint64_t now_ms = fedge_os_monotonic_ms();
     peer->log = *transport->config.log;
     peer->log.write = transport->config.log->write ? write_limited : NULL;
     peer->log.user = peer;
     peer->wsi = wsi;
     peer->heard_ms = now_ms;
-    const uint64_t id = fedge_slots_take(&transport->slots, peer);
+    const uint64_t id = fedge_slots_take(&network->slots, peer);
     if (fedge_conn_new(&peer->conn, id, &match, fedge_engine_thread_traffic(transport->engine),
                        &peer->log, now_ms, &err) != FEDGE_OK) {
-        fedge_slots_give_back(&transport->slots, id);
+        fedge_slots_give_back(&network->slots, id);
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
-        return fedge_http_send_text(transport, wsi, 503, err.message);
+        return fedge_http_send_text(peer->network, wsi, 503, err.message);
     }
     take_out(peer);
-    append(&transport->clients, peer);
+    append(&network->clients, peer);
+    end_guest(peer);
+    fedge_peers_connected(transport->config.peers, &match, &peer->address);
     char address[FEDGE_ADDRESS_TEXT];
     FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-connected",
               fedge_log_str("device", match.device_id), fedge_log_int("client", match.index),
@@ -383,14 +393,14 @@ static int answer_plain(fedge_peer *peer, struct lws *wsi)
     if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
         return refuse_certificate(peer, wsi, &match, &err);
     }
-    return fedge_http_send_text(peer->transport, wsi, 404,
+    return fedge_http_send_text(peer->network, wsi, 404,
                                 "this port speaks websockets, subprotocol " FEDGE_SUBPROTOCOL);
 }
 
 /* One frame per call, so that a pending one is never mixed with another. */
 static int write_next(fedge_peer *peer, struct lws *wsi)
 {
-    uint8_t *out = peer->transport->out + LWS_PRE;
+    uint8_t *out = peer->network->out + LWS_PRE;
     if (!peer->conn) {
         return -1;
     }
@@ -418,7 +428,7 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
 
 void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
 {
-    const fedge_transport_config *config = &peer->transport->config;
+    const fedge_transport_config *config = &peer->network->transport->config;
     if (now_unix_ms > peer->chain.not_after_ms) {
         fedge_peer_judge(peer, now_unix_ms);
     }

@@ -8,8 +8,9 @@
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
-static fedge_chain_verified_fn verified_fn;
-static void *verified_user;
+/* Of each thread that runs connections. */
+static _Thread_local fedge_chain_verified_fn verified_fn;
+static _Thread_local void *verified_user;
 
 /* The chain that this thread's handshake step verifies, from its root down. */
 static _Thread_local fedge_chain seen;

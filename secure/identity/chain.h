@@ -1,6 +1,5 @@
 /* What a peer's verified chain rests on, so that it can be judged again while the connection lives:
- * roots may be taken away, and certificates expire. For servers; like tls.h, one per process and
- * for the thread that runs the TLS connections.
+ * roots may be taken away, and certificates expire. For servers.
  */
 #ifndef FEDGE_SECURE_IDENTITY_CHAIN_H
 #define FEDGE_SECURE_IDENTITY_CHAIN_H
@@ -18,7 +17,8 @@ typedef struct fedge_chain {
 } fedge_chain;
 
 /* Called when a handshake's peer has been verified, before it is done; [socket] as in
- * fedge_tls_refused_socket. One handler per process; NULL removes it. */
+ * fedge_tls_refused_socket. One handler for each thread, which sets it for itself; NULL removes
+ * it. */
 typedef void (*fedge_chain_verified_fn)(void *user, int socket, const fedge_chain *chain);
 void fedge_chain_on_verified(fedge_chain_verified_fn fn, void *user);
 

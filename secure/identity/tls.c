@@ -41,14 +41,15 @@ typedef struct sighting {
 } sighting;
 
 /* The one place in fedge with mutable globals: the wrapped functions get no other context. */
-static material *current_roots;
-static material *current_identity;
-static fedge_tls_refused_fn refused_fn;
-static void *refused_user;
-static int refused_socket = -1;
-static void (*see_chain)(const mbedtls_x509_crt *certificate, int depth);
-static void (*end_chain)(int socket);
+static material *_Atomic current_roots;
+static material *_Atomic current_identity;
 static _Atomic uint64_t min_time_ms;
+/* Of each thread that runs connections. */
+static _Thread_local fedge_tls_refused_fn refused_fn;
+static _Thread_local void *refused_user;
+static _Thread_local int refused_socket = -1;
+static _Thread_local void (*see_chain)(const mbedtls_x509_crt *certificate, int depth);
+static _Thread_local void (*end_chain)(int socket);
 static _Thread_local sighting seen;
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -73,6 +74,13 @@ static mbedtls_time_t certificate_time(mbedtls_time_t *out)
     if (out != NULL)
         *out = now;
     return now;
+}
+
+/* Once, by whoever sets roots: connections of other threads read it. */
+static void use_certificate_time(void)
+{
+    if (mbedtls_time != certificate_time)
+        mbedtls_platform_set_time(certificate_time);
 }
 
 /* --- roots and identity ----------------------------------------------------------------------- */
@@ -100,10 +108,10 @@ static fedge_status material_new(const char *pem, const char *what, material **f
 }
 
 /* Puts [fresh] in place and frees what nobody can be using any more. */
-static void replace(material **current, material *fresh)
+static void replace(material *_Atomic *current, material *fresh)
 {
     uint64_t now_ms = fedge_os_monotonic_ms();
-    fresh->older = *current;
+    fresh->older = atomic_load(current);
     if (fresh->older != NULL)
         fresh->older->retired_ms = now_ms;
     for (material *at = fresh; at->older != NULL; at = at->older) {
@@ -113,12 +121,13 @@ static void replace(material **current, material *fresh)
             break;
         }
     }
-    *current = fresh;
+    atomic_store(current, fresh);
 }
 
 fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
 {
     material *fresh = NULL;
+    use_certificate_time();
     fedge_status status = material_new(pem, "the roots", &fresh, err);
     if (status == FEDGE_OK)
         replace(&current_roots, fresh);
@@ -147,16 +156,15 @@ fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge
 
 void fedge_tls_reset(void)
 {
-    material_free(current_roots);
-    material_free(current_identity);
-    current_roots = NULL;
-    current_identity = NULL;
+    material_free(atomic_exchange(&current_roots, NULL));
+    material_free(atomic_exchange(&current_identity, NULL));
     fedge_tls_on_refused(NULL, NULL);
 }
 
 const mbedtls_x509_crt *fedge_tls_roots(void)
 {
-    return current_roots != NULL ? &current_roots->certificates : NULL;
+    const material *roots = atomic_load(&current_roots);
+    return roots != NULL ? &roots->certificates : NULL;
 }
 
 void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
@@ -373,15 +381,14 @@ static void apply_settings(mbedtls_ssl_config *conf)
     mbedtls_ssl_conf_sig_algs(conf, signatures);
     mbedtls_ssl_conf_cert_profile(conf, &profile);
     mbedtls_ssl_conf_verify(conf, verify, conf);
-    mbedtls_platform_set_time(certificate_time);
+    use_certificate_time();
 }
 
 WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt *roots,
      mbedtls_x509_crl *revoked)
 {
-    if (current_roots != NULL)
-        roots = &current_roots->certificates;
-    __real_mbedtls_ssl_conf_ca_chain(conf, roots, revoked);
+    material *set = atomic_load(&current_roots);
+    __real_mbedtls_ssl_conf_ca_chain(conf, set != NULL ? &set->certificates : roots, revoked);
 }
 
 WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, int transport,
@@ -393,8 +400,9 @@ WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, i
     if (code != 0)
         return code;
     apply_settings(conf);
-    if (current_roots != NULL)
-        __real_mbedtls_ssl_conf_ca_chain(conf, &current_roots->certificates, NULL);
+    material *roots = atomic_load(&current_roots);
+    if (roots != NULL)
+        __real_mbedtls_ssl_conf_ca_chain(conf, &roots->certificates, NULL);
     return 0;
 }
 
@@ -430,9 +438,8 @@ WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int mode)
 WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_crt *roots,
      mbedtls_x509_crl *revoked)
 {
-    if (current_roots != NULL)
-        roots = &current_roots->certificates;
-    __real_mbedtls_ssl_set_hs_ca_chain(ssl, roots, revoked);
+    material *set = atomic_load(&current_roots);
+    __real_mbedtls_ssl_set_hs_ca_chain(ssl, set != NULL ? &set->certificates : roots, revoked);
 }
 
 WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt *chain,
@@ -442,18 +449,18 @@ WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt 
     if (conf->MBEDTLS_PRIVATE(key_cert) != NULL)
         return 0;
     bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
-    if (is_server && current_identity != NULL)
-        return __real_mbedtls_ssl_conf_own_cert(conf, &current_identity->certificates,
-                                                &current_identity->key);
+    material *own = atomic_load(&current_identity);
+    if (is_server && own != NULL)
+        return __real_mbedtls_ssl_conf_own_cert(conf, &own->certificates, &own->key);
     return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
 }
 
 WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
      mbedtls_pk_context *key)
 {
-    if (current_identity != NULL)
-        return __real_mbedtls_ssl_set_hs_own_cert(ssl, &current_identity->certificates,
-                                                  &current_identity->key);
+    material *own = atomic_load(&current_identity);
+    if (own != NULL)
+        return __real_mbedtls_ssl_set_hs_own_cert(ssl, &own->certificates, &own->key);
     return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
 }
 

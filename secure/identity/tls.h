@@ -12,8 +12,9 @@
  *   - reports why a handshake failed.
  * What TLS cannot know (registered, pending, revoked) is for fedge_peer_check.
  *
- * The settings are one per process, as the wrapped functions have no other place to keep them; they
- * are for the thread that runs the TLS connections. Changes hold for connections made afterwards.
+ * The settings are one per process, as the wrapped functions have no other place to keep them. Any
+ * number of threads may run TLS connections; roots and identity are first set before they do, and
+ * always by one thread. Changes hold for connections made afterwards.
  */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_H
 #define FEDGE_SECURE_IDENTITY_TLS_H
@@ -35,16 +36,16 @@ FEDGE_MUST_USE fedge_status fedge_tls_set_roots(const char *pem, fedge_error *er
 FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *identity,
                                                           fedge_error *err);
 
-/* Forgets roots, identity and handler, and frees them. Only without connections: for the end of a
- * program, and for tests. */
+/* Forgets roots, identity and this thread's handler, and frees them. Only without connections: for
+ * the end of a program, and for tests. */
 void fedge_tls_reset(void);
 
-/* Called on the service thread when a handshake fails: [reason] says why ("expired", "not signed by
- * a trusted root", "no certificate", …), [subject] who the peer claims to be ("" without a
- * certificate). Of a connection that is lost in the handshake clients are told, servers are not.
+/* Called on a connection's thread when its handshake fails: [reason] says why ("expired", "not
+ * signed by a trusted root", "no certificate", …), [subject] who the peer claims to be ("" without
+ * a certificate). Of a connection that is lost in the handshake clients are told, servers are not.
  * Also called when the peer has refused this side: between two of fedge's own programs the reason
- * then stands in the peer's log only, and [reason] says so. One handler per process; NULL removes
- * it. */
+ * then stands in the peer's log only, and [reason] says so. One handler for each thread, which sets
+ * it for itself; NULL removes it. */
 typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
 

@@ -25,6 +25,7 @@ SANITIZED = bool(os.environ.get("FEDGE_SANITIZE"))
 # Nothing here asserts that something is quick: what takes longer than this hangs.
 PATIENCE_S = int(os.environ.get("FEDGE_NET_PATIENCE_S", "60")) * (5 if SANITIZED else 1)
 SKIPPED = 77
+NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS")  # of aggregators; None: their default
 FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -277,7 +278,7 @@ class Federation:
         values = {"job": self.job_path, "state": self.state, "identity": f"{self.keys}/server",
                   "trust": f"{self.keys}/trust", "registry": f"{self.keys}/registry",
                   "listen": f"127.0.0.1:{self.port}", "http": f"127.0.0.1:{self.http_port}",
-                  "port-file": self.path("ports"), "workers": 2, "result": self.path("result.json"),
+                  "port-file": self.path("ports"), "workers": 2, "network-threads": NETWORK_THREADS, "result": self.path("result.json"),
                   **{key.replace("_", "-"): value for key, value in instead.items()}}
         return ["fedge-aggregator", *(word for key, value in values.items() if value is not None
                                       for word in (f"--{key}", str(value))), "--log-json", *more]

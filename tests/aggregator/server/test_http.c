@@ -16,6 +16,8 @@ static fedge_http_answer answer;
 static fedge_http_facts some_facts(void)
 {
     fedge_http_facts facts = {.connections = 3,
+                              .num_threads = 2,
+                              .thread_connections = {2, 1},
                               .devices = 4,
                               .connections_refused = 5,
                               .uptime_seconds = 1.5,
@@ -77,6 +79,8 @@ static void metrics(void **state)
     get("/metrics", &facts);
     assert_int_equal(answer.status, 200);
     assert_non_null(strstr(answer.type, "version=0.0.4"));
+    assert_has("fedge_thread_connections{thread=\"0\"} 2");
+    assert_has("fedge_thread_connections{thread=\"1\"} 1");
     assert_has("fedge_round 2");
     assert_has("fedge_connections 3");
     assert_has("fedge_connections_refused_total 5");

@@ -32,6 +32,7 @@ static void defaults(void **state)
     assert_string_equal(options.http.host, "127.0.0.1");
     assert_int_equal(options.http.port, 9093);
     assert_int_equal(options.num_workers, 0);
+    assert_int_equal(options.num_network_threads, 0);
     assert_int_equal(options.max_connections, FEDGE_DEFAULT_CONNECTIONS);
     assert_int_equal(options.max_unauthenticated, FEDGE_DEFAULT_UNAUTHENTICATED);
     assert_int_equal(options.max_per_address, FEDGE_DEFAULT_PER_ADDRESS);
@@ -48,6 +49,7 @@ static void everything(void **state)
     fedge_error err;
     assert_int_equal(
         parse(NEEDED "--listen [::1]:0 --http=off --workers 3 --max-connections 10 "
+                     "--network-threads 5 "
                      "--new-run --restored --drain --port-file p --log-level debug --log-json "
                      "--json --http-host box.example --max-unauthenticated 7 "
                      "--max-per-address 5 --accumulator auto --gpus 3,0 --shard coordinates "
@@ -58,6 +60,7 @@ static void everything(void **state)
     assert_int_equal(options.listen.port, 0);
     assert_false(options.http_on);
     assert_int_equal(options.num_workers, 3);
+    assert_int_equal(options.num_network_threads, 5);
     assert_int_equal(options.max_connections, 10);
     assert_int_equal(options.max_unauthenticated, 7);
     assert_int_equal(options.max_per_address, 5);
@@ -148,6 +151,8 @@ static void mistakes(void **state)
         {NEEDED "--http 0.0.0.0:9092", "the same address"},
         {NEEDED "--workers 0", "--workers must be a number from 1 to 64"},
         {NEEDED "--workers 65", "--workers must be"},
+        {NEEDED "--network-threads 0", "--network-threads must be a number from 1 to 64"},
+        {NEEDED "--network-threads 65", "--network-threads must be"},
         {NEEDED "--workers many", "--workers must be"},
         {NEEDED "--workers 99999999999999999999", "--workers must be"},
         {NEEDED "--max-connections 1000001", "--max-connections must be"},

@@ -158,7 +158,7 @@ static void assert_identity(const fedge_peers *peers, const char *dir)
     mbedtls_ssl_config_free(&conf);
 }
 
-static fedge_status admit(const fedge_peers *peers, const char *dir, fedge_registry_match *match)
+static fedge_status admit(fedge_peers *peers, const char *dir, fedge_registry_match *match)
 {
     uint8_t der[4096], fingerprint[FEDGE_FINGERPRINT_SIZE] = {0}, expected[FEDGE_FINGERPRINT_SIZE];
     const size_t size = forge_der(dir, der);
@@ -343,26 +343,30 @@ static void an_identity_in_use_twice_is_told(void **state)
     fedge_peers *peers = open_peers();
     fedge_registry_match match;
     assert_int_equal(admit(peers, DIR "/device", &match), FEDGE_OK);
+    const fedge_peer_address one = {.host = {[10] = 0xFF, [11] = 0xFF, 192, 0, 2, 7}, .port = 1};
+    const fedge_peer_address other = {.host = {[10] = 0xFF, [11] = 0xFF, 192, 0, 2, 8}, .port = 2};
     uint64_t now_ms = 50000;
+    fedge_peers_connected(peers, &match, &one);
+    fedge_peers_connected(peers, &match, &other);
     for (uint32_t time = 0; time < 2; time++) {
         num_lines = 0;
         for (uint32_t i = 0; i < FEDGE_DISPLACED_TIMES + 2; i++) {
             assert_int_equal(num_lines, i >= FEDGE_DISPLACED_TIMES);
-            fedge_peers_displaced(peers, &match, "192.0.2.7", "192.0.2.8", now_ms + i);
+            fedge_peers_displaced(peers, &match, &one, now_ms + i);
         }
         assert_int_equal(num_lines, 1);
         assert_non_null(strstr(last_line, "identity-in-use-twice"));
-        assert_non_null(strstr(last_line, "address=192.0.2.7 other-address=192.0.2.8"));
+        assert_non_null(strstr(last_line, "address=192.0.2.7:1 other-address=192.0.2.8:2"));
         now_ms += FEDGE_DISPLACED_MS;
     }
     num_lines = 0;
     for (uint32_t i = 0; i < 4 * FEDGE_DISPLACED_TIMES; i++) { /* slowly: a bad network */
         now_ms += FEDGE_DISPLACED_MS / (FEDGE_DISPLACED_TIMES - 1);
-        fedge_peers_displaced(peers, &match, "192.0.2.7", "192.0.2.8", now_ms);
+        fedge_peers_displaced(peers, &match, &one, now_ms);
     }
     match.index = 1; /* not of this registry */
     for (uint32_t i = 0; i < FEDGE_DISPLACED_TIMES; i++)
-        fedge_peers_displaced(peers, &match, "192.0.2.7", "192.0.2.8", now_ms);
+        fedge_peers_displaced(peers, &match, &one, now_ms);
     assert_int_equal(num_lines, 0);
     fedge_peers_free(peers);
 }

@@ -12,7 +12,7 @@ static void a_number_finds_its_thing_until_it_is_given_back(void **state)
     fedge_error err;
     int things[CAPACITY];
     uint64_t ids[CAPACITY];
-    assert_int_equal(fedge_slots_init(&slots, CAPACITY, &err), FEDGE_OK);
+    assert_int_equal(fedge_slots_init(&slots, CAPACITY, 0, &err), FEDGE_OK);
     for (int i = 0; i < CAPACITY; i++) {
         ids[i] = fedge_slots_take(&slots, &things[i]);
         assert_true(ids[i] >= 1);
@@ -36,7 +36,7 @@ static void numbers_of_nothing_find_nothing(void **state)
     fedge_slots slots;
     fedge_error err;
     int thing;
-    assert_int_equal(fedge_slots_init(&slots, CAPACITY, &err), FEDGE_OK);
+    assert_int_equal(fedge_slots_init(&slots, CAPACITY, 0, &err), FEDGE_OK);
     assert_null(fedge_slots_find(&slots, 0));
     assert_null(fedge_slots_find(&slots, CAPACITY));
     assert_null(fedge_slots_find(&slots, UINT64_MAX));
@@ -46,11 +46,37 @@ static void numbers_of_nothing_find_nothing(void **state)
     fedge_slots_fini(&slots);
 }
 
+static void tables_with_other_tags_give_other_numbers(void **state)
+{
+    (void)state;
+    const uint32_t tags[] = {0, 1, FEDGE_SLOTS_MAX_TAG};
+    fedge_slots slots[3];
+    uint64_t ids[3];
+    fedge_error err;
+    int thing;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fedge_slots_init(&slots[i], CAPACITY, tags[i], &err), FEDGE_OK);
+        ids[i] = fedge_slots_take(&slots[i], &thing);
+        assert_int_equal(fedge_slots_tag(ids[i]), tags[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 3; k++) {
+            assert_ptr_equal(fedge_slots_find(&slots[i], ids[k]), i == k ? &thing : NULL);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        fedge_slots_give_back(&slots[i], ids[i]);
+        assert_null(fedge_slots_find(&slots[i], ids[i]));
+        fedge_slots_fini(&slots[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_finds_its_thing_until_it_is_given_back),
         cmocka_unit_test(numbers_of_nothing_find_nothing),
+        cmocka_unit_test(tables_with_other_tags_give_other_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

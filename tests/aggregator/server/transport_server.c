@@ -147,7 +147,9 @@ int main(int argc, char **argv)
     check(fedge_service_new(&(fedge_service_config){.log = &log}, &service, &err), &err);
     check(fedge_engine_thread_new(&thread, fedge_service_wake, service, &err), &err);
     engine.replies = fedge_engine_thread_replies(thread);
+    const char *threads = getenv("FEDGE_TEST_NETWORK_THREADS");
     fedge_transport_config config = {.loop = fedge_service_loop(service),
+                                     .num_threads = threads ? (uint32_t)atoi(threads) : 1,
                                      .listen = {.host = "127.0.0.1"},
                                      .max_connections = MAX_CONNECTIONS,
                                      .max_unauthenticated = MAX_UNAUTHENTICATED,
@@ -163,10 +165,11 @@ int main(int argc, char **argv)
     fedge_transport_ports(transport, &port, &http);
     printf("%u\n", port);
     fflush(stdout);
+    fedge_engine_thread_deliver_to(thread, fedge_transport_deliver, transport);
     check(fedge_engine_thread_start(thread, &engine, &err), &err);
     fedge_ending how = fedge_service_run(service, transport, thread, &err);
-    fedge_transport_free(transport);
     fedge_engine_thread_stop(thread);
+    fedge_transport_free(transport);
     fedge_engine_thread_free(thread);
     fedge_service_free(service);
     fedge_peers_free(peers);

@@ -1,0 +1,404 @@
+/* Network threads: each runs the TLS and the websockets of its connections on a loop and a
+ * libwebsockets context of its own, so that no two threads share a connection. */
+#define _GNU_SOURCE /* libwebsockets.h needs more than C11; explicit_bzero */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/transport_internal.h"
+#include "edge/core/os.h"
+#include "secure/identity/tls.h"
+
+#define SERVICE_BUFFER_SIZE 32768 /* of libwebsockets, for all connections of a thread */
+#define RECEIVE_SIZE 4096         /* of libwebsockets, for each connection */
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* Before the loop waits: carries out what could not be done inside callbacks. */
+static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
+{
+    (void)loop, (void)events;
+    fedge_network *network = watcher->data;
+    while (network->drops) {
+        fedge_peer *peer = network->drops;
+        network->drops = peer->next_drop;
+        peer->next_drop = NULL;
+        fedge_peer_end_conn(peer);
+        lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
+        network->nudge = true;
+    }
+    if (network->nudge) {
+        network->nudge = false;
+        lws_cancel_service(network->context);
+    }
+}
+
+/* ---- mail ------------------------------------------------------------------------------------ */
+
+static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
+{
+    if (peer->conn) {
+        fedge_conn_take(peer->conn, reply, now_ms);
+        fedge_peer_carry_out(peer);
+    }
+}
+
+static void take_replies(fedge_network *network)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    fedge_mailbox_item *item = fedge_mailbox_take(network->replies);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_reply *reply = (fedge_reply *)item;
+        if (reply->conn_id == FEDGE_CONN_ALL) {
+            for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
+                give(peer, reply, now_ms);
+            }
+        } else {
+            fedge_peer *peer = fedge_slots_find(&network->slots, reply->conn_id);
+            if (peer) {
+                give(peer, reply, now_ms);
+            }
+        }
+        fedge_reply_free(reply);
+    }
+}
+
+static void refuse_arrival(fedge_peer *peer)
+{
+    fedge_listener_close(peer->socket);
+    fedge_peer_forget(peer);
+}
+
+static void take_arrivals(fedge_network *network)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(network->arrivals);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        if (network->ending) {
+            refuse_arrival((fedge_peer *)item);
+        } else {
+            fedge_peer_adopt((fedge_peer *)item);
+        }
+    }
+}
+
+static void judge_all(fedge_network *network, uint64_t now_ms)
+{
+    const uint64_t now_unix_ms = fedge_tls_now_ms();
+    network->judged_ms = now_ms;
+    for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
+        if (peer->conn) {
+            fedge_peer_judge(peer, now_unix_ms);
+        }
+    }
+}
+
+static void close_all(fedge_network *network)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    const fedge_farewell *last = &network->transport->farewell;
+    network->ending = true;
+    for (fedge_peer *peer = network->newcomers.first, *next; peer; peer = next) {
+        next = peer->next;
+        if (peer->wsi) {
+            fedge_peer_drop(peer);
+        }
+    }
+    for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
+        if (peer->conn) {
+            fedge_conn_close(peer->conn, last->type, last->reason, last->after_ms, last->text,
+                             now_ms);
+            fedge_peer_carry_out(peer);
+        } else {
+            fedge_peer_drop(peer);
+        }
+    }
+}
+
+static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
+{
+    (void)events;
+    fedge_network *network = watcher->data;
+    /* Asked first: the engine's last replies were posted before. */
+    const bool must_close = atomic_exchange(&network->must_close, false);
+    take_arrivals(network);
+    if (atomic_exchange(&network->must_evict, false)) {
+        fedge_door_evict(network);
+    }
+    take_replies(network);
+    if (atomic_exchange(&network->must_judge, false)) {
+        judge_all(network, fedge_os_monotonic_ms());
+    }
+    if (must_close) {
+        close_all(network);
+    }
+    if (atomic_load(&network->must_stop)) {
+        ev_break(loop, EVBREAK_ALL);
+    }
+}
+
+void fedge_network_wake(void *network)
+{
+    fedge_network *self = network;
+    ev_async_send(self->loop, &self->mail_watcher);
+}
+
+static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
+{
+    (void)loop, (void)events;
+    fedge_network *network = watcher->data;
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    const uint64_t now_unix_ms = fedge_tls_now_ms();
+    fedge_door_watch(network, now_ms);
+    for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
+        if (peer->conn) {
+            fedge_peer_tick(peer, now_ms, now_unix_ms);
+        }
+    }
+    if (now_ms >= network->judged_ms + FEDGE_JUDGE_EVERY_MS) {
+        judge_all(network, now_ms);
+    }
+    /* Timers that were set from outside libwebsockets' own callbacks start running now. */
+    network->nudge = true;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* A handshake failed: no callback of libwebsockets says why. */
+static void on_handshake_refused(void *user, const char *subject, const char *reason)
+{
+    fedge_network *network = user;
+    int socket = fedge_tls_refused_socket();
+    const fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
+    if (!peer) { /* refused by the peer, once it was let in */
+        peer = fedge_peer_find(&network->clients, socket);
+    }
+    char address[FEDGE_ADDRESS_TEXT] = "";
+    if (peer) {
+        fedge_peer_address_text(&peer->address, address);
+    }
+    fedge_peers_refused(network->transport->config.peers, address, subject, reason,
+                        fedge_os_monotonic_ms());
+}
+
+/* A handshake has shown a good chain. */
+static void on_verified(void *user, int socket, const fedge_chain *chain)
+{
+    fedge_network *network = user;
+    fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
+    if (peer) {
+        peer->chain = *chain;
+        peer->chain_known = true;
+    }
+}
+
+static void *run(void *arg)
+{
+    fedge_network *network = arg;
+    fedge_tls_on_refused(on_handshake_refused, network);
+    fedge_chain_on_verified(on_verified, network);
+    ev_run(network->loop, 0);
+    return NULL;
+}
+
+void fedge_network_stop(fedge_network *network)
+{
+    if (network && network->running) {
+        atomic_store(&network->must_stop, true);
+        fedge_network_wake(network);
+        pthread_join(network->thread, NULL);
+        network->running = false;
+    }
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+/* libwebsockets passes memory that does not begin like PEM on to mbedTLS, which reads PEM with a
+ * newline in front as well: the other way, its own decoder would fail on a chain. */
+static char *copy_pem(const char *pem, size_t *size)
+{
+    *size = strlen(pem) + 1;
+    char *copy = malloc(*size + 1);
+    if (copy) {
+        copy[0] = '\n';
+        memcpy(copy + 1, pem, *size);
+    }
+    return copy;
+}
+
+static const struct lws_protocols CLIENT_PROTOCOLS[] = {
+    {.name = FEDGE_SUBPROTOCOL, .callback = fedge_peer_callback, .rx_buffer_size = RECEIVE_SIZE},
+    {.name = NULL},
+};
+static const struct lws_protocols HTTP_PROTOCOLS[] = {
+    {.name = "http", .callback = fedge_http_callback, .rx_buffer_size = RECEIVE_SIZE},
+    {.name = NULL},
+};
+/* Pings are sent by fedge_peer_tick, whose cost does not grow with the connections' timers. */
+static const lws_retry_bo_t NO_PINGS = {.secs_since_valid_ping = 0};
+
+static fedge_status make_clients_vhost(fedge_network *network, fedge_error *err)
+{
+    const fedge_identity *identity = fedge_peers_identity(network->transport->config.peers);
+    size_t chain_size = 0;
+    size_t key_size = 0;
+    char *chain = copy_pem(identity->chain_pem, &chain_size);
+    char *key = copy_pem(identity->key_pem, &key_size);
+    if (chain && key) {
+        struct lws_context_creation_info info = {
+            .vhost_name = "clients",
+            .port = CONTEXT_PORT_NO_LISTEN_SERVER,
+            .protocols = CLIENT_PROTOCOLS,
+            .options = LWS_SERVER_OPTION_REQUIRE_VALID_OPENSSL_CLIENT_CERT,
+            .retry_and_idle_policy = &NO_PINGS,
+            .server_ssl_cert_mem = chain,
+            .server_ssl_cert_mem_len = (unsigned)chain_size,
+            .server_ssl_private_key_mem = key,
+            .server_ssl_private_key_mem_len = (unsigned)key_size + 1, /* mbedTLS wants the NUL */
+        };
+        network->vhost = lws_create_vhost(network->context, &info);
+    }
+    if (key) {
+        explicit_bzero(key, key_size);
+    }
+    free(chain);
+    free(key);
+    return network->vhost ? FEDGE_OK
+                          : fedge_fail(err, FEDGE_INTERNAL,
+                                       "the TLS port could not be set up (--log-level debug shows "
+                                       "libwebsockets' reason)");
+}
+
+static fedge_status make_http_vhost(fedge_network *network, fedge_error *err)
+{
+    struct lws_context_creation_info info = {.vhost_name = "http",
+                                             .port = CONTEXT_PORT_NO_LISTEN,
+                                             .protocols = HTTP_PROTOCOLS,
+                                             .retry_and_idle_policy = &NO_PINGS};
+    network->vhost = lws_create_vhost(network->context, &info);
+    return network->vhost ? FEDGE_OK
+                          : fedge_fail(err, FEDGE_INTERNAL, "the HTTP port could not be set up");
+}
+
+static fedge_status make_context(fedge_network *network, fedge_error *err)
+{
+    void *loops[] = {network->loop};
+    struct lws_context_creation_info info = {
+        .port = CONTEXT_PORT_NO_LISTEN,
+        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS | LWS_SERVER_OPTION_LIBEV |
+                   LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
+        .foreign_loops = loops,
+        .timeout_secs = FEDGE_HANDSHAKE_TIMEOUT_S,
+        .pt_serv_buf_size = SERVICE_BUFFER_SIZE,
+    };
+    network->context = lws_create_context(&info);
+    return network->context ? FEDGE_OK
+                            : fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets could not be set up");
+}
+
+static void watch(fedge_network *network)
+{
+    ev_prepare_init(&network->drop_watcher, end_dropped);
+    ev_async_init(&network->mail_watcher, on_mail);
+    ev_timer_init(&network->tick_watcher, on_tick, 1.0, 1.0);
+    network->drop_watcher.data = network->mail_watcher.data = network->tick_watcher.data = network;
+    ev_prepare_start(network->loop, &network->drop_watcher);
+    ev_async_start(network->loop, &network->mail_watcher);
+    ev_timer_start(network->loop, &network->tick_watcher);
+}
+
+/* What a thread has besides its context. */
+static fedge_status start(fedge_network *network, fedge_error *err)
+{
+    const uint32_t most = network->transport->config.max_connections;
+    fedge_status status = fedge_slots_init(&network->slots, most, network->index, err);
+    if (status == FEDGE_OK) {
+        status = fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_mailbox_new(&network->replies, fedge_network_wake, network, err);
+    }
+    if (status == FEDGE_OK) {
+        status = make_clients_vhost(network, err);
+    }
+    if (status == FEDGE_OK) {
+        watch(network);
+        const int failed = pthread_create(&network->thread, NULL, run, network);
+        network->running = failed == 0;
+        status = failed ? fedge_fail_errno(err, failed, "cannot start a network thread") : FEDGE_OK;
+    }
+    return status;
+}
+
+fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struct ev_loop *loop,
+                               fedge_network **network, fedge_error *err)
+{
+    *network = NULL;
+    fedge_network *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
+    }
+    fresh->transport = transport;
+    fresh->index = index;
+    fresh->judged_ms = fedge_os_monotonic_ms();
+    fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
+    fresh->own_loop = !loop;
+    fresh->loop = loop ? loop : ev_loop_new(EVFLAG_AUTO);
+    fedge_status status = fresh->certificate && fresh->loop
+                              ? make_context(fresh, err)
+                              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
+    if (status == FEDGE_OK && loop) {
+        ev_prepare_init(&fresh->drop_watcher, end_dropped);
+        fresh->drop_watcher.data = fresh;
+        ev_prepare_start(loop, &fresh->drop_watcher);
+        status = make_http_vhost(fresh, err);
+    } else if (status == FEDGE_OK) {
+        status = start(fresh, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_network_free(fresh);
+        return status;
+    }
+    *network = fresh;
+    return FEDGE_OK;
+}
+
+static void empty_mailboxes(fedge_network *network)
+{
+    fedge_mailbox_item *next;
+    for (fedge_mailbox_item *item = fedge_mailbox_take(network->arrivals); item; item = next) {
+        next = item->next;
+        refuse_arrival((fedge_peer *)item);
+    }
+    for (fedge_mailbox_item *item = fedge_mailbox_take(network->replies); item; item = next) {
+        next = item->next;
+        fedge_reply_free((fedge_reply *)item);
+    }
+}
+
+void fedge_network_free(fedge_network *network)
+{
+    if (!network) {
+        return;
+    }
+    fedge_network_stop(network);
+    network->ending = true;
+    if (network->loop) {
+        ev_prepare_stop(network->loop, &network->drop_watcher);
+    }
+    if (network->context) {
+        lws_context_destroy(network->context);
+    }
+    if (network->arrivals && network->replies) {
+        empty_mailboxes(network);
+    }
+    fedge_mailbox_free(network->arrivals);
+    fedge_mailbox_free(network->replies);
+    if (network->loop && network->own_loop) {
+        ev_loop_destroy(network->loop);
+    }
+    fedge_slots_fini(&network->slots);
+    free(network->certificate);
+    free(network);
+}
