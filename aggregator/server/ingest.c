@@ -6,51 +6,38 @@
 #include <string.h>
 
 #include "aggregator/server/upload_source.h"
+#include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
 
-typedef enum work_type { WORK_WRITE, WORK_REWIND, WORK_ASSIGN, WORK_FINISH, WORK_FLUSH } work_type;
-
-/* A barrier that a flush waits on until every worker has passed it. */
-typedef struct barrier {
-    pthread_mutex_t mutex;
-    pthread_cond_t passed;
-    uint32_t left;
-} barrier;
-
-typedef struct work_item {
-    struct work_item *next;
-    work_type type;
+/* What a worker does for one slot; [next]: in its group. */
+typedef struct item {
+    fedge_work work;
+    struct item *next;
     fedge_journal *journal;
     uint32_t slot;
-    uint64_t task_id; /* WRITE, REWIND */
-    uint64_t offset;  /* WRITE */
+    uint64_t task_id; /* write_part, rewind_slot */
+    uint64_t offset;  /* write_part */
     uint32_t size;
-    const uint8_t *data; /* WRITE: in block */
+    const uint8_t *data; /* write_part: in block */
     uint8_t *block;
-    fedge_journal_task assigned;   /* ASSIGN */
-    fedge_ingest_upload *incoming; /* FINISH */
+    fedge_journal_task assigned;   /* assign_slot */
+    fedge_ingest_upload *incoming; /* finish_update */
     const int8_t *bounds_log2;
     fedge_upload_source source;
     bool added; /* to the sums */
     fedge_completion *completion;
-    barrier *barrier; /* FLUSH */
-} work_item;
+} item;
 
 typedef struct worker {
     fedge_ingest *ingest;
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t filled;
-    work_item *head, **tail;
-    bool stop;
+    pthread_mutex_t mutex;        /* of the next two */
     bool back_pressure;           /* a pusher was told so and waits */
     fedge_completion *room_again; /* posted when the queue has room again */
     fedge_completion *fatal;      /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
-    fedge_upload_room room;         /* for deflated updates */
-    work_item flush;                /* the marker of a flush; there is one flush at a time */
-    work_item *group, **group_tail; /* validated and appended, not yet synced */
-    uint64_t ticket;                /* of what was added last */
+    fedge_upload_room room;    /* for deflated updates */
+    item *group, **group_tail; /* validated and appended, not yet synced */
+    uint64_t ticket;           /* of what was added last */
     uint32_t group_size;
     uint64_t group_started_ns;
 } worker;
@@ -59,6 +46,7 @@ struct fedge_ingest {
     const fedge_plan *plan;
     fedge_accumulator *accumulator;
     fedge_mailbox *mailbox;
+    fedge_worker_pool *pool;
     uint32_t num_workers;
     _Atomic uint64_t validate_ns, journal_ns, sum_ns;
     pthread_mutex_t failed_lock;
@@ -66,7 +54,7 @@ struct fedge_ingest {
     worker workers[];
 };
 
-static void work_free(work_item *work)
+static void work_free(item *work)
 {
     free(work->block);
     free(work->incoming);
@@ -99,7 +87,7 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accu
 
 /* ---- the worker's side ----------------------------------------------------------------------- */
 
-static void post_result(worker *self, work_item *work, fedge_status status, const fedge_error *err)
+static void post_result(worker *self, item *work, fedge_status status, const fedge_error *err)
 {
     fedge_completion *completion = work->completion;
     work->completion = NULL;
@@ -138,7 +126,7 @@ static fedge_status add_group(worker *self, fedge_error *err)
     uint64_t start = fedge_os_monotonic_ns();
     uint32_t count = 0;
     fedge_status status = FEDGE_OK;
-    for (work_item *work = self->group; work && status == FEDGE_OK; work = work->next) {
+    for (item *work = self->group; work && status == FEDGE_OK; work = work->next) {
         if (!work->added) {
             batch[count++] = &work->source.encoded;
             work->added = true;
@@ -164,14 +152,14 @@ static void sync_group(worker *self)
     if (status == FEDGE_OK) {
         status = add_group(self, &err);
     }
-    work_item *work = self->group;
+    item *work = self->group;
     self->group = NULL;
     self->group_tail = &self->group;
     self->group_size = 0;
     if (status != FEDGE_OK) {
         post_fatal(self, &err);
     }
-    for (work_item *next; work; work = next) {
+    for (item *next; work; work = next) {
         next = work->next;
         if (status == FEDGE_OK) {
             post_result(self, work, FEDGE_OK, NULL);
@@ -199,7 +187,7 @@ static bool is_ours(fedge_status status)
 
 /* Checks and appends one update. An inflated one is added at once, for its room is wanted by the
  * next; the others are with the group. *fatal: the failure is the disk's or ours. */
-static fedge_status take_update(worker *self, work_item *work, bool *fatal, fedge_error *err)
+static fedge_status take_update(worker *self, item *work, bool *fatal, fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
     const fedge_ingest_upload *incoming = work->incoming;
@@ -236,8 +224,15 @@ static fedge_status take_update(worker *self, work_item *work, bool *fatal, fedg
     return status;
 }
 
-static void finish_update(worker *self, work_item *work)
+static worker *worker_at(void *ingest, uint32_t index)
 {
+    return &((fedge_ingest *)ingest)->workers[index];
+}
+
+static void finish_update(void *user, uint32_t index, fedge_work *posted)
+{
+    worker *self = worker_at(user, index);
+    item *work = (item *)posted;
     fedge_error err;
     bool fatal;
     fedge_status status = take_update(self, work, &fatal, &err);
@@ -282,8 +277,10 @@ static bool is_overtaken(fedge_status status)
     return status == FEDGE_STALE || status == FEDGE_DUPLICATE || status == FEDGE_CLOSED;
 }
 
-static void write_part(worker *self, work_item *work)
+static void write_part(void *user, uint32_t index, fedge_work *posted)
 {
+    worker *self = worker_at(user, index);
+    item *work = (item *)posted;
     fedge_error err;
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status = fedge_journal_write(work->journal, work->slot, work->task_id,
@@ -299,88 +296,62 @@ static void write_part(worker *self, work_item *work)
     }
 }
 
-static void update_slot(worker *self, work_item *work)
+static void end_update_slot(worker *self, item *work, fedge_status status, fedge_error *err)
 {
-    fedge_error err;
-    fedge_status status =
-        work->type == WORK_ASSIGN
-            ? fedge_journal_assign(work->journal, work->slot, &work->assigned, &err)
-            : fedge_journal_rewind(work->journal, work->slot, work->task_id, &err);
     if (status == FEDGE_TOO_BIG) { /* no room for one more record: the new task cannot be kept */
-        post_result(self, work, FEDGE_STALE, &err);
+        post_result(self, work, FEDGE_STALE, err);
         return;
     }
     if (status != FEDGE_OK && !is_overtaken(status)) {
-        post_fatal(self, &err);
+        post_fatal(self, err);
     }
     work_free(work);
 }
 
-static void pass(barrier *gate)
+static void assign_slot(void *user, uint32_t index, fedge_work *posted)
 {
-    pthread_mutex_lock(&gate->mutex);
-    if (--gate->left == 0) {
-        pthread_cond_signal(&gate->passed);
+    fedge_error err;
+    item *work = (item *)posted;
+    const fedge_status status =
+        fedge_journal_assign(work->journal, work->slot, &work->assigned, &err);
+    end_update_slot(worker_at(user, index), work, status, &err);
+}
+
+static void rewind_slot(void *user, uint32_t index, fedge_work *posted)
+{
+    fedge_error err;
+    item *work = (item *)posted;
+    const fedge_status status =
+        fedge_journal_rewind(work->journal, work->slot, work->task_id, &err);
+    end_update_slot(worker_at(user, index), work, status, &err);
+}
+
+/* Syncs a group when nothing else is to be done, or when an update has waited long enough for
+ * others to share its sync: a worker that always has parts to write must not keep clients waiting.
+ */
+static bool sync_due_group(void *user, uint32_t index, bool more)
+{
+    worker *self = worker_at(user, index);
+    const bool due = self->group && (!more || fedge_os_monotonic_ns() - self->group_started_ns >=
+                                                  FEDGE_INGEST_GROUP_NS);
+    if (due) {
+        sync_group(self);
     }
-    pthread_mutex_unlock(&gate->mutex);
+    return due;
 }
 
-/* Nothing else is to be done, or an update has waited long enough for others to share its sync:
- * a worker that always has parts to write must not keep clients waiting. */
-static bool is_group_due(const worker *self)
+static void flush(void *user, uint32_t index)
 {
-    return self->group && (!self->head || fedge_os_monotonic_ns() - self->group_started_ns >=
-                                              FEDGE_INGEST_GROUP_NS);
+    worker *self = worker_at(user, index);
+    sync_group(self);
+    wait_for_sums(self);
 }
 
-static void *work_loop(void *arg)
-{
-    worker *self = arg;
-    fedge_os_name_thread("ingest");
-    for (;;) {
-        pthread_mutex_lock(&self->mutex);
-        if (is_group_due(self)) {
-            pthread_mutex_unlock(&self->mutex);
-            sync_group(self);
-            continue;
-        }
-        while (!self->head && !self->stop) {
-            pthread_cond_wait(&self->filled, &self->mutex);
-        }
-        work_item *work = self->head;
-        if (!work) {
-            pthread_mutex_unlock(&self->mutex);
-            return NULL;
-        }
-        self->head = work->next;
-        if (!self->head) {
-            self->tail = &self->head;
-        }
-        pthread_mutex_unlock(&self->mutex);
-        if (work->type == WORK_WRITE) {
-            write_part(self, work);
-        } else if (work->type == WORK_FINISH) {
-            finish_update(self, work);
-        } else if (work->type == WORK_ASSIGN || work->type == WORK_REWIND) {
-            update_slot(self, work);
-        } else {
-            sync_group(self);
-            wait_for_sums(self);
-            pass(work->barrier);
-        }
-    }
-}
+/* ---- the engine's side ----------------------------------------------------------------------- */
 
-/* ---- the service thread's side --------------------------------------------------------------- */
-
-static void push(worker *target, work_item *work)
+static void push(fedge_ingest *ingest, item *work)
 {
-    work->next = NULL;
-    pthread_mutex_lock(&target->mutex);
-    *target->tail = work;
-    target->tail = &work->next;
-    pthread_cond_signal(&target->filled);
-    pthread_mutex_unlock(&target->mutex);
+    fedge_worker_pool_post(ingest->pool, work->slot % ingest->num_workers, &work->work);
 }
 
 static worker *worker_of(fedge_ingest *ingest, uint32_t slot)
@@ -388,10 +359,9 @@ static worker *worker_of(fedge_ingest *ingest, uint32_t slot)
     return &ingest->workers[slot % ingest->num_workers];
 }
 
-static fedge_status worker_start(worker *self, fedge_ingest *ingest, fedge_error *err)
+static fedge_status worker_init(worker *self, fedge_ingest *ingest, fedge_error *err)
 {
     self->ingest = ingest;
-    self->tail = &self->head;
     self->group_tail = &self->group;
     self->fatal = calloc(1, sizeof(*self->fatal));
     if (!self->fatal) {
@@ -399,16 +369,12 @@ static fedge_status worker_start(worker *self, fedge_ingest *ingest, fedge_error
     }
     self->fatal->type = FEDGE_COMPLETION_FATAL;
     pthread_mutex_init(&self->mutex, NULL);
-    pthread_cond_init(&self->filled, NULL);
-    int failed = pthread_create(&self->thread, NULL, work_loop, self);
-    if (failed) {
-        return fedge_fail_errno(err, failed, "cannot start an ingest thread");
-    }
     return FEDGE_OK;
 }
 
-static void worker_release(worker *self)
+static void worker_fini(worker *self)
 {
+    pthread_mutex_destroy(&self->mutex);
     fedge_upload_room_fini(&self->room);
     free(self->room_again);
     free(self->fatal);
@@ -431,14 +397,22 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
     fresh->accumulator = accumulator;
     fresh->mailbox = mailbox;
     pthread_mutex_init(&fresh->failed_lock, NULL);
-    for (uint32_t i = 0; i < num_workers; i++) {
-        fedge_status status = worker_start(&fresh->workers[i], fresh, err);
-        if (status != FEDGE_OK) {
-            worker_release(&fresh->workers[i]);
-            fedge_ingest_free(fresh);
-            return status;
-        }
-        fresh->num_workers++;
+    fedge_status status = FEDGE_OK;
+    while (status == FEDGE_OK && fresh->num_workers < num_workers) {
+        status = worker_init(&fresh->workers[fresh->num_workers], fresh, err);
+        fresh->num_workers += status == FEDGE_OK;
+    }
+    const fedge_worker_pool_config config = {.name = "ingest worker",
+                                             .thread = "ingest",
+                                             .num_workers = num_workers,
+                                             .user = fresh,
+                                             .between = sync_due_group};
+    if (status == FEDGE_OK) {
+        status = fedge_worker_pool_new(&fresh->pool, &config, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_ingest_free(fresh);
+        return status;
     }
     *ingest = fresh;
     return FEDGE_OK;
@@ -449,16 +423,9 @@ void fedge_ingest_free(fedge_ingest *ingest)
     if (!ingest) {
         return;
     }
+    fedge_worker_pool_free(ingest->pool);
     for (uint32_t i = 0; i < ingest->num_workers; i++) {
-        worker *self = &ingest->workers[i];
-        pthread_mutex_lock(&self->mutex);
-        self->stop = true;
-        pthread_cond_signal(&self->filled);
-        pthread_mutex_unlock(&self->mutex);
-        pthread_join(self->thread, NULL);
-        pthread_cond_destroy(&self->filled);
-        pthread_mutex_destroy(&self->mutex);
-        worker_release(self);
+        worker_fini(&ingest->workers[i]);
     }
     pthread_mutex_destroy(&ingest->failed_lock);
     free(ingest);
@@ -470,7 +437,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
 {
     worker *target = worker_of(ingest, slot);
     *full = false;
-    work_item *work = calloc(1, sizeof(*work));
+    item *work = calloc(1, sizeof(*work));
     uint8_t *own = block ? *block : malloc(size);
     if (!work || !own) {
         free(work);
@@ -483,14 +450,14 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
         memcpy(own, data, size);
         data = own;
     }
-    *work = (work_item){.type = WORK_WRITE,
-                        .journal = journal,
-                        .slot = slot,
-                        .task_id = task_id,
-                        .offset = offset,
-                        .size = size,
-                        .data = data,
-                        .block = own};
+    *work = (item){.work = {.run = write_part},
+                   .journal = journal,
+                   .slot = slot,
+                   .task_id = task_id,
+                   .offset = offset,
+                   .size = size,
+                   .data = data,
+                   .block = own};
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
@@ -504,7 +471,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
         }
         pthread_mutex_unlock(&target->mutex);
     }
-    push(target, work);
+    push(ingest, work);
     return FEDGE_OK;
 }
 
@@ -512,7 +479,7 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
                                  fedge_ingest_upload *upload, const int8_t *bounds_log2,
                                  fedge_error *err)
 {
-    work_item *work = calloc(1, sizeof(*work));
+    item *work = calloc(1, sizeof(*work));
     fedge_completion *completion = calloc(1, sizeof(*completion));
     if (!work || !completion) {
         free(work);
@@ -522,19 +489,19 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
     }
     completion->type = FEDGE_COMPLETION_VALIDATED;
     completion->task_id = upload->upload.task_id;
-    *work = (work_item){.type = WORK_FINISH,
-                        .journal = journal,
-                        .slot = slot,
-                        .incoming = upload,
-                        .bounds_log2 = bounds_log2,
-                        .completion = completion};
-    push(worker_of(ingest, slot), work);
+    *work = (item){.work = {.run = finish_update},
+                   .journal = journal,
+                   .slot = slot,
+                   .incoming = upload,
+                   .bounds_log2 = bounds_log2,
+                   .completion = completion};
+    push(ingest, work);
     return FEDGE_OK;
 }
 
-static fedge_status push_copy(fedge_ingest *ingest, const work_item *wanted, fedge_error *err)
+static fedge_status push_copy(fedge_ingest *ingest, const item *wanted, fedge_error *err)
 {
-    work_item *work = malloc(sizeof(*work));
+    item *work = malloc(sizeof(*work));
     fedge_completion *completion = calloc(1, sizeof(*completion));
     if (!work || !completion) {
         free(work);
@@ -545,7 +512,7 @@ static fedge_status push_copy(fedge_ingest *ingest, const work_item *wanted, fed
     completion->task_id = wanted->assigned.task_id;
     *work = *wanted;
     work->completion = completion;
-    push(worker_of(ingest, wanted->slot), work);
+    push(ingest, work);
     return FEDGE_OK;
 }
 
@@ -554,7 +521,7 @@ fedge_status fedge_ingest_assign(fedge_ingest *ingest, fedge_journal *journal, u
 {
     return push_copy(
         ingest,
-        &(work_item){.type = WORK_ASSIGN, .journal = journal, .slot = slot, .assigned = *task},
+        &(item){.work = {.run = assign_slot}, .journal = journal, .slot = slot, .assigned = *task},
         err);
 }
 
@@ -563,27 +530,14 @@ fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal, u
 {
     return push_copy(
         ingest,
-        &(work_item){.type = WORK_REWIND, .journal = journal, .slot = slot, .task_id = task_id},
+        &(item){.work = {.run = rewind_slot}, .journal = journal, .slot = slot, .task_id = task_id},
         err);
 }
 
 fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
 {
-    barrier gate = {.left = ingest->num_workers};
-    pthread_mutex_init(&gate.mutex, NULL);
-    pthread_cond_init(&gate.passed, NULL);
-    for (uint32_t i = 0; i < ingest->num_workers; i++) {
-        worker *target = &ingest->workers[i];
-        target->flush = (work_item){.type = WORK_FLUSH, .barrier = &gate};
-        push(target, &target->flush);
-    }
-    pthread_mutex_lock(&gate.mutex);
-    while (gate.left > 0) {
-        pthread_cond_wait(&gate.passed, &gate.mutex);
-    }
-    pthread_mutex_unlock(&gate.mutex);
-    pthread_cond_destroy(&gate.passed);
-    pthread_mutex_destroy(&gate.mutex);
+    fedge_worker_pool_begin(ingest->pool, flush, ingest);
+    fedge_worker_pool_end(ingest->pool);
     pthread_mutex_lock(&ingest->failed_lock);
     const fedge_error failed = ingest->failed;
     pthread_mutex_unlock(&ingest->failed_lock);

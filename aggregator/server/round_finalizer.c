@@ -1,40 +1,35 @@
 #include "aggregator/server/round_finalizer.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/os.h"
+#include "aggregator/workers/worker_pool.h"
 #include "edge/io/client_hooks.h"
-
-typedef enum task_type {
-    TASK_NONE,
-    TASK_OPEN,
-    TASK_STEP,
-    TASK_DROP,
-    TASK_LOG,
-    TASK_STOP
-} task_type;
 
 struct fedge_round_finalizer {
     fedge_global *global;
     fedge_ingest *ingest;
     fedge_mailbox *mailbox;
     fedge_saver *saver;
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    task_type type; /* of the task in hand; TASK_NONE: idle */
-    fedge_journal_phase phase;
-    fedge_journal_task *tasks;
-    bool changes_gpus; /* OPEN: [sums] are to be opened */
-    fedge_accumulator_config sums;
-    fedge_journal *journal;
-    fedge_round_summary summary;
-    fedge_completion *completion;
-    fedge_round_finalizer_result *result;
+    fedge_worker_pool *worker;
     fedge_ingest_stats before; /* the workers' times when the phase opened */
 };
+
+/* What is to be done, and its answer. */
+typedef struct task {
+    fedge_work work;
+    fedge_status (*carry_out)(fedge_round_finalizer *finalizer, struct task *task,
+                              fedge_error *err);
+    fedge_completion *completion;
+    fedge_round_finalizer_result *result; /* the completion's */
+    fedge_round_summary summary;
+    fedge_journal *journal; /* its own, but for an open phase */
+    /* To open a phase. */
+    fedge_journal_phase phase;
+    fedge_journal_task *slots; /* (phase.num_tasks) */
+    bool changes_gpus;         /* [sums] are to be opened */
+    fedge_accumulator_config sums;
+} task;
 
 void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result)
 {
@@ -45,12 +40,14 @@ void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result)
     }
 }
 
+/* ---- the thread ------------------------------------------------------------------------------ */
+
 /* Bytes of the table of last accepted updates when this cohort's are in it. */
-static uint64_t last_accepted_size(const fedge_round_finalizer *finalizer)
+static uint64_t last_accepted_size(const fedge_global *global, const task *opening)
 {
-    uint32_t clients = finalizer->global->last_accepted.num_clients;
-    for (uint32_t i = 0; i < finalizer->phase.num_tasks; i++) {
-        const uint32_t index = finalizer->tasks[i].client_index;
+    uint32_t clients = global->last_accepted.num_clients;
+    for (uint32_t i = 0; i < opening->phase.num_tasks; i++) {
+        const uint32_t index = opening->slots[i].client_index;
         clients = index >= clients ? index + 1 : clients;
     }
     return clients * sizeof(uint64_t);
@@ -59,28 +56,29 @@ static uint64_t last_accepted_size(const fedge_round_finalizer *finalizer)
 /* Bytes that must stay free once the cohort's room is taken: what the operator wants, the last
  * checkpoint, which may not be written yet, and twice the one that will end the phase, since it is
  * written beside its place. */
-static uint64_t room_to_leave(const fedge_round_finalizer *finalizer)
+static uint64_t room_to_leave(const fedge_global *global, const task *opening)
 {
-    const fedge_global *global = finalizer->global;
     const fedge_section *delta = &global->plan->sent.sections[0];
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
     uint64_t strategy =
         (uint64_t)delta->schema.num_elements * global->model.strategy->state_per_value;
-    uint64_t last_accepted = fedge_plan_keeps(global->plan) ? last_accepted_size(finalizer) : 0;
+    uint64_t last_accepted =
+        fedge_plan_keeps(global->plan) ? last_accepted_size(global, opening) : 0;
     return global->job->min_free_disk +
            3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
-static fedge_status open_phase(fedge_round_finalizer *finalizer, fedge_error *err)
+static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
     fedge_status status = fedge_run_path(&finalizer->global->run, "journal", dir, err);
-    if (status == FEDGE_OK && finalizer->changes_gpus) {
-        status = fedge_global_change_gpus(finalizer->global, &finalizer->sums, err);
+    if (status == FEDGE_OK && opening->changes_gpus) {
+        status = fedge_global_change_gpus(finalizer->global, &opening->sums, err);
     }
     if (status == FEDGE_OK) {
-        status = fedge_journal_create(dir, &finalizer->phase, finalizer->tasks,
-                                      room_to_leave(finalizer), &finalizer->result->journal, err);
+        status = fedge_journal_create(dir, &opening->phase, opening->slots,
+                                      room_to_leave(finalizer->global, opening),
+                                      &opening->result->journal, err);
     }
     fedge_ingest_get_stats(finalizer->ingest, &finalizer->before);
     return status;
@@ -98,94 +96,89 @@ static fedge_status wait_for_save(fedge_round_finalizer *finalizer, fedge_error 
     return status;
 }
 
-static fedge_status end_phase(fedge_round_finalizer *finalizer, fedge_error *err)
+/* All that was accepted is in the sums; and how long that took. */
+static fedge_status gather(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
+    const fedge_ingest_stats *before = &finalizer->before;
     fedge_ingest_stats after;
-    fedge_save *save = NULL;
-    fedge_round_finalizer_result *result = finalizer->result;
     fedge_status status = wait_for_save(finalizer, err);
     if (status == FEDGE_OK) {
         status = fedge_ingest_flush(finalizer->ingest, err);
     }
-    if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
-        fedge_journal_free(finalizer->journal);
-        finalizer->journal = NULL;
-        return status;
+    if (status == FEDGE_OK) {
+        fedge_ingest_get_stats(finalizer->ingest, &after);
+        fedge_round_summary *summary = &ending->result->summary;
+        *summary = ending->summary;
+        summary->seconds_validate = (double)(after.validate_ns - before->validate_ns) * 1e-9;
+        summary->seconds_journal = (double)(after.journal_ns - before->journal_ns) * 1e-9;
+        summary->seconds_sum = (double)(after.sum_ns - before->sum_ns) * 1e-9;
     }
-    fedge_ingest_get_stats(finalizer->ingest, &after);
-    result->summary = finalizer->summary;
-    result->summary.seconds_validate =
-        (double)(after.validate_ns - finalizer->before.validate_ns) * 1e-9;
-    result->summary.seconds_journal =
-        (double)(after.journal_ns - finalizer->before.journal_ns) * 1e-9;
-    result->summary.seconds_sum = (double)(after.sum_ns - finalizer->before.sum_ns) * 1e-9;
-    if (finalizer->type == TASK_STEP) {
-        status =
-            fedge_global_step(finalizer->global, finalizer->journal, &result->summary, &save, err);
-        result->model = fedge_global_take_model(finalizer->global);
-        if (status == FEDGE_OK) {
-            fedge_saver_start(finalizer->saver, save);
-        }
-    } else {
-        status = fedge_global_drop(finalizer->global, finalizer->journal, &finalizer->summary, err);
-        result->failed = true;
-    }
-    fedge_journal_free(finalizer->journal);
-    finalizer->journal = NULL;
     return status;
 }
 
-static void carry_out(fedge_round_finalizer *finalizer)
+static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
-    fedge_error err = {0};
-    fedge_completion *completion = finalizer->completion;
-    completion->type =
-        finalizer->type == TASK_OPEN ? FEDGE_COMPLETION_OPENED : FEDGE_COMPLETION_CLOSED;
-    if (finalizer->type == TASK_OPEN) {
-        completion->status = open_phase(finalizer, &err);
-    } else if (finalizer->type == TASK_LOG) {
-        finalizer->result->summary = finalizer->summary;
-        completion->status = wait_for_save(finalizer, &err);
-        if (completion->status == FEDGE_OK) {
-            completion->status =
-                fedge_global_log_evaluation(finalizer->global, &finalizer->summary, &err);
-        }
-    } else {
-        completion->status = end_phase(finalizer, &err);
+    fedge_save *save = NULL;
+    fedge_status status = gather(finalizer, ending, err);
+    if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
+        return status;
     }
-    finalizer->result->over = fedge_selection_is_over(&finalizer->global->selection);
-    memcpy(completion->message, err.message, sizeof(completion->message));
-    completion->result = finalizer->result;
-    finalizer->completion = NULL;
-    finalizer->result = NULL;
-    free(finalizer->tasks);
-    finalizer->tasks = NULL;
+    status =
+        fedge_global_step(finalizer->global, ending->journal, &ending->result->summary, &save, err);
+    ending->result->model = fedge_global_take_model(finalizer->global);
+    if (status == FEDGE_OK) {
+        fedge_saver_start(finalizer->saver, save);
+    }
+    return status;
 }
 
-static void *close_loop(void *arg)
+static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
-    fedge_round_finalizer *finalizer = arg;
-    fedge_os_name_thread("finalizer");
-    pthread_mutex_lock(&finalizer->mutex);
-    for (;;) {
-        while (finalizer->type == TASK_NONE) {
-            pthread_cond_wait(&finalizer->changed, &finalizer->mutex);
-        }
-        if (finalizer->type == TASK_STOP) {
-            break;
-        }
-        pthread_mutex_unlock(&finalizer->mutex);
-        fedge_completion *completion = finalizer->completion;
-        carry_out(finalizer);
-        pthread_mutex_lock(&finalizer->mutex);
-        finalizer->type =
-            TASK_NONE; /* idle before the answer: its receiver may start the next task */
-        pthread_cond_broadcast(&finalizer->changed);
-        fedge_mailbox_post(finalizer->mailbox, &completion->item);
+    const fedge_status status = gather(finalizer, ending, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
-    pthread_mutex_unlock(&finalizer->mutex);
-    return NULL;
+    ending->result->failed = true;
+    return fedge_global_drop(finalizer->global, ending->journal, &ending->summary, err);
 }
+
+static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
+{
+    ending->result->summary = ending->summary;
+    const fedge_status status = wait_for_save(finalizer, err);
+    return status == FEDGE_OK
+               ? fedge_global_log_evaluation(finalizer->global, &ending->summary, err)
+               : status;
+}
+
+static void task_free(task *gone)
+{
+    if (gone) {
+        fedge_journal_free(gone->journal);
+        free(gone->slots);
+        free(gone);
+    }
+}
+
+static void run_task(void *user, uint32_t worker, fedge_work *work)
+{
+    (void)worker;
+    fedge_round_finalizer *finalizer = user;
+    task *present = (task *)work;
+    fedge_error err = {0};
+    fedge_completion *completion = present->completion;
+    completion->type =
+        present->carry_out == open_phase ? FEDGE_COMPLETION_OPENED : FEDGE_COMPLETION_CLOSED;
+    completion->status = present->carry_out(finalizer, present, &err);
+    memcpy(completion->message, err.message, sizeof(completion->message));
+    present->result->over = fedge_selection_is_over(&finalizer->global->selection);
+    completion->result = present->result;
+    task_free(present);
+    /* Last of all: from here on the engine may look at what the thread moves. */
+    fedge_mailbox_post(finalizer->mailbox, &completion->item);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_global *global,
                                        fedge_ingest *ingest, fedge_mailbox *mailbox,
@@ -199,18 +192,18 @@ fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_
     fresh->global = global;
     fresh->ingest = ingest;
     fresh->mailbox = mailbox;
-    const fedge_status status = fedge_saver_new(&fresh->saver, mailbox, global->log, err);
+    fedge_status status = fedge_saver_new(&fresh->saver, mailbox, global->log, err);
     if (status != FEDGE_OK) {
         free(fresh);
         return status;
     }
-    pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_cond_init(&fresh->changed, NULL);
-    int failed = pthread_create(&fresh->thread, NULL, close_loop, fresh);
-    if (failed) {
+    const fedge_worker_pool_config config = {
+        .name = "round finalizer", .thread = "finalizer", .num_workers = 1, .user = fresh};
+    status = fedge_worker_pool_new(&fresh->worker, &config, err);
+    if (status != FEDGE_OK) {
         fedge_saver_free(fresh->saver);
         free(fresh);
-        return fedge_fail_errno(err, failed, "cannot start the round finalizer's thread");
+        return status;
     }
     *finalizer = fresh;
     return FEDGE_OK;
@@ -221,53 +214,51 @@ void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
     if (!finalizer) {
         return;
     }
-    pthread_mutex_lock(&finalizer->mutex);
-    while (finalizer->type != TASK_NONE) {
-        pthread_cond_wait(&finalizer->changed, &finalizer->mutex);
-    }
-    finalizer->type = TASK_STOP;
-    pthread_cond_broadcast(&finalizer->changed);
-    pthread_mutex_unlock(&finalizer->mutex);
-    pthread_join(finalizer->thread, NULL);
+    fedge_worker_pool_free(finalizer->worker);
     fedge_saver_free(finalizer->saver);
-    pthread_cond_destroy(&finalizer->changed);
-    pthread_mutex_destroy(&finalizer->mutex);
-    free(finalizer->tasks);
     free(finalizer);
 }
 
+/* ---- from the engine's thread ---------------------------------------------------------------- */
+
 fedge_status fedge_round_finalizer_wait(fedge_round_finalizer *finalizer, fedge_error *err)
 {
-    pthread_mutex_lock(&finalizer->mutex);
-    while (finalizer->type != TASK_NONE) {
-        pthread_cond_wait(&finalizer->changed, &finalizer->mutex);
-    }
-    pthread_mutex_unlock(&finalizer->mutex);
+    fedge_worker_pool_wait(finalizer->worker);
     return wait_for_save(finalizer, err);
 }
 
 /* Takes what the answer needs first, so that a finished task can always answer. */
-static fedge_status start(fedge_round_finalizer *finalizer, task_type type, fedge_journal *journal,
-                          const fedge_round_summary *summary, fedge_error *err)
+static task *new_task(fedge_status (*carry_out)(fedge_round_finalizer *finalizer, task *present,
+                                                fedge_error *err),
+                      fedge_error *err)
 {
+    task *fresh = calloc(1, sizeof(*fresh));
     fedge_completion *completion = calloc(1, sizeof(*completion));
     fedge_round_finalizer_result *result = calloc(1, sizeof(*result));
-    if (!completion || !result) {
+    if (!fresh || !completion || !result) {
+        free(fresh);
         free(completion);
         free(result);
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open or close a phase");
+        (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open or close a phase");
+        return NULL;
     }
-    pthread_mutex_lock(&finalizer->mutex);
-    finalizer->completion = completion;
-    finalizer->result = result;
-    finalizer->journal = journal;
-    if (summary) {
-        finalizer->summary = *summary;
-    }
-    finalizer->type = type;
-    pthread_cond_broadcast(&finalizer->changed);
-    pthread_mutex_unlock(&finalizer->mutex);
-    return FEDGE_OK;
+    fresh->work.run = run_task;
+    fresh->carry_out = carry_out;
+    fresh->completion = completion;
+    fresh->result = result;
+    return fresh;
+}
+
+static void give_up(task *gone)
+{
+    free(gone->completion);
+    free(gone->result);
+    task_free(gone);
+}
+
+static void post(fedge_round_finalizer *finalizer, task *next)
+{
+    fedge_worker_pool_post(finalizer->worker, 0, &next->work);
 }
 
 fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
@@ -275,35 +266,51 @@ fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
                                         const fedge_journal_task *tasks,
                                         const fedge_accumulator_config *sums, fedge_error *err)
 {
-    fedge_journal_task *copy = calloc(phase->num_tasks, sizeof(*copy));
-    if (!copy) {
+    task *opening = new_task(open_phase, err);
+    if (!opening) {
+        return FEDGE_NO_MEMORY;
+    }
+    opening->slots = calloc(phase->num_tasks, sizeof(*opening->slots));
+    if (!opening->slots) {
+        give_up(opening);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
     }
-    memcpy(copy, tasks, phase->num_tasks * sizeof(*copy));
-    free(finalizer->tasks);
-    finalizer->tasks = copy;
-    finalizer->phase = *phase;
-    finalizer->changes_gpus = sums != NULL;
+    memcpy(opening->slots, tasks, phase->num_tasks * sizeof(*tasks));
+    opening->phase = *phase;
+    opening->changes_gpus = sums != NULL;
     if (sums) {
-        finalizer->sums = *sums;
+        opening->sums = *sums;
     }
-    return start(finalizer, TASK_OPEN, NULL, NULL, err);
+    post(finalizer, opening);
+    return FEDGE_OK;
+}
+
+static fedge_status end(fedge_round_finalizer *finalizer, task *ending, fedge_journal *journal,
+                        const fedge_round_summary *summary)
+{
+    if (!ending) {
+        return FEDGE_NO_MEMORY;
+    }
+    ending->journal = journal;
+    ending->summary = *summary;
+    post(finalizer, ending);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_round_finalizer_step(fedge_round_finalizer *finalizer, fedge_journal *journal,
                                         const fedge_round_summary *summary, fedge_error *err)
 {
-    return start(finalizer, TASK_STEP, journal, summary, err);
+    return end(finalizer, new_task(step, err), journal, summary);
 }
 
 fedge_status fedge_round_finalizer_drop(fedge_round_finalizer *finalizer, fedge_journal *journal,
                                         const fedge_round_summary *summary, fedge_error *err)
 {
-    return start(finalizer, TASK_DROP, journal, summary, err);
+    return end(finalizer, new_task(drop, err), journal, summary);
 }
 
 fedge_status fedge_round_finalizer_log(fedge_round_finalizer *finalizer,
                                        const fedge_round_summary *summary, fedge_error *err)
 {
-    return start(finalizer, TASK_LOG, NULL, summary, err);
+    return end(finalizer, new_task(log_evaluation, err), NULL, summary);
 }

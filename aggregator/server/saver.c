@@ -1,22 +1,20 @@
 #include "aggregator/server/saver.h"
 
-#include <pthread.h>
-#include <stdbool.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/server/completion.h"
 #include "aggregator/store/recovery.h"
+#include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
 
 struct fedge_saver {
     fedge_mailbox *mailbox;
     const fedge_log *log;
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    fedge_save *save; /* in hand, or written and not given back */
-    bool writes, stop;
+    fedge_worker_pool *worker;
+    fedge_work work;         /* while it is posted or carried out, what is below is the worker's */
+    fedge_save *save;        /* in hand, or written and not given back */
     fedge_error failed;      /* status FEDGE_OK: nothing has */
     fedge_completion *fatal; /* NULL once it is posted */
 };
@@ -67,41 +65,19 @@ static void tell(fedge_saver *saver)
     }
 }
 
-static void write_one(fedge_saver *saver, fedge_save *save)
+static void write_checkpoint(void *user, uint32_t worker, fedge_work *work)
 {
+    (void)worker, (void)work;
+    fedge_saver *saver = user;
     fedge_error err = {0};
     const uint64_t start_ns = fedge_os_monotonic_ns();
-    const fedge_status status = fedge_save_write(save, &err);
-    if (status == FEDGE_OK) {
+    if (fedge_save_write(saver->save, &err) == FEDGE_OK) {
         FEDGE_LOG(saver->log, FEDGE_LOG_INFO, "checkpoint-saved",
-                  fedge_log_int("round", save->checkpoint.round),
+                  fedge_log_int("round", saver->save->checkpoint.round),
                   fedge_log_num("seconds", (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9));
-    }
-    pthread_mutex_lock(&saver->mutex);
-    if (status != FEDGE_OK) {
+    } else {
         saver->failed = err;
         tell(saver);
-    }
-    saver->writes = false;
-    pthread_cond_broadcast(&saver->changed);
-    pthread_mutex_unlock(&saver->mutex);
-}
-
-static void *save_loop(void *arg)
-{
-    fedge_saver *saver = arg;
-    fedge_os_name_thread("saver");
-    for (;;) {
-        pthread_mutex_lock(&saver->mutex);
-        while (!saver->writes && !saver->stop) {
-            pthread_cond_wait(&saver->changed, &saver->mutex);
-        }
-        fedge_save *save = saver->writes ? saver->save : NULL;
-        pthread_mutex_unlock(&saver->mutex);
-        if (!save) {
-            return NULL;
-        }
-        write_one(saver, save);
     }
 }
 
@@ -119,13 +95,13 @@ fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox, const 
     fresh->mailbox = mailbox;
     fresh->log = log;
     fresh->fatal = fatal;
-    pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_cond_init(&fresh->changed, NULL);
-    const int failed = pthread_create(&fresh->thread, NULL, save_loop, fresh);
-    if (failed) {
+    const fedge_worker_pool_config config = {
+        .name = "thread for checkpoints", .thread = "saver", .num_workers = 1, .user = fresh};
+    const fedge_status status = fedge_worker_pool_new(&fresh->worker, &config, err);
+    if (status != FEDGE_OK) {
         free(fatal);
         free(fresh);
-        return fedge_fail_errno(err, failed, "cannot start the thread of checkpoints");
+        return status;
     }
     *saver = fresh;
     return FEDGE_OK;
@@ -136,13 +112,7 @@ void fedge_saver_free(fedge_saver *saver)
     if (!saver) {
         return;
     }
-    pthread_mutex_lock(&saver->mutex);
-    saver->stop = true;
-    pthread_cond_broadcast(&saver->changed);
-    pthread_mutex_unlock(&saver->mutex);
-    pthread_join(saver->thread, NULL);
-    pthread_cond_destroy(&saver->changed);
-    pthread_mutex_destroy(&saver->mutex);
+    fedge_worker_pool_free(saver->worker);
     fedge_save_free(saver->save);
     free(saver->fatal);
     free(saver);
@@ -152,23 +122,18 @@ void fedge_saver_free(fedge_saver *saver)
 
 void fedge_saver_start(fedge_saver *saver, fedge_save *save)
 {
-    pthread_mutex_lock(&saver->mutex);
+    assert(!saver->save);
     saver->save = save;
-    saver->writes = true;
-    pthread_cond_broadcast(&saver->changed);
-    pthread_mutex_unlock(&saver->mutex);
+    saver->work.run = write_checkpoint;
+    fedge_worker_pool_post(saver->worker, 0, &saver->work);
 }
 
 fedge_status fedge_saver_wait(fedge_saver *saver, fedge_save **save, fedge_error *err)
 {
-    pthread_mutex_lock(&saver->mutex);
-    while (saver->writes) {
-        pthread_cond_wait(&saver->changed, &saver->mutex);
-    }
-    const fedge_error failed = saver->failed;
+    fedge_worker_pool_wait(saver->worker);
     *save = saver->save;
     saver->save = NULL;
-    pthread_mutex_unlock(&saver->mutex);
-    return failed.status == FEDGE_OK ? FEDGE_OK
-                                     : fedge_fail(err, failed.status, "%s", failed.message);
+    const fedge_error *failed = &saver->failed;
+    return failed->status == FEDGE_OK ? FEDGE_OK
+                                      : fedge_fail(err, failed->status, "%s", failed->message);
 }

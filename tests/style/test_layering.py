@@ -2,7 +2,7 @@
 
     edge/core <- edge/train <- edge/io;  edge/core <- secure;  edge, secure <- client;
     edge, secure <- aggregator;  client and aggregator never include each other.
-    In aggregator:  reduce <- rounds <- store <- report <- server;
+    In aggregator:  reduce <- rounds <- store <- report <- server;  workers <- server, simulate;
     report <- simulate/run <- simulate/sweep <- simulate;  simulate/time <- simulate/run.
 
 Includes of the project are written from the root. edge/core and edge/train live on the C library
@@ -21,14 +21,17 @@ import source_tree
 ROOMS = {
     "keys": (),
     "reduce": (),
+    "workers": (),
     "rounds": ("reduce",),
     "store": ("rounds",),
     "report": ("rounds", "store"),
-    "server": ("reduce", "rounds", "store", "report"),
+    "server": ("workers", "reduce", "rounds", "store", "report"),
     "simulate/time": ("rounds", "simulate/limits.h"),
     "simulate/generate": ("store", "simulate/limits.h"),
-    "simulate/run": ("reduce", "rounds", "store", "report", "simulate/time", "simulate/limits.h"),
-    "simulate/sweep": ("rounds", "store", "report", "simulate/run", "simulate/limits.h"),
+    "simulate/run": (
+        "workers", "reduce", "rounds", "store", "report", "simulate/time", "simulate/limits.h",
+    ),
+    "simulate/sweep": ("workers", "rounds", "store", "report", "simulate/run", "simulate/limits.h"),
     "simulate": ("store",),
 }
 # For each layer: the layers it may include, and the libraries it may use.

@@ -8,6 +8,7 @@
 
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/client_update.h"
+#include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
 #include "edge/train/cuda/cohort.h"
 
@@ -30,8 +31,6 @@ typedef struct gpu {
     fedge_client_update update;
     uint32_t index;
     uint64_t last_ns; /* when it was last done with a task */
-    pthread_t thread;
-    bool started;
     fedge_status status;
     fedge_error error;
 } gpu;
@@ -49,6 +48,7 @@ struct trainer_cuda {
     needs has;
     uint32_t num_gpus;
     gpu *gpus;
+    fedge_worker_pool *threads; /* of all GPUs but the first */
     uint64_t host_bytes;
     /* The work in hand; the mutex is for the queue. */
     pthread_mutex_t mutex;
@@ -261,9 +261,8 @@ static bool cancel(void *user)
     return config->cancel && config->cancel(config->user);
 }
 
-static void *work(void *user)
+static void work(gpu *self)
 {
-    gpu *self = user;
     trainer_cuda *engine = self->engine;
     const bool stops = engine->training || engine->jobs[0].task->may_stop;
     const fedge_cohort_work wanted = {.start = engine->config.global->values,
@@ -279,26 +278,22 @@ static void *work(void *user)
         engine->lost = true;
         pthread_mutex_unlock(&engine->mutex);
     }
-    return NULL;
 }
 
-/* All tasks that train, or all others; the first GPU's thread is the caller's.
- */
+static void work_beside(void *user, uint32_t worker)
+{
+    trainer_cuda *self = user;
+    work(&self->gpus[worker + 1]);
+}
+
+/* All tasks that train, or all others; the first GPU's thread is the caller's. */
 static void run_kind(trainer_cuda *self, bool training)
 {
     self->training = training;
     self->next = 0;
-    for (uint32_t i = 1; i < self->num_gpus; i++) {
-        /* Without a thread the other GPUs do its work. */
-        self->gpus[i].started =
-            pthread_create(&self->gpus[i].thread, NULL, work, &self->gpus[i]) == 0;
-    }
-    (void)work(&self->gpus[0]);
-    for (uint32_t i = 1; i < self->num_gpus; i++) {
-        if (self->gpus[i].started) {
-            pthread_join(self->gpus[i].thread, NULL);
-        }
-    }
+    fedge_worker_pool_begin(self->threads, work_beside, self);
+    work(&self->gpus[0]);
+    fedge_worker_pool_end(self->threads);
 }
 
 /* Fills a task's part of the work; false when it cannot be done. */
@@ -430,6 +425,7 @@ static void close_engine(void *state)
     if (!self) {
         return;
     }
+    fedge_worker_pool_free(self->threads);
     for (uint32_t i = 0; self->gpus && i < self->num_gpus; i++) {
         fedge_cohort_free(self->gpus[i].cohort);
         fedge_client_update_fini(&self->gpus[i].update);
@@ -459,6 +455,13 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
     }
     for (uint32_t i = 0; i < fresh->num_gpus && status == FEDGE_OK; i++) {
         status = open_gpu(fresh, i, err);
+    }
+    if (status == FEDGE_OK) { /* without a thread the other GPUs do its work */
+        const fedge_worker_pool_config threads = {.name = "GPU's thread",
+                                                  .thread = "gpu",
+                                                  .num_workers = fresh->num_gpus - 1,
+                                                  .fewer_will_do = true};
+        status = fedge_worker_pool_new(&fresh->threads, &threads, err);
     }
     if (status != FEDGE_OK) {
         close_engine(fresh);

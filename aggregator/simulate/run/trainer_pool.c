@@ -1,7 +1,6 @@
 #include "aggregator/simulate/run/trainer_pool.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,23 +9,21 @@
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/classification.h"
 #include "aggregator/simulate/run/client_update.h"
-#include "aggregator/simulate/run/spin_backoff.h"
+#include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
 /* How long a thread that waits looks at most whether it must, before it sleeps: about as long as
  * being woken takes. With more threads than CPUs it would keep others from work. */
-#define BACKOFF_NS 100000
+#define SPIN_NS 100000
 
 typedef struct trainer_pool trainer_pool;
 
 /* What one thread works with. */
 typedef struct worker {
     trainer_pool *pool;
-    uint32_t lane; /* of the global model's accumulator */
-    pthread_t thread;
-    fedge_spin_backoff backoff;
+    uint32_t lane;                  /* of the global model's accumulator */
     fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
     fedge_model *tester;            /* as the server's own evaluation has it */
     void *block, *evaluator_block, *tester_block, *scratch;
@@ -45,12 +42,8 @@ struct trainer_pool {
     fedge_trainer_engine_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
-    uint32_t num_started;                      /* threads besides the caller's */
-    atomic_uint_fast32_t at_work;              /* of these: have not finished the present call */
-    atomic_uint_fast32_t num_calls, num_ended; /* of run */
-    pthread_mutex_t mutex;
-    pthread_cond_t changed; /* one of these two has */
-    bool stopping;
+    uint_fast32_t num_calls;    /* of run */
+    fedge_worker_pool *threads; /* besides the caller's */
     worker workers[];
 };
 
@@ -193,80 +186,27 @@ static void work(worker *self)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Looks for as long as the backoff is. One that finds it only after that has been put off. */
-static bool look_for(fedge_spin_backoff *backoff, atomic_uint_fast32_t *counter,
-                     uint_fast32_t value)
+/* The first worker is the caller's thread. */
+static void work_beside(void *user, uint32_t thread)
 {
-    if (atomic_load(counter) != value) {
-        return true;
-    }
-    const uint64_t backoff_ns = fedge_spin_backoff_begin(backoff);
-    uint64_t now_ns = fedge_os_monotonic_ns();
-    const uint64_t until_ns = now_ns + backoff_ns;
-    bool found = false;
-    while (!found && now_ns < until_ns) {
-        found = atomic_load(counter) != value;
-        now_ns = fedge_os_monotonic_ns();
-    }
-    fedge_spin_backoff_end(backoff, found && now_ns <= until_ns);
-    return found;
-}
-
-/* Waits until [counter] has gone past [value]. */
-static void wait_for(worker *self, atomic_uint_fast32_t *counter, uint_fast32_t value)
-{
-    trainer_pool *pool = self->pool;
-    if (look_for(&self->backoff, counter, value)) {
-        return;
-    }
-    pthread_mutex_lock(&pool->mutex);
-    while (atomic_load(counter) == value) {
-        pthread_cond_wait(&pool->changed, &pool->mutex);
-    }
-    pthread_mutex_unlock(&pool->mutex);
-}
-
-static void advance(trainer_pool *pool, atomic_uint_fast32_t *counter)
-{
-    pthread_mutex_lock(&pool->mutex);
-    atomic_fetch_add(counter, 1);
-    pthread_cond_broadcast(&pool->changed);
-    pthread_mutex_unlock(&pool->mutex);
-}
-
-static void *work_loop(void *arg)
-{
-    worker *self = arg;
-    trainer_pool *pool = self->pool;
-    for (uint_fast32_t done = 0;; done++) {
-        wait_for(self, &pool->num_calls, done);
-        if (pool->stopping) {
-            return NULL;
-        }
-        work(self);
-        if (atomic_fetch_sub(&pool->at_work, 1) == 1) {
-            advance(pool, &pool->num_ended);
-        }
-    }
+    trainer_pool *pool = user;
+    work(&pool->workers[thread + 1]);
 }
 
 static void run(void *state, uint32_t round, const int8_t *bounds_log2,
                 fedge_trainer_engine_task *tasks, uint32_t num_tasks)
 {
     trainer_pool *pool = state;
-    const uint_fast32_t num_ended = atomic_load(&pool->num_ended);
     pool->round = round;
     pool->bounds_log2 = bounds_log2;
     pool->tasks = tasks;
     pool->num_tasks = num_tasks;
     atomic_store(&pool->next, 0);
     atomic_store(&pool->num_done, 0);
-    atomic_store(&pool->at_work, pool->num_started);
-    advance(pool, &pool->num_calls);
+    pool->num_calls++;
+    fedge_worker_pool_begin(pool->threads, work_beside, pool);
     work(&pool->workers[0]);
-    if (pool->num_started > 0) {
-        wait_for(&pool->workers[0], &pool->num_ended, num_ended);
-    }
+    fedge_worker_pool_end(pool->threads);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -418,22 +358,18 @@ static fedge_status start(trainer_pool *pool, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < pool->config.num_threads && status == FEDGE_OK; i++) {
         pool->workers[i].pool = pool;
-        fedge_spin_backoff_init(&pool->workers[i].backoff, crowded ? 0 : BACKOFF_NS);
         pool->workers[i].lane = i;
         status = make_worker(&pool->workers[i], err);
         status = status == FEDGE_OK && i == 0 ? check_clients(&pool->workers[0], err) : status;
     }
-    /* The first worker is the caller's thread. */
-    for (uint32_t i = 1; i < pool->config.num_threads && status == FEDGE_OK; i++) {
-        int failed = pthread_create(&pool->workers[i].thread, NULL, work_loop, &pool->workers[i]);
-        if (failed) {
-            status =
-                fedge_fail_errno(err, failed, "cannot start thread %u: use fewer --threads", i + 1);
-        } else {
-            pool->num_started++;
-        }
-    }
-    return status;
+    const fedge_worker_pool_config config = {
+        .name = "thread",
+        .thread = "trainer",
+        .advice = "use fewer --threads",
+        .num_workers = pool->config.num_threads - 1,
+        .spin_ns = crowded ? 0 : SPIN_NS,
+    };
+    return status == FEDGE_OK ? fedge_worker_pool_new(&pool->threads, &config, err) : status;
 }
 
 static void close_pool(void *state)
@@ -442,11 +378,7 @@ static void close_pool(void *state)
     if (!pool) {
         return;
     }
-    pool->stopping = true;
-    advance(pool, &pool->num_calls);
-    for (uint32_t i = 1; i <= pool->num_started; i++) {
-        pthread_join(pool->workers[i].thread, NULL);
-    }
+    fedge_worker_pool_free(pool->threads);
     for (uint32_t i = 0; i < pool->config.num_threads; i++) {
         worker *self = &pool->workers[i];
         free(self->block);
@@ -455,8 +387,6 @@ static void close_pool(void *state)
         free(self->scratch);
         fedge_client_update_fini(&self->update);
     }
-    pthread_cond_destroy(&pool->changed);
-    pthread_mutex_destroy(&pool->mutex);
     free(pool);
 }
 
@@ -476,11 +406,6 @@ static fedge_status open_pool(const fedge_trainer_engine_config *config, void **
     fresh->plan = &config->job->plan;
     atomic_init(&fresh->next, 0);
     atomic_init(&fresh->num_done, 0);
-    atomic_init(&fresh->at_work, 0);
-    atomic_init(&fresh->num_calls, 0);
-    atomic_init(&fresh->num_ended, 0);
-    pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_cond_init(&fresh->changed, NULL);
     fedge_status status = start(fresh, err);
     if (status != FEDGE_OK) {
         close_pool(fresh);

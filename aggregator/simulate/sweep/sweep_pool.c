@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/simulate/sweep/sweep_internal.h"
+#include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
 
 #define STACK_SIZE ((size_t)8 << 20) /* of a thread that sets up runs, as a program's first has */
@@ -173,9 +174,8 @@ static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_wa
     return alone ? status : fedge_sweep_run_one(self->sweep, run, watch, to, err);
 }
 
-static void *work_loop(void *arg)
+static void work(pool *self)
 {
-    pool *self = arg;
     const sweep_watch watch = {.cancel = is_over, .begun = on_begun, .user = self};
     sweep_run run;
     while (take(self, &run)) {
@@ -190,7 +190,12 @@ static void *work_loop(void *arg)
         pthread_cond_broadcast(&self->changed);
         pthread_mutex_unlock(&self->mutex);
     }
-    return NULL;
+}
+
+static void work_beside(void *user, uint32_t worker)
+{
+    (void)worker;
+    work(user);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -221,29 +226,25 @@ static uint32_t most_at_once(const pool *self)
 }
 
 /* With fewer workers than were wanted, fewer runs go side by side. */
-static void work_together(pool *self)
+static fedge_status work_together(pool *self, fedge_error *err)
 {
     assert(self->num_workers > 0);
-    pthread_attr_t attributes;
-    pthread_t *others = calloc(self->num_workers, sizeof(*others));
-    uint32_t started = 0;
-    const bool ready = others && pthread_attr_init(&attributes) == 0;
-    if (ready) {
-        (void)pthread_attr_setstacksize(&attributes, STACK_SIZE);
-        while (started + 1 < self->num_workers &&
-               pthread_create(&others[started], &attributes, work_loop, self) == 0) {
-            started++;
-        }
-        (void)pthread_attr_destroy(&attributes);
+    const fedge_worker_pool_config config = {.name = "thread for runs",
+                                             .thread = "run",
+                                             .num_workers = self->num_workers - 1,
+                                             .fewer_will_do = true,
+                                             .stack_size = STACK_SIZE};
+    fedge_worker_pool *others = NULL;
+    const fedge_status status = fedge_worker_pool_new(&others, &config, err);
+    if (status != FEDGE_OK) {
+        return status;
     }
-    pthread_mutex_lock(&self->mutex);
-    self->num_workers = started + 1;
-    pthread_mutex_unlock(&self->mutex);
-    (void)work_loop(self);
-    for (uint32_t i = 0; i < started; i++) {
-        pthread_join(others[i], NULL);
-    }
-    free(others);
+    self->num_workers = fedge_worker_pool_size(others) + 1;
+    fedge_worker_pool_begin(others, work_beside, self);
+    work(self);
+    fedge_worker_pool_end(others);
+    fedge_worker_pool_free(others);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
@@ -265,9 +266,12 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     pthread_mutex_init(&self.mutex, NULL);
     pthread_cond_init(&self.changed, NULL);
     self.num_workers = most_at_once(&self);
-    work_together(&self);
+    const fedge_status started = work_together(&self, err);
     pthread_cond_destroy(&self.changed);
     pthread_mutex_destroy(&self.mutex);
+    if (started != FEDGE_OK) {
+        return started;
+    }
     if (self.status == FEDGE_CANCELLED && self.interrupted > 1) {
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted with %" PRIu32 " runs under way",
                           self.interrupted);

@@ -6,8 +6,8 @@
  * brought tells one from the other: one in vain halves the backoff, one that was rewarded gives
  * all of it back, and now and then a wait tries with all of it, for the others may have gone.
  */
-#ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_SPIN_BACKOFF_H
-#define FEDGE_AGGREGATOR_SIMULATE_RUN_SPIN_BACKOFF_H
+#ifndef FEDGE_AGGREGATOR_WORKERS_SPIN_BACKOFF_H
+#define FEDGE_AGGREGATOR_WORKERS_SPIN_BACKOFF_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* How long threads look before they sleep. */
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/simulate/run/spin_backoff.h"
+#include "aggregator/workers/spin_backoff.h"
 
 #define MOST_NS 100000
 

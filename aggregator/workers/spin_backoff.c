@@ -1,4 +1,4 @@
-#include "aggregator/simulate/run/spin_backoff.h"
+#include "aggregator/workers/spin_backoff.h"
 
 #define LEAST_NS 1000 /* what is less is none: the clock takes a good part of it */
 
