@@ -37,7 +37,7 @@ static bool has(const char *flag)
 
 static unsigned features_by_flags(void)
 {
-    unsigned features = 0;
+    unsigned features = has("aes") && has("pclmulqdq") ? FEDGE_CPU_AES : 0;
     if (has("avx2") && has("fma"))
         features |= FEDGE_CPU_AVX2;
     if (!has("fma") || !has("avx512f") || !has("avx512bw") || !has("avx512dq") || !has("avx512vl"))
@@ -55,7 +55,7 @@ static unsigned allowed(void)
         return ~0u;
     if (strcmp(level, "scalar") == 0)
         return 0;
-    return strcmp(level, "avx2") == 0 ? FEDGE_CPU_AVX2 : FEDGE_CPU_AVX2 | FEDGE_CPU_AVX512;
+    return FEDGE_CPU_AES | FEDGE_CPU_AVX2 | (strcmp(level, "avx2") == 0 ? 0 : FEDGE_CPU_AVX512);
 }
 
 static void the_level_is_that_of_the_cpu_and_no_more_than_allowed(void **state)
