@@ -17,6 +17,8 @@
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
+static const float MODEL[2] = {0.25F, -1.5F};
+
 #define RUN "00112233445566778899aabbccddeeff"
 #define JOB                                                                                        \
     "{\"fedge-job\": 1, \"name\": \"own\", \"model\": {\"type\": \"external\", \"tensors\": ["     \
@@ -29,6 +31,7 @@ typedef struct rig {
     sem_t done;
     fedge_worker_result result;
     fedge_client_report report; /* what the next evaluation says */
+    float seen[2];              /* what the last training began with */
 } rig;
 
 static void on_done(void *user)
@@ -46,9 +49,12 @@ static fedge_status take_plan(void *user, fedge_client *client, const fedge_clie
 static fedge_status train(void *user, fedge_client *client, const fedge_client_task *task,
                           float *values, fedge_client_report *report, fedge_error *err)
 {
-    (void)client, (void)task, (void)values;
-    *report = ((rig *)user)->report;
-    return fedge_fail(err, FEDGE_INTERNAL, "not asked for here");
+    (void)client, (void)task;
+    rig *r = user;
+    *report = r->report;
+    memcpy(r->seen, values, sizeof r->seen);
+    memset(values, 0, sizeof r->seen);
+    return fedge_fail(err, FEDGE_INTERNAL, "trained for nothing");
 }
 
 static fedge_status evaluate(void *user, fedge_client *client, const fedge_client_task *task,
@@ -76,7 +82,6 @@ static void put_blob(rig *r, const void *bytes, size_t size, char hash[FEDGE_HAS
 /* A worker that has its plan; *task is to evaluate a model that it holds. */
 static void begin(rig *r, fedge_worker_job *task)
 {
-    static const float values[2];
     fedge_job *job;
     char *text;
     uint8_t file[1024];
@@ -102,8 +107,7 @@ static void begin(rig *r, fedge_worker_job *task)
     assert_int_equal(r->result.status, FEDGE_OK);
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, NULL), FEDGE_OK);
     assert_in_range(size, 1, sizeof(file));
-    assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, NULL),
-                     FEDGE_OK);
+    assert_int_equal(fedge_safetensors_write(&job->plan.schema, MODEL, file, size, NULL), FEDGE_OK);
     *task = (fedge_worker_job){.kind = FEDGE_JOB_TASK, .run_id = RUN};
     task->task =
         (fedge_task){.task_id = 1, .kind = FEDGE_TASK_EVALUATE, .round = 1, .model_size = size};
@@ -144,10 +148,28 @@ static void a_metric_that_is_not_finite_is_missing(void **state)
     end(&r);
 }
 
+static void training_begins_with_the_tasks_model(void **state)
+{
+    (void)state;
+    static rig r;
+    fedge_worker_job task;
+    begin(&r, &task);
+    task.task.kind = FEDGE_TASK_TRAIN;
+    task.task.learning_rate = 0.1F;
+    for (int again = 0; again < 2; again++) {
+        memset(r.seen, 0, sizeof r.seen);
+        do_job(&r, &task);
+        assert_int_equal(r.result.status, FEDGE_INTERNAL);
+        assert_memory_equal(r.seen, MODEL, sizeof MODEL);
+    }
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_metric_that_is_not_finite_is_missing),
+        cmocka_unit_test(training_begins_with_the_tasks_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
