@@ -60,6 +60,23 @@ void fedge_chain_on_verified(fedge_chain_verified_fn fn, void *user)
     fedge_tls_watch_chains(fn != NULL ? see : NULL, fn != NULL ? end_step : NULL);
 }
 
+bool fedge_chain_is_watched(void)
+{
+    return verified_fn != NULL;
+}
+
+bool fedge_chain_seen(fedge_chain *chain)
+{
+    *chain = seen;
+    return whole;
+}
+
+void fedge_chain_recall(const fedge_chain *chain)
+{
+    seen = *chain;
+    begun = whole = true;
+}
+
 static fedge_status check_time(const char *what, uint64_t not_before_ms, uint64_t not_after_ms,
                                uint64_t now_ms, fedge_error *err)
 {

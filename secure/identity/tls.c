@@ -43,6 +43,7 @@ typedef struct sighting {
 /* The one place in fedge with mutable globals: the wrapped functions get no other context. */
 static material *_Atomic current_roots;
 static material *_Atomic current_identity;
+static _Atomic uint64_t roots_version;
 static _Atomic uint64_t min_time_ms;
 /* Of each thread that runs connections. */
 static _Thread_local fedge_tls_refused_fn refused_fn;
@@ -50,6 +51,8 @@ static _Thread_local void *refused_user;
 static _Thread_local int refused_socket = -1;
 static _Thread_local void (*see_chain)(const mbedtls_x509_crt *certificate, int depth);
 static _Thread_local void (*end_chain)(int socket);
+static _Thread_local bool (*take_buffers)(mbedtls_ssl_context *ssl);
+static _Thread_local void (*give_buffers)(mbedtls_ssl_context *ssl);
 static _Thread_local sighting seen;
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -129,9 +132,10 @@ fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
     material *fresh = NULL;
     use_certificate_time();
     fedge_status status = material_new(pem, "the roots", &fresh, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         replace(&current_roots, fresh);
-    else
+        atomic_fetch_add(&roots_version, 1);
+    } else
         material_free(fresh);
     return status;
 }
@@ -165,6 +169,18 @@ const mbedtls_x509_crt *fedge_tls_roots(void)
 {
     const material *roots = atomic_load(&current_roots);
     return roots != NULL ? &roots->certificates : NULL;
+}
+
+uint64_t fedge_tls_roots_version(void)
+{
+    return atomic_load(&roots_version);
+}
+
+void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
+                            void (*give_back)(mbedtls_ssl_context *ssl))
+{
+    take_buffers = take;
+    give_buffers = give_back;
 }
 
 void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
@@ -486,6 +502,8 @@ WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
  * refusal reaches a client in place of the first data. */
 WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
+    if (take_buffers != NULL && !take_buffers(ssl))
+        return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;
     if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
@@ -494,5 +512,7 @@ WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t
         reason = BROKEN_OFF;
     if (reason != NULL)
         report(ssl, "", reason);
+    if (give_buffers != NULL)
+        give_buffers(ssl);
     return code;
 }

@@ -1,11 +1,32 @@
-/* What tls.c shares with chain.c. Not for other folders. */
+/* What tls.c and chain.c share with tls_buffers.c and verdicts.c. Not for other folders. */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 #define FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <mbedtls/ssl.h>
 #include <mbedtls/x509_crt.h>
+
+#include "secure/identity/chain.h"
 
 /* The trusted roots, a list; NULL when none were set. Valid for minutes after they are replaced. */
 const mbedtls_x509_crt *fedge_tls_roots(void);
+
+/* Counts how often they were set, from 1; 0: never. */
+uint64_t fedge_tls_roots_version(void);
+
+/* Whether somebody on this thread wants to know of verified chains. */
+bool fedge_chain_is_watched(void);
+/* Within verification: the chain that has just been verified, if all of it was. */
+bool fedge_chain_seen(fedge_chain *chain);
+/* Instead of it: this one was verified before. */
+void fedge_chain_recall(const fedge_chain *chain);
+
+/* Around each read on this thread's connections: [take] sees to its buffers, false for want of
+ * memory; [give_back] may take them away. NULL: no more. */
+void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
+                            void (*give_back)(mbedtls_ssl_context *ssl));
 
 /* From now on, on this thread, calls [see] for each certificate that verification passes, from the
  * root (highest depth) to the peer's own (0), and [end] after each step of a handshake, with its

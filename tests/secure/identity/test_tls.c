@@ -20,6 +20,8 @@
 #include "secure/identity/calendar.h"
 #include "secure/identity/chain.h"
 #include "secure/identity/tls.h"
+#include "secure/identity/tls_buffers.h"
+#include "secure/identity/verdicts.h"
 #include "tests/secure/identity/forge.h"
 
 #define DIR "test_tls.tmp"
@@ -512,6 +514,108 @@ static void test_chain(void **state)
     expect_judged(&verified.chain, now_ms, FEDGE_DENIED, "no longer trusted");
 }
 
+/* Who comes back is not verified again, unless roots or time have changed meanwhile. */
+static void test_verdicts(void **state)
+{
+    (void)state;
+    memset(&verified, 0, sizeof verified);
+    set_roots(DIR "/ca", NULL);
+    assert_int_equal(fedge_verdicts_begin(4, &err), FEDGE_OK);
+    fedge_chain_on_verified(on_verified, &verified);
+    assert_true(accepts(DIR "/device", "localhost"));
+    const fedge_chain first = verified.chain;
+    assert_int_equal(fedge_verdicts_recalled(), 0);
+    memset(&verified.chain, 0, sizeof verified.chain);
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_int_equal(fedge_verdicts_recalled(), 1);
+    assert_int_equal(verified.count, 2);
+    assert_memory_equal(&verified.chain, &first, sizeof first);
+
+    /* Another device's chain is another one; who was refused is verified again. */
+    for (int i = 0; i < 2; i++) {
+        assert_false(accepts(DIR "/foreign", "localhost"));
+        assert_string_equal(told.reason[0], "not signed by a trusted root");
+    }
+    assert_int_equal(fedge_verdicts_recalled(), 1);
+
+    uint64_t now_ms = fedge_os_unix_ms();
+    fedge_tls_set_min_time(first.not_after_ms + 2000);
+    assert_false(accepts(DIR "/device", "localhost"));
+    fedge_tls_set_min_time(1);
+    assert_true(fedge_tls_now_ms() >= now_ms);
+    assert_int_equal(fedge_verdicts_recalled(), 1);
+
+    set_roots(DIR "/ca", DIR "/next");
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_int_equal(fedge_verdicts_recalled(), 1);
+    assert_true(accepts(DIR "/device", "localhost"));
+    assert_int_equal(fedge_verdicts_recalled(), 2);
+    set_roots(DIR "/next", NULL);
+    assert_false(accepts(DIR "/device", "localhost"));
+    assert_int_equal(fedge_verdicts_recalled(), 2);
+    fedge_chain_on_verified(NULL, NULL);
+    fedge_verdicts_end();
+}
+
+/* Sends [size] bytes and receives them on the other side. */
+static void pass(side *from, side *to, size_t size, unsigned first)
+{
+    static unsigned char sent[100000];
+    static unsigned char received[100000];
+    size_t done = 0;
+    size_t come = 0;
+    for (size_t i = 0; i < size; i++)
+        sent[i] = (unsigned char)(first + i * 7);
+    for (int i = 0; i < MAX_STEPS && come < size; i++) {
+        if (done < size) {
+            int code = mbedtls_ssl_write(&from->ssl, sent + done, size - done);
+            assert_true(code > 0 || wants(code));
+            done += code > 0 ? (size_t)code : 0;
+        }
+        int code =
+            mbedtls_ssl_read(&to->ssl, received + come, size - come < 999 ? size - come : 999);
+        assert_true(code > 0 || wants(code));
+        if (code < 0)
+            mbedtls_net_poll(&to->net, MBEDTLS_NET_POLL_READ, 1);
+        come += code > 0 ? (size_t)code : 0;
+    }
+    assert_int_equal(come, size);
+    assert_memory_equal(sent, received, size);
+}
+
+/* Connections at rest have no buffers, and lose nothing by it. */
+static void test_buffers(void **state)
+{
+    (void)state;
+    side server[2];
+    side client[2];
+    set_roots(DIR "/ca", NULL);
+    fedge_tls_buffers_begin();
+    for (int i = 0; i < 2; i++) {
+        side_init(&server[i], MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+        side_init(&client[i], MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
+        assert_int_equal(mbedtls_ssl_set_hostname(&client[i].ssl, "localhost"), 0);
+        assert_true(handshake(&server[i], &client[i]));
+        assert_null(server[i].ssl.MBEDTLS_PRIVATE(in_buf));
+        assert_null(server[i].ssl.MBEDTLS_PRIVATE(out_buf));
+    }
+    static const size_t SIZES[] = {1, 998, 999, 1000, 16384, 16385, 70000};
+    for (unsigned k = 0; k < sizeof SIZES / sizeof *SIZES; k++) {
+        for (int i = 0; i < 2; i++) {
+            pass(&client[i], &server[i], SIZES[k], k);
+            pass(&server[i], &client[i], SIZES[k], k + 100);
+            assert_null(server[i].ssl.MBEDTLS_PRIVATE(in_buf));
+            assert_null(server[i].ssl.MBEDTLS_PRIVATE(out_buf));
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mbedtls_ssl_close_notify(&server[i].ssl), 0);
+        side_fini(&server[i]);
+        side_fini(&client[i]);
+    }
+    fedge_tls_buffers_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +628,8 @@ int main(void)
         cmocka_unit_test_setup(test_server_identity, set_up),
         cmocka_unit_test_setup(test_time, set_up),
         cmocka_unit_test_setup(test_chain, set_up),
+        cmocka_unit_test_setup(test_verdicts, set_up),
+        cmocka_unit_test_setup(test_buffers, set_up),
     };
     int failures = cmocka_run_group_tests(tests, group_set_up, group_tear_down);
     fedge_tls_reset();

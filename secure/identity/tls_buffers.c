@@ -1,0 +1,149 @@
+/* Checked against mbedTLS 3.6 (library/ssl_msg.c, ssl_tls.c): between records a connection needs
+ * nothing of its buffers but the eight bytes of the incoming record counter. */
+#include "secure/identity/tls_buffers.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <mbedtls/platform.h>
+#include <mbedtls/ssl.h>
+
+#include "secure/identity/tls_private.h"
+
+/* A buffer of mbedTLS is a record's content, header and at most this. */
+#define OVERHEAD 1024
+#define COUNTER_SIZE 8 /* of records; it stands before the header */
+#define HEADER_SIZE 5
+#define MESSAGE_AT (COUNTER_SIZE + HEADER_SIZE)
+
+_Static_assert(sizeof(uintptr_t) >= COUNTER_SIZE || UINTPTR_MAX == UINT32_MAX, "a counter's place");
+
+/* What this thread has at hand. */
+static _Thread_local struct {
+    bool on;
+    unsigned char *in, *out;
+} spare;
+
+#define OF(ssl, field) ((ssl)->MBEDTLS_PRIVATE(field))
+
+static bool in_at_rest(const mbedtls_ssl_context *ssl)
+{
+    const unsigned char *base = OF(ssl, in_buf);
+    return base != NULL && OF(ssl, in_left) == 0 && OF(ssl, in_msglen) == 0 &&
+           OF(ssl, in_hslen) == 0 && OF(ssl, in_offt) == NULL &&
+           OF(ssl, keep_current_message) == 0 && OF(ssl, in_ctr) == base &&
+           OF(ssl, in_hdr) == base + COUNTER_SIZE && OF(ssl, in_msg) == base + MESSAGE_AT;
+}
+
+static bool out_at_rest(const mbedtls_ssl_context *ssl)
+{
+    const unsigned char *base = OF(ssl, out_buf);
+    return base != NULL && OF(ssl, out_left) == 0 && OF(ssl, out_ctr) == base &&
+           OF(ssl, out_hdr) == base + COUNTER_SIZE && OF(ssl, out_msg) == base + MESSAGE_AT;
+}
+
+static void put_back(unsigned char **place, unsigned char *buffer)
+{
+    if (*place == NULL)
+        *place = buffer;
+    else
+        mbedtls_free(buffer);
+}
+
+static void give_back(mbedtls_ssl_context *ssl)
+{
+    if (!spare.on || !mbedtls_ssl_is_handshake_over(ssl))
+        return;
+    if (in_at_rest(ssl)) {
+        uintptr_t counter = 0;
+        memcpy(&counter, OF(ssl, in_buf), COUNTER_SIZE);
+        mbedtls_ssl_set_user_data_n(ssl, counter);
+        put_back(&spare.in, OF(ssl, in_buf));
+        OF(ssl, in_buf) = NULL;
+    }
+    if (out_at_rest(ssl)) {
+        put_back(&spare.out, OF(ssl, out_buf));
+        OF(ssl, out_buf) = NULL;
+    }
+}
+
+static unsigned char *lend(unsigned char **place, size_t content)
+{
+    unsigned char *buffer = *place != NULL ? *place : mbedtls_calloc(1, content + OVERHEAD);
+    *place = NULL;
+    return buffer;
+}
+
+static bool take(mbedtls_ssl_context *ssl)
+{
+    if (OF(ssl, in_buf) == NULL) {
+        unsigned char *base = lend(&spare.in, MBEDTLS_SSL_IN_CONTENT_LEN);
+        if (base == NULL)
+            return false;
+        const uintptr_t counter = mbedtls_ssl_get_user_data_n(ssl);
+        memcpy(base, &counter, COUNTER_SIZE);
+        OF(ssl, in_buf) = OF(ssl, in_ctr) = base;
+        OF(ssl, in_hdr) = base + COUNTER_SIZE;
+        OF(ssl, in_len) = base + COUNTER_SIZE + 3;
+        OF(ssl, in_iv) = OF(ssl, in_msg) = base + MESSAGE_AT;
+#if defined(MBEDTLS_SSL_DTLS_CONNECTION_ID)
+        OF(ssl, in_cid) = OF(ssl, in_len);
+#endif
+    }
+    if (OF(ssl, out_buf) == NULL) {
+        unsigned char *base = lend(&spare.out, MBEDTLS_SSL_OUT_CONTENT_LEN);
+        if (base == NULL)
+            return false;
+        OF(ssl, out_buf) = OF(ssl, out_ctr) = base;
+        OF(ssl, out_hdr) = base + COUNTER_SIZE;
+        OF(ssl, out_len) = base + COUNTER_SIZE + 3;
+        OF(ssl, out_iv) = OF(ssl, out_msg) = base + MESSAGE_AT;
+#if defined(MBEDTLS_SSL_DTLS_CONNECTION_ID)
+        OF(ssl, out_cid) = OF(ssl, out_len);
+#endif
+    }
+    return true;
+}
+
+void fedge_tls_buffers_begin(void)
+{
+    spare.on = sizeof(uintptr_t) >= COUNTER_SIZE;
+    fedge_tls_lend_buffers(take, give_back);
+}
+
+void fedge_tls_buffers_end(void)
+{
+    fedge_tls_lend_buffers(NULL, NULL);
+    mbedtls_free(spare.in);
+    mbedtls_free(spare.out);
+    spare.in = spare.out = NULL;
+    spare.on = false;
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+
+int __real_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data, size_t size);
+int __wrap_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data, size_t size);
+int __real_mbedtls_ssl_close_notify(mbedtls_ssl_context *ssl);
+int __wrap_mbedtls_ssl_close_notify(mbedtls_ssl_context *ssl);
+
+int __wrap_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data, size_t size)
+{
+    if (!take(ssl))
+        return MBEDTLS_ERR_SSL_ALLOC_FAILED;
+    const int code = __real_mbedtls_ssl_write(ssl, data, size);
+    give_back(ssl);
+    return code;
+}
+
+int __wrap_mbedtls_ssl_close_notify(mbedtls_ssl_context *ssl)
+{
+    if (!take(ssl))
+        return MBEDTLS_ERR_SSL_ALLOC_FAILED;
+    const int code = __real_mbedtls_ssl_close_notify(ssl);
+    give_back(ssl);
+    return code;
+}
+
+/* NOLINTEND(bugprone-reserved-identifier) */
