@@ -9,6 +9,7 @@
 
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
+#include "secure/identity/verdicts.h"
 
 #define ACCEPT_BATCH 64 /* connections taken before others have their turn again */
 
@@ -155,6 +156,9 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     prepare_libraries(config->log);
     fedge_status status = open_listeners(fresh, err);
     if (status == FEDGE_OK) {
+        status = fedge_verdicts_begin(fedge_peers_num_devices(config->peers), err);
+    }
+    if (status == FEDGE_OK) {
         status = make_networks(fresh, err);
     }
     if (status != FEDGE_OK) {
@@ -191,6 +195,7 @@ void fedge_transport_free(fedge_transport *transport)
     }
     fedge_network_free(transport->http);
     free(transport->networks);
+    fedge_verdicts_end();
     lws_set_log_level(0, NULL);
     pthread_mutex_destroy(&transport->guests.mutex);
     free(transport);
@@ -293,11 +298,4 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
         atomic_store(&transport->networks[i]->must_close, true);
         fedge_network_wake(transport->networks[i]);
     }
-}
-
-uint32_t fedge_transport_num_connections(fedge_transport *transport)
-{
-    /* In this order: who is let in is counted twice for a moment, and never not at all. */
-    const uint32_t guests = fedge_door_num_guests(transport);
-    return guests + atomic_load(&transport->num_clients);
 }

@@ -49,25 +49,6 @@ static fedge_guest *new_guest(fedge_transport *transport, int socket,
     return guest;
 }
 
-void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest)
-{
-    fedge_guests *guests = &transport->guests;
-    pthread_mutex_lock(&guests->mutex);
-    *(guest->previous ? &guest->previous->next : &guests->first) = guest->next;
-    *(guest->next ? &guest->next->previous : &guests->last) = guest->previous;
-    guests->count--;
-    pthread_mutex_unlock(&guests->mutex);
-    free(guest);
-}
-
-uint32_t fedge_door_num_guests(fedge_transport *transport)
-{
-    pthread_mutex_lock(&transport->guests.mutex);
-    const uint32_t count = transport->guests.count;
-    pthread_mutex_unlock(&transport->guests.mutex);
-    return count;
-}
-
 static void stop_waiting(fedge_guest *guest)
 {
     ev_io_stop(guest->transport->config.loop, guest->door);

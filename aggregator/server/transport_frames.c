@@ -1,8 +1,56 @@
-/* What clients send, from libwebsockets' parser to their fedge_conn. */
+/* What clients send, from libwebsockets' parser to their fedge_conn, and what that wants done. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
+
+static void pause_reading(fedge_peer *peer, bool paused)
+{
+    peer->paused = paused;
+    peer->heard_ms = fedge_os_monotonic_ms();
+    lws_rx_flow_control(peer->wsi, !paused);
+    /* Bytes that are decrypted already raise no event of the socket. */
+    peer->network->nudge = true;
+}
+
+static void tell_replaced(const fedge_peer *peer)
+{
+    fedge_peers_displaced(peer->network->transport->config.peers, fedge_conn_match(peer->conn),
+                          &peer->address, fedge_os_monotonic_ms());
+}
+
+/* The engine has too much to do: what it gets from this peer is enough for now. */
+static void post(fedge_peer *peer, fedge_request *request)
+{
+    if (!fedge_engine_thread_post(peer->network->transport->engine, request)) {
+        const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
+        fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
+    }
+}
+
+void fedge_peer_carry_out(fedge_peer *peer)
+{
+    fedge_conn_action action;
+    while (fedge_conn_next_action(peer->conn, &action)) {
+        switch (action.type) {
+        case FEDGE_CONN_REQUEST:
+            post(peer, action.request);
+            break;
+        case FEDGE_CONN_REPLACED:
+            tell_replaced(peer);
+            break;
+        case FEDGE_CONN_PAUSE:
+        case FEDGE_CONN_RESUME:
+            pause_reading(peer, action.type == FEDGE_CONN_PAUSE);
+            break;
+        case FEDGE_CONN_WRITE:
+            lws_callback_on_writable(peer->wsi);
+            break;
+        case FEDGE_CONN_DROP:
+            fedge_peer_drop(peer);
+        }
+    }
+}
 
 int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_t size)
 {

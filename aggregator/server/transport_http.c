@@ -5,51 +5,6 @@
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
 
-/* Answers a request, or an upgrade that is refused, and closes. Returns what the callback returns.
- */
-static int send_answer(fedge_network *network, struct lws *wsi, bool head, unsigned status,
-                       const char *type, const char *body, size_t size)
-{
-    static const struct {
-        unsigned status;
-        const char *text;
-    } TEXTS[] = {{200, "OK"},
-                 {400, "Bad Request"},
-                 {403, "Forbidden"},
-                 {404, "Not Found"},
-                 {405, "Method Not Allowed"},
-                 {426, "Upgrade Required"},
-                 {505, "HTTP Version Not Supported"}};
-    const char *text = "Service Unavailable";
-    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
-        if (TEXTS[i].status == status) {
-            text = TEXTS[i].text;
-        }
-    }
-    const char *extra = status == 405   ? "Allow: GET, HEAD\r\n"
-                        : status == 426 ? "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-                                        : "";
-    char *out = (char *)network->out + LWS_PRE;
-    int used = snprintf(out, FEDGE_MESSAGE_MAX_SIZE,
-                        "HTTP/1.1 %u %s\r\n"
-                        "Content-Type: %s\r\n"
-                        "Content-Length: %zu\r\n"
-                        "%s"
-                        "Connection: close\r\n\r\n"
-                        "%.*s",
-                        status, text, type, size, extra, head ? 0 : (int)size, body);
-    lws_write(wsi, (unsigned char *)out, (size_t)used, LWS_WRITE_HTTP_HEADERS);
-    return -1;
-}
-
-int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned status, const char *text)
-{
-    char line[FEDGE_ERROR_MESSAGE_SIZE + 2];
-    int size = snprintf(line, sizeof(line), "%s\n", text);
-    return send_answer(network, wsi, false, status, "text/plain; charset=utf-8", line,
-                       (size_t)size);
-}
-
 static void gather_facts(fedge_transport *transport)
 {
     fedge_http_facts *facts = &transport->facts;
@@ -99,8 +54,8 @@ static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_
                                &err) != FEDGE_OK) {
         return fedge_http_send_text(network, wsi, 503, err.message);
     }
-    return send_answer(network, wsi, head, answer->status, answer->type, answer->body,
-                       answer->size);
+    return fedge_http_send(network, wsi, head, answer->status, answer->type, answer->body,
+                           answer->size);
 }
 
 int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,

@@ -1,7 +1,8 @@
-/* The transport's state, shared by transport.c (ports, the accepting thread), transport_door.c
- * (connections until their first bytes, and the limits of those without a certificate),
- * transport_thread.c (network threads), transport_peer.c (a connection on its thread),
- * transport_frames.c (what clients send) and transport_http.c (answers to HTTP requests).
+/* The transport's state. From the top: transport.c (ports, the accepting thread),
+ * transport_thread.c (network threads), transport_door.c (connections until their first bytes, and
+ * the limits of those without a certificate), transport_http.c (answers to HTTP requests),
+ * transport_peer.c (a connection on its thread), transport_frames.c (what clients send),
+ * transport_state.c (what all use).
  *
  * A socket is accepted and waits for its first bytes on the accepting thread. Then it goes, as a
  * fedge_peer, to a network thread, which owns it until it is closed; connections do not move. The
@@ -134,6 +135,36 @@ struct fedge_transport {
     fedge_http_answer answer;
 };
 
+/* transport_state.c */
+
+void fedge_peer_append(fedge_peer_list *list, fedge_peer *peer);
+void fedge_peer_take_out(fedge_peer *peer); /* of its list */
+/* The latest in [list] with this socket; NULL: none. */
+fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket);
+/* A record of a socket for [network]. NULL: no memory. */
+fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_address *address,
+                           fedge_guest *guest);
+/* The end of a connection, whatever stage it had reached. */
+void fedge_peer_forget(fedge_peer *gone);
+/* Its certificate was accepted, or it is gone. */
+void fedge_peer_end_guest(fedge_peer *peer);
+/* Frees its fedge_conn and says so in the log. */
+void fedge_peer_end_conn(fedge_peer *peer);
+/* Asks for its end; also from within callbacks, where nothing may be freed. */
+void fedge_peer_drop(fedge_peer *peer);
+/* For any thread: a guest is gone, or is one no more. */
+void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest);
+uint32_t fedge_door_num_guests(fedge_transport *transport);
+/* Any thread: has the loop look at its mail and orders. [network] is one. */
+void fedge_network_wake(void *network);
+/* Answers a request, or an upgrade that is refused; [head]: without the body. Returns what the
+ * callback must return: the connection closes behind it. */
+int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned status,
+                    const char *type, const char *body, size_t size);
+/* The same with one line of text. */
+int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned status,
+                         const char *text);
+
 /* transport_thread.c */
 
 /* With a loop of its own and a thread that runs it; [loop]: with this one and without a thread, for
@@ -144,30 +175,15 @@ FEDGE_MUST_USE fedge_status fedge_network_new(fedge_transport *transport, uint32
                                               fedge_error *err);
 void fedge_network_stop(fedge_network *network);
 void fedge_network_free(fedge_network *network);
-/* Any thread: has the loop look at its mail and orders. [network] is one. */
-void fedge_network_wake(void *network);
 
 /* transport_peer.c */
 
-/* A record of a socket for [network]. NULL: no memory. */
-fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_address *address,
-                           fedge_guest *guest);
 /* On its thread: puts it into its list and hands it to libwebsockets, which closes the socket when
  * that fails; the record is gone then. */
 void fedge_peer_adopt(fedge_peer *peer);
-/* The latest in [list] with this socket; NULL: none. */
-fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket);
 /* Closes it, telling it why, when its certificate is none of a registered device any more, its
  * chain has expired or its root is not trusted any more. */
 void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms);
-/* The end of a connection, whatever stage it had reached. */
-void fedge_peer_forget(fedge_peer *gone);
-/* Carries out what its fedge_conn wants. */
-void fedge_peer_carry_out(fedge_peer *peer);
-/* Asks for its end; also from within callbacks, where nothing may be freed. */
-void fedge_peer_drop(fedge_peer *peer);
-/* Frees its fedge_conn and says so in the log. */
-void fedge_peer_end_conn(fedge_peer *peer);
 void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms);
 int fedge_peer_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                         size_t size);
@@ -180,26 +196,21 @@ void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_a
 void fedge_door_tick(fedge_transport *transport, uint64_t now_ms);
 /* Turns all away that are still at the door. */
 void fedge_door_shut(fedge_transport *transport);
-/* For any thread: a guest is gone, or is one no more. */
-void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest);
 /* For network threads: looks once a second how long [network]'s newcomers have said nothing, and
  * turns away who fell silent. */
 void fedge_door_watch(fedge_network *network, uint64_t now_ms);
 /* Drops those of [network]'s newcomers that the door has sent away. */
 void fedge_door_evict(fedge_network *network);
-uint32_t fedge_door_num_guests(fedge_transport *transport);
 
 /* transport_frames.c */
 
+/* Carries out what its fedge_conn wants. */
+void fedge_peer_carry_out(fedge_peer *peer);
 /* Bytes of a message. Returns what the callback returns. */
 int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_t size);
 
 /* transport_http.c */
 
-/* Answers a request, or an upgrade that is refused, with one line of text. Returns what the
- * callback must return: the connection closes behind it. */
-int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned status,
-                         const char *text);
 int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                         size_t size);
 

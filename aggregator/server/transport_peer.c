@@ -8,35 +8,6 @@
 #include "edge/core/os.h"
 #include "secure/identity/tls.h"
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
-static void append(fedge_peer_list *list, fedge_peer *peer)
-{
-    peer->list = list;
-    peer->previous = list->last;
-    peer->next = NULL;
-    *(list->last ? &list->last->next : &list->first) = peer;
-    list->last = peer;
-    list->count++;
-}
-
-static void take_out(fedge_peer *peer)
-{
-    fedge_peer_list *list = peer->list;
-    *(peer->previous ? &peer->previous->next : &list->first) = peer->next;
-    *(peer->next ? &peer->next->previous : &list->last) = peer->previous;
-    list->count--;
-}
-
-fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket)
-{
-    fedge_peer *peer = list->last;
-    while (peer && peer->socket != socket) {
-        peer = peer->previous;
-    }
-    return peer;
-}
-
 static fedge_peers *peers_of(const fedge_peer *peer)
 {
     return peer->network->transport->config.peers;
@@ -45,144 +16,6 @@ static fedge_peers *peers_of(const fedge_peer *peer)
 static const fedge_log *log_of(const fedge_peer *peer)
 {
     return peer->network->transport->config.log;
-}
-
-/* ---- life ------------------------------------------------------------------------------------ */
-
-fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_address *address,
-                           fedge_guest *guest)
-{
-    fedge_peer *peer = calloc(1, sizeof(*peer));
-    if (peer) {
-        peer->network = network;
-        peer->socket = socket;
-        peer->address = *address;
-        peer->guest = guest;
-        peer->accepted_ms = peer->heard_ms = fedge_os_monotonic_ms();
-        atomic_fetch_add(&network->num_connections, 1);
-    }
-    return peer;
-}
-
-/* The engine hears that it has gone. */
-static void end_conn(fedge_peer *peer)
-{
-    if (peer->conn) {
-        fedge_network *network = peer->network;
-        fedge_conn_action action;
-        fedge_conn_end(peer->conn);
-        while (fedge_conn_next_action(peer->conn, &action)) {
-            if (action.type == FEDGE_CONN_REQUEST) {
-                (void)fedge_engine_thread_post(network->transport->engine, action.request);
-            }
-        }
-        fedge_slots_give_back(&network->slots, fedge_conn_id(peer->conn));
-        fedge_conn_free(peer->conn);
-        peer->conn = NULL;
-    }
-}
-
-/* A certificate was accepted, or the connection is gone. */
-static void end_guest(fedge_peer *peer)
-{
-    if (peer->guest) {
-        fedge_guest_leave(peer->network->transport, peer->guest);
-        peer->guest = NULL;
-    }
-}
-
-void fedge_peer_forget(fedge_peer *gone)
-{
-    fedge_network *network = gone->network;
-    end_conn(gone);
-    for (fedge_peer **at = &network->drops; *at; at = &(*at)->next_drop) {
-        if (*at == gone) {
-            *at = gone->next_drop;
-            break;
-        }
-    }
-    if (network->adopting == gone) {
-        network->adopting = NULL;
-    }
-    if (gone->list) {
-        take_out(gone);
-    }
-    if (gone->admitted) {
-        atomic_fetch_sub(&network->transport->num_clients, 1);
-    }
-    end_guest(gone);
-    atomic_fetch_sub(&network->num_connections, 1);
-    free(gone);
-}
-
-void fedge_peer_end_conn(fedge_peer *peer)
-{
-    if (!peer->conn) {
-        return;
-    }
-    char address[FEDGE_ADDRESS_TEXT];
-    const fedge_registry_match *match = fedge_conn_match(peer->conn);
-    FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-disconnected",
-              fedge_log_str("device", match->device_id), fedge_log_int("client", match->index),
-              fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
-    end_conn(peer);
-}
-
-static void pause_reading(fedge_peer *peer, bool paused)
-{
-    peer->paused = paused;
-    peer->heard_ms = fedge_os_monotonic_ms();
-    lws_rx_flow_control(peer->wsi, !paused);
-    /* Bytes that are decrypted already raise no event of the socket. */
-    peer->network->nudge = true;
-}
-
-void fedge_peer_drop(fedge_peer *peer)
-{
-    if (!peer->dropping) {
-        peer->dropping = true;
-        peer->next_drop = peer->network->drops;
-        peer->network->drops = peer;
-    }
-}
-
-static void tell_replaced(const fedge_peer *peer)
-{
-    fedge_peers_displaced(peers_of(peer), fedge_conn_match(peer->conn), &peer->address,
-                          fedge_os_monotonic_ms());
-}
-
-/* The engine has too much to do: what it gets from this peer is enough for now. */
-static void post(fedge_peer *peer, fedge_request *request)
-{
-    if (!fedge_engine_thread_post(peer->network->transport->engine, request)) {
-        const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
-        fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
-    }
-}
-
-void fedge_peer_carry_out(fedge_peer *peer)
-{
-    fedge_conn_action action;
-    while (fedge_conn_next_action(peer->conn, &action)) {
-        switch (action.type) {
-        case FEDGE_CONN_REQUEST:
-            post(peer, action.request);
-            break;
-        case FEDGE_CONN_REPLACED:
-            tell_replaced(peer);
-            break;
-        case FEDGE_CONN_PAUSE:
-        case FEDGE_CONN_RESUME:
-            pause_reading(peer, action.type == FEDGE_CONN_PAUSE);
-            break;
-        case FEDGE_CONN_WRITE:
-            lws_callback_on_writable(peer->wsi);
-            break;
-        case FEDGE_CONN_DROP:
-            fedge_peer_drop(peer);
-        }
-    }
 }
 
 /* Lines that a device causes. */
@@ -205,7 +38,7 @@ void fedge_peer_adopt(fedge_peer *peer)
                                          (on_http ? 0 : LWS_ADOPT_ALLOW_SSL),
                                  .fd.sockfd = peer->socket,
                                  .opaque = peer};
-    append(on_http ? &network->clients : &network->newcomers, peer);
+    fedge_peer_append(on_http ? &network->clients : &network->newcomers, peer);
     network->adopting = peer;
     struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adoption);
     if (network->adopting == peer) {
@@ -374,9 +207,9 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(peer->network, wsi, 503, err.message);
     }
-    take_out(peer);
-    append(&network->clients, peer);
-    end_guest(peer);
+    fedge_peer_take_out(peer);
+    fedge_peer_append(&network->clients, peer);
+    fedge_peer_end_guest(peer);
     fedge_peers_connected(transport->config.peers, &match, &peer->address);
     char address[FEDGE_ADDRESS_TEXT];
     FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-connected",

@@ -8,6 +8,7 @@
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
 #include "secure/identity/tls.h"
+#include "secure/identity/tls_buffers.h"
 
 #define SERVICE_BUFFER_SIZE 32768 /* of libwebsockets, for all connections of a thread */
 #define RECEIVE_SIZE 4096         /* of libwebsockets, for each connection */
@@ -138,12 +139,6 @@ static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
     }
 }
 
-void fedge_network_wake(void *network)
-{
-    fedge_network *self = network;
-    ev_async_send(self->loop, &self->mail_watcher);
-}
-
 static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
 {
     (void)loop, (void)events;
@@ -198,7 +193,9 @@ static void *run(void *arg)
     fedge_network *network = arg;
     fedge_tls_on_refused(on_handshake_refused, network);
     fedge_chain_on_verified(on_verified, network);
+    fedge_tls_buffers_begin();
     ev_run(network->loop, 0);
+    fedge_tls_buffers_end();
     return NULL;
 }
 
