@@ -5,7 +5,6 @@
 
 #include "edge/core/bytes.h"
 #include "edge/io/safetensors.h"
-#include "edge/io/update.h"
 
 /* In the store, two places: u64 task id, little-endian, and the values. */
 static const char *const KEYS[2][2] = {{"fedge-control", "fedge-control-next"},
@@ -84,23 +83,34 @@ fedge_status fedge_kept_begin(fedge_hooks_state *state, const fedge_task *task, 
     return status;
 }
 
-fedge_status fedge_kept_move(fedge_hooks_state *state, const int8_t *bounds_log2,
-                             const fedge_upload *upload, const uint8_t *bytes, fedge_error *err)
+/* Values of the update as they will be decoded: int32_t (all that can travel), 0 at first. */
+static fedge_status take_decoded(void *user, size_t first, const uint32_t *places, size_t n,
+                                 const int32_t *v, fedge_error *err)
 {
-    const fedge_plan *plan = state->plan;
-    if (!state->own || fedge_plan_makes_residual(plan))
-        return FEDGE_OK; /* a residual has moved as the update was encoded */
-    const size_t scratch_size = fedge_update_max_size(plan);
-    int32_t *decoded = malloc(plan->sent.schema.num_elements * sizeof(*decoded));
-    uint8_t *scratch = malloc(scratch_size);
-    fedge_status status = !decoded || !scratch
-                              ? fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY)
-                              : fedge_update_decode(plan, bounds_log2, upload, bytes, scratch,
-                                                    scratch_size, decoded, err);
-    if (!status)
-        fedge_hooks_move(plan, bounds_log2, decoded, state->own);
+    int32_t *to = (int32_t *)user + first;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        to[places ? places[i] : i] = v[i];
+    return FEDGE_OK;
+}
+
+fedge_status fedge_kept_encode(fedge_hooks_state *state, const fedge_update *update,
+                               fedge_upload *upload, uint8_t **bytes, fedge_error *err)
+{
+    const fedge_plan *plan = update->plan;
+    fedge_update watched = *update;
+    int32_t *decoded = NULL;
+    if (state->own && !fedge_plan_makes_residual(plan)) { /* which moves as it is encoded */
+        decoded = calloc(plan->sent.schema.num_elements, sizeof(*decoded));
+        if (!decoded)
+            return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
+        watched.give = take_decoded;
+        watched.user = decoded;
+    }
+    const fedge_status status = fedge_update_encode(&watched, upload, bytes, err);
+    if (!status && decoded)
+        fedge_hooks_move(plan, update->bounds_log2, decoded, state->own);
     free(decoded);
-    free(scratch);
     return status;
 }
 

@@ -19,6 +19,7 @@
 #include "edge/core/status.h"
 #include "edge/io/client_hooks.h"
 #include "edge/io/protocol.h"
+#include "edge/io/update.h"
 
 /* What the store had when a round began. */
 typedef struct fedge_kept {
@@ -34,11 +35,13 @@ FEDGE_MUST_USE fedge_status fedge_kept_begin(fedge_hooks_state *state, const fed
                                              const char *run_id, const fedge_log *log,
                                              fedge_kept *kept, fedge_error *err);
 
-/* Moves what is kept, once, to what it will be if this upload counts. */
-FEDGE_MUST_USE fedge_status fedge_kept_move(fedge_hooks_state *state, const int8_t *bounds_log2,
-                                            const fedge_upload *upload, const uint8_t *bytes,
-                                            fedge_error *err);
-/* Stores what fedge_kept_move has made; to be repeated where there was no room (FEDGE_NO_SPACE). */
+/* fedge_update_encode, which besides moves what is kept to what it will be if this upload counts.
+ * [update]: as fedge_update_encode takes it. */
+FEDGE_MUST_USE fedge_status fedge_kept_encode(fedge_hooks_state *state, const fedge_update *update,
+                                              fedge_upload *upload, uint8_t **bytes,
+                                              fedge_error *err);
+/* Stores what fedge_kept_encode has made; to be repeated where there was no room (FEDGE_NO_SPACE).
+ */
 FEDGE_MUST_USE fedge_status fedge_kept_store(const fedge_hooks_state *state, const fedge_kept *kept,
                                              fedge_store *store, const fedge_upload *upload,
                                              fedge_error *err);

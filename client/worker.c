@@ -261,9 +261,7 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
         status = fedge_hooks_end(&w->hooks, w->report.num_steps, w->at_work.job.task.learning_rate,
                                  w->values, err);
     if (!status)
-        status = fedge_update_encode(&update, upload, bytes, err);
-    if (!status)
-        status = fedge_kept_move(&w->hooks, w->bounds, upload, *bytes, err);
+        status = fedge_kept_encode(&w->hooks, &update, upload, bytes, err);
     if (!status)
         do
             status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);

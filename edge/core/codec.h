@@ -76,8 +76,8 @@ typedef struct fedge_codec_tensor {
     void *user;
 } fedge_codec_tensor;
 
-/* What a codec is. [first] is the place of a run's first value in its tensor, a multiple of
- * FEDGE_CODEC_BLOCK; only a tensor's last block is shorter. */
+/* What a codec is, as it is named and encodes. [first] is the place of a run's first value in its
+ * tensor, a multiple of FEDGE_CODEC_BLOCK; only a tensor's last block is shorter. */
 typedef struct fedge_codec_ops {
     const char *name;
     bool chooses; /* takes a share, as in topk:0.01; else it writes values */
@@ -91,6 +91,19 @@ typedef struct fedge_codec_ops {
      * its v is 0. */
     void (*encode)(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
                    fedge_codec_stats *stats);
+
+    /* ---- of one that chooses ---- */
+    /* Most bytes of a tensor of [count] values. */
+    size_t (*largest)(const fedge_codec *codec, size_t count);
+    /* Writes a tensor whose values x (spec->count) are within its bound to [out] unless that is
+     * NULL, and gives what was chosen; x becomes what stays. *size: of its bytes. */
+    fedge_status (*choose)(const fedge_codec_tensor *tensor, float *x, uint8_t *out, size_t *size,
+                           fedge_error *err);
+} fedge_codec_ops;
+
+/* The way back, in a table of its own: clients only encode, and link nothing of it. */
+typedef struct fedge_codec_reader {
+    /* ---- of a codec that writes values ---- */
     /* v (count): the values [first, first + count) of a tensor, whose bytes [in] are. Fails as
      * fedge_codec_decode does; v is undefined then. */
     fedge_status (*decode)(const fedge_tensor_spec *spec, int bound_log2, size_t first,
@@ -100,20 +113,16 @@ typedef struct fedge_codec_ops {
                              size_t count, const uint8_t *in, fedge_error *err);
 
     /* ---- of one that chooses ---- */
-    /* Most bytes of a tensor of [count] values. */
-    size_t (*largest)(const fedge_codec *codec, size_t count);
-    /* Writes a tensor whose values x (spec->count) are within its bound to [out] unless that is
-     * NULL, and gives what was chosen; x becomes what stays. *size: of its bytes. */
-    fedge_status (*choose)(const fedge_codec_tensor *tensor, float *x, uint8_t *out, size_t *size,
-                           fedge_error *err);
     /* Reads a tensor from in[0, size) and gives its values that are wanted, looking at little more
      * than these; *used: of its bytes, size or less. Fails as fedge_codec_decode does; some values
      * have been given then. */
     fedge_status (*read)(const fedge_codec_tensor *tensor, const uint8_t *in, size_t size,
                          size_t *used, fedge_error *err);
-} fedge_codec_ops;
+} fedge_codec_reader;
 
-#define FEDGE_CODEC_DECLARE(name) extern const fedge_codec_ops fedge_codec_##name;
+#define FEDGE_CODEC_DECLARE(name)                                                                  \
+    extern const fedge_codec_ops fedge_codec_##name;                                               \
+    extern const fedge_codec_reader fedge_codec_##name##_reader;
 FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 #undef FEDGE_CODEC_DECLARE
 
@@ -199,7 +208,14 @@ FEDGE_MUST_USE fedge_status fedge_codec_encode(const fedge_codec *codec, const f
                                                size_t *size, fedge_codec_stats *stats,
                                                fedge_error *err);
 
-/* ---- decoding -------------------------------------------------------------------------------- */
+/* ---- decoding (codec_read.c) ----------------------------------------------------------------- */
+
+/* The reader of one of fedge_codec_ops. */
+const fedge_codec_reader *fedge_codec_reader_of(const fedge_codec_ops *codec);
+
+/* Are the bounds in fixed.h's range? FEDGE_INVALID_ARGUMENT with the tensor. */
+FEDGE_MUST_USE fedge_status fedge_codec_check_bounds(const fedge_schema *schema,
+                                                     const int8_t *bounds_log2, fedge_error *err);
 
 /* Decodes and validates. [v]: schema->num_elements fixed-point integers, |v| ≤ 2^30 on success.
  * FEDGE_TRUNCATED or FEDGE_TOO_BIG when in_size is not that of the section, FEDGE_NOT_FINITE,

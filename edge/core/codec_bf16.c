@@ -60,6 +60,9 @@ const fedge_codec_ops fedge_codec_bf16 = {
     .name = "bf16",
     .size = bf16_size,
     .encode = bf16_encode,
+};
+
+const fedge_codec_reader fedge_codec_bf16_reader = {
     .decode = bf16_decode,
     .validate = bf16_validate,
 };

@@ -202,13 +202,13 @@ static fedge_status decode_block(const fedge_chosen_in *chosen, int32_t *v, size
             v[i] = chosen->negative[i] ? -chosen->magnitude : chosen->magnitude;
         return FEDGE_OK;
     }
-    const fedge_codec_ops *values = tensor->codec->values;
     const size_t begin = chosen->first - chosen->first % FEDGE_CODEC_BLOCK;
     const size_t left = chosen->k - begin;
     *skip = chosen->first - begin;
-    return values->decode(tensor->spec, tensor->bound_log2, begin,
-                          left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK,
-                          chosen->values + values->size(begin), v, err);
+    return fedge_codec_reader_of(tensor->codec->values)
+        ->decode(tensor->spec, tensor->bound_log2, begin,
+                 left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK,
+                 chosen->values + fedge_codec_run_size(tensor->codec, begin), v, err);
 }
 
 fedge_status fedge_chosen_give(fedge_chosen_in *chosen, fedge_error *err)

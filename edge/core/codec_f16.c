@@ -70,6 +70,9 @@ const fedge_codec_ops fedge_codec_f16 = {
     .name = "f16",
     .size = f16_size,
     .encode = f16_encode,
+};
+
+const fedge_codec_reader fedge_codec_f16_reader = {
     .decode = f16_decode,
     .validate = f16_validate,
 };

@@ -115,6 +115,9 @@ const fedge_codec_ops fedge_codec_int4 = {
     .name = "int4",
     .size = int4_size,
     .encode = int4_encode,
+};
+
+const fedge_codec_reader fedge_codec_int4_reader = {
     .decode = int4_decode,
     .validate = int4_validate,
 };

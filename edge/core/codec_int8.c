@@ -214,6 +214,9 @@ const fedge_codec_ops fedge_codec_int8 = {
     .name = "int8",
     .size = int8_size,
     .encode = int8_encode,
+};
+
+const fedge_codec_reader fedge_codec_int8_reader = {
     .decode = int8_decode,
     .validate = int8_validate,
 };

@@ -54,6 +54,9 @@ const fedge_codec_ops fedge_codec_none = {
     .keeps_quantised = true,
     .size = none_size,
     .encode = none_encode,
+};
+
+const fedge_codec_reader fedge_codec_none_reader = {
     .decode = none_decode,
     .validate = none_validate,
 };

@@ -88,5 +88,6 @@ const fedge_codec_ops fedge_codec_randk = {
     .chooses = true,
     .largest = randk_largest,
     .choose = randk_choose,
-    .read = randk_read,
 };
+
+const fedge_codec_reader fedge_codec_randk_reader = {.read = randk_read};

@@ -28,5 +28,6 @@ const fedge_codec_ops fedge_codec_ternary = {
     .chooses = true,
     .largest = ternary_largest,
     .choose = ternary_choose,
-    .read = ternary_read,
 };
+
+const fedge_codec_reader fedge_codec_ternary_reader = {.read = ternary_read};

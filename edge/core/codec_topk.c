@@ -27,5 +27,6 @@ const fedge_codec_ops fedge_codec_topk = {
     .chooses = true,
     .largest = topk_largest,
     .choose = topk_choose,
-    .read = topk_read,
 };
+
+const fedge_codec_reader fedge_codec_topk_reader = {.read = topk_read};

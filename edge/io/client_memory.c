@@ -70,8 +70,8 @@ static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *byt
     return status;
 }
 
-/* The encoded bytes, and beside them the largest section deflated; where something is kept later
- * the bytes inflated and the update as integers, and after these what is kept. */
+/* The encoded bytes, and beside them the largest section deflated and, where a strategy keeps
+ * something, the update as integers; after these what is kept. */
 static uint64_t upload(const fedge_plan *plan, uint64_t own)
 {
     uint64_t section = 0;
@@ -81,9 +81,8 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
-    if (fedge_plan_makes_residual(plan)) /* is stored as it is, with no need to decode */
-        return update + larger(section, own);
-    return update + larger(section, fedge_plan_keeps(plan) ? larger(update + decoded, own) : 0);
+    const bool moves = fedge_plan_keeps(plan) && !fedge_plan_makes_residual(plan);
+    return update + larger(section + (moves ? decoded : 0), fedge_plan_keeps(plan) ? own : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,

@@ -64,8 +64,8 @@ FEDGE_MUST_USE fedge_status fedge_update_run(const fedge_update *update, fedge_u
                                              fedge_error *err);
 
 /* Encodes changes for an upload: fills size, crc32, num_sections and sections; appends the metric
- * "clamped" when something was cut. [update]: plan, bounds, changes, residual and round. *bytes is
- * malloc'ed, upload->size long. */
+ * "clamped" when something was cut. [update]: plan, bounds, changes, residual, round and give.
+ * *bytes is malloc'ed, upload->size long. */
 FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_update *update, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 
