@@ -90,6 +90,8 @@ typedef struct fedge_accumulator_config {
     bool skip_missing; /* leave out those of gpus[] that cannot be used, as after a loss, and say so
                         */
     fedge_shard shard;
+    uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
+                               not the accumulator's */
     const fedge_log *log; /* is told what was found and chosen, and why; may be NULL */
 } fedge_accumulator_config;
 

@@ -1,8 +1,10 @@
 #include "aggregator/rounds/global_model.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/robust/tiles.h"
 #include "aggregator/rounds/statistics.h"
 #include "edge/core/os.h"
 #include "edge/io/safetensors.h"
@@ -64,11 +66,32 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
     return fedge_global_model_reopen(model, accumulator, config, err);
 }
 
+/* Is there room for the largest cohort? */
+static fedge_status check_robust_memory(const fedge_global_model *model, fedge_error *err)
+{
+    const uint32_t cohort = model->job->rounds.max_cohort;
+    const uint64_t least = 2 * fedge_tiles_least_bytes(cohort);
+    return model->robust_memory >= least
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s goes through the updates of up to %" PRIu32 " clients (max-cohort) "
+                            "at once, which takes %" PRIu64 " MiB: lower rounds.max-cohort, or "
+                            "raise --robust-memory from %" PRIu64 " MiB",
+                            model->job->strategy, cohort, (least >> 20) + 1,
+                            model->robust_memory >> 20);
+}
+
 fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
                                      const char *accumulator,
                                      const fedge_accumulator_config *config, fedge_error *err)
 {
-    *model = (fedge_global_model){.job = job, .plan = &job->plan};
+    *model = (fedge_global_model){.job = job,
+                                  .plan = &job->plan,
+                                  .robust_memory = config->robust_memory > 0 ? config->robust_memory
+                                                                             : FEDGE_ROBUST_MEMORY,
+                                  .num_threads = config->num_lanes};
+    fedge_kept_updates_init(&model->kept, &job->plan.sent.sections[0].schema,
+                            model->robust_memory / 2);
     fedge_strategy_config strategy = {
         .schema = &job->plan.sent.sections[0].schema,
         .job = job,
@@ -77,6 +100,9 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
         return fedge_fail(err, FEDGE_INTERNAL, "the job was read without strategies");
     }
     fedge_status status = fedge_strategy_find(job->strategy, &model->strategy, err);
+    if (status == FEDGE_OK && model->strategy->collects) {
+        status = check_robust_memory(model, err);
+    }
     if (status == FEDGE_OK) {
         status = model->strategy->init(&strategy, &model->strategy_state, err);
     }
@@ -89,6 +115,7 @@ void fedge_global_model_fini(fedge_global_model *model)
     if (model->strategy) {
         model->strategy->free(model->strategy_state);
     }
+    fedge_kept_updates_fini(&model->kept);
     free(model->values);
     free(model->trained);
     *model = (fedge_global_model){0};
@@ -186,7 +213,7 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
 
 fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                      const int8_t *bounds_log2, const fedge_update_facts *facts,
-                                     fedge_error *err)
+                                     const fedge_updates *updates, fedge_error *err)
 {
     const fedge_sent *sent = &model->plan->sent;
     const fedge_accumulator_totals totals = fedge_accumulator_get_totals(&model->accumulator);
@@ -197,6 +224,9 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         .total_weight = totals.total_weight,
         .accumulator = &model->accumulator,
         .facts = facts,
+        .updates = updates,
+        .memory = model->robust_memory - model->robust_memory / 2,
+        .num_threads = model->num_threads,
         .delta = {.schema = &sent->sections[0].schema, .bounds_log2 = bounds_log2}};
     const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
     if (hooks) {
@@ -211,5 +241,6 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
 
 fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)
 {
+    fedge_kept_updates_clear(&model->kept);
     return fedge_accumulator_reset(&model->accumulator, err);
 }

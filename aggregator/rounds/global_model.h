@@ -13,9 +13,12 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/rounds/kept_updates.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
+
+#define FEDGE_ROBUST_MEMORY ((uint64_t)1 << 30) /* bytes, unless something else is asked for */
 
 /* Plain data; all of it is the model's own but the job. */
 typedef struct fedge_global_model {
@@ -26,6 +29,10 @@ typedef struct fedge_global_model {
     void *strategy_state;
     float *values;  /* parameters, then statistics: plan->schema.num_elements */
     float *trained; /* the strategy's part of them; NULL: it is all of them */
+    /* With a strategy that collects: updates that are nowhere else, and what a step may take. */
+    fedge_kept_updates kept;
+    uint64_t robust_memory; /* bytes, half of it for those that are kept */
+    uint32_t num_threads;
 } fedge_global_model;
 
 /* How updates of [plan] lie when they are not deflated. Points into the plan. */
@@ -49,11 +56,12 @@ FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, c
 /* Moves the values by the sums of the accumulator, which keeps them: the strategy's step on what is
  * trained, the weighted mean for statistics. [bounds_log2]: of the tensors that were sent in this
  * round (fedge_sections_bounds). [facts]: of the updates in the sums, in the order of the cohort's
- * slots. After a failure the values are undefined. */
+ * slots. [updates]: the same one by one when the strategy collects; else NULL. After a failure the
+ * values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                                     const int8_t *bounds_log2,
                                                     const fedge_update_facts *facts,
-                                                    fedge_error *err);
+                                                    const fedge_updates *updates, fedge_error *err);
 /* Opens another accumulator in place of the present one, which is closed first: all sums are 0, and
  * what it held of GPUs is free. On failure there is none, and the model is of no use until this
  * succeeds. [accumulator], [config]: as for fedge_global_model_init. */
@@ -61,7 +69,7 @@ FEDGE_MUST_USE fedge_status fedge_global_model_reopen(fedge_global_model *model,
                                                       const char *accumulator,
                                                       const fedge_accumulator_config *config,
                                                       fedge_error *err);
-/* Empties the accumulator. */
+/* Empties the accumulator, and forgets the updates that were kept. */
 FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
 
 /* The model file (safetensors) of the present values, and behind it the file of what the

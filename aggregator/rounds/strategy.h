@@ -3,7 +3,9 @@
  * A table: one file per strategy under strategies/, found by name. A linear strategy needs
  * only the weighted sum S = Σ w·v and the total weight W = Σ w (edge/core/fixed.h), so memory does
  * not depend on the number of clients, and the step is a pure function of them: the same sums give
- * the same bits. What a strategy asks of clients is in its client hooks (edge/io/client_hooks.h).
+ * the same bits. One that collects has the updates too, some coordinates at a time, in memory that
+ * is limited (robust/robust.h). What a strategy asks of clients is in its client hooks
+ * (edge/io/client_hooks.h).
  *
  * A new strategy is a file under strategies/ and a line in FEDGE_STRATEGY_MAP; with a part of the
  * clients' also a file under edge/io/hooks and a line in FEDGE_CLIENT_HOOKS_MAP; its tests, its
@@ -12,10 +14,12 @@
 #ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/rounds/updates.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
@@ -24,7 +28,9 @@
 /* The first is a job's default. */
 #define FEDGE_STRATEGY_MAP(X)                                                                      \
     X(fedavg)                                                                                      \
-    X(fedprox) X(fedavgm) X(fedadagrad) X(fedadam) X(fedyogi) X(fednova) X(scaffold) X(feddyn)
+    X(fedprox)                                                                                     \
+    X(fedavgm) X(fedadagrad) X(fedadam) X(fedyogi) X(fednova) X(scaffold) X(feddyn) X(fedmedian)   \
+        X(fedtrimmedavg) X(krum) X(multikrum) X(bulyan) X(rfa) X(normclipping)
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
@@ -56,6 +62,9 @@ typedef struct fedge_strategy_sum {
     fedge_strategy_section delta;
     fedge_strategy_section hooks;    /* that of the strategy's client hooks */
     const fedge_update_facts *facts; /* (num_updates), in the order of the cohort's slots */
+    const fedge_updates *updates;    /* one by one, for strategies that collect them; else NULL */
+    uint64_t memory;                 /* bytes that a step may take to go through them */
+    uint32_t num_threads;            /* for that, ≥ 1 */
 } fedge_strategy_sum;
 
 /* values[i] += (float)(rate · (S[i] / W · 2^−F)) for all of a section: values has
@@ -100,6 +109,7 @@ typedef struct fedge_strategy_ops {
     /* Forgets what depends on what clients keep: they begin anew, as at first. Set exactly when the
      * client hooks have [keeps]. */
     void (*forget)(void *state);
+    bool collects; /* its step goes through the updates of a round one by one */
 } fedge_strategy_ops;
 
 #define FEDGE_STRATEGY_DECLARE(name) extern const fedge_strategy_ops fedge_strategy_##name;

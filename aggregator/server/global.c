@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/server/accepted_updates.h"
 #include "aggregator/server/ingest.h"
 #include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
+
+#define MAX_STEP_THREADS 8
 
 double fedge_upload_metric(const fedge_upload *upload, const char *name)
 {
@@ -94,14 +97,13 @@ typedef struct metrics {
     mean loss, accuracy, train, encode, upload;
     double clamped;
     uint32_t states_lost;
-    fedge_update_facts *facts; /* room for the cohort's */
+    fedge_update_facts *facts;       /* room for the cohort's */
+    fedge_accepted_updates *updates; /* all of them, when the strategy collects; else NULL */
 } metrics;
 
 static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
-    (void)slot;
-    (void)err;
     metrics *to = user;
     double weight = (double)fedge_report_weight(global->job, upload->num_examples);
     to->facts[to->summary->reported++] =
@@ -115,7 +117,7 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     double most = (double)global->plan->sent.schema.num_elements;
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
     to->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
-    return FEDGE_OK;
+    return to->updates ? fedge_accepted_updates_add(to->updates, slot, upload, err) : FEDGE_OK;
 }
 
 /* *lost: how many clients have lost what they kept for the strategy. [facts]: room for the
@@ -123,13 +125,20 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
  */
 static fedge_status summarise(fedge_global *global, fedge_journal *journal,
                               fedge_round_summary *summary, fedge_update_facts *facts,
-                              uint32_t *lost, fedge_error *err)
+                              fedge_accepted_updates *updates, uint32_t *lost, fedge_error *err)
 {
-    metrics all = {.summary = summary, .facts = facts};
+    const bool collects = global->model.strategy->collects;
+    metrics all = {.summary = summary, .facts = facts, .updates = collects ? updates : NULL};
     summary->asked = fedge_journal_get_phase(journal)->num_tasks;
     summary->reported = 0;
     summary->examples = 0;
-    fedge_status status = for_each_accepted(global, journal, gather, &all, err);
+    fedge_status status =
+        collects ? fedge_accepted_updates_init(updates, global->plan, journal, &global->model.kept,
+                                               summary->asked, err)
+                 : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = for_each_accepted(global, journal, gather, &all, err);
+    }
     summary->train_loss = mean_get(&all.loss);
     summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
     summary->seconds_train = mean_get(&all.train);
@@ -317,13 +326,16 @@ static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *jo
 }
 
 static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journal,
-                                      const fedge_update_facts *facts, uint32_t lost,
+                                      const fedge_update_facts *facts,
+                                      fedge_accepted_updates *accepted, uint32_t lost,
                                       fedge_round_summary *summary, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    const fedge_updates updates = fedge_accepted_updates_get(accepted);
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
-        fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, facts, err);
+        fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, facts,
+                                global->model.strategy->collects ? &updates : NULL, err);
     if (status == FEDGE_OK) {
         status = derive_last_accepted(global, journal, lost, err);
     }
@@ -347,17 +359,19 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     uint32_t lost = 0;
+    fedge_accepted_updates updates = {0};
     *save = NULL;
     fedge_update_facts *facts = calloc(phase->num_tasks, sizeof(*facts));
     fedge_status status =
         facts ? fedge_journal_close(journal, err)
               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
     if (status == FEDGE_OK) {
-        status = summarise(global, journal, summary, facts, &lost, err);
+        status = summarise(global, journal, summary, facts, &updates, &lost, err);
     }
     if (status == FEDGE_OK) {
-        status = step_and_evaluate(global, journal, facts, lost, summary, err);
+        status = step_and_evaluate(global, journal, facts, &updates, lost, summary, err);
     }
+    fedge_accepted_updates_fini(&updates);
     free(facts);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "round %u", phase->round);
@@ -582,6 +596,8 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 {
     fedge_status status =
         fedge_global_model_init(&global->model, global->job, accumulator, sums, err);
+    const unsigned cpus = fedge_os_num_cpus(); /* no other work is done while a step is taken */
+    global->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
     if (status == FEDGE_OK) {
         status = fedge_state_open(state_dir, &global->state, err);
     }

@@ -88,6 +88,8 @@ static const fedge_option OPTIONS[] = {
     {OPTION("gpus", "LIST", "which, like 0,1 (all)", OTHER, sums), .take = take_gpus},
     {OPTION("shard", "HOW", "clients, coordinates", OTHER, sums), .take = take_shard,
      .appended = true},
+    {OPTION("robust-memory", "BYTES", "for robust rules", U64, sums.robust_memory),
+     .max = (uint64_t)1 << 50, .appended = true},
     {OPTION("gpus-file", "FILE", "has LIST; read again at HUP, for the next round on", TEXT,
             gpus_file)},
     {OPTION("new-run", NULL, "although one is unfinished", FLAG, new_run)},

@@ -17,6 +17,16 @@ STRATEGIES = {
     "FedNova": {"server-learning-rate": 0.5},
     "FedDyn": {"alpha": 0.1},
 }
+# With one client of seven that may be anything.
+ROBUST = {
+    "FedMedian": {},
+    "FedTrimmedAvg": {"beta": 0.3, "mixing": True, "num-malicious-nodes": 1},
+    "Krum": {"num-malicious-nodes": 1},
+    "MultiKrum": {"num-malicious-nodes": 2, "num-nodes-to-keep": 3},
+    "Bulyan": {"num-malicious-nodes": 1},
+    "RFA": {},
+    "NormClipping": {},
+}
 
 
 class Strategies(NetTest):
@@ -32,6 +42,20 @@ class Strategies(NetTest):
                 federation, _ = self.assert_same(strategy={"type": name, **arguments})
                 seen.add(federation.hashes()[-1])
         self.assertEqual(len(seen), len(STRATEGIES))  # none is another by accident
+
+    def test_a_robust_rule_reads_the_same_from_the_journal(self):
+        seen = set()
+        for number, (name, arguments) in enumerate(ROBUST.items()):
+            with self.subTest(name):  # in turn as they are, deflated and sparse
+                up = ("none", "int8+deflate", "topk:0.25")[number % 3]
+                federation, _ = self.assert_same(strategy={"type": name, **arguments}, clients=7, update={"up": up})
+                seen.add(federation.hashes()[-1])
+        self.assertEqual(len(seen), len(ROBUST))
+
+    def test_kills_change_nothing_that_a_robust_rule_makes(self):
+        job = {"strategy": {"type": "FedTrimmedAvg", "beta": 0.4}}
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 14, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
 
     def test_some_of_the_clients_each_round(self):
         """What clients keep is of different rounds."""

@@ -55,7 +55,9 @@ static fedge_status add(void *user, size_t first, const uint32_t *places, size_t
 {
     const destination *to = user;
     if (places) {
-        assert(!to->v); /* nothing is kept of an update that is chosen but its residual */
+        for (size_t i = 0; to->v && i < n; i++) {
+            to->v[first + places[i]] = v[i];
+        }
         return add_chosen(to, first, places, n, v, err);
     }
     if (to->v) {
@@ -73,6 +75,9 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
     folded.give = add;
     folded.user = &to;
     fedge_status status = check_changes(update, err);
+    if (v) { /* what is not sent is 0 */
+        memset(v, 0, update->plan->sent.schema.num_elements * sizeof(*v));
+    }
     if (status == FEDGE_OK) {
         status = fedge_accumulator_begin(accumulator, weight, err);
     }

@@ -22,19 +22,27 @@ static bool lies_apart(const fedge_plan *plan)
     return plan->hooks || fedge_plan_makes_residual(plan);
 }
 
-/* Is the update wanted in fixed point, for what a client keeps? A residual moves as it is encoded.
- */
+/* Does what a client keeps move by the update in fixed point? A residual moves as it is encoded. */
 static bool moves(const fedge_plan *plan)
 {
     return fedge_plan_keeps(plan) && !fedge_plan_makes_residual(plan);
 }
 
-uint64_t fedge_client_update_size(const fedge_plan *plan, bool apart)
+/* Is the update wanted in fixed point, for that or for a strategy that collects? */
+static bool wants_fixed(const fedge_job *job)
 {
+    const fedge_strategy_ops *strategy = NULL;
+    return moves(&job->plan) ||
+           (fedge_strategy_find(job->strategy, &strategy, NULL) == FEDGE_OK && strategy->collects);
+}
+
+uint64_t fedge_client_update_size(const fedge_job *job, bool apart)
+{
+    const fedge_plan *plan = &job->plan;
     uint64_t bytes = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
     bytes += fedge_hooks_state_size(plan);
     bytes += apart || lies_apart(plan) ? num_apart(plan) * sizeof(float) : 0;
-    bytes += moves(plan) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    bytes += wants_fixed(job) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
     return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
 }
 
@@ -51,14 +59,14 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
                                       bool apart, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
-    const bool deflated = plan->update.deflate, with_v = moves(plan);
+    const bool deflated = plan->update.deflate, fixed = wants_fixed(config->job);
     fedge_status status = FEDGE_OK;
     *update = (fedge_client_update){.config = config, .lane = lane};
     apart = apart || lies_apart(plan);
     if (apart) {
         update->values = take(update, num_apart(plan) * sizeof(*update->values));
     }
-    if (with_v) {
+    if (fixed) {
         update->v = take(update, plan->sent.schema.num_elements * sizeof(*update->v));
     }
     if (deflated) {
@@ -66,7 +74,7 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
         update->packed = take(update, fedge_update_max_size(plan));
         status = fedge_deflater_new(&update->deflater, err);
     }
-    if (status != FEDGE_OK || (apart && !update->values) || (with_v && !update->v) ||
+    if (status != FEDGE_OK || (apart && !update->values) || (fixed && !update->v) ||
         (deflated && (!update->bytes || !update->packed))) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "no memory for a client's update (%llu bytes): use fewer --threads or a "
@@ -150,6 +158,9 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
         status = fedge_accumulate_update(
             &made_of, &update->config->global->accumulator, update->lane,
             fedge_update_weight(update->config->global, &task->facts), update->v, &made, err);
+    }
+    if (status == FEDGE_OK && update->config->global->strategy->collects) {
+        status = fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err);
     }
     if (status != FEDGE_OK) {
         return status;

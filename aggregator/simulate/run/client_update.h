@@ -18,8 +18,9 @@ typedef struct fedge_client_update {
     uint32_t lane;            /* of the global model's accumulator */
     float *values;            /* as trained, then what travels of it; NULL: it is folded where the
                                  trained values lie */
-    int32_t *v;               /* where clients keep something: the update in fixed point */
-    float *own;               /* likewise: what the client that trains keeps; else NULL */
+    int32_t *v;               /* where clients keep something, or the strategy collects: the update
+                                 in fixed point */
+    float *own;               /* where clients keep something: that of the one that trains */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
     uint8_t *bytes, *packed;
     fedge_hooks_state hooks; /* when the plan has hooks */
@@ -28,7 +29,7 @@ typedef struct fedge_client_update {
 
 /* Bytes that _init takes, and the sums of its lane. [apart]: the trained values do not lie as
  * floats in one piece of memory of the trainer's; with hooks they are apart in any case. */
-uint64_t fedge_client_update_size(const fedge_plan *plan, bool apart);
+uint64_t fedge_client_update_size(const fedge_job *job, bool apart);
 
 /* [config] outlives it. FEDGE_NO_MEMORY; _fini is to be called also then. */
 FEDGE_MUST_USE fedge_status fedge_client_update_init(fedge_client_update *update,

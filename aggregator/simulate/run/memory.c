@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/robust/tiles.h"
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/run/client_states.h"
@@ -24,6 +25,19 @@ uint64_t fedge_memory_left(void)
 {
     const uint64_t usable = fedge_os_usable_bytes(NULL), present = fedge_os_resident_bytes();
     return usable == 0 ? UINT64_MAX : usable > present ? usable - present : 1;
+}
+
+/* The updates that are kept, and what a step takes to go through them. */
+static uint64_t robust_bytes(const fedge_memory_demand *demand)
+{
+    const fedge_job *job = demand->job;
+    const uint32_t asked =
+        fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, demand->num_clients).asked;
+    const uint64_t kept =
+        (uint64_t)asked * job->plan.sent.sections[0].schema.num_elements * sizeof(int32_t);
+    const uint64_t most = demand->robust_memory / 2;
+    const uint64_t step = fedge_tiles_bytes(asked, demand->num_threads);
+    return (kept < most ? kept : most) + (step < most ? step : most);
 }
 
 /* The values of the global model, what the strategy keeps, and its file:
@@ -52,6 +66,9 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     memory->model += demand->job->keep_best.present && !demand->no_hashes
                          ? (uint64_t)plan->schema.num_elements * sizeof(float)
                          : 0;
+    if (strategy->collects) {
+        memory->model += robust_bytes(demand);
+    }
     /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
     const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value;
     memory->model += demand->no_hashes ? state : 2 * state;

@@ -24,9 +24,10 @@ typedef struct fedge_memory {
 typedef struct fedge_memory_demand {
     const fedge_job *job;
     uint32_t num_clients, num_threads;
-    uint64_t thread_bytes; /* of one: fedge_trainer_engine_ops.size */
-    size_t task_bytes;     /* of one, as the simulation keeps it */
-    bool no_hashes;        /* of the rounds' models */
+    uint64_t thread_bytes;  /* of one: fedge_trainer_engine_ops.size */
+    size_t task_bytes;      /* of one, as the simulation keeps it */
+    bool no_hashes;         /* of the rounds' models */
+    uint64_t robust_memory; /* as fedge_accumulator_config has it */
 } fedge_memory_demand;
 
 /* What the program may still take, at least 1; UINT64_MAX when that is unknown. */

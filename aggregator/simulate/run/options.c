@@ -166,6 +166,8 @@ static const fedge_option OPTIONS[] = {
     {OPTION("gpus", "LIST", NULL, OTHER, sums), .take = take_gpus, .joined = true},
     {OPTION("shard", "HOW", "which GPUs, and what each of them sums", OTHER, sums),
      .take = take_shard},
+    {OPTION("robust-memory", "BYTES", "for robust rules", U64, sums.robust_memory),
+     .max = (uint64_t)1 << 50},
     {OPTION("evaluate-every", "K", "rounds between evaluations", U32, evaluate_every), .min = 1,
      .max = FEDGE_SIMULATE_MAX_ROUNDS, .preset = "1"},
     {OPTION("validation-split", "S", "share of the examples to validate with, not train", OTHER,
@@ -174,7 +176,7 @@ static const fedge_option OPTIONS[] = {
     {OPTION("client-accuracy", "N", "clients to evaluate the last model on", U32, client_accuracy),
      .max = FEDGE_SIMULATE_MAX_CLIENTS, .preset = FEDGE_PRESET(FEDGE_FINAL_EVALUATION_CLIENTS)},
     {OPTION("target", "A[,A...]", "first round of each", OTHER, targets), .take = take_targets},
-    {OPTION("stop-at-target", NULL, "end with the last", FLAG, stop_at_target), .appended = true},
+    {OPTION("stop-at-target", NULL, "end then", FLAG, stop_at_target), .appended = true},
     {OPTION("sweep", "KEY=A,B ...",
             "one run for each combination of settings, such as lr=0.03,0.1 partition=iid,shards:2 "
             "seeds=3; a table",
@@ -190,8 +192,7 @@ static const fedge_option OPTIONS[] = {
             profiles.availability)},
     {OPTION("trace", "CSV", "client,compute,down,up,failure of each client", TEXT, profiles.trace)},
     {OPTION("out", "DIR", NULL, TEXT, out), .joined = true},
-    {OPTION("resume", NULL, "leave rounds, curves, summary, model in DIR; go on there", FLAG,
-            resume)},
+    {OPTION("resume", NULL, "rounds, curves, summary, model in DIR; go on", FLAG, resume)},
     {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
     {OPTION("json", NULL, "no lines per round; a summary as JSON", FLAG, json)},
     {OPTION("each", NULL, NULL, FLAG, each)}};

@@ -129,17 +129,39 @@ static fedge_update_facts *list_facts(const fedge_simulation *self)
     return facts;
 }
 
+/* The updates themselves, in the same order. */
+static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates, fedge_error *err)
+{
+    uint32_t *places = calloc((size_t)self->num_sent + 1, sizeof(*places)), num = 0;
+    for (uint32_t i = 0; places && i < self->num_sent; i++) {
+        if (self->sent[i].reported) {
+            places[num++] = self->sent[i].work.place;
+        }
+    }
+    const fedge_status status =
+        places
+            ? fedge_kept_updates_list(&self->global.kept, places, num, updates, err)
+            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " updates", self->num_sent);
+    free(places);
+    return status;
+}
+
 static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
 {
     const uint64_t start_ns = fedge_os_monotonic_ns();
+    const bool collects = self->global.strategy->collects;
+    fedge_updates updates;
     fedge_update_facts *facts = list_facts(self);
     if (!facts) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
                           self->num_sent);
     }
-    self->mid_step = true; /* a strategy that fails may leave half a step */
-    fedge_status status =
-        fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts, err);
+    fedge_status status = collects ? list_updates(self, &updates, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        self->mid_step = true; /* a strategy that fails may leave half a step */
+        status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
+                                         collects ? &updates : NULL, err);
+    }
     free(facts);
     if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
         self->mid_step = false;
@@ -479,12 +501,14 @@ static fedge_status demand_of(const fedge_simulation_config *config,
                               fedge_error *err)
 {
     const fedge_trainer_engine_config wanted = engine_config(config);
-    *demand = (fedge_memory_demand){.job = config->job,
-                                    .num_clients = config->client_data->num_clients,
-                                    .num_threads = config->num_threads,
-                                    .task_bytes = sizeof(sent_task) + sizeof(wave_task) +
-                                                  sizeof(fedge_trainer_engine_task),
-                                    .no_hashes = config->no_hashes};
+    *demand = (fedge_memory_demand){
+        .job = config->job,
+        .num_clients = config->client_data->num_clients,
+        .num_threads = config->num_threads,
+        .task_bytes = sizeof(sent_task) + sizeof(wave_task) + sizeof(fedge_trainer_engine_task),
+        .no_hashes = config->no_hashes,
+        .robust_memory =
+            config->sums.robust_memory > 0 ? config->sums.robust_memory : FEDGE_ROBUST_MEMORY};
     return engine->size(&wanted, &demand->thread_bytes, err);
 }
 

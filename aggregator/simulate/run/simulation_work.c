@@ -62,6 +62,21 @@ static fedge_status check_machine(const fedge_simulation *self, uint32_t count, 
     return FEDGE_OK;
 }
 
+/* Places for the updates, where the strategy wants them one by one. */
+static fedge_status reserve(fedge_simulation *self, uint32_t count, fedge_error *err)
+{
+    uint32_t first = 0;
+    if (count == 0 || self->wave[0].work != FEDGE_TRAINER_ENGINE_TRAIN ||
+        !self->global.strategy->collects) {
+        return FEDGE_OK;
+    }
+    const fedge_status status = fedge_kept_updates_reserve(&self->global.kept, count, &first, err);
+    for (uint32_t i = 0; i < count; i++) {
+        self->wave[i].place = first + i;
+    }
+    return status;
+}
+
 fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     qsort(self->order, count, sizeof(*self->order), by_size);
@@ -69,12 +84,16 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
         self->wave[i] = self->sent[self->order[i].task].work;
         self->wave[i].facts.round = fedge_rounds_round(self->rounds);
     }
+    fedge_status status = reserve(self, count, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
     fedge_simulation_tell_progress(self, 0);
     fedge_trainer_engine_run(&self->engine, fedge_rounds_round(self->rounds), self->bounds_log2,
                              self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;
-    fedge_status status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
+    status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
         status = check_machine(self, count, err);
     }

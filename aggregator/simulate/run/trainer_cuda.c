@@ -144,7 +144,7 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
     const fedge_cohort_config cohort = cohort_config(config, num_gpus, &has);
     const uint32_t threads = config->num_threads > 0 ? config->num_threads : 1;
     status = fedge_cohort_bytes(&cohort, &memory, err);
-    *bytes = (memory.host + fedge_client_update_size(&config->job->plan, false)) * num_gpus;
+    *bytes = (memory.host + fedge_client_update_size(config->job, false)) * num_gpus;
     *bytes = (*bytes + threads - 1) / threads;
     return status;
 }

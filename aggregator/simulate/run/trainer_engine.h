@@ -40,6 +40,7 @@ typedef struct fedge_trainer_engine_task {
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
     fedge_trainer_result result;
     fedge_update_facts facts; /* TRAIN: its round is given; the rest is what the update says */
+    uint32_t place;           /* TRAIN: of the update, when the strategy collects them */
     uint64_t bytes_up;        /* TRAIN: of the update as it would travel */
     uint64_t clamped;
     double seconds; /* of the thread */

@@ -309,7 +309,7 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
     fedge_model_options options = fedge_plan_model_options(plan);
     const bool narrow = options.weights != FEDGE_STORAGE_FP32;
     const bool apart = narrow || options.precision == FEDGE_PRECISION_INT8;
-    *bytes = scratch_size(config) + fedge_client_update_size(plan, apart);
+    *bytes = scratch_size(config) + fedge_client_update_size(config->job, apart);
     fedge_status status = add_model(plan, &options, bytes, err);
     if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
         status = add_model(plan, &options, bytes, err);

@@ -14,9 +14,10 @@
 
 #include "aggregator/rounds/strategy.h"
 
-/* A job whose "strategy" is this object, with these keys of training. Linear(2, 2). */
-static inline fedge_status parse_strategy(const char *strategy, const char *training,
-                                          fedge_job **job, fedge_error *err)
+/* A job whose "strategy" is this object, with these keys of training and of rounds. Linear(2, 2).
+ */
+static inline fedge_status parse_strategy_of(const char *strategy, const char *training,
+                                             const char *rounds, fedge_job **job, fedge_error *err)
 {
     char text[2048];
     const int size = snprintf(
@@ -25,13 +26,19 @@ static inline fedge_status parse_strategy(const char *strategy, const char *trai
         "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2}]},"
         "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
         "\"training\": {%s%s},"
-        "\"rounds\": {\"num-server-rounds\": 10, \"min-available-nodes\": 4},"
+        "\"rounds\": {\"num-server-rounds\": 10, %s},"
         "\"strategy\": %s}",
         strstr(training, "learning-rate") != NULL ? "" : "\"learning-rate\": 0.1, ",
-        training[0] != '\0' ? training : "\"local-epochs\": 1", strategy);
+        training[0] != '\0' ? training : "\"local-epochs\": 1", rounds, strategy);
     assert_in_range(size, 1, sizeof text - 1);
     *err = (fedge_error){0};
     return fedge_strategy_job_parse(text, (size_t)size, "job.json", job, err);
+}
+
+static inline fedge_status parse_strategy(const char *strategy, const char *training,
+                                          fedge_job **job, fedge_error *err)
+{
+    return parse_strategy_of(strategy, training, "\"min-available-nodes\": 4", job, err);
 }
 
 static inline fedge_job *strategy_job(const char *strategy)

@@ -107,12 +107,14 @@ static void play(const fedge_job *job)
         copy_values(&model, before);
         add(&model, 0, bounds, 4.0f, 4.0f, 1);
         add(&model, 1, bounds, 8.0f, 0.0f, 3);
-        assert_int_equal(fedge_global_model_step(&model, round, bounds, NULL, &err), FEDGE_OK);
+        assert_int_equal(fedge_global_model_step(&model, round, bounds, NULL, NULL, &err),
+                         FEDGE_OK);
         assert_moved(&model, before, 7.0f, 1.0f);
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
         add(&model, 0, bounds, 0.0f, 0.0f, 5); /* nothing has changed: nothing moves */
         copy_values(&model, before);
-        assert_int_equal(fedge_global_model_step(&model, round, bounds, NULL, &err), FEDGE_OK);
+        assert_int_equal(fedge_global_model_step(&model, round, bounds, NULL, NULL, &err),
+                         FEDGE_OK);
         assert_moved(&model, before, 0.0f, 0.0f);
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
     }
@@ -153,7 +155,7 @@ static void the_servers_rate_counts(void **state)
     copy_values(&model, before);
     fedge_sections_bounds(&job->plan, model.values, bounds);
     add(&model, 0, bounds, 4.0f, 2.0f, 7);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 2.0f, 1.0f);
     fedge_global_model_fini(&model);
     fedge_job_free(job);
@@ -182,7 +184,7 @@ static void statistics_move_by_the_plain_mean(void **state)
     fedge_sections_bounds(&job->plan, model.values, bounds);
     assert_int_equal(job->plan.sent.schema.num_elements, 8); /* 4 trained, 2 means, 2 variances */
     add(&model, 0, bounds, 20.0f, -16.0f, 7);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     for (int i = 0; i < 4; i++) /* half, for the strategy's rate */
         assert_true(model.values[i] == before[i] + (20.0f - 16.0f * (float)i) / 128.0f);
     for (int i = 4; i < 13; i++)
@@ -208,7 +210,7 @@ static void scaffolds_variate_is_of_what_is_trained(void **state)
     assert_int_equal(job->plan.sent.schema.num_elements, 2 * count);
     add(&model, 0, bounds, 4.0f, 1.0f,
         fedge_update_weight(&model, &(fedge_update_facts){.num_examples = 17}));
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
     const float *control = model.strategy->told(model.strategy_state);
     for (size_t i = 0; i < count; i++) /* a quarter of the clients */
@@ -231,7 +233,7 @@ static void a_written_model_is_read_again(void **state)
     begin(&one, job, 1);
     fedge_sections_bounds(&job->plan, one.values, bounds);
     add(&one, 0, bounds, 3.0f, 5.0f, 2);
-    assert_int_equal(fedge_global_model_step(&one, 1, bounds, NULL, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&one, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     assert_int_equal(fedge_global_model_write(&one, &file, &size, &control_size, &err), FEDGE_OK);
     assert_true(control_size > 0);
     assert_int_equal(one.strategy->save(one.strategy_state, &saved, &err), FEDGE_OK);
@@ -299,10 +301,10 @@ static void lanes_are_joined(void **state)
     fedge_sections_bounds(&job->plan, model.values, bounds);
     for (uint32_t i = 0; i < FEDGE_ACCUMULATOR_MAX_LANES; i++)
         add(&model, i, bounds, 4.0f, 1.0f, 1);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
     assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
-    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err),
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err),
                      FEDGE_INVALID_ARGUMENT);
     fedge_global_model_fini(&model);
     fedge_job_free(job);

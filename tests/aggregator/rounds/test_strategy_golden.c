@@ -35,12 +35,12 @@ static cJSON *load(const char *name)
     return root;
 }
 
-/* Its keys of training: ""a": 1, "b": 2". */
-static void training_of(const cJSON *root, char text[512])
+/* The keys of an object: ""a": 1, "b": 2". */
+static void keys_of(const cJSON *object, char text[512])
 {
     const cJSON *item = NULL;
     text[0] = '\0';
-    cJSON_ArrayForEach(item, get(root, "training"))
+    cJSON_ArrayForEach(item, object)
     {
         char *value = cJSON_PrintUnformatted(item);
         const size_t used = strlen(text);
@@ -52,11 +52,14 @@ static void training_of(const cJSON *root, char text[512])
 
 static fedge_job *job_of(const cJSON *root)
 {
-    char training[512], *strategy = cJSON_PrintUnformatted(get(root, "strategy"));
+    char training[512], rounds[512], *strategy = cJSON_PrintUnformatted(get(root, "strategy"));
     fedge_job *job = NULL;
     fedge_error err;
-    training_of(root, training);
-    if (parse_strategy(strategy, training, &job, &err) != FEDGE_OK)
+    keys_of(get(root, "training"), training);
+    keys_of(get(root, "rounds-spec"), rounds);
+    if (parse_strategy_of(strategy, training,
+                          rounds[0] != '\0' ? rounds : "\"min-available-nodes\": 4", &job,
+                          &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(strategy);
     return job;
@@ -90,6 +93,27 @@ static void add(fedge_global_model *model, const cJSON *update, const fedge_upda
     assert_int_equal(fedge_accumulator_begin(&model->accumulator, weight, NULL), FEDGE_OK);
     assert_int_equal(
         fedge_accumulator_add_values(&model->accumulator, 0, v, 0, count, weight, NULL), FEDGE_OK);
+    if (model->strategy->collects) {
+        uint32_t place = 0;
+        assert_int_equal(fedge_kept_updates_reserve(&model->kept, 1, &place, NULL), FEDGE_OK);
+        assert_int_equal(fedge_kept_updates_put(&model->kept, place, v, NULL), FEDGE_OK);
+    }
+}
+
+/* A round's step. */
+static void step(fedge_global_model *model, uint32_t round, const int8_t *bounds,
+                 const fedge_update_facts *facts, uint32_t count)
+{
+    static const uint32_t IN_ORDER[MOST] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    fedge_updates updates;
+    fedge_error err;
+    const bool collects = model->strategy->collects;
+    if (collects)
+        assert_int_equal(fedge_kept_updates_list(&model->kept, IN_ORDER, count, &updates, NULL),
+                         FEDGE_OK);
+    if (fedge_global_model_step(model, round, bounds, facts, collects ? &updates : NULL, &err) !=
+        FEDGE_OK)
+        fail_msg("%s: %s", model->strategy->reader.name, err.message);
 }
 
 /* A new state with what the last one saved. */
@@ -147,8 +171,7 @@ static void run(const char *name)
             facts[count] = facts_of(update, round);
             add(&model, update, &facts[count++], bounds);
         }
-        if (fedge_global_model_step(&model, round, bounds, facts, &err) != FEDGE_OK)
-            fail_msg("%s: %s", name, err.message);
+        step(&model, round, bounds, facts, count);
         check(name, round, model.values, get(at, "model"));
         if (get(at, "told") != NULL)
             check(name, round, model.strategy->told(model.strategy_state), get(at, "told"));
@@ -191,7 +214,7 @@ static void no_update_is_no_step(void **state)
         fedge_global_model model;
         int8_t bounds[FEDGE_MAX_TENSORS] = {0};
         assert_int_equal(fedge_global_model_init(&model, job, "cpu", &config, &err), FEDGE_OK);
-        assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, &err),
+        assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err),
                          FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "no update to average"));
         for (int i = 0; i < VALUES; i++)

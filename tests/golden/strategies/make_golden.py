@@ -12,6 +12,7 @@ import sys
 import numpy as np
 
 ROUNDS, VALUES, CLIENTS = 5, 6, 4
+MIN_TRAIN_NODES = 11  # of the jobs of robust rules
 
 
 class Run:
@@ -21,7 +22,7 @@ class Run:
         self.name, self.seed, self.size = name, seed, size
         self.draw = np.random.default_rng(seed)
         self.start = self.vector(1.0)
-        self.case = {"strategy": {"type": strategy.pop("type"), **strategy}, "training": training or {},
+        self.case = {"strategy": strategy, "training": training or {},
                      "initial": self.start.tolist(), "rounds": []}
 
     def vector(self, size):
@@ -42,7 +43,7 @@ class Run:
 
     def write(self, folder):
         with open(os.path.join(folder, f"{self.name}.json"), "w", encoding="utf-8") as file:
-            json.dump(self.case, file, indent=1)
+            json.dump(self.case, file, indent=None if "rounds-spec" in self.case else 1)  # those are long
             file.write("\n")
 
 
@@ -183,6 +184,112 @@ def feddyn():
     return run
 
 
+def attacked(run, f):
+    """Clients of which the last [f] send something far off; the number of clients is that of the job or more."""
+    trend = run.vector(run.size)
+    num = MIN_TRAIN_NODES + int(run.draw.integers(0, 4))
+    changes = [run.vector(run.size / 2) + trend for _ in range(num)]
+    for i in run.draw.choice(num, f, replace=False):
+        changes[i] = run.vector(3 * run.size) - 3 * trend
+    return [(int(run.draw.integers(1, 200)), change) for change in changes]
+
+
+def squares(changes):
+    return np.array([[np.sum((a - b) ** 2) for b in changes] for a in changes])
+
+
+def mix(changes, f):
+    """Each is the mean of its n - f nearest, itself one of them."""
+    order = np.argsort(squares(changes), axis=1, kind="stable")
+    return [np.mean([changes[j] for j in row[:len(changes) - f]], axis=0) for row in order]
+
+
+def scores(changes, near):
+    """Krum's: the squares of the distances to the nearest others."""
+    d = squares(changes)
+    return [np.sum(np.sort(np.delete(row, i))[:near]) for i, row in enumerate(d)]
+
+
+def robust(name, strategy, seed, rule, f=2):
+    """A rule that makes one change of those of a round: rule(changes, f)."""
+    run = Run(name, strategy, seed)
+    run.case["rounds-spec"] = {"min-train-nodes": MIN_TRAIN_NODES, "min-available-nodes": MIN_TRAIN_NODES}
+    x = run.start
+    for _ in range(ROUNDS):
+        clients = attacked(run, f)
+        changes = [change for _, change in clients]
+        if strategy.get("mixing"):
+            changes = mix(changes, f)
+        x = x + rule(changes, f)
+        run.keep(clients, x)
+    return run
+
+
+def median(changes, _):
+    return np.median(changes, axis=0)
+
+
+def trimmed(changes, beta):
+    cut = int(beta * len(changes))
+    return np.mean(np.sort(changes, axis=0)[cut:len(changes) - cut], axis=0)
+
+
+def krum(changes, f):
+    return changes[int(np.argmin(scores(changes, len(changes) - f - 2)))]
+
+
+def multi_krum(changes, f, keep=None):
+    order = np.argsort(scores(changes, len(changes) - f - 2), kind="stable")
+    return np.mean([changes[i] for i in order[:keep or len(changes) - f]], axis=0)
+
+
+def bulyan(changes, f):
+    left, chosen = list(changes), []
+    while len(left) > 2 * f:
+        chosen.append(left.pop(int(np.argmin(scores(left, max(len(left) - f - 2, 1))))))
+    middle = np.median(chosen, axis=0)
+    ordered = np.sort(chosen, axis=0)
+    nearest = np.argsort(np.abs(ordered - middle), axis=0, kind="stable")[:len(chosen) - 2 * f]
+    return np.mean(np.take_along_axis(ordered, nearest, axis=0), axis=0)
+
+
+def geometric_median(changes, iterations, smoothing):
+    z = np.mean(changes, axis=0)
+    for _ in range(iterations):
+        weights = [1 / max(smoothing, np.linalg.norm(z - change)) for change in changes]
+        z = np.average(changes, axis=0, weights=weights)
+    return z
+
+
+def clipped(changes, most=None):
+    norms = [np.linalg.norm(change) for change in changes]
+    most = most or np.median(norms)
+    return np.mean([change * min(1, most / norm) for change, norm in zip(changes, norms)], axis=0)
+
+
+def robust_cases():
+    f = {"num-malicious-nodes": 2}
+    return [
+        robust("fedmedian", {"type": "FedMedian"}, 20, median),
+        robust("fedmedian-mixing", {"type": "FedMedian", "mixing": True, **f}, 21, median),
+        robust("fedtrimmedavg", {"type": "FedTrimmedAvg"}, 22, lambda c, _: trimmed(c, 0.2)),
+        robust("fedtrimmedavg-mixing", {"type": "FedTrimmedAvg", "beta": 0.3, "mixing": True, **f}, 23,
+               lambda c, _: trimmed(c, 0.3)),
+        robust("krum", {"type": "Krum", **f}, 24, krum),
+        robust("krum-mixing", {"type": "Krum", "mixing": True, **f}, 25, krum),
+        robust("multikrum", {"type": "MultiKrum", **f}, 26, multi_krum),
+        robust("multikrum-keep", {"type": "MultiKrum", "num-nodes-to-keep": 3, **f}, 27,
+               lambda c, k: multi_krum(c, k, 3)),
+        robust("bulyan", {"type": "Bulyan", **f}, 28, bulyan),
+        robust("bulyan-mixing", {"type": "Bulyan", "mixing": True, **f}, 29, bulyan),
+        robust("rfa", {"type": "RFA"}, 30, lambda c, _: geometric_median(c, 3, 1e-6)),
+        robust("rfa-arguments", {"type": "RFA", "num-iterations": 20, "smoothing": 0.25, "mixing": True, **f}, 31,
+               lambda c, _: geometric_median(c, 20, 0.25)),
+        robust("normclipping", {"type": "NormClipping"}, 32, lambda c, _: clipped(c)),
+        robust("normclipping-norm", {"type": "NormClipping", "norm": 0.375}, 33, lambda c, _: clipped(c, 0.375)),
+    ]
+
+
 CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
          fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn]
 
@@ -190,8 +297,7 @@ CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_a
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     names = []
-    for case in CASES:
-        run = case()
+    for run in [case() for case in CASES] + robust_cases():
         run.write(folder)
         names.append(run.name)
     with open(os.path.join(folder, "cases.txt"), "w", encoding="utf-8") as file:

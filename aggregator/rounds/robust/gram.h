@@ -1,0 +1,37 @@
+/* Gram matrices of a round's updates, from integers: what a rule chooses by is the same on every
+ * machine, whatever the order, the threads or the instructions.
+ *
+ *     dots_ij = Σ_k u_ik u_jk,    squares_ij = ‖u_i − u_j‖² = dots_ii + dots_jj − 2 dots_ij
+ *
+ * u is an update rounded to 2^−24 of its bound; both sums are exact, then rounded to doubles, and
+ * in units of 2^(2b − 48), b being the largest of the delta's.
+ */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_ROBUST_GRAM_H
+#define FEDGE_AGGREGATOR_ROUNDS_ROBUST_GRAM_H
+
+#include <stdint.h>
+
+#include "aggregator/rounds/robust/tiles.h"
+
+typedef struct fedge_gram {
+    uint32_t num;
+    double unit;     /* what a length of 1 is worth: 2^(b − 24) */
+    double *dots;    /* (num, num) */
+    double *squares; /* (num, num) */
+} fedge_gram;
+
+/* Bytes of the matrices, and of the sums of each thread while they are made. */
+uint64_t fedge_gram_bytes(uint32_t num);
+uint64_t fedge_gram_thread_bytes(uint32_t num);
+
+/* One pass over the tiles, mixed if they are. */
+FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_error *err);
+void fedge_gram_fini(fedge_gram *gram); /* one that is all 0 is fine */
+
+/* out[4]: Σ a_k b_jk of four rows, |a|, |b| ≤ 2^24 and count ≤ 4096, so that nothing overflows. */
+void fedge_gram_dots(const int32_t *a, const int32_t *const b[4], size_t count, int64_t out[4]);
+/* The reference, and for what the fast ones leave. */
+void fedge_gram_dots_scalar(const int32_t *a, const int32_t *const b[4], size_t count,
+                            int64_t out[4]);
+
+#endif

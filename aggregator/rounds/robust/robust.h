@@ -1,0 +1,101 @@
+/* Robust rules: strategies that a minority of clients which send anything they like cannot steer.
+ *
+ * A rule chooses among the updates, or weighs them, by their Gram matrix (gram.h), and then makes
+ * one value of those of each coordinate:
+ *
+ *     x ← x + η_s r,   r = Σ a_i Δ_i / divisor, or a middle of the chosen Δ_i, coordinate by
+ * coordinate
+ *
+ * Every update counts alike, whatever examples it claims. All comes from integers and from doubles
+ * in one order, so that the model does not depend on the machine.
+ */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_ROBUST_ROBUST_H
+#define FEDGE_AGGREGATOR_ROUNDS_ROBUST_ROBUST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/robust/gram.h"
+#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategy.h"
+#include "edge/io/json.h"
+
+/* Of all rules; each reads those that it has. */
+typedef struct fedge_robust_settings {
+    fedge_strategy_common common;
+    uint32_t num_malicious; /* f */
+    bool mixing;
+    uint32_t num_kept;   /* MultiKrum; 0: all but f */
+    double beta;         /* FedTrimmedAvg */
+    double norm;         /* NormClipping; 0: the median of the norms */
+    double smoothing;    /* RFA */
+    uint32_t iterations; /* RFA */
+} fedge_robust_settings;
+
+#define FEDGE_ROBUST_MALICIOUS(flags_)                                                             \
+    {                                                                                              \
+        "num-malicious-nodes", "num_malicious_nodes", FEDGE_JSON_U32,                              \
+            FEDGE_JSON_AT(fedge_robust_settings, num_malicious), .flags = (flags_), .min = 0,      \
+                                                                 .max = 30000                      \
+    }
+#define FEDGE_ROBUST_MIXING                                                                        \
+    {                                                                                              \
+        "mixing", NULL, FEDGE_JSON_BOOL, FEDGE_JSON_AT(fedge_robust_settings, mixing)              \
+    }
+
+/* What a rule makes of the values of a coordinate. */
+typedef enum fedge_robust_middle {
+    FEDGE_ROBUST_MEAN,    /* Σ a_i v_i / divisor */
+    FEDGE_ROBUST_MEDIAN,  /* of those with a_i > 0; of an even number the mean of the two */
+    FEDGE_ROBUST_TRIMMED, /* the mean without the [cut] least and the [cut] greatest */
+    FEDGE_ROBUST_NEAREST  /* the mean without the 2 · [cut] farthest from the median */
+} fedge_robust_middle;
+
+/* Of one round. */
+typedef struct fedge_robust_choice {
+    uint32_t num;      /* updates */
+    uint32_t *weights; /* (num): a_i; 0: left out; all 1 at first */
+    double divisor;    /* of MEAN; Σ a_i when it is 0 */
+    uint32_t cut;
+} fedge_robust_choice;
+
+typedef struct fedge_robust_rule {
+    const char *name;
+    fedge_robust_middle middle;
+    /* Needs at least so many updates. */
+    uint32_t (*least)(const fedge_robust_settings *settings);
+    /* Sets what it wants of [choice]. FEDGE_NO_MEMORY. NULL: all count. */
+    fedge_status (*choose)(const fedge_robust_settings *settings, const fedge_gram *gram,
+                           fedge_robust_choice *choice, fedge_error *err);
+    bool by_gram; /* choose looks at it; else it is all 0 but num */
+} fedge_robust_rule;
+
+/* The fewest updates that a round of the job may close with. */
+uint32_t fedge_robust_fewest(const fedge_job *job);
+/* As a strategy's derive: may rounds of the job close with too few updates for the rule? */
+FEDGE_MUST_USE fedge_status fedge_robust_derive(const fedge_robust_rule *rule,
+                                                const fedge_json *json, const fedge_job *job,
+                                                const fedge_robust_settings *settings,
+                                                fedge_error *err);
+/* As a strategy's init; a model with BatchNorm is refused. */
+FEDGE_MUST_USE fedge_status fedge_robust_init(const fedge_strategy_config *config, void **state,
+                                              fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
+                                              const fedge_strategy_sum *sum, float *model,
+                                              fedge_error *err);
+
+/* a_i ← c_i to as many bits as the sums have room for: c_i ≥ 0, the largest has them all.
+ * choice->divisor becomes Σ a_i; the return value is a_i of a c_i of 1. */
+double fedge_robust_weigh(fedge_robust_choice *choice, const double *shares);
+/* Krum's score of update [i] among those with alive[j]: the sum of the squares of its distances to
+ * the [count] nearest others. [room]: (num). */
+double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i, uint32_t count,
+                          double *room);
+
+/* What the tables of all rules have besides reader and step. */
+#define FEDGE_ROBUST_OPS                                                                           \
+    .weight = fedge_strategy_weigh_alike, .init = fedge_robust_init,                               \
+    .save = fedge_strategy_save_nothing, .load = fedge_strategy_load_nothing,                      \
+    .free = fedge_fedavg_free, .collects = true
+
+#endif

@@ -1,0 +1,87 @@
+/* Bulyan (El Mhamdi, Guerraoui, Rouault, "The hidden vulnerability of distributed learning in
+ * Byzantium", ICML 2018): n − 2 f updates, one after another by Krum among those that are left,
+ * then in each coordinate the mean of the n − 4 f values nearest to their median,
+ *
+ *     x ← x + η_s · mean(nearest(Δ_k)),   n ≥ 4 f + 3
+ *
+ * Krum's n − f − 2 falls with those that are left, to 1 at least.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/strategies/krum.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_ROBUST_MALICIOUS(FEDGE_JSON_REQUIRED),
+    FEDGE_ROBUST_MIXING,
+    FEDGE_JSON_END,
+};
+
+static uint32_t least(const fedge_robust_settings *settings)
+{
+    return 4 * settings->num_malicious + 3;
+}
+
+/* The alive one with the lowest score. */
+static uint32_t krum(const fedge_gram *gram, const bool *alive, uint32_t near, double *room)
+{
+    uint32_t best = gram->num;
+    double lowest = 0.0;
+    for (uint32_t i = 0; i < gram->num; i++) {
+        const double score = alive[i] ? fedge_robust_score(gram, alive, i, near, room) : 0.0;
+        if (alive[i] && (best == gram->num || score < lowest)) {
+            best = i;
+            lowest = score;
+        }
+    }
+    return best;
+}
+
+static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
+                           fedge_robust_choice *choice, fedge_error *err)
+{
+    const uint32_t num = gram->num, f = settings->num_malicious;
+    double *room = malloc(num * sizeof *room);
+    bool *alive = malloc(num * sizeof *alive);
+    const bool has_memory = room != NULL && alive != NULL;
+    if (has_memory) {
+        memset(choice->weights, 0, num * sizeof *choice->weights);
+        for (uint32_t i = 0; i < num; i++)
+            alive[i] = true;
+        for (uint32_t left = num; left > 2 * f; left--) {
+            const uint32_t best = krum(gram, alive, left > f + 3 ? left - f - 2 : 1, room);
+            alive[best] = false;
+            choice->weights[best] = 1;
+        }
+    }
+    choice->cut = f;
+    free(room);
+    free(alive);
+    return has_memory ? FEDGE_OK
+                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u scores", (unsigned)num);
+}
+
+static const fedge_robust_rule RULE = {.name = "Bulyan",
+                                       .middle = FEDGE_ROBUST_NEAREST,
+                                       .least = least,
+                                       .choose = choose,
+                                       .by_gram = true};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
+{
+    return fedge_robust_derive(&RULE, json, job, settings, err);
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    return fedge_robust_step(&RULE, state, sum, model, err);
+}
+
+const fedge_strategy_ops fedge_strategy_bulyan = {
+    .reader = {.name = "Bulyan",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(fedge_robust_settings),
+               .derive = derive},
+    .step = step,
+    FEDGE_ROBUST_OPS,
+};

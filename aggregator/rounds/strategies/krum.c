@@ -1,0 +1,45 @@
+/* Krum (Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent",
+ * NeurIPS 2017): the update that is nearest to its n − f − 2 nearest others,
+ *
+ *     x ← x + η_s Δ_k,   k = argmin_i Σ ‖Δ_i − Δ_j‖² over the n − f − 2 nearest j
+ *
+ * n ≥ 2 f + 3. Of equal scores the first slot's wins.
+ */
+#include "aggregator/rounds/strategies/krum.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_ROBUST_MALICIOUS(FEDGE_JSON_REQUIRED),
+    FEDGE_ROBUST_MIXING,
+    FEDGE_JSON_END,
+};
+
+static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
+                           fedge_robust_choice *choice, fedge_error *err)
+{
+    return fedge_krum_keep(settings, gram, 1, choice, err);
+}
+
+static const fedge_robust_rule RULE = {.name = "Krum",
+                                       .middle = FEDGE_ROBUST_MEAN,
+                                       .least = fedge_krum_least,
+                                       .choose = choose,
+                                       .by_gram = true};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
+{
+    return fedge_robust_derive(&RULE, json, job, settings, err);
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    return fedge_robust_step(&RULE, state, sum, model, err);
+}
+
+const fedge_strategy_ops fedge_strategy_krum = {
+    .reader = {.name = "Krum",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(fedge_robust_settings),
+               .derive = derive},
+    .step = step,
+    FEDGE_ROBUST_OPS,
+};

@@ -1,0 +1,98 @@
+/* MultiKrum (Blanchard et al., as Krum): the mean of the m updates with the lowest scores,
+ *
+ *     x ← x + η_s · mean(Δ_k of the m lowest scores),   m = n − f by default
+ */
+#include <stdlib.h>
+
+#include "aggregator/rounds/strategies/krum.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_ROBUST_MALICIOUS(FEDGE_JSON_REQUIRED),
+    {"num-nodes-to-keep", "num_nodes_to_keep", FEDGE_JSON_U32,
+     FEDGE_JSON_AT(fedge_robust_settings, num_kept), .min = 0, .max = 65536},
+    FEDGE_ROBUST_MIXING,
+    FEDGE_JSON_END,
+};
+
+uint32_t fedge_krum_least(const fedge_robust_settings *settings)
+{
+    return 2 * settings->num_malicious + 3;
+}
+
+typedef struct candidate {
+    double score;
+    uint32_t index;
+} candidate;
+
+static int by_score(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score < y->score ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+fedge_status fedge_krum_keep(const fedge_robust_settings *settings, const fedge_gram *gram,
+                             uint32_t count, fedge_robust_choice *choice, fedge_error *err)
+{
+    const uint32_t num = gram->num, near = num - settings->num_malicious - 2;
+    candidate *order = malloc(num * sizeof *order);
+    double *room = malloc(num * sizeof *room);
+    bool *alive = malloc(num * sizeof *alive);
+    const bool has_memory = order != NULL && room != NULL && alive != NULL;
+    for (uint32_t i = 0; has_memory && i < num; i++)
+        alive[i] = true;
+    for (uint32_t i = 0; has_memory && i < num; i++)
+        order[i] = (candidate){fedge_robust_score(gram, alive, i, near, room), i};
+    if (has_memory)
+        qsort(order, num, sizeof *order, by_score);
+    for (uint32_t i = 0; has_memory && i < num; i++)
+        choice->weights[order[i].index] = i < count ? 1 : 0;
+    free(order);
+    free(room);
+    free(alive);
+    return has_memory ? FEDGE_OK
+                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u scores", (unsigned)num);
+}
+
+static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
+                           fedge_robust_choice *choice, fedge_error *err)
+{
+    const uint32_t kept = settings->num_kept;
+    return fedge_krum_keep(settings, gram, kept > 0 ? kept : gram->num - settings->num_malicious,
+                           choice, err);
+}
+
+static const fedge_robust_rule RULE = {.name = "MultiKrum",
+                                       .middle = FEDGE_ROBUST_MEAN,
+                                       .least = fedge_krum_least,
+                                       .choose = choose,
+                                       .by_gram = true};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+{
+    const fedge_robust_settings *settings = of;
+    const fedge_status status = fedge_robust_derive(&RULE, json, job, settings, err);
+    const uint32_t fewest = fedge_robust_fewest(job);
+    if (status == FEDGE_OK && settings->num_kept + settings->num_malicious > fewest)
+        return fedge_json_fail_at(json, "strategy.num-nodes-to-keep", err,
+                                  "a round may close with %u updates, %u of them malicious: keep "
+                                  "at most %u",
+                                  (unsigned)fewest, (unsigned)settings->num_malicious,
+                                  (unsigned)(fewest - settings->num_malicious));
+    return status;
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    return fedge_robust_step(&RULE, state, sum, model, err);
+}
+
+const fedge_strategy_ops fedge_strategy_multikrum = {
+    .reader = {.name = "MultiKrum",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(fedge_robust_settings),
+               .derive = derive},
+    .step = step,
+    FEDGE_ROBUST_OPS,
+};

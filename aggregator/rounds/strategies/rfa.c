@@ -1,0 +1,80 @@
+/* RFA (Pillutla, Kakade, Harchaoui, "Robust aggregation for federated learning", IEEE Transactions
+ * on Signal Processing 2022): the geometric median by the smoothed Weiszfeld algorithm,
+ *
+ *     z ← mean(Δ_i);   R times: β_i = 1 / max(ν, ‖z − Δ_i‖), z ← Σ β_i Δ_i / Σ β_i;   x ← x + η_s z
+ *
+ * R = 3 and ν = 1e-6 by default. z is Σ α_i Δ_i all the while, so that the Gram matrix has all
+ * distances: ‖z − Δ_i‖² = Σ_jk α_j α_k G_jk − 2 Σ_j α_j G_ij + G_ii. The last β_i are integers in
+ * the sum, of 30 bits or as many as all together have room for.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "aggregator/rounds/robust/robust.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    {"num-iterations", "num_iterations", FEDGE_JSON_U32,
+     FEDGE_JSON_AT(fedge_robust_settings, iterations), .min = 1, .max = 1000, .fallback = 3},
+    {"smoothing", NULL, FEDGE_JSON_F64, FEDGE_JSON_AT(fedge_robust_settings, smoothing),
+     .min = 1e-12, .max = 1000, .fallback = 1e-6},
+    FEDGE_ROBUST_MALICIOUS(0),
+    FEDGE_ROBUST_MIXING,
+    FEDGE_JSON_END,
+};
+
+/* shares (num): α_i to β_i / Σ β. along: (num), room. */
+static void iterate(const fedge_gram *gram, double smoothing, double *shares, double *along)
+{
+    double all = 0.0, sum = 0.0;
+    for (uint32_t i = 0; i < gram->num; i++) {
+        along[i] = 0.0;
+        for (uint32_t j = 0; j < gram->num; j++)
+            along[i] += shares[j] * gram->dots[(size_t)i * gram->num + j];
+        all += shares[i] * along[i];
+    }
+    for (uint32_t i = 0; i < gram->num; i++) {
+        const double square = all - 2.0 * along[i] + gram->dots[(size_t)i * gram->num + i];
+        const double distance = square > 0.0 ? sqrt(square) * gram->unit : 0.0;
+        shares[i] = 1.0 / (distance > smoothing ? distance : smoothing);
+        sum += shares[i];
+    }
+    for (uint32_t i = 0; i < gram->num; i++)
+        shares[i] /= sum;
+}
+
+static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
+                           fedge_robust_choice *choice, fedge_error *err)
+{
+    double *shares = malloc(2 * (size_t)gram->num * sizeof *shares);
+    if (shares == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u weights", (unsigned)gram->num);
+    for (uint32_t i = 0; i < gram->num; i++)
+        shares[i] = 1.0 / gram->num;
+    for (uint32_t r = 0; r < settings->iterations; r++)
+        iterate(gram, settings->smoothing, shares, shares + gram->num);
+    (void)fedge_robust_weigh(choice, shares);
+    free(shares);
+    return FEDGE_OK;
+}
+
+static const fedge_robust_rule RULE = {
+    .name = "RFA", .middle = FEDGE_ROBUST_MEAN, .choose = choose, .by_gram = true};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
+{
+    return fedge_robust_derive(&RULE, json, job, settings, err);
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    return fedge_robust_step(&RULE, state, sum, model, err);
+}
+
+const fedge_strategy_ops fedge_strategy_rfa = {
+    .reader = {.name = "RFA",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(fedge_robust_settings),
+               .derive = derive},
+    .step = step,
+    FEDGE_ROBUST_OPS,
+};
