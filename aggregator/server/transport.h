@@ -21,11 +21,15 @@
 
 #define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* from the first bytes to the end of TLS; then for HTTP */
 #define FEDGE_NEWCOMER_TIMEOUT_MS 5000 /* silence until a certificate is shown */
-#define FEDGE_JUDGE_EVERY_MS 60000     /* all connections' chains, besides at each reload */
-#define FEDGE_PING_AFTER_MS 20000      /* a connection that is silent so long gets a ping */
-#define FEDGE_SILENT_TIMEOUT_MS 60000  /* one that is silent so long is dropped */
-#define FEDGE_HTTP_MAX_CONNECTIONS 64  /* on the HTTP port */
-#define FEDGE_OTHER_FILES 128          /* descriptors for everything but clients' connections */
+#define FEDGE_TURN_MS                                                                              \
+    20 /* so often at least a handshake begins, whatever else a thread has to do */
+#define FEDGE_RETURN_EVERY_MS                                                                      \
+    5 /* told to come back later, a thread's connections are so far apart */
+#define FEDGE_JUDGE_EVERY_MS 60000    /* all connections' chains, besides at each reload */
+#define FEDGE_PING_AFTER_MS 20000     /* a connection that is silent so long gets a ping */
+#define FEDGE_SILENT_TIMEOUT_MS 60000 /* one that is silent so long is dropped */
+#define FEDGE_HTTP_MAX_CONNECTIONS 64 /* on the HTTP port */
+#define FEDGE_OTHER_FILES 128         /* descriptors for everything but clients' connections */
 #define FEDGE_MAX_NETWORK_THREADS 64u
 #define FEDGE_FILES_PER_NETWORK_THREAD 8 /* besides FEDGE_OTHER_FILES */
 #define FEDGE_MAX_CERTIFICATE_SIZE 8192u /* of a peer, DER */

@@ -274,14 +274,19 @@ void fedge_door_watch(fedge_network *network, uint64_t now_ms)
     }
 }
 
+bool fedge_door_has_sent_away(const fedge_peer *peer)
+{
+    fedge_guests *guests = &peer->network->transport->guests;
+    pthread_mutex_lock(&guests->mutex);
+    const bool sent_away = peer->guest->sent_away;
+    pthread_mutex_unlock(&guests->mutex);
+    return sent_away;
+}
+
 void fedge_door_evict(fedge_network *network)
 {
-    fedge_guests *guests = &network->transport->guests;
     for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
-        pthread_mutex_lock(&guests->mutex);
-        const bool sent_away = peer->guest->sent_away;
-        pthread_mutex_unlock(&guests->mutex);
-        if (sent_away && peer->wsi) {
+        if (peer->wsi && fedge_door_has_sent_away(peer)) {
             fedge_peer_drop(peer);
         }
     }

@@ -23,6 +23,9 @@
 #include "aggregator/server/ws_frame.h"
 #include "secure/identity/chain.h"
 
+/* From one place a handshake begins after those of as many others that wait. */
+#define FEDGE_TURNS_APART 8
+
 struct fedge_peer;
 struct fedge_network;
 
@@ -88,6 +91,8 @@ typedef struct fedge_network {
     ev_prepare drop_watcher;
     ev_async mail_watcher;
     ev_timer tick_watcher;
+    ev_idle idle_watcher;  /* while there are arrivals whose handshake has not begun: */
+    ev_timer turn_watcher; /* one begins when nothing else is to be done, or in its turn */
 
     /* Any thread posts, and wakes the loop. */
     fedge_mailbox *arrivals; /* fedge_peer */
@@ -98,7 +103,10 @@ typedef struct fedge_network {
     atomic_bool must_stop;
     _Atomic uint32_t num_connections; /* handshakes and arrivals included */
 
-    fedge_slots slots;         /* names the connections of [clients] */
+    fedge_slots slots;                           /* names the connections of [clients] */
+    fedge_peer_list waiting;                     /* arrivals whose handshake has not begun */
+    fedge_peer_address begun[FEDGE_TURNS_APART]; /* where the last that did came from, in a ring */
+    uint32_t num_begun;
     fedge_peer_list newcomers; /* of the clients' port, without an accepted certificate */
     fedge_peer_list clients;   /* with one; of the HTTP port: all */
     fedge_peer *adopting;      /* within lws_adopt…: told when it is gone on return */
@@ -199,6 +207,8 @@ void fedge_door_shut(fedge_transport *transport);
 /* For network threads: looks once a second how long [network]'s newcomers have said nothing, and
  * turns away who fell silent. */
 void fedge_door_watch(fedge_network *network, uint64_t now_ms);
+/* Whether the door wants the newcomer to make room. */
+bool fedge_door_has_sent_away(const fedge_peer *peer);
 /* Drops those of [network]'s newcomers that the door has sent away. */
 void fedge_door_evict(fedge_network *network);
 

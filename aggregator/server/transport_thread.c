@@ -44,6 +44,24 @@ static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
     }
 }
 
+/* Each is told to come back at another time, so that their handshakes do not come at once. */
+static uint64_t apart(uint64_t after_ms, uint32_t *number)
+{
+    return after_ms > 0 ? after_ms + FEDGE_RETURN_EVERY_MS * (uint64_t)(*number)++ : 0;
+}
+
+static void give_to_all(fedge_network *network, fedge_reply *reply, uint64_t now_ms)
+{
+    uint32_t number = 0;
+    const uint64_t after_ms = reply->notice.after_ms;
+    for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
+        if (reply->type == FEDGE_REPLY_CLOSE) {
+            reply->notice.after_ms = apart(after_ms, &number);
+        }
+        give(peer, reply, now_ms);
+    }
+}
+
 static void take_replies(fedge_network *network)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
@@ -52,9 +70,7 @@ static void take_replies(fedge_network *network)
         next = item->next;
         fedge_reply *reply = (fedge_reply *)item;
         if (reply->conn_id == FEDGE_CONN_ALL) {
-            for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
-                give(peer, reply, now_ms);
-            }
+            give_to_all(network, reply, now_ms);
         } else {
             fedge_peer *peer = fedge_slots_find(&network->slots, reply->conn_id);
             if (peer) {
@@ -79,7 +95,68 @@ static void take_arrivals(fedge_network *network)
         if (network->ending) {
             refuse_arrival((fedge_peer *)item);
         } else {
-            fedge_peer_adopt((fedge_peer *)item);
+            fedge_peer_append(&network->waiting, (fedge_peer *)item);
+            ev_idle_start(network->loop, &network->idle_watcher);
+            ev_timer_start(network->loop, &network->turn_watcher);
+        }
+    }
+}
+
+/* ---- whose handshake begins -------------------------------------------------------------------
+ */
+
+static bool has_begun_lately(const fedge_network *network, const fedge_peer_address *from)
+{
+    const uint32_t number =
+        network->num_begun < FEDGE_TURNS_APART ? network->num_begun : FEDGE_TURNS_APART;
+    for (uint32_t i = 0; i < number; i++) {
+        if (fedge_peer_address_same_place(&network->begun[i], from)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
+ * nothing else to do, so that many of them do not delay the messages of devices that are there; and
+ * one every FEDGE_TURN_MS in any case. Who comes from where others have come from waits behind
+ * those from elsewhere. */
+static void begin_one(fedge_network *network)
+{
+    fedge_peer *next = network->waiting.first;
+    while (next && has_begun_lately(network, &next->address)) {
+        next = next->next;
+    }
+    next = next ? next : network->waiting.first;
+    if (next) {
+        network->begun[network->num_begun++ % FEDGE_TURNS_APART] = next->address;
+        fedge_peer_take_out(next);
+        fedge_peer_adopt(next);
+    }
+    if (!network->waiting.first) {
+        ev_idle_stop(network->loop, &network->idle_watcher);
+        ev_timer_stop(network->loop, &network->turn_watcher);
+    }
+}
+
+static void on_idle(struct ev_loop *loop, ev_idle *watcher, int events)
+{
+    (void)loop, (void)events;
+    begin_one(watcher->data);
+}
+
+static void on_turn(struct ev_loop *loop, ev_timer *watcher, int events)
+{
+    (void)loop, (void)events;
+    begin_one(watcher->data);
+}
+
+static void refuse_waiting(fedge_network *network, bool all)
+{
+    for (fedge_peer *peer = network->waiting.first, *next; peer; peer = next) {
+        next = peer->next;
+        if (all || fedge_door_has_sent_away(peer)) {
+            refuse_arrival(peer);
         }
     }
 }
@@ -99,7 +176,9 @@ static void close_all(fedge_network *network)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
     const fedge_farewell *last = &network->transport->farewell;
+    uint32_t number = 0;
     network->ending = true;
+    refuse_waiting(network, true);
     for (fedge_peer *peer = network->newcomers.first, *next; peer; peer = next) {
         next = peer->next;
         if (peer->wsi) {
@@ -108,8 +187,8 @@ static void close_all(fedge_network *network)
     }
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
-            fedge_conn_close(peer->conn, last->type, last->reason, last->after_ms, last->text,
-                             now_ms);
+            fedge_conn_close(peer->conn, last->type, last->reason, apart(last->after_ms, &number),
+                             last->text, now_ms);
             fedge_peer_carry_out(peer);
         } else {
             fedge_peer_drop(peer);
@@ -125,6 +204,7 @@ static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
     const bool must_close = atomic_exchange(&network->must_close, false);
     take_arrivals(network);
     if (atomic_exchange(&network->must_evict, false)) {
+        refuse_waiting(network, false);
         fedge_door_evict(network);
     }
     take_replies(network);
@@ -299,7 +379,13 @@ static void watch(fedge_network *network)
     ev_prepare_init(&network->drop_watcher, end_dropped);
     ev_async_init(&network->mail_watcher, on_mail);
     ev_timer_init(&network->tick_watcher, on_tick, 1.0, 1.0);
-    network->drop_watcher.data = network->mail_watcher.data = network->tick_watcher.data = network;
+    ev_idle_init(&network->idle_watcher, on_idle);
+    ev_timer_init(&network->turn_watcher, on_turn, FEDGE_TURN_MS / 1000.0, FEDGE_TURN_MS / 1000.0);
+    network->drop_watcher.data = network;
+    network->mail_watcher.data = network;
+    network->tick_watcher.data = network;
+    network->idle_watcher.data = network;
+    network->turn_watcher.data = network;
     ev_prepare_start(network->loop, &network->drop_watcher);
     ev_async_start(network->loop, &network->mail_watcher);
     ev_timer_start(network->loop, &network->tick_watcher);
@@ -387,6 +473,7 @@ void fedge_network_free(fedge_network *network)
     if (network->context) {
         lws_context_destroy(network->context);
     }
+    refuse_waiting(network, true);
     if (network->arrivals && network->replies) {
         empty_mailboxes(network);
     }

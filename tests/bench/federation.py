@@ -346,8 +346,8 @@ def bench_memory(out, quick):
 
 
 def bench_connections(out, quick):
-    """Handshakes one after another by one Python client; then all of them idle."""
-    count = 100 if quick else 500
+    """Handshakes one after another by one Python client; then all of them idle; then all come back."""
+    count = int(os.environ.get("FEDGE_BENCH_CONNECTIONS", "1000"))
     note(f"connections: {count} devices, one idle connection each")
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), count)
@@ -359,12 +359,21 @@ def bench_connections(out, quick):
     harness.wait_until("its end", lambda: federation.metric("fedge_connections") == 0)
     memory, spent = status_bytes(pid, "VmRSS")[0], sum(thread_seconds(pid).values())
     peers, times = [], []
-    for index in range(count):
-        start = time.monotonic()
-        peers.append(peer.Peer(federation, index))
-        times.append(time.monotonic() - start)
-        peers[-1].hello()
-    harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
+
+    def connect_all():
+        for index in range(count):
+            start = time.monotonic()
+            peers.append(peer.Peer(federation, index))
+            times.append(time.monotonic() - start)
+            peers[-1].hello()
+        harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
+
+    def close_all():
+        while peers:
+            peers.pop().close()
+        harness.wait_until("their end", lambda: federation.metric("fedge_connections") == 0)
+
+    connect_all()
     cost = (sum(thread_seconds(pid).values()) - spent) / count
     each = (status_bytes(pid, "VmRSS")[0] - memory) / count
     idle = sum(thread_seconds(pid).values())
@@ -377,8 +386,13 @@ def bench_connections(out, quick):
         statistics.median(times) * 1e3, 2), "ms")
     out.row("connections", f"idle, {count} of them: resident, each", int(each), "bytes")
     out.row("connections", f"idle, {count} of them: CPU of a core", round(idle, 5), "share")
-    for one in peers:
-        one.close()
+    close_all()
+    again = sum(thread_seconds(pid).values())
+    connect_all()
+    again = (sum(thread_seconds(pid).values()) - again) / count
+    out.row("connections", "the same when they come back: aggregator's CPU", round(again * 1e3, 3), "ms",
+            "the first time", round(cost * 1e3, 3), round(cost / again, 2))
+    close_all()
     federation.stop()
 
 

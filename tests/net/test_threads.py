@@ -91,9 +91,14 @@ class Threads(NetTest):
     def test_the_end_reaches_every_thread(self):
         federation, peers = self.start()
         federation.aggregator.send(signal.SIGTERM)
-        for peer in peers[:-1]:
-            self.assertEqual(peer.expect("bye").meta["reason"], "shutting-down")
+        times = []
+        for peer in peers:
+            bye = peer.expect("bye").meta
+            self.assertEqual(bye["reason"], "shutting-down")
+            times.append(bye["after-ms"])
             peer.expect_end()
+        # Those of one thread shall not come back at once.
+        self.assertEqual(sorted(times), [10000] * THREADS + [10005] * THREADS)
         self.assertEqual(federation.aggregator.wait(), 0)
 
 
