@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
@@ -16,10 +17,65 @@ fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedg
     }
     fresh->bytes = bytes;
     fresh->size = size;
+    fresh->file.fd = -1;
+    pthread_mutex_init(&fresh->lock, NULL);
     atomic_init(&fresh->references, 1);
     fedge_sha256_text(bytes, size, fresh->hash);
     *blob = fresh;
     return FEDGE_OK;
+}
+
+fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_t size,
+                             fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    pthread_mutex_lock(&blob->lock);
+    blob->num_readers++;
+    const uint8_t *bytes = blob->bytes;
+    pthread_mutex_unlock(&blob->lock);
+    if (bytes) {
+        memcpy(out, bytes + offset, size);
+    } else {
+        status = fedge_os_read_at(&blob->file, offset, out, size, err);
+    }
+    pthread_mutex_lock(&blob->lock);
+    if (--blob->num_readers == 0) {
+        free(blob->left);
+        blob->left = NULL;
+    }
+    pthread_mutex_unlock(&blob->lock);
+    return status;
+}
+
+fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_error *err)
+{
+    fedge_os_file file;
+    uint64_t size = 0;
+    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    status = fedge_os_file_size(&file, &size, err);
+    if (status == FEDGE_OK && size != blob->size) {
+        status = fedge_fail(err, FEDGE_MISMATCH, "%s has %llu bytes, its blob %zu", path,
+                            (unsigned long long)size, blob->size);
+    }
+    pthread_mutex_lock(&blob->lock);
+    if (status == FEDGE_OK && blob->bytes) {
+        blob->left = blob->bytes;
+        blob->bytes = NULL;
+        blob->file = file;
+        file.fd = -1;
+        if (blob->num_readers == 0) {
+            free(blob->left);
+            blob->left = NULL;
+        }
+    }
+    pthread_mutex_unlock(&blob->lock);
+    if (file.fd >= 0) {
+        fedge_os_close(&file);
+    }
+    return status;
 }
 
 fedge_blob *fedge_blob_retain(fedge_blob *blob)
@@ -31,6 +87,10 @@ fedge_blob *fedge_blob_retain(fedge_blob *blob)
 void fedge_blob_release(fedge_blob *blob)
 {
     if (blob && atomic_fetch_sub(&blob->references, 1) == 1) {
+        if (blob->file.fd >= 0) {
+            fedge_os_close(&blob->file);
+        }
+        pthread_mutex_destroy(&blob->lock);
         free(blob->bytes);
         free(blob);
     }

@@ -1,27 +1,42 @@
 /* Blobs: the immutable bytes that clients fetch (the plan, a model), named by their SHA-256.
  *
  * Counted references, because a slow client may still read the last round's model when the next
- * one is announced. Any thread may retain and release.
+ * one is announced. A model lies in memory until its checkpoint is on the disk; from then on it is
+ * read from that file, which the system keeps in its page cache, and which may be removed
+ * meanwhile. Any thread may retain, read and release.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_BLOB_H
 #define FEDGE_AGGREGATOR_SERVER_BLOB_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "edge/core/os.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
 
 typedef struct fedge_blob {
     char hash[FEDGE_HASH_TEXT];
-    uint8_t *bytes;
     size_t size;
     _Atomic uint32_t references;
+    pthread_mutex_t lock; /* of what follows */
+    uint8_t *bytes;       /* NULL: they are in file */
+    fedge_os_file file;
+    uint8_t *left; /* what bytes was, until nobody reads it any more */
+    uint32_t num_readers;
 } fedge_blob;
 
 /* Takes ownership of [bytes] (malloc'ed), also on failure; one reference. */
 FEDGE_MUST_USE fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob,
                                            fedge_error *err);
+/* Reads [size] bytes at [offset], which are inside of the blob. FEDGE_IO. */
+FEDGE_MUST_USE fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out,
+                                            size_t size, fedge_error *err);
+/* The file [path] has the blob's bytes and is never written again: they are read from it from now
+ * on, and their memory is free. On failure they stay in memory. */
+FEDGE_MUST_USE fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path,
+                                                    fedge_error *err);
 fedge_blob *fedge_blob_retain(fedge_blob *blob);
 void fedge_blob_release(fedge_blob *blob); /* NULL is fine */
 

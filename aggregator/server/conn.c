@@ -327,8 +327,14 @@ static size_t next_chunk(fedge_conn *conn, uint8_t *out)
     memcpy(ref.hash, blob->hash, sizeof(ref.hash));
     size_t size = 0;
     fedge_error err;
-    if (fedge_chunk_pack(&ref, blob->bytes + conn->sending_offset, part, out,
-                         FEDGE_MESSAGE_MAX_SIZE, &size, &err) != FEDGE_OK) {
+    uint8_t *payload = out + FEDGE_MESSAGE_MAX_SIZE - part; /* packing moves it to its place */
+    if (fedge_blob_read(blob, conn->sending_offset, payload, part, &err) != FEDGE_OK) {
+        fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "blob-not-read", &err);
+        conn->must_drop = true;
+        return 0;
+    }
+    if (fedge_chunk_pack(&ref, payload, part, out, FEDGE_MESSAGE_MAX_SIZE, &size, &err) !=
+        FEDGE_OK) {
         fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "frame-not-packed", &err);
         conn->must_drop = true;
         return 0;

@@ -228,6 +228,22 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
     return status;
 }
 
+static fedge_status export_last(const fedge_engine *engine, const char *path,
+                                const fedge_model_facts *facts, fedge_error *err)
+{
+    const size_t size = engine->model->size - engine->global.control_size;
+    uint8_t *bytes = malloc(size);
+    if (!bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
+    }
+    fedge_status status = fedge_blob_read(engine->model, 0, bytes, size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_model_file_write(path, engine->global.plan, facts, bytes, size, err);
+    }
+    free(bytes);
+    return status;
+}
+
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->global.run;
@@ -254,8 +270,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
                                    .validation_loss = last->validation_loss,
                                    .validation_accuracy = last->validation_accuracy};
         memcpy(facts.model, engine->model_hash, sizeof(facts.model));
-        status = fedge_model_file_write(model, engine->global.plan, &facts, engine->model->bytes,
-                                        engine->model->size - engine->global.control_size, err);
+        status = export_last(engine, model, &facts, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);

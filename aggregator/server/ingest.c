@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/server/upload_rooms.h"
 #include "aggregator/server/upload_source.h"
 #include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
+#include "edge/io/update.h"
 
 /* What a worker does for one slot; [next]: in its group. */
 typedef struct item {
@@ -35,7 +37,6 @@ typedef struct worker {
     fedge_completion *room_again; /* posted when the queue has room again */
     fedge_completion *fatal;      /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
-    fedge_upload_room room;    /* for deflated updates */
     item *group, **group_tail; /* validated and appended, not yet synced */
     uint64_t ticket;           /* of what was added last */
     uint32_t group_size;
@@ -49,6 +50,7 @@ struct fedge_ingest {
     fedge_worker_pool *pool;
     uint32_t num_workers;
     _Atomic uint64_t validate_ns, journal_ns, sum_ns;
+    fedge_upload_rooms rooms;
     pthread_mutex_t failed_lock;
     fedge_error failed; /* the first that was fatal; FEDGE_OK: none */
     worker workers[];
@@ -187,7 +189,8 @@ static bool is_ours(fedge_status status)
 
 /* Checks and appends one update. An inflated one is added at once, for its room is wanted by the
  * next; the others are with the group. *fatal: the failure is the disk's or ours. */
-static fedge_status take_update(worker *self, item *work, bool *fatal, fedge_error *err)
+static fedge_status take_update(worker *self, item *work, fedge_upload_room *room, bool *fatal,
+                                fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
     const fedge_ingest_upload *incoming = work->incoming;
@@ -196,7 +199,7 @@ static fedge_status take_update(worker *self, item *work, bool *fatal, fedge_err
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
         fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot, upload,
-                                 work->bounds_log2, incoming->weight, &self->room, err);
+                                 work->bounds_log2, incoming->weight, room, err);
     if (status == FEDGE_OK) {
         status = fedge_upload_source_validate(&work->source, ingest->accumulator, err);
     }
@@ -235,7 +238,13 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
     item *work = (item *)posted;
     fedge_error err;
     bool fatal;
-    fedge_status status = take_update(self, work, &fatal, &err);
+    fedge_upload_rooms *rooms = &self->ingest->rooms;
+    fedge_upload_room *room =
+        fedge_upload_takes_room(&work->incoming->upload) ? fedge_upload_rooms_take(rooms) : NULL;
+    fedge_status status = take_update(self, work, room, &fatal, &err);
+    if (room) {
+        fedge_upload_rooms_give_back(rooms, room);
+    }
     if (fatal) {
         post_fatal(self, &err);
         work_free(work);
@@ -375,7 +384,6 @@ static fedge_status worker_init(worker *self, fedge_ingest *ingest, fedge_error 
 static void worker_fini(worker *self)
 {
     pthread_mutex_destroy(&self->mutex);
-    fedge_upload_room_fini(&self->room);
     free(self->room_again);
     free(self->fatal);
 }
@@ -397,6 +405,7 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
     fresh->accumulator = accumulator;
     fresh->mailbox = mailbox;
     pthread_mutex_init(&fresh->failed_lock, NULL);
+    fedge_upload_rooms_init(&fresh->rooms, fedge_update_max_size(plan), num_workers);
     fedge_status status = FEDGE_OK;
     while (status == FEDGE_OK && fresh->num_workers < num_workers) {
         status = worker_init(&fresh->workers[fresh->num_workers], fresh, err);
@@ -427,6 +436,7 @@ void fedge_ingest_free(fedge_ingest *ingest)
     for (uint32_t i = 0; i < ingest->num_workers; i++) {
         worker_fini(&ingest->workers[i]);
     }
+    fedge_upload_rooms_fini(&ingest->rooms);
     pthread_mutex_destroy(&ingest->failed_lock);
     free(ingest);
 }
@@ -538,6 +548,8 @@ fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
 {
     fedge_worker_pool_begin(ingest->pool, flush, ingest);
     fedge_worker_pool_end(ingest->pool);
+    /* Between phases nothing is unpacked, and the model takes memory for its file. */
+    fedge_upload_rooms_empty(&ingest->rooms);
     pthread_mutex_lock(&ingest->failed_lock);
     const fedge_error failed = ingest->failed;
     pthread_mutex_unlock(&ingest->failed_lock);

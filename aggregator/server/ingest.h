@@ -12,8 +12,9 @@
  * quarter of a gigabyte a second goes on to a GPU two hundred times as fast, from the page cache.
  *
  * All work of one slot run on one worker, in order. A worker holds at most one inflated update at a
- * time, whatever the number of clients. Each queue has a limit in bytes; who exceeds it is told,
- * and stops reading from the peer.
+ * time, whatever the number of clients, and all of them as many as upload_rooms.h
+ * has room for: a worker waits for another's room. Each queue has a limit in bytes; who exceeds it
+ * is told, and stops reading from the peer.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_INGEST_H
 #define FEDGE_AGGREGATOR_SERVER_INGEST_H
@@ -24,12 +25,13 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/server/completion.h"
+#include "aggregator/server/upload_rooms.h"
 #include "aggregator/store/journal.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
 
-#define FEDGE_INGEST_MAX_WORKERS 64
+#define FEDGE_INGEST_MAX_WORKERS FEDGE_UPLOAD_ROOMS_MAX
 #define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* per worker */
 #define FEDGE_INGEST_MAX_GROUP 64                    /* updates per sync */
 #define FEDGE_INGEST_GROUP_NS ((uint64_t)200000000)  /* the longest that one waits for others */

@@ -468,6 +468,7 @@ int main(int argc, char **argv)
     self.log.user = &self;
     fedge_error err;
     fedge_os_hold_streams();
+    fedge_os_return_large_blocks();
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_USAGE);
     }

@@ -19,6 +19,18 @@ struct fedge_saver {
     fedge_completion *fatal; /* NULL once it is posted */
 };
 
+/* What clients fetch is read from the checkpoint's file, unless it is more than that file. A model
+ * that stays in memory is served just as well. */
+static void free_model(const fedge_save *save, const char *dir)
+{
+    char path[FEDGE_MAX_PATH];
+    if (save->model->size == save->model_size &&
+        fedge_checkpoint_model_path(dir, save->checkpoint.round, path, NULL) == FEDGE_OK &&
+        fedge_blob_move_to_file(save->model, path, NULL) != FEDGE_OK) {
+        return;
+    }
+}
+
 /* ---- one checkpoint -------------------------------------------------------------------------- */
 
 fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
@@ -34,6 +46,9 @@ fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
     fedge_status status = fedge_run_path(save->run, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
         status = fedge_checkpoint_save(dir, &save->checkpoint, &files, err);
+    }
+    if (status == FEDGE_OK) {
+        free_model(save, dir);
     }
     return status == FEDGE_OK
                ? fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err)

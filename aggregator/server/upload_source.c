@@ -9,7 +9,6 @@
 
 void fedge_upload_room_fini(fedge_upload_room *room)
 {
-    free(room->bytes);
     free(room->inflated);
     *room = (fedge_upload_room){0};
 }
@@ -20,10 +19,8 @@ static fedge_status room_grow(fedge_upload_room *room, size_t size, fedge_error 
         return FEDGE_OK;
     }
     fedge_upload_room_fini(room);
-    room->bytes = malloc(size);
     room->inflated = malloc(size);
-    if (!room->bytes || !room->inflated) {
-        fedge_upload_room_fini(room);
+    if (!room->inflated) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate updates of %zu bytes", size);
     }
     room->size = size;
@@ -43,8 +40,7 @@ static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t siz
     return status;
 }
 
-/* Can it not be read piece by piece? */
-static bool is_unpacked(const fedge_upload *upload)
+bool fedge_upload_takes_room(const fedge_upload *upload)
 {
     for (uint32_t i = 0; i < upload->num_sections; i++) {
         if (upload->sections[i].deflate || fedge_codec_chooses(&upload->sections[i].codec)) {
@@ -52,6 +48,16 @@ static bool is_unpacked(const fedge_upload *upload)
         }
     }
     return false;
+}
+
+/* What comes next in the slot, for unpacking. */
+static fedge_status read_on(void *user, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    fedge_upload_source *source = user;
+    fedge_status status =
+        fedge_journal_read(source->journal, source->slot, source->checked, bytes, size, err);
+    source->checked += size;
+    return status;
 }
 
 fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_plan *plan,
@@ -66,16 +72,14 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
         .size = upload->size,
         .crc32 = upload->crc32};
     fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK || !is_unpacked(upload)) {
+    if (status != FEDGE_OK || !fedge_upload_takes_room(upload)) {
         return status;
     }
     const size_t most = fedge_update_max_size(plan);
     status = room_grow(room, most, err);
     if (status == FEDGE_OK) {
-        status = fedge_journal_read(journal, slot, 0, room->bytes, (size_t)upload->size, err);
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_update_unpack(plan, upload, room->bytes, room->inflated, room->size, err);
+        status = fedge_update_unpack_read(plan, upload, read_on, source, room->inflated, room->size,
+                                          err);
     }
     for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++) {
         source->sizes[i] = upload->sections[i].raw_size;

@@ -228,6 +228,12 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
     return status;
 }
 
+fedge_status fedge_checkpoint_model_path(const char *dir, uint32_t round, char path[FEDGE_MAX_PATH],
+                                         fedge_error *err)
+{
+    return make_path(dir, round, "", MODEL_FILE, path, err);
+}
+
 /* --- loading ---------------------------------------------------------------------------------- */
 
 static fedge_status read_watch(const cJSON *json, const char *key, const char *path,

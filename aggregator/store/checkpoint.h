@@ -46,6 +46,11 @@ typedef struct fedge_checkpoint_files {
     size_t model_size, strategy_state_size, last_accepted_size;
 } fedge_checkpoint_files;
 
+/* Where the model of a round's checkpoint lies. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_model_path(const char *dir, uint32_t round,
+                                                        char path[FEDGE_MAX_PATH],
+                                                        fedge_error *err);
+
 /* Writes the checkpoint of checkpoint->round under [dir] (the run's "checkpoints"), atomically and
  * durably; one of the same round is replaced. An error leaves what was there before. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,

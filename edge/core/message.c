@@ -95,7 +95,7 @@ fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size
     uint8_t *meta = out + FEDGE_MESSAGE_HEADER_SIZE;
     uint8_t *payload = meta + message->meta_size;
     if (message->payload_size > 0 && message->payload != payload)
-        memcpy(payload, message->payload, message->payload_size);
+        memmove(payload, message->payload, message->payload_size);
     if (message->meta_size > 0 && (const uint8_t *)message->meta != meta)
         memcpy(meta, message->meta, message->meta_size);
     memcpy(out, magic, sizeof magic);

@@ -112,8 +112,9 @@ typedef struct fedge_message {
 size_t fedge_message_size(const fedge_message *message);
 
 /* Writes the frame: header to out[0..23], then JSON and payload. Both may already lie in their
- * place in [out] (no copy then), but not elsewhere in it. FEDGE_TOO_BIG when a part is over its
- * limit or out_size too small; FEDGE_INVALID_ARGUMENT for a type over 255 or an unknown flag. */
+ * place in [out] (no copy then); the payload may lie elsewhere in it behind the JSON's place.
+ * FEDGE_TOO_BIG when a part is over its limit or out_size too small; FEDGE_INVALID_ARGUMENT for a
+ * type over 255 or an unknown flag. */
 FEDGE_MUST_USE fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out,
                                                size_t out_size, fedge_error *err);
 

@@ -145,6 +145,9 @@ uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
 /* Gives back what the process has freed and its allocator kept, where it can: before
  * fedge_os_resident_bytes is asked what is in use. */
 void fedge_os_return_freed(void);
+/* Blocks of a megabyte and more go back to the system when they are freed, where the allocator can
+ * be told so: for a program that takes models' files in turn. Before there are threads. */
+void fedge_os_return_large_blocks(void);
 double fedge_os_cpu_seconds(void); /* user + system time of this process */
 unsigned fedge_os_num_cpus(void);  /* that this process may run on, as taskset says; ≥ 1 */
 const char *fedge_os_arch(void);   /* "x86_64", "aarch64", "armv7l", … */

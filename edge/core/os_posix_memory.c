@@ -136,3 +136,10 @@ void fedge_os_return_freed(void)
     (void)malloc_trim(0);
 #endif
 }
+
+void fedge_os_return_large_blocks(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* as it is, it grows with what is freed */
+#endif
+}

@@ -1,5 +1,6 @@
 #include "edge/io/deflate.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -121,4 +122,86 @@ fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size
         st = fedge_fail(err, FEDGE_TRUNCATED, "deflated data has %zu bytes, %zu are expected", made,
                         out_size);
     return st;
+}
+
+/* ---- piece by piece -------------------------------------------------------------------------- */
+
+#define PIECE_BYTES 16384
+
+typedef struct inflation {
+    z_stream stream;
+    uint8_t *out;
+    size_t size, made; /* of out: bytes expected, bytes that are there */
+    uint64_t used;     /* of the input */
+    bool over;         /* there were more than expected */
+    int code;          /* zlib's; Z_OK: goes on */
+} inflation;
+
+/* One byte of room more tells an end from an overflow. */
+static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
+{
+    z_stream *stream = &self->stream;
+    uInt room = 0;
+    stream->next_in = piece_in;
+    stream->avail_in = (uInt)size;
+    do {
+        uint8_t extra;
+        const bool full = self->made == self->size;
+        room = full ? 1 : piece(self->size - self->made);
+        stream->next_out = full ? &extra : self->out + self->made;
+        stream->avail_out = room;
+        self->code = inflate(stream, Z_NO_FLUSH);
+        const uInt gave = room - stream->avail_out;
+        self->over = self->over || (full && gave > 0);
+        self->made += full ? 0 : gave;
+    } while (self->code == Z_OK && !self->over && (stream->avail_in > 0 || stream->avail_out == 0));
+    if (self->code == Z_BUF_ERROR)
+        self->code = Z_OK; /* the next piece, then */
+    self->used += size - stream->avail_in;
+}
+
+static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *err)
+{
+    const int code = self->code;
+    if (self->over)
+        return fedge_fail(err, FEDGE_TOO_BIG, "deflated data is more than the %zu bytes expected",
+                          self->size);
+    if (code == Z_MEM_ERROR)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", self->size);
+    if (code == Z_OK)
+        return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %" PRIu64 " bytes",
+                          in_size);
+    if (code != Z_STREAM_END)
+        return fedge_fail(
+            err, FEDGE_CORRUPT, "deflated data is broken at byte %" PRIu64 " of %" PRIu64 ": %s",
+            self->used, in_size, self->stream.msg != NULL ? self->stream.msg : "not a zlib stream");
+    if (self->used < in_size)
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%" PRIu64 " bytes behind the end of the deflated data",
+                          in_size - self->used);
+    if (self->made < self->size)
+        return fedge_fail(err, FEDGE_TRUNCATED, "deflated data has %zu bytes, %zu are expected",
+                          self->made, self->size);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size, uint8_t *out,
+                                size_t out_size, fedge_error *err)
+{
+    uint8_t bytes[PIECE_BYTES];
+    inflation self = {.out = out, .size = out_size, .code = Z_OK};
+    if (inflateInit(&self.stream) != Z_OK)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
+    fedge_status status = FEDGE_OK;
+    for (uint64_t left = in_size; left > 0 && status == FEDGE_OK;) {
+        const size_t size = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        status = read(user, bytes, size, err);
+        if (status == FEDGE_OK && self.code == Z_OK && !self.over)
+            take_piece(&self, bytes, size);
+        left -= size;
+    }
+    if (status == FEDGE_OK)
+        status = judge(&self, in_size, err);
+    (void)inflateEnd(&self.stream);
+    return status;
 }

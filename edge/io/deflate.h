@@ -25,4 +25,12 @@ bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_s
 FEDGE_MUST_USE fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out,
                                           size_t out_size, fedge_error *err);
 
+/* Fills bytes[0, size) with what comes next. */
+typedef fedge_status (*fedge_read_fn)(void *user, uint8_t *bytes, size_t size, fedge_error *err);
+
+/* The same of [in_size] bytes that are read piece by piece, in order; all of them are read,
+ * whatever they are. A failure of [read] is returned as it is. */
+FEDGE_MUST_USE fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size,
+                                               uint8_t *out, size_t out_size, fedge_error *err);
+
 #endif

@@ -12,6 +12,7 @@
 #include "edge/io/client_hooks.h"
 #include "edge/io/deflate.h"
 
+#define READ_BYTES 16384 /* at a time, of what was not deflated */
 #define MAX_HALVINGS 256 /* after which nothing is left of a float */
 
 static size_t largest_of(const fedge_section *section)
@@ -325,6 +326,69 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
         raw += size;
     }
     return FEDGE_OK;
+}
+
+/* A reader that takes the checksum as it goes. */
+typedef struct checked_reader {
+    fedge_read_fn read;
+    void *user;
+    uint32_t crc;
+    fedge_error failed; /* of [read] */
+} checked_reader;
+
+static fedge_status read_checked(void *user, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    checked_reader *self = user;
+    fedge_status st = self->read(self->user, bytes, size, &self->failed);
+    if (st != FEDGE_OK)
+        return fedge_fail(err, st, "%s", self->failed.message);
+    self->crc = fedge_crc32(self->crc, bytes, size);
+    return FEDGE_OK;
+}
+
+/* Reads a section to where it is wanted. */
+static fedge_status unpack_section(checked_reader *from, const fedge_section_info *info,
+                                   uint8_t *raw, fedge_error *err)
+{
+    const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
+    if (info->deflate) {
+        fedge_status st = fedge_inflate_read(read_checked, from, info->size, raw, size, err);
+        return st == FEDGE_OK ? st : fedge_error_prefix(err, st, "section \"%s\"", info->name);
+    }
+    for (size_t at = 0; at < size;) {
+        const size_t part = size - at < READ_BYTES ? size - at : READ_BYTES;
+        fedge_status st = read_checked(from, raw + at, part, err);
+        if (st != FEDGE_OK)
+            return st;
+        at += part;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload *upload,
+                                      fedge_read_fn read, void *user, uint8_t *raw, size_t raw_size,
+                                      fedge_error *err)
+{
+    checked_reader from = {.read = read, .user = user, .failed.status = FEDGE_OK};
+    fedge_error of_data = {.status = FEDGE_OK}, found;
+    assert(raw_size >= fedge_update_max_size(plan));
+    (void)raw_size;
+    fedge_status st = fedge_update_check(plan, upload, err);
+    if (st != FEDGE_OK)
+        return st;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        st = unpack_section(&from, &upload->sections[i], raw, &found);
+        if (from.failed.status != FEDGE_OK || st == FEDGE_NO_MEMORY)
+            return fedge_fail(err, st, "%s", found.message);
+        if (st != FEDGE_OK && of_data.status == FEDGE_OK)
+            of_data = found;
+        raw += upload->sections[i].raw_size;
+    }
+    /* First: whatever is wrong with bytes that were damaged on their way, they may come again. */
+    if (from.crc != upload->crc32)
+        return fedge_update_fail_crc32(upload->size, from.crc, upload->crc32, err);
+    return of_data.status == FEDGE_OK ? FEDGE_OK
+                                      : fedge_fail(err, of_data.status, "%s", of_data.message);
 }
 
 fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_log2,

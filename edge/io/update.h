@@ -84,6 +84,12 @@ FEDGE_MUST_USE fedge_status fedge_update_unpack(const fedge_plan *plan, const fe
                                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
                                                 fedge_error *err);
 
+/* The same of an upload whose bytes are read piece by piece, in order. */
+FEDGE_MUST_USE fedge_status fedge_update_unpack_read(const fedge_plan *plan,
+                                                     const fedge_upload *upload, fedge_read_fn read,
+                                                     void *user, uint8_t *raw, size_t raw_size,
+                                                     fedge_error *err);
+
 /* FEDGE_CORRUPT, and says that an upload of [size] bytes has another checksum than announced. */
 FEDGE_MUST_USE fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,
                                                     fedge_error *err);

@@ -26,9 +26,28 @@ static size_t pack(void)
     return size;
 }
 
+static size_t read_so_far;
+
+static fedge_status read_packed(void *user, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    (void)user, (void)err;
+    memcpy(bytes, packed + read_so_far, size);
+    read_so_far += size;
+    return FEDGE_OK;
+}
+
+/* The same in one go and piece by piece. */
 static void expect(size_t in_size, size_t out_size, fedge_status status, const char *part)
 {
     fedge_error err = {0};
+    back[out_size] = 0x5a;
+    read_so_far = 0;
+    assert_int_equal(fedge_inflate_read(read_packed, NULL, in_size, back, out_size, &err), status);
+    assert_int_equal(read_so_far, in_size); /* whatever is wrong with it */
+    assert_int_equal(back[out_size], 0x5a);
+    if (strstr(err.message, part) == NULL)
+        fail_msg("piece by piece: \"%s\" has no \"%s\"", err.message, part);
+    memset(back, 0, out_size);
     back[out_size] = 0x5a;
     assert_int_equal(fedge_inflate(packed, in_size, back, out_size, &err), status);
     assert_int_equal(back[out_size], 0x5a); /* never a byte beyond */
@@ -44,6 +63,31 @@ static void what_is_deflated_inflates(void **state)
     assert_memory_equal(back, plain, SIZE);
     assert_true(deflate_once(plain, 0, packed, sizeof packed, &size));
     expect(size, 0, FEDGE_OK, "");
+}
+
+/* Larger than a piece, and cut everywhere around the ends of pieces. */
+static void pieces_make_a_whole(void **state)
+{
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(2, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    size_t size = 0;
+    for (size_t i = 0; i < SIZE; i++)
+        plain[i] = (uint8_t)fedge_rng_below(&rng, 40);
+    assert_true(deflate_once(plain, SIZE, packed, sizeof packed, &size));
+    assert_in_range(size, 40000, SIZE - 1);
+    expect(size, SIZE, FEDGE_OK, "");
+    assert_memory_equal(back, plain, SIZE);
+    for (size_t end = 16380; end < 16390; end++)
+        expect(end, SIZE, FEDGE_TRUNCATED, "ends early");
+    for (size_t room = SIZE - 5; room < SIZE; room++)
+        expect(size, room, FEDGE_TOO_BIG, "more than");
+    expect(size - 1, SIZE, FEDGE_TRUNCATED, "ends early");
+    expect(size + 20000, SIZE, FEDGE_CORRUPT, "behind the end");
+    packed[30000] ^= 0x55;
+    fedge_error err;
+    read_so_far = 0;
+    assert_int_not_equal(fedge_inflate_read(read_packed, NULL, size, back, SIZE, &err), FEDGE_OK);
+    assert_int_equal(read_so_far, size);
 }
 
 static void what_does_not_shrink_is_too_big(void **state)
@@ -125,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_deflated_inflates),
+        cmocka_unit_test(pieces_make_a_whole),
         cmocka_unit_test(what_does_not_shrink_is_too_big),
         cmocka_unit_test(a_deflater_is_used_again),
         cmocka_unit_test(a_bomb_stops_at_the_expected_size),

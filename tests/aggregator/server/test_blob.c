@@ -1,0 +1,119 @@
+/* Blobs in memory and in files, and readers while one moves. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/server/blob.h"
+#include "edge/core/os.h"
+
+#define SIZE 200000
+#define PATH "test_blob.tmp"
+
+static fedge_error err;
+
+static uint8_t byte_at(size_t i)
+{
+    return (uint8_t)(i * 7 + (i >> 8));
+}
+
+static fedge_blob *make(void)
+{
+    fedge_blob *blob = NULL;
+    uint8_t *bytes = malloc(SIZE);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = byte_at(i);
+    assert_int_equal(fedge_os_write_file(PATH, bytes, SIZE, 0600, &err), FEDGE_OK);
+    assert_int_equal(fedge_blob_new(bytes, SIZE, &blob, &err), FEDGE_OK);
+    return blob;
+}
+
+/* Whether all pieces of [blob] are right. */
+static bool reads(fedge_blob *blob)
+{
+    uint8_t piece[4096];
+    for (size_t at = 0; at < SIZE; at += sizeof piece) {
+        const size_t size = SIZE - at < sizeof piece ? SIZE - at : sizeof piece;
+        if (fedge_blob_read(blob, at, piece, size, NULL) != FEDGE_OK)
+            return false;
+        for (size_t i = 0; i < size; i++)
+            if (piece[i] != byte_at(at + i))
+                return false;
+    }
+    return true;
+}
+
+static void a_file_takes_the_place_of_memory(void **unused)
+{
+    (void)unused;
+    fedge_blob *blob = make();
+    assert_true(reads(blob));
+    assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_OK);
+    assert_null(blob->bytes);
+    assert_null(blob->left);
+    assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK); /* as retention does */
+    assert_true(reads(blob));
+    assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_NOT_FOUND);
+    assert_true(reads(blob));
+    fedge_blob_release(blob);
+}
+
+static void a_file_that_cannot_be_it_leaves_the_memory(void **unused)
+{
+    (void)unused;
+    fedge_blob *blob = make();
+    assert_int_equal(fedge_os_write_file(PATH, "short", 5, 0600, &err), FEDGE_OK);
+    assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_MISMATCH);
+    assert_non_null(strstr(err.message, "5 bytes"));
+    assert_non_null(blob->bytes);
+    assert_int_equal(fedge_blob_move_to_file(blob, "no-such-file", &err), FEDGE_NOT_FOUND);
+    assert_true(reads(blob));
+    fedge_blob_release(blob);
+    assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK);
+}
+
+static atomic_bool moved;
+
+static void *read_on(void *user)
+{
+    bool right = true;
+    do
+        right = reads(user) && right;
+    while (!atomic_load(&moved));
+    return right && reads(user) ? user : NULL;
+}
+
+static void readers_do_not_notice(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < 20; round++) {
+        pthread_t threads[4];
+        fedge_blob *blob = make();
+        atomic_store(&moved, false);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, read_on, blob), 0);
+        assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_OK);
+        atomic_store(&moved, true);
+        for (int i = 0; i < 4; i++) {
+            void *right = NULL;
+            assert_int_equal(pthread_join(threads[i], &right), 0);
+            assert_ptr_equal(right, blob);
+        }
+        assert_null(blob->left);
+        fedge_blob_release(blob);
+    }
+    assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_takes_the_place_of_memory),
+        cmocka_unit_test(a_file_that_cannot_be_it_leaves_the_memory),
+        cmocka_unit_test(readers_do_not_notice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
