@@ -117,8 +117,11 @@ static void look_up(fedge_client *c, const fedge_session_action *action)
 {
     uint64_t held;
     fedge_error err;
-    /* Of models only the present one is kept. */
-    fedge_status status = fedge_store_blobs_keep(c->store, c->plan_hash, action->hash, &err);
+    /* Of models only the present one is kept. Which that is, the plan does not tell: a client that
+     * comes back may hold it. */
+    fedge_status status = strcmp(action->hash, c->plan_hash) == 0
+                              ? FEDGE_OK
+                              : fedge_store_blobs_keep(c->store, c->plan_hash, action->hash, &err);
     if (!status)
         status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
     if (status)
@@ -453,6 +456,11 @@ static fedge_status open_store(fedge_client *c, fedge_error *err)
                               : fedge_store_open_memory(max_bytes, &c->store, err);
     if (status)
         return status;
+    if (c->config.seed_blob) {
+        status = fedge_store_seed(c->store, c->config.seed_blob, err);
+        if (status)
+            return fedge_error_prefix(err, status, "seed blob");
+    }
     status = fedge_store_read_state(c->store, &c->state, err);
     if (!status)
         fedge_tls_set_min_time(c->state.server_time_ms);

@@ -126,6 +126,7 @@ typedef struct fedge_client_config {
     uint64_t progress_timeout_ms;  /* 60,000: a link on which nothing moves is dropped */
     uint64_t max_store_bytes;      /* 8 GiB: of one blob, result or value */
     uint64_t stop_grace_ms;        /* 500: how long a stopped client waits for its trainer */
+    const char *seed_blob;         /* a model's file that need not be fetched; NULL: none */
 } fedge_client_config;
 
 /* The client's file (docs/jobs.md): the names of this device's data sets, which the server is told,

@@ -86,6 +86,7 @@ static fedge_exit run(const fedge_client_options *o, const fedge_site *site, con
                                         .identity_dir = o->identity,
                                         .trust_dir = o->trust,
                                         .state_dir = o->state,
+                                        .seed_blob = o->seed_blob,
                                         .site = site,
                                         .log = log};
     fedge_error err;

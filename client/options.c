@@ -25,6 +25,10 @@ static const fedge_option OPTIONS[] = {
     {OPTION("state", "DIR",
             "keeps downloads, results and server time over restarts; without it they are in memory",
             TEXT, state)},
+    {OPTION("seed-blob", "FILE",
+            "a model that need not be downloaded: the server's "
+            "checkpoints/round-000000/model.safetensors",
+            TEXT, seed_blob)},
     {OPTION("partition-id", "I", "take part I (from 0) ...", U32, partition_id),
      .max = FEDGE_SITE_MAX_PARTITIONS, .given = offsetof(fedge_client_options, has_partition_id)},
     {OPTION("num-partitions", "N",

@@ -58,6 +58,11 @@ FEDGE_MUST_USE fedge_status fedge_store_write_state(fedge_store *store,
                                                     const fedge_store_state *state,
                                                     fedge_error *err);
 
+/* The file [path] is a blob beside the store: one of its SHA-256 is held, and is read from there.
+ * It is neither copied nor removed, and must not change. FEDGE_NOT_FOUND, FEDGE_TOO_BIG. */
+FEDGE_MUST_USE fedge_status fedge_store_seed(fedge_store *store, const char *path,
+                                             fedge_error *err);
+
 /* How many bytes of blob [hash] are held; 0 when none, or more than [size] (it is removed then). */
 FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char *hash,
                                                   uint64_t size, uint64_t *held, fedge_error *err);

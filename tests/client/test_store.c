@@ -116,6 +116,41 @@ static void test_blobs(void **state)
     assert_int_equal(held, 10);
 }
 
+static void a_seed_is_held_and_stays(void **state)
+{
+    rig *r = *state;
+    static const char path[] = "test_store.seed";
+    uint8_t data[5000], *loaded = NULL;
+    char hash[FEDGE_HASH_TEXT], other[FEDGE_HASH_TEXT];
+    uint64_t held = 0;
+    fedge_error err;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 11);
+    fedge_sha256_text(data, sizeof(data), hash);
+    fedge_sha256_text(data, 10, other);
+    assert_int_equal(fedge_store_seed(r->store, "no-such-seed", &err), FEDGE_NOT_FOUND);
+    assert_int_equal(fedge_os_write_file(path, data, sizeof(data), 0600, &err), FEDGE_OK);
+    assert_int_equal(fedge_store_seed(r->store, path, &err), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_held(r->store, other, sizeof(data), &held, &err), FEDGE_OK);
+    assert_int_equal(held, 0);
+    assert_int_equal(fedge_store_discard_run(r->store, &err), FEDGE_OK);
+    assert_int_equal(fedge_store_blobs_keep(r->store, other, "", &err), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_held(r->store, hash, sizeof(data), &held, &err), FEDGE_OK);
+    assert_int_equal(held, sizeof(data));
+    assert_int_equal(fedge_store_blob_load(r->store, hash, sizeof(data), &loaded, &err), FEDGE_OK);
+    assert_memory_equal(loaded, data, sizeof(data));
+    free(loaded);
+    /* Somebody writes to it: then it is fetched like any other. */
+    data[7] ^= 1;
+    assert_int_equal(fedge_os_write_file(path, data, sizeof(data), 0600, &err), FEDGE_OK);
+    assert_int_equal(fedge_store_blob_load(r->store, hash, sizeof(data), &loaded, &err),
+                     FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, path));
+    assert_int_equal(fedge_store_blob_held(r->store, hash, sizeof(data), &held, &err), FEDGE_OK);
+    assert_int_equal(held, 0);
+    assert_int_equal(fedge_os_remove(path, &err), FEDGE_OK);
+}
+
 static fedge_upload an_upload(const uint8_t *bytes, size_t size)
 {
     fedge_upload upload = {.task_id = 42, .incarnation = 1, .size = size, .num_examples = 5};
@@ -391,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(test_state),
         BOTH(test_blobs),
+        BOTH(a_seed_is_held_and_stays),
         BOTH(test_result),
         BOTH(test_values),
         DISK(test_survives_the_process),
