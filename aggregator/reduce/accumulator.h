@@ -92,7 +92,7 @@ typedef struct fedge_accumulator_config {
     fedge_shard shard;
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
-    const fedge_log *log; /* is told what was found and chosen, and why; may be NULL */
+    const fedge_log *log;   /* is told what was found and chosen, and why; may be NULL */
 } fedge_accumulator_config;
 
 typedef struct fedge_accumulator_totals {

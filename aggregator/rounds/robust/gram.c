@@ -98,6 +98,7 @@ void fedge_gram_dots(const int32_t *a, const int32_t *const b[4], size_t count, 
 typedef struct wide {
     int64_t high, low;
 } wide;
+_Static_assert(sizeof(wide) == FEDGE_GRAM_SUM_BYTES, "what tiles.c counts with");
 
 static void wide_add(wide *to, int64_t value)
 {
@@ -127,16 +128,6 @@ static size_t num_pairs(uint32_t num)
 static size_t pair(uint32_t i, uint32_t j)
 {
     return j <= i ? (size_t)i * (i + 1) / 2 + j : (size_t)j * (j + 1) / 2 + i;
-}
-
-uint64_t fedge_gram_bytes(uint32_t num)
-{
-    return (uint64_t)num * num * 2 * sizeof(double);
-}
-
-uint64_t fedge_gram_thread_bytes(uint32_t num)
-{
-    return (uint64_t)num_pairs(num) * sizeof(wide);
 }
 
 /* Rounds to BITS bits of the largest bound. */

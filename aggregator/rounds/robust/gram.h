@@ -20,10 +20,6 @@ typedef struct fedge_gram {
     double *squares; /* (num, num) */
 } fedge_gram;
 
-/* Bytes of the matrices, and of the sums of each thread while they are made. */
-uint64_t fedge_gram_bytes(uint32_t num);
-uint64_t fedge_gram_thread_bytes(uint32_t num);
-
 /* One pass over the tiles, mixed if they are. */
 FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_error *err);
 void fedge_gram_fini(fedge_gram *gram); /* one that is all 0 is fine */

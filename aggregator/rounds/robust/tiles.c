@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/robust/gram.h"
 #include "edge/core/fixed.h"
 
 #define ALIGNMENT 64
@@ -16,16 +15,27 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Of the sums that a thread makes Gram matrices of. */
+static uint64_t gram_sums_bytes(uint32_t num)
+{
+    return (uint64_t)num * (num + 1) / 2 * FEDGE_GRAM_SUM_BYTES;
+}
+
+/* Of both matrices. */
+static uint64_t gram_bytes(uint32_t num)
+{
+    return (uint64_t)num * num * 2 * sizeof(double);
+}
+
 static uint64_t thread_bytes(uint32_t num, size_t size, bool mixing)
 {
     const uint64_t rows = (uint64_t)num * (mixing ? 2 : 1);
-    return rows * ((size + APART) * sizeof(int32_t) + sizeof(int32_t *)) +
-           fedge_gram_thread_bytes(num);
+    return rows * ((size + APART) * sizeof(int32_t) + sizeof(int32_t *)) + gram_sums_bytes(num);
 }
 
 static uint64_t shared_bytes(uint32_t num, uint32_t num_far)
 {
-    return fedge_gram_bytes(num) + (uint64_t)num * num_far * sizeof(uint32_t);
+    return gram_bytes(num) + (uint64_t)num * num_far * sizeof(uint32_t);
 }
 
 uint64_t fedge_tiles_least_bytes(uint32_t num)

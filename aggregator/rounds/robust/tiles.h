@@ -35,6 +35,8 @@ typedef struct fedge_tiles {
     bool mixed;
 } fedge_tiles;
 
+#define FEDGE_GRAM_SUM_BYTES 16 /* of one sum of a Gram matrix while it is made: gram.c */
+
 /* Bytes that a step with mixing takes for [num] updates, distances and all: at least, and with so
  * many threads when it may take what it likes. */
 uint64_t fedge_tiles_least_bytes(uint32_t num);

@@ -188,7 +188,7 @@ static const fedge_option OPTIONS[] = {
     {OPTION("bandwidth", "D[/D]", "bytes a second, down/up", TEXT, profiles.bandwidth)},
     {OPTION("failure", "P", "probability that a client gives up a task", OTHER, profiles.failure),
      .take = take_failure},
-    {OPTION("availability", "A", "when online: SHARE,SECONDS such as 0.3,3600; or file:CSV", TEXT,
+    {OPTION("availability", "A", "when online: SHARE,SECONDS (0.3,3600) or file:CSV", TEXT,
             profiles.availability)},
     {OPTION("trace", "CSV", "client,compute,down,up,failure of each client", TEXT, profiles.trace)},
     {OPTION("out", "DIR", NULL, TEXT, out), .joined = true},
