@@ -80,7 +80,7 @@ static const fedge_option OPTIONS[] = {
      .joined = true},
     {OPTION("max-per-address", "N", "without certificate", U32, max_per_address), .min = 1,
      .max = FEDGE_MAX_UNAUTHENTICATED, .preset = FEDGE_PRESET(FEDGE_DEFAULT_PER_ADDRESS)},
-    {OPTION("accumulator", "KIND", "what sums: cuda, cpu, or GPUs where there are any", OTHER,
+    {OPTION("accumulator", "KIND", "sums by: cuda, cpu, or GPUs where there are any", OTHER,
             accumulator),
      .take = take_accumulator, .preset = "auto"},
     {OPTION("gpus", "LIST", "which, like 0,1 (all)", OTHER, sums), .take = take_gpus},
