@@ -65,13 +65,16 @@ typedef struct fedge_encoded {
     void *held; /* the accumulator's, from validate until add or drop; NULL at first */
 } fedge_encoded;
 
-/* One tensor's values and the sums that move them. */
+/* One tensor's values and the sums that move them. A place that sums elsewhere may keep the values
+ * that a step gave, and take those at the next instead of reading them again where they are
+ * [unchanged]. */
 typedef struct fedge_step_part {
     size_t first; /* of its sums */
     size_t count;
     int bound_log2; /* F = 30 − b */
     double rate;    /* the strategy's, as FedAvg's η_s */
     float *values;  /* (count), on the host; moved in place */
+    bool unchanged; /* they are as this accumulator's last step left them */
 } fedge_step_part;
 
 /* How several GPUs share the work: each sums some clients' updates, or some coordinates of all. */

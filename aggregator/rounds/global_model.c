@@ -46,6 +46,7 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
     fedge_accumulator_close(&model->accumulator);
+    model->unchanged = false;
     return fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
 }
 
@@ -150,16 +151,24 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
 
 fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *err)
 {
+    model->unchanged = false;
     return fedge_initial_values(model->job, model->values, err);
 }
 
 fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file, size_t size,
                                      const uint8_t *state, size_t state_size, fedge_error *err)
 {
+    model->unchanged = false;
     fedge_status status =
         fedge_safetensors_read(file, size, &model->plan->schema, model->values, err);
     return status == FEDGE_OK ? model->strategy->load(model->strategy_state, state, state_size, err)
                               : status;
+}
+
+void fedge_global_model_forget(fedge_global_model *model)
+{
+    model->unchanged = false;
+    model->strategy->forget(model->strategy_state);
 }
 
 fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t **file, size_t *size,
@@ -223,6 +232,7 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         .num_updates = totals.num_updates,
         .total_weight = totals.total_weight,
         .accumulator = &model->accumulator,
+        .unchanged = model->unchanged,
         .facts = facts,
         .updates = updates,
         .memory = model->robust_memory - model->robust_memory / 2,
@@ -233,10 +243,14 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         sum.hooks = (fedge_strategy_section){.schema = &hooks->schema,
                                              .bounds_log2 = bounds_log2 + hooks->first};
     }
+    model->unchanged = false;
     fedge_status status = step_trained(model, &sum, err);
-    return status == FEDGE_OK ? fedge_statistics_step(model->plan, &model->accumulator, bounds_log2,
-                                                      model->values, err)
-                              : status;
+    if (status == FEDGE_OK) {
+        status = fedge_statistics_step(model->plan, &model->accumulator, bounds_log2, model->values,
+                                       err);
+    }
+    model->unchanged = status == FEDGE_OK;
+    return status;
 }
 
 fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)

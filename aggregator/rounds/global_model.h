@@ -9,6 +9,7 @@
 #ifndef FEDGE_AGGREGATOR_ROUNDS_GLOBAL_MODEL_H
 #define FEDGE_AGGREGATOR_ROUNDS_GLOBAL_MODEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ typedef struct fedge_global_model {
     void *strategy_state;
     float *values;  /* parameters, then statistics: plan->schema.num_elements */
     float *trained; /* the strategy's part of them; NULL: it is all of them */
+    bool unchanged; /* values and the strategy's state are as the accumulator's last step left them
+                     */
     /* With a strategy that collects: updates that are nowhere else, and what a step may take. */
     fedge_kept_updates kept;
     uint64_t robust_memory; /* bytes, half of it for those that are kept */
@@ -69,6 +72,8 @@ FEDGE_MUST_USE fedge_status fedge_global_model_reopen(fedge_global_model *model,
                                                       const char *accumulator,
                                                       const fedge_accumulator_config *config,
                                                       fedge_error *err);
+/* The strategy forgets what depends on what clients keep; it can (ops->forget). */
+void fedge_global_model_forget(fedge_global_model *model);
 /* Empties the accumulator, and forgets the updates that were kept. */
 FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
 

@@ -28,7 +28,8 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                               .count = tensor->count,
                               .bound_log2 = section->bounds_log2[i],
                               .rate = rate,
-                              .values = values + (tensor->offset - schema->tensors[0].offset)};
+                              .values = values + (tensor->offset - schema->tensors[0].offset),
+                              .unchanged = sum->unchanged};
         if (num_parts == PARTS || i + 1 == schema->num_tensors) {
             status = fedge_accumulator_step(sum->accumulator, parts, num_parts, err);
             num_parts = 0;

@@ -60,6 +60,7 @@ typedef struct fedge_strategy_sum {
     uint32_t num_updates;  /* ≥ 1 */
     uint64_t total_weight; /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
     fedge_accumulator *accumulator;
+    bool unchanged; /* nothing but the last step has written the model and the strategy's state */
     fedge_strategy_section delta;
     fedge_strategy_section hooks;    /* that of the strategy's client hooks */
     const fedge_update_facts *facts; /* (num_updates), in the order of the cohort's slots */
@@ -69,7 +70,8 @@ typedef struct fedge_strategy_sum {
 } fedge_strategy_sum;
 
 /* values[i] += (float)(rate · (S[i] / W · 2^−F)) for all of a section: values has
- * schema->num_elements. Runs where the sums are. After a failure the values are undefined. */
+ * schema->num_elements. Runs where the sums are, which keeps a copy of the values: a strategy that
+ * moves a section so writes it nowhere else in a step. After a failure the values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                                 const fedge_strategy_section *section, double rate,
                                                 float *values, fedge_error *err);

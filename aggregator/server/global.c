@@ -316,7 +316,7 @@ static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *jo
     if (lost == 0 || !strategy->forget) {
         return fedge_last_accepted_add(&global->last_accepted, journal, err);
     }
-    strategy->forget(global->model.strategy_state);
+    fedge_global_model_forget(&global->model);
     fedge_last_accepted_clear(&global->last_accepted);
     FEDGE_LOG(global->log, FEDGE_LOG_WARN, "control-variates-begin-anew",
               fedge_log_int("round", fedge_journal_get_phase(journal)->round),
@@ -489,7 +489,7 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     }
     if (status == FEDGE_OK && global->last_accepted.num_clients == 0 &&
         global->model.strategy->forget) {
-        global->model.strategy->forget(global->model.strategy_state); /* nobody has a part of it */
+        fedge_global_model_forget(&global->model); /* nobody has a part of it */
     }
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);

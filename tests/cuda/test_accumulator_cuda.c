@@ -397,18 +397,20 @@ static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory)
     assert_int_equal(ops->stats(opened, stats, 8), gpus);
     const char *line = text;
     for (uint32_t g = 0; g < gpus; g++) {
-        size_t left = 0, total = 0, said = 0, sums_part = 0, held = 0, slot = 0, others = 0;
+        size_t left = 0, total = 0, said = 0, sums_part = 0, kept = 0, held = 0, slot = 0;
+        size_t others = 0;
         unsigned slots = 0;
         assert_int_equal(cudaSetDevice((int)g), cudaSuccess);
         assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
         assert_int_equal(
-            sscanf(strchr(line, ':'),
-                   ": %zu bytes, %zu of sums, %zu of %u updates of %zu, %zu of buffers", &said,
-                   &sums_part, &held, &slots, &slot, &others),
-            6);
+            sscanf(
+                strchr(line, ':'),
+                ": %zu bytes, %zu of sums, %zu of values, %zu of %u updates of %zu, %zu of buffers",
+                &said, &sums_part, &kept, &held, &slots, &slot, &others),
+            7);
         assert_int_equal(said, total - left);
         assert_int_equal(said, stats[g].memory_bytes);
-        assert_int_equal(said, sums_part + held + others);
+        assert_int_equal(said, sums_part + kept + held + others);
         assert_int_equal(held, slots * slot);
         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : line;
     }

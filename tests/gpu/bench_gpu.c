@@ -295,8 +295,12 @@ static void make_job(const fedge_codec *codec, size_t parameters)
         job.tensors[t] = (fedge_tensor_spec){.offset = offset, .count = count};
         snprintf(job.tensors[t].name, sizeof job.tensors[t].name, "%zu", t);
         job.bounds_log2[t] = FEDGE_FIXED_DEFAULT_BOUND_LOG2;
-        job.parts[t] = (fedge_step_part){offset, count, FEDGE_FIXED_DEFAULT_BOUND_LOG2, 1.0,
-                                         job.values ? job.values + offset : NULL};
+        job.parts[t] = (fedge_step_part){offset,
+                                         count,
+                                         FEDGE_FIXED_DEFAULT_BOUND_LOG2,
+                                         1.0,
+                                         job.values ? job.values + offset : NULL,
+                                         true};
         offset += count;
     }
     job.layout = (fedge_layout){.num_sections = 1,

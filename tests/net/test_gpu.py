@@ -15,8 +15,8 @@ CLIENTS, ROUNDS = 8, 3
 JOB = {"rounds__num_server_rounds": ROUNDS, "rounds__min_train_nodes": CLIENTS, "hidden": 200}
 CODECS = ({"codec": "int8", "deflate": True}, {"codec": "int8", "deflate": False},
           {"codec": "none", "deflate": False})
-PLACE = re.compile(r"^GPU (\d+), by (clients|coordinates): (\d+) bytes, (\d+) of sums, (\d+) of (\d+) updates of "
-                   r"(\d+), (\d+) of buffers and tables$", re.MULTILINE)
+PLACE = re.compile(r"^GPU (\d+), by (clients|coordinates): (\d+) bytes, (\d+) of sums, (\d+) of values, "
+                   r"(\d+) of (\d+) updates of (\d+), (\d+) of buffers and tables$", re.MULTILINE)
 
 
 class Emulated:
@@ -164,13 +164,13 @@ class Gpu(NetTest):
                 found = PLACE.findall(said)
                 self.assertEqual([line[:2] for line in found], [(str(g), shard) for g in range(gpus)], said)
                 for line in found:
-                    total, sums, held, slots, slot, others = map(int, line[2:])
-                    self.assertEqual(total, sums + held + others)
+                    total, sums, values, held, slots, slot, others = map(int, line[2:])
+                    self.assertEqual(total, sums + values + held + others)
                     self.assertEqual(held, slots * slot)
-        # The sums of a GPU that has them all, and two updates: one byte less is not enough.
+        # The sums and values of a GPU that has them all, and two updates: one byte less is not enough.
         said = self.check(federation, 0, *cuda, gpus=1, memory=memory)
-        total, sums, held, slots, slot, others = map(int, PLACE.findall(said)[0][2:])
-        need = sums + others + 2 * slot
+        total, sums, values, held, slots, slot, others = map(int, PLACE.findall(said)[0][2:])
+        need = sums + values + others + 2 * slot
         said = self.check(federation, 0, *cuda, gpus=1, memory=need)
         self.assertEqual(PLACE.findall(said)[0][2], str(need))
         refused = self.check(federation, 7, *cuda, gpus=1, memory=need - 1, standard="stderr")

@@ -533,11 +533,12 @@ static fedge_status cuda_reset(void *state, fedge_error *err)
 
 static fedge_cuda_place place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
 {
-    return (fedge_cuda_place){.ordinal = gpu->ordinal,
-                              .by_clients = self->num_groups == self->team.num_gpus,
-                              .num_slots = gpu->num_slots,
-                              .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block,
-                                                            gpu->num_blocks, self->team.joins)};
+    return (fedge_cuda_place){
+        .ordinal = gpu->ordinal,
+        .by_clients = self->num_groups == self->team.num_gpus,
+        .num_slots = gpu->num_slots,
+        .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
+                                      self->team.joins ? self->team.num_gpus : 1)};
 }
 
 static void cuda_describe(const void *state, char *text, size_t size)
@@ -579,8 +580,8 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
     for (uint32_t i = 0; i < self->team.num_gpus && i < room; i++) {
         const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
         stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)place.ordinal};
-        stats[i].memory_bytes =
-            place.bytes.sums + place.num_slots * place.bytes.slot + place.bytes.others;
+        stats[i].memory_bytes = place.bytes.sums + place.bytes.values +
+                                place.num_slots * place.bytes.slot + place.bytes.others;
         stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
         fill_times(&stats[i], &self->team.gpus[i].times);
     }

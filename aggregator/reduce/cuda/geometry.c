@@ -202,7 +202,7 @@ fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t fir
     const size_t within = first - tensor->spec->offset;
     assert(within < tensor->spec->count);
     const size_t left = tensor->spec->count - within;
-    return (fedge_cuda_run){(uint64_t)tensor->first_block * FEDGE_CUDA_BLOCK + within,
+    return (fedge_cuda_run){low, (uint64_t)tensor->first_block * FEDGE_CUDA_BLOCK + within,
                             count < left ? count : left};
 }
 

@@ -56,6 +56,7 @@ uint64_t fedge_cuda_offset_of(const fedge_cuda_geometry *geometry, uint32_t bloc
 
 /* A run of sums within one tensor. */
 typedef struct fedge_cuda_run {
+    uint32_t tensor; /* number of it */
     uint64_t padded; /* coordinate of its first */
     size_t count;
 } fedge_cuda_run;

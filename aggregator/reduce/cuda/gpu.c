@@ -59,9 +59,19 @@ static size_t sums_bytes(uint32_t num_blocks, bool joins)
            sizeof(int64_t);
 }
 
-fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                                      uint32_t num_blocks, bool joins)
+/* Chunk by chunk each sharer gets FEDGE_CUDA_STEP_BLOCKS, and of the last an equal part. */
+static size_t values_bytes(uint32_t num_blocks, uint32_t sharers)
 {
+    const uint32_t chunk = FEDGE_CUDA_STEP_BLOCKS * sharers;
+    const size_t blocks = (size_t)(num_blocks / chunk) * FEDGE_CUDA_STEP_BLOCKS +
+                          (num_blocks % chunk + sharers - 1) / sharers;
+    return blocks * FEDGE_CUDA_BLOCK * sizeof(float);
+}
+
+fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
+                                      uint32_t num_blocks, uint32_t sharers)
+{
+    const bool joins = sharers > 1;
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
     uint32_t count = 0;
     const size_t planes = cut_segments(geometry, first_block, num_blocks, segments, &count);
@@ -69,6 +79,7 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
         FEDGE_CUDA_LANES * (2 * FEDGE_CUDA_CHUNK_BYTES + geometry->num_tensors + sizeof(uint64_t)) +
         2 * FEDGE_CUDA_CHUNK_BYTES + (joins ? 2 * FEDGE_CUDA_CHUNK_BYTES : 0);
     return (fedge_cuda_bytes){.sums = sums_bytes(num_blocks, joins),
+                              .values = values_bytes(num_blocks, sharers),
                               .slot = planes + num_blocks * sizeof(uint16_t),
                               .others = buffers + num_blocks * sizeof(fedge_cuda_block)};
 }
@@ -156,7 +167,7 @@ static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes
     return status;
 }
 
-static fedge_status make_sums(fedge_cuda_gpu *gpu, bool joins, fedge_error *err)
+static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error *err)
 {
     const size_t joined = (size_t)FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK * sizeof(int64_t);
     fedge_status status = make_stream(gpu, &gpu->stream, err);
@@ -166,11 +177,14 @@ static fedge_status make_sums(fedge_cuda_gpu *gpu, bool joins, fedge_error *err)
     for (int i = 0; i < FEDGE_CUDA_TICKETS && status == FEDGE_OK; i++) {
         status = make_event(gpu, &gpu->tickets[i], err);
     }
-    for (int i = 0; i < 2 && joins && status == FEDGE_OK; i++) {
+    for (int i = 0; i < 2 && sharers > 1 && status == FEDGE_OK; i++) {
         status = take(gpu, &gpu->joined[i], joined, false, err);
     }
     if (status == FEDGE_OK) {
-        status = take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, joins), false, err);
+        status = take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1), false, err);
+    }
+    if (status == FEDGE_OK) {
+        status = take(gpu, &gpu->values, values_bytes(gpu->num_blocks, sharers), false, err);
     }
     return status == FEDGE_OK ? fedge_cuda_gpu_reset(gpu, err) : status;
 }
@@ -205,10 +219,10 @@ static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
 
 fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry *geometry,
                                  int ordinal, uint32_t first_block, uint32_t num_blocks,
-                                 uint32_t num_slots, bool joins, fedge_error *err)
+                                 uint32_t num_slots, uint32_t sharers, fedge_error *err)
 {
     int processors = 0;
-    const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, joins);
+    const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, sharers);
     *gpu = (fedge_cuda_gpu){.ordinal = ordinal,
                             .geometry = geometry,
                             .first_block = first_block,
@@ -223,7 +237,7 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
     }
     gpu->max_grid = (uint32_t)(processors > 0 ? processors : 1) * MAX_THREAD_BLOCKS;
     if (status == FEDGE_OK) {
-        status = make_sums(gpu, joins, err);
+        status = make_sums(gpu, sharers, err);
     }
     for (int i = 0; i < FEDGE_CUDA_LANES && status == FEDGE_OK; i++) {
         status = make_lane(gpu, &gpu->lanes[i], err);
@@ -278,6 +292,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     (void)cudaFree(gpu->joined[0]);
     (void)cudaFree(gpu->joined[1]);
     (void)cudaFree(gpu->sums);
+    (void)cudaFree(gpu->values);
     (void)cudaFree(gpu->blocks);
     *gpu = (fedge_cuda_gpu){0};
 }
@@ -467,7 +482,7 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
         error = cudaEventRecord(gpu->slots[slots[u]].span.done, gpu->stream);
     }
     const fedge_cuda_bytes bytes =
-        fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, false);
+        fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, 1);
     atomic_fetch_add(&gpu->decoded_bytes, count * bytes.slot);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }

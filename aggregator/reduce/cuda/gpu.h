@@ -64,22 +64,26 @@ typedef struct fedge_cuda_gpu {
     fedge_cuda_times times;
     fedge_cuda_buffer work[2]; /* of the stream of sums */
     int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
+    float *values;             /* of the coordinates that it steps, chunk by chunk */
 } fedge_cuda_gpu;
 
-/* What a GPU needs of its memory, in bytes. */
+/* What a GPU needs of its memory, in bytes. [sharers]: GPUs that join their sums of these blocks
+ * and share the step; 1: it has them alone. */
 typedef struct fedge_cuda_bytes {
     size_t sums;
-    size_t slot;   /* of each */
+    size_t values; /* that it steps */
+    size_t slot;   /* of each update */
     size_t others; /* buffers of lanes and of the step, and the table of blocks */
 } fedge_cuda_bytes;
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                                      uint32_t num_blocks, bool joins);
+                                      uint32_t num_blocks, uint32_t sharers);
 
 /* All sums 0. [gpu] is to be closed also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
                                                 const fedge_cuda_geometry *geometry, int ordinal,
                                                 uint32_t first_block, uint32_t num_blocks,
-                                                uint32_t num_slots, bool joins, fedge_error *err);
+                                                uint32_t num_slots, uint32_t sharers,
+                                                fedge_error *err);
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
 
 /* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only

@@ -1,6 +1,7 @@
 #include "aggregator/reduce/cuda/open.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The GPUs to take, before any of them is opened. */
@@ -124,13 +125,16 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, shard, i, &first);
-        const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(self->geometry, first, blocks, joins);
-        const size_t needed = bytes.sums + bytes.others + FEDGE_CUDA_MIN_SLOTS * bytes.slot;
+        const fedge_cuda_bytes bytes =
+            fedge_cuda_gpu_bytes(self->geometry, first, blocks, joins ? self->num_gpus : 1);
+        const size_t needed =
+            bytes.sums + bytes.values + bytes.others + FEDGE_CUDA_MIN_SLOTS * bytes.slot;
         if (needed > self->free_bytes[i]) {
-            return fedge_fail(err, FEDGE_NO_MEMORY,
-                              "GPU %d has %zu MiB free and needs %zu MiB for sums and updates; "
-                              "take more GPUs by coordinates, or sum on the CPU",
-                              self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20);
+            return fedge_fail(
+                err, FEDGE_NO_MEMORY,
+                "GPU %d has %zu MiB free and needs %zu MiB for sums, values and updates; "
+                "take more GPUs by coordinates, or sum on the CPU",
+                self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20);
         }
         /* A tenth is left for what the driver and NCCL take. */
         const size_t room = self->free_bytes[i] / 10 * 9;
@@ -209,13 +213,14 @@ static fedge_status choose(plan *self, fedge_cuda_team *team,
 size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size)
 {
     const fedge_cuda_bytes *bytes = &place->bytes;
-    const int length = snprintf(text, size,
-                                "GPU %d, by %s: %zu bytes, %zu of sums, %zu of %u updates of %zu, "
-                                "%zu of buffers and tables",
-                                place->ordinal, place->by_clients ? "clients" : "coordinates",
-                                bytes->sums + place->num_slots * bytes->slot + bytes->others,
-                                bytes->sums, place->num_slots * bytes->slot,
-                                (unsigned)place->num_slots, bytes->slot, bytes->others);
+    const int length =
+        snprintf(text, size,
+                 "GPU %d, by %s: %zu bytes, %zu of sums, %zu of values, %zu of %u "
+                 "updates of %zu, %zu of buffers and tables",
+                 place->ordinal, place->by_clients ? "clients" : "coordinates",
+                 bytes->sums + bytes->values + place->num_slots * bytes->slot + bytes->others,
+                 bytes->sums, bytes->values, place->num_slots * bytes->slot,
+                 (unsigned)place->num_slots, bytes->slot, bytes->others);
     return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
 }
 
@@ -236,7 +241,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
             .ordinal = self.ordinals[i],
             .by_clients = choice.shard == FEDGE_SHARD_CLIENTS,
             .num_slots = choice.num_slots,
-            .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins)};
+            .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins ? self.num_gpus : 1)};
         if (i > 0) {
             text[used++] = '\n';
         }
@@ -253,12 +258,16 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
     plan self = {.geometry = geometry};
     const char *why = "";
     fedge_status status = choose(&self, team, config, choice, &why, err);
+    team->holds = calloc(geometry->num_tensors, sizeof(*team->holds));
+    if (status == FEDGE_OK && !team->holds) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
+    }
     for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(&self, choice->shard, i, &first);
         team->num_gpus++;
         status = fedge_cuda_gpu_open(&team->gpus[i], geometry, self.ordinals[i], first, blocks,
-                                     choice->num_slots, team->joins, err);
+                                     choice->num_slots, team->joins ? self.num_gpus : 1, err);
     }
     if (status == FEDGE_OK && team->joins) {
         status = fedge_cuda_team_join(team, err);

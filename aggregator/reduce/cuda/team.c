@@ -16,16 +16,17 @@
 typedef struct step {
     fedge_cuda_team *team;
     const fedge_step_part *parts;
-    const uint64_t *padded; /* coordinate of each part's first value */
+    const fedge_cuda_run *runs; /* where each part lies */
     uint32_t num_parts;
     uint64_t total_weight;
     uint32_t num_chunks;
 } step;
 
-/* Blocks of one GPU in one chunk, and where their sums are. */
+/* Blocks of one GPU in one chunk, and where their sums and values are. */
 typedef struct share {
     uint32_t first_block, num_blocks; /* 0: nothing to do */
     const int64_t *sums;
+    float *values;
 } share;
 
 /* ---- NCCL -------------------------------------------------------------------------------------
@@ -74,6 +75,8 @@ void fedge_cuda_team_close(fedge_cuda_team *team)
         fedge_cuda_gpu_close(&team->gpus[i]);
     }
     team->num_gpus = 0;
+    free(team->holds);
+    team->holds = NULL;
     fedge_nccl_unload(&team->nccl);
 }
 
@@ -149,7 +152,9 @@ static share share_of(const fedge_cuda_team *team, uint32_t index, uint32_t chun
 {
     const fedge_cuda_gpu *gpu = &team->gpus[index];
     const uint32_t end = gpu->first_block + gpu->num_blocks;
-    share mine = {.sums = gpu->joined[chunk % 2]};
+    share mine = {.sums = gpu->joined[chunk % 2],
+                  .values =
+                      gpu->values + (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK};
     uint32_t count = FEDGE_CUDA_STEP_BLOCKS;
     if (team->joins) {
         count = scattered(team, chunk, &mine.first_block);
@@ -210,42 +215,75 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
 /* ---- values -----------------------------------------------------------------------------------
  */
 
-/* What of part [p] lies in a share: values from [from] on, at [at] of the buffers; false: nothing.
- */
+/* What of part [p] lies in a share: values from [from] on, at [at] of its coordinates; false:
+ * nothing. */
 static bool overlap(const step *self, uint32_t p, const share *mine, size_t *from, size_t *at,
                     size_t *count)
 {
     const uint64_t begin = (uint64_t)mine->first_block * FEDGE_CUDA_BLOCK;
     const uint64_t end = begin + (uint64_t)mine->num_blocks * FEDGE_CUDA_BLOCK;
-    const uint64_t part_end = self->padded[p] + self->parts[p].count;
-    const uint64_t low = self->padded[p] > begin ? self->padded[p] : begin;
+    const uint64_t padded = self->runs[p].padded;
+    const uint64_t part_end = padded + self->parts[p].count;
+    const uint64_t low = padded > begin ? padded : begin;
     const uint64_t high = part_end < end ? part_end : end;
     if (low >= high) {
         return false;
     }
-    *from = (size_t)(low - self->padded[p]);
+    *from = (size_t)(low - padded);
     *at = (size_t)(low - begin);
     *count = (size_t)(high - low);
     return true;
 }
 
-/* Values between the host and the pinned buffer of a share. */
-static void carry(const step *self, const share *mine, float *pinned, bool back)
+/* The coordinates of a share in which all its parts lie; none: it is left as it is. */
+static size_t span_of_parts(const step *self, const share *mine, size_t *first)
 {
+    size_t end = 0;
+    *first = SIZE_MAX;
     for (uint32_t p = 0; p < self->num_parts; p++) {
         size_t from;
         size_t at;
         size_t count;
         if (overlap(self, p, mine, &from, &at, &count)) {
-            float *values = self->parts[p].values + from;
-            memcpy(back ? values : pinned + at, back ? pinned + at : values,
-                   count * sizeof(*values));
+            *first = at < *first ? at : *first;
+            end = at + count > end ? at + count : end;
         }
     }
+    return end > 0 ? end - *first : 0;
 }
 
-static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const share *mine,
-                          float *values)
+/* Has a GPU work on a chunk? By clients all have or none has, for joining takes all of them. */
+static bool has_work(const step *self, uint32_t index, uint32_t chunk)
+{
+    share mine = share_of(self->team, index, chunk);
+    size_t first;
+    if (self->team->joins) {
+        mine.num_blocks = scattered(self->team, chunk, &mine.first_block) * self->team->num_gpus;
+    }
+    return span_of_parts(self, &mine, &first) > 0;
+}
+
+/* Brings the values that a GPU lacks of its share, by way of the pinned buffer. */
+static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const share *mine,
+                         float *pinned)
+{
+    cudaError_t error = cudaSuccess;
+    for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
+        const fedge_step_part *part = &self->parts[p];
+        const bool held = part->unchanged && self->team->holds[self->runs[p].tensor];
+        size_t from;
+        size_t at;
+        size_t count;
+        if (!held && overlap(self, p, mine, &from, &at, &count)) {
+            memcpy(pinned + at, part->values + from, count * sizeof(*pinned));
+            error = cudaMemcpyAsync(mine->values + at, pinned + at, count * sizeof(*pinned),
+                                    cudaMemcpyHostToDevice, gpu->stream);
+        }
+    }
+    return error;
+}
+
+static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const share *mine)
 {
     cudaError_t error = cudaSuccess;
     for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
@@ -255,7 +293,7 @@ static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const sha
         size_t at;
         size_t count;
         if (overlap(self, p, mine, &from, &at, &count)) {
-            error = fedge_cuda_step(values + at, mine->sums + at, (uint32_t)count,
+            error = fedge_cuda_step(mine->values + at, mine->sums + at, (uint32_t)count,
                                     self->total_weight, unit, part->rate, gpu->stream);
         }
     }
@@ -267,26 +305,26 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
 {
     fedge_cuda_gpu *gpu = &self->team->gpus[index];
     fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
+    float *pinned = (float *)(void *)buffer->pinned;
     const share mine = share_of(self->team, index, chunk);
-    const size_t size = (size_t)mine.num_blocks * FEDGE_CUDA_BLOCK * sizeof(float);
+    size_t first;
+    const size_t count = span_of_parts(self, &mine, &first);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK || mine.num_blocks == 0) {
+    if (status != FEDGE_OK || !has_work(self, index, chunk)) {
         return status;
     }
-    carry(self, &mine, (float *)(void *)buffer->pinned, false);
     cudaError_t error = self->team->joins
                             ? cudaSuccess
                             : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
-                                gpu->stream);
+        error = bring(self, gpu, &mine, pinned);
     }
     if (error == cudaSuccess) {
-        error = launch(self, gpu, &mine, (float *)(void *)buffer->device);
+        error = launch(self, gpu, &mine);
     }
-    if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(buffer->pinned, buffer->device, size, cudaMemcpyDeviceToHost,
-                                gpu->stream);
+    if (error == cudaSuccess && count > 0) {
+        error = cudaMemcpyAsync(pinned + first, mine.values + first, count * sizeof(*pinned),
+                                cudaMemcpyDeviceToHost, gpu->stream);
     }
     if (error == cudaSuccess) {
         error = fedge_cuda_span_end(&buffer->span, gpu->stream);
@@ -300,12 +338,19 @@ static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fe
     fedge_cuda_gpu *gpu = &self->team->gpus[index];
     fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
     const share mine = share_of(self->team, index, chunk);
+    const float *pinned = (const float *)(const void *)buffer->pinned;
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status == FEDGE_OK && mine.num_blocks > 0) {
-        status = watch(self->team, gpu, &buffer->span, err);
+    if (status != FEDGE_OK || !has_work(self, index, chunk)) {
+        return status;
     }
-    if (status == FEDGE_OK && mine.num_blocks > 0) {
-        carry(self, &mine, (float *)(void *)buffer->pinned, true);
+    status = watch(self->team, gpu, &buffer->span, err);
+    for (uint32_t p = 0; p < self->num_parts && status == FEDGE_OK; p++) {
+        size_t from;
+        size_t at;
+        size_t count;
+        if (overlap(self, p, &mine, &from, &at, &count)) {
+            memcpy(self->parts[p].values + from, pinned + at, count * sizeof(*pinned));
+        }
     }
     return status;
 }
@@ -319,7 +364,7 @@ static fedge_status run(const step *self, fedge_error *err)
         for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++) {
             status = collect(self, i, c - 2, err);
         }
-        if (c < self->num_chunks && team->joins && status == FEDGE_OK) {
+        if (c < self->num_chunks && team->joins && status == FEDGE_OK && has_work(self, 0, c)) {
             status = join(team, c, err);
         }
         for (uint32_t i = 0; i < team->num_gpus && c < self->num_chunks && status == FEDGE_OK;
@@ -344,18 +389,27 @@ static fedge_status wait_for_adds(fedge_cuda_team *team, fedge_error *err)
     return status;
 }
 
+/* A part of a tensor alone does not tell of the rest of it. */
+static void note_held(fedge_cuda_team *team, const step *self)
+{
+    const fedge_cuda_tensor *tensors = team->gpus[0].geometry->tensors;
+    for (uint32_t p = 0; p < self->num_parts; p++) {
+        const uint32_t tensor = self->runs[p].tensor;
+        team->holds[tensor] = self->parts[p].count == tensors[tensor].spec->count;
+    }
+}
+
 fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *parts,
                                   uint32_t num_parts, uint64_t total_weight, fedge_error *err)
 {
-    uint64_t *padded = calloc(num_parts ? num_parts : 1, sizeof(*padded));
-    if (!padded) {
+    fedge_cuda_run *runs = calloc(num_parts ? num_parts : 1, sizeof(*runs));
+    if (!runs) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a step of %u parts", num_parts);
     }
     for (uint32_t p = 0; p < num_parts; p++) {
-        padded[p] =
-            fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count).padded;
+        runs[p] = fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count);
     }
-    const step self = {team, parts, padded, num_parts, total_weight, count_chunks(team)};
+    const step self = {team, parts, runs, num_parts, total_weight, count_chunks(team)};
     fedge_status status = wait_for_adds(team, err);
     if (status == FEDGE_OK) {
         status = run(&self, err);
@@ -363,9 +417,11 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         status = fedge_cuda_gpu_count_times(&team->gpus[i], err);
     }
-    if (status != FEDGE_OK) {
+    if (status == FEDGE_OK) {
+        note_held(team, &self);
+    } else {
         abort_comms(team);
     }
-    free(padded);
+    free(runs);
     return status;
 }

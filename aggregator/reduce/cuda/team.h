@@ -2,8 +2,12 @@
  *
  * By coordinates each GPU steps the values of its own blocks. By clients each GPU has sums of all
  * coordinates: chunk by chunk NCCL's reduce-scatter gives each GPU the joined sums of its share,
- * which it steps while the next chunk is under way. Values come from the host and go back there,
- * over each GPU's own link, so that no all-gather is needed.
+ * which it steps while the next chunk is under way. The first chunk is queued behind the last
+ * update's sums and not among them: adding a batch reads each GPU's sums once, which takes a few
+ * milliseconds at most, and a round that would join while it adds had to know its last batch
+ * beforehand. Each GPU keeps the values that it steps, and
+ * takes them from the host only where it has none or they have changed there. What it has stepped
+ * goes back over its own link. No other GPU needs it, so there is no all-gather.
  *
  * Nothing waits for a GPU without watching it: an error that NCCL reports, or no progress in
  * FEDGE_CUDA_TIMEOUT_MS, ends what is under way with FEDGE_GPU_LOST.
@@ -25,6 +29,7 @@ typedef struct fedge_cuda_team {
     fedge_nccl nccl;
     ncclComm_t comms[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_comms;
+    bool *holds; /* (tensors), malloc'ed: the GPUs have the values of the tensor's last step */
 } fedge_cuda_team;
 
 /* Communicators for the GPUs, which are open. [nccl] is loaded and the team's from now on. */

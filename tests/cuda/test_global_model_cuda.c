@@ -1,0 +1,183 @@
+/* The global model with sums on GPUs, which keep its values between steps: the CPU's bits, whatever
+ * else writes it meanwhile, and no value is copied to a GPU twice. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "edge/core/rng.h"
+#include "tests/cuda/emulator/emulator.h"
+
+enum { CPU, CUDA, ROUNDS = 24, UPDATES = 3 };
+typedef enum event { NOTHING, BEGIN, LOAD, FORGET, REOPEN, NUM_EVENTS } event;
+
+static fedge_error err;
+static fedge_rng rng;
+static const uint32_t GPUS[] = {1, 2, 3};
+
+static fedge_job *parse(const char *strategy)
+{
+    char text[1024];
+    fedge_job *job = NULL;
+    (void)snprintf(
+        text, sizeof(text),
+        "{\"fedge-job\": 1, \"name\": \"net\", \"model\": {\"input-shape\": [1, 8, 8], \"layers\": "
+        "["
+        "{\"type\": \"Conv2d\", \"in_channels\": 1, \"out_channels\": 9, \"kernel_size\": 3},"
+        "{\"type\": \"BatchNorm2d\", \"num_features\": 9}, {\"type\": \"Flatten\"},"
+        "{\"type\": \"Linear\", \"in_features\": 324, \"out_features\": 20}]},"
+        "\"data\": {\"name\": \"d\", \"shape\": [1, 8, 8], \"dtype\": \"f32\", \"labels\": 20},"
+        "\"training\": {\"learning-rate\": 0.1}, \"strategy\": {\"type\": \"%s\"%s},"
+        "\"rounds\": {\"num-server-rounds\": 3}, \"update\": {\"codec\": \"none\"}}",
+        strategy, strcmp(strategy, "SCAFFOLD") == 0 ? ", \"num-clients\": 8" : "");
+    if (fedge_strategy_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    return job;
+}
+
+static fedge_accumulator_config config_of(uint32_t num_gpus)
+{
+    return (fedge_accumulator_config){.num_lanes = 1,
+                                      .num_gpus = num_gpus,
+                                      .gpus = {0, 1, 2},
+                                      .shard = num_gpus == 3 ? FEDGE_SHARD_COORDINATES
+                                                             : FEDGE_SHARD_AUTO};
+}
+
+/* The same updates for both. */
+static void add_updates(fedge_global_model *models)
+{
+    static int32_t v[20000];
+    const size_t count = models[CPU].plan->sent.schema.num_elements;
+    assert_true(count <= sizeof(v) / sizeof(*v));
+    for (int u = 0; u < UPDATES; u++) {
+        const uint32_t weight = 1 + fedge_rng_below(&rng, 100);
+        for (size_t i = 0; i < count; i++)
+            v[i] = (int32_t)fedge_rng_below(&rng, 1u << 28) - (1 << 27);
+        for (int m = CPU; m <= CUDA; m++) {
+            fedge_accumulator *to = &models[m].accumulator;
+            assert_int_equal(fedge_accumulator_begin(to, weight, &err), FEDGE_OK);
+            assert_int_equal(fedge_accumulator_add_values(to, 0, v, 0, count, weight, &err),
+                             FEDGE_OK);
+        }
+    }
+}
+
+/* As after a start from a checkpoint that has [scale] times the present values. */
+static void load(fedge_global_model *model, float scale)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, told = 0;
+    fedge_buffer state;
+    fedge_buffer_init(&state, FEDGE_STRATEGY_MAX_STATE);
+    for (size_t i = 0; i < model->plan->schema.num_elements; i++)
+        model->values[i] *= scale;
+    assert_int_equal(fedge_global_model_write(model, &file, &size, &told, &err), FEDGE_OK);
+    assert_int_equal(model->strategy->save(model->strategy_state, &state, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_load(model, file, size, state.data, state.size, &err),
+                     FEDGE_OK);
+    free(file);
+    fedge_buffer_fini(&state);
+}
+
+static void happen(fedge_global_model *models, event what, uint32_t num_gpus)
+{
+    const fedge_accumulator_config config = config_of(num_gpus);
+    for (int m = CPU; m <= CUDA; m++) {
+        if (what == BEGIN)
+            assert_int_equal(fedge_global_model_begin(&models[m], &err), FEDGE_OK);
+        if (what == LOAD)
+            load(&models[m], 0.5f);
+        if (what == FORGET && models[m].strategy->forget)
+            fedge_global_model_forget(&models[m]);
+        if (what == REOPEN)
+            assert_int_equal(
+                fedge_global_model_reopen(&models[m], m == CPU ? "cpu" : "cuda", &config, &err),
+                FEDGE_OK);
+    }
+}
+
+/* How often something is copied to a GPU in the step. */
+static uint64_t step(fedge_global_model *model, uint32_t round)
+{
+    int8_t bounds[FEDGE_MAX_TENSORS];
+    const fedge_update_facts facts[UPDATES] = {{round, 1}, {round, 1}, {round, 1}};
+    fedge_sections_bounds(model->plan, model->values, bounds);
+    const uint64_t before = emulator_counted();
+    if (fedge_global_model_step(model, round, bounds, facts, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    const uint64_t copies = emulator_counted() - before;
+    assert_int_equal(fedge_global_model_reset(model, &err), FEDGE_OK);
+    return copies;
+}
+
+static void check_same(const fedge_global_model *models, const char *strategy, uint32_t round)
+{
+    const fedge_plan *plan = models[CPU].plan;
+    const fedge_strategy_ops *ops = models[CPU].strategy;
+    if (memcmp(models[CPU].values, models[CUDA].values, plan->schema.num_elements * sizeof(float)))
+        fail_msg("%s: the models differ in round %u", strategy, (unsigned)round);
+    if (ops->told)
+        assert_memory_equal(ops->told(models[CPU].strategy_state),
+                            ops->told(models[CUDA].strategy_state),
+                            plan->sent.sections[0].schema.num_elements * sizeof(float));
+}
+
+static void play(const char *strategy, uint32_t num_gpus, uint64_t seed)
+{
+    fedge_job *job = parse(strategy);
+    fedge_global_model models[2];
+    const fedge_accumulator_config config = config_of(num_gpus);
+    uint64_t statistics = 0; /* copies of what the server corrects after each step */
+    rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 4, 0, 0);
+    assert_true(emulator_start(&(emulator_config){.num_gpus = 3,
+                                                  .order = (emulator_order)(seed % 3),
+                                                  .seed = seed,
+                                                  .fail_at = "copy",
+                                                  .unprotected = true}));
+    for (int m = CPU; m <= CUDA; m++)
+        assert_int_equal(
+            fedge_global_model_init(&models[m], job, m == CPU ? "cpu" : "cuda", &config, &err),
+            FEDGE_OK);
+    happen(models, BEGIN, num_gpus);
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        event what = round % 2 ? NOTHING : (event)fedge_rng_below(&rng, NUM_EVENTS);
+        if (what == FORGET && !models[CPU].strategy->forget)
+            what = NOTHING;
+        happen(models, what, GPUS[fedge_rng_below(&rng, 3)]);
+        add_updates(models);
+        (void)step(&models[CPU], round);
+        const bool all = round == 1 || what != NOTHING;
+        const uint64_t copies = step(&models[CUDA], round);
+        if (all)
+            assert_true(copies > statistics);
+        else if (statistics > 0)
+            assert_int_equal(copies, statistics);
+        else
+            statistics = copies;
+        statistics = what == REOPEN ? 0 : statistics;
+        check_same(models, strategy, round);
+    }
+    for (int m = CPU; m <= CUDA; m++)
+        fedge_global_model_fini(&models[m]);
+    fedge_job_free(job);
+    assert_null(emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+}
+
+static void kept_values_are_those_of_the_model(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 6; seed++)
+        play(seed % 2 ? "SCAFFOLD" : "FedAvg", GPUS[seed / 2], seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_values_are_those_of_the_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
