@@ -292,6 +292,31 @@ static void expect_open(emulator_config machine, fedge_shard shard, uint32_t gpu
     assert_int_equal(emulator_leaks(), 0);
 }
 
+static char told[4096];
+
+static void write_told(void *user, const char *line, size_t size)
+{
+    (void)user;
+    const size_t used = strlen(told);
+    assert_true(used + size < sizeof(told));
+    memcpy(told + used, line, size);
+}
+
+/* The way to share that was chosen, and why, with what is missing. */
+static void expect_told(emulator_config machine, const char *words)
+{
+    void *opened = NULL;
+    const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_told};
+    const fedge_accumulator_config config = {.layout = &layout, .log = &log};
+    if (!emulator_start(&machine))
+        return;
+    memset(told, 0, sizeof(told));
+    assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+    ops->close(opened);
+    if (!strstr(told, words))
+        fail_msg("\"%s\" does not say \"%s\"", told, words);
+}
+
 static void test_hardware(void **state)
 {
     (void)state;
@@ -308,6 +333,10 @@ static void test_hardware(void **state)
     expect_open(old_nccl, clients, 0, FEDGE_UNSUPPORTED, "2.7.8");
     expect_open(no_nccl, any, 0, FEDGE_OK, "");
     expect_open(no_nccl, clients, 1, FEDGE_OK, "");
+    expect_told((emulator_config){.num_gpus = 2}, "shard=clients because=\"the sums fit on each\"");
+    expect_told(no_nccl, "shard=coordinates because=\"NCCL cannot be had: ");
+    expect_told(old_nccl, "2.7.8");
+    expect_told((emulator_config){.num_gpus = 1}, "because=\"there is one\"");
     free_updates();
 }
 

@@ -10,6 +10,7 @@ typedef struct plan {
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
+    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
 } plan;
 
 static fedge_status fail_hardware(cudaError_t error, fedge_error *err)
@@ -148,28 +149,39 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
     return FEDGE_OK;
 }
 
-/* Sets shard and slots, and loads NCCL where it is needed. [why]: static text for the log. */
+static void say_why(plan *self, const char *what, const char *detail)
+{
+    (void)snprintf(self->why, sizeof(self->why), "%s%.200s", what, detail);
+}
+
+/* Sets shard and slots, and loads NCCL where it is needed. */
 static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard wanted,
-                                 fedge_cuda_choice *choice, const char **why, fedge_error *err)
+                                 fedge_cuda_choice *choice, fedge_error *err)
 {
     choice->shard = FEDGE_SHARD_CLIENTS;
-    *why = "there is one";
+    say_why(self, "there is one", "");
     if (self->num_gpus == 1) {
         return count_slots(self, choice->shard, &choice->num_slots, err);
     }
-    *why = "as asked for";
+    say_why(self, "as asked for", "");
     if (wanted != FEDGE_SHARD_COORDINATES) {
-        const char *const obstacles[] = {"the sums do not fit on each", "NCCL cannot be had"};
-        fedge_status status = count_slots(self, choice->shard, &choice->num_slots, err);
+        const char *const obstacles[] = {"the sums do not fit on each: ", "NCCL cannot be had: "};
+        fedge_error found;
+        fedge_status status = count_slots(self, choice->shard, &choice->num_slots, &found);
         const bool fits = status == FEDGE_OK;
         if (fits) {
-            status = fedge_nccl_load(&team->nccl, err);
+            status = fedge_nccl_load(&team->nccl, &found);
         }
-        if (status == FEDGE_OK || wanted == FEDGE_SHARD_CLIENTS) {
-            *why = wanted == FEDGE_SHARD_CLIENTS ? *why : "the sums fit on each";
+        if (status == FEDGE_OK && wanted == FEDGE_SHARD_AUTO) {
+            say_why(self, "the sums fit on each", "");
+        }
+        if (status == FEDGE_OK) {
             return status;
         }
-        *why = obstacles[fits];
+        if (wanted == FEDGE_SHARD_CLIENTS) {
+            return fedge_fail(err, status, "%s", found.message);
+        }
+        say_why(self, obstacles[fits], found.message);
     }
     choice->shard = FEDGE_SHARD_COORDINATES;
     self->num_gpus =
@@ -178,7 +190,7 @@ static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard 
 }
 
 static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_cuda_team *team,
-                 const char *why, const fedge_log *log)
+                 const fedge_log *log)
 {
     char gpus[FEDGE_ACCUMULATOR_MAX_GPUS * 4] = "";
     size_t used = 0;
@@ -190,21 +202,21 @@ static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_
         log, FEDGE_LOG_INFO, "accumulator", fedge_log_str("kind", "cuda"),
         fedge_log_str("gpus", gpus),
         fedge_log_str("shard", choice->shard == FEDGE_SHARD_CLIENTS ? "clients" : "coordinates"),
-        fedge_log_str("because", why), fedge_log_int("nccl", team->nccl.version),
+        fedge_log_str("because", self->why), fedge_log_int("nccl", team->nccl.version),
         fedge_log_int("updates-held", choice->num_slots - 1));
 }
 
 /* All that is chosen before anything is taken. */
 static fedge_status choose(plan *self, fedge_cuda_team *team,
                            const fedge_accumulator_config *config, fedge_cuda_choice *choice,
-                           const char **why, fedge_error *err)
+                           fedge_error *err)
 {
     fedge_status status = choose_gpus(self, config, err);
     if (status == FEDGE_OK) {
         status = ask_memory(self, config, err);
     }
     if (status == FEDGE_OK) {
-        status = choose_shard(self, team, config->shard, choice, why, err);
+        status = choose_shard(self, team, config->shard, choice, err);
     }
     team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
     return status;
@@ -231,9 +243,8 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
     fedge_cuda_team team = {0};
     plan self = {.geometry = geometry};
     fedge_cuda_choice choice = {0};
-    const char *why = "";
     size_t used = 0;
-    const fedge_status status = choose(&self, &team, config, &choice, &why, err);
+    const fedge_status status = choose(&self, &team, config, &choice, err);
     for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK && used + 2 < size; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(&self, choice.shard, i, &first);
@@ -256,8 +267,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
                                   fedge_error *err)
 {
     plan self = {.geometry = geometry};
-    const char *why = "";
-    fedge_status status = choose(&self, team, config, choice, &why, err);
+    fedge_status status = choose(&self, team, config, choice, err);
     team->holds = calloc(geometry->num_tensors, sizeof(*team->holds));
     if (status == FEDGE_OK && !team->holds) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
@@ -273,7 +283,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
         status = fedge_cuda_team_join(team, err);
     }
     if (status == FEDGE_OK) {
-        tell(&self, choice, team, why, config->log);
+        tell(&self, choice, team, config->log);
     }
     return status;
 }

@@ -9,8 +9,10 @@
  * takes them from the host only where it has none or they have changed there. What it has stepped
  * goes back over its own link. No other GPU needs it, so there is no all-gather.
  *
- * Nothing waits for a GPU without watching it: an error that NCCL reports, or no progress in
- * FEDGE_CUDA_TIMEOUT_MS, ends what is under way with FEDGE_GPU_LOST.
+ * The communicators are of one process, whose threads NCCL sets up on the host: there a GPU that
+ * has failed makes CUDA's calls fail, and no peer is waited for. What may wait for ever is the work
+ * on the GPUs. Nothing waits for it without watching it: an error that NCCL reports, or no progress
+ * in FEDGE_CUDA_TIMEOUT_MS, ends what is under way with FEDGE_GPU_LOST.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
