@@ -228,6 +228,14 @@ fedge_status fedge_accumulator_add_values(fedge_accumulator *accumulator, uint32
     return accumulator->ops->add_values(accumulator->state, lane, v, first, count, weight, err);
 }
 
+fedge_status fedge_accumulator_lend(fedge_accumulator *accumulator, uint32_t gpu, size_t first,
+                                    int64_t **sums, fedge_error *err)
+{
+    return accumulator->ops->lend
+               ? accumulator->ops->lend(accumulator->state, gpu, first, sums, err)
+               : fedge_fail(err, FEDGE_UNSUPPORTED, "the sums are not on a GPU");
+}
+
 fedge_accumulator_totals fedge_accumulator_get_totals(const fedge_accumulator *accumulator)
 {
     fedge_accumulator_totals totals;

@@ -145,6 +145,11 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*add_values)(void *state, uint32_t lane, const int32_t *v, size_t first,
                                size_t count, uint32_t weight, fedge_error *err);
 
+    /* Where sum [first] lies on [gpu] (the driver's number), and behind it those of the rest of its
+     * tensor, for who adds to them there himself, until the next call of anything but begin: that
+     * is counted by begin. FEDGE_UNSUPPORTED: they do not lie there. NULL: nothing does. */
+    fedge_status (*lend)(void *state, uint32_t gpu, size_t first, int64_t **sums, fedge_error *err);
+
     void (*totals)(const void *state, fedge_accumulator_totals *totals);
     /* sums (count): those from [first] on. */
     fedge_status (*read)(void *state, size_t first, size_t count, int64_t *sums, fedge_error *err);
@@ -206,6 +211,9 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_add_values(fedge_accumulator *accu
                                                          uint32_t lane, const int32_t *v,
                                                          size_t first, size_t count,
                                                          uint32_t weight, fedge_error *err);
+/* FEDGE_UNSUPPORTED where the kind has no sums on GPUs. */
+FEDGE_MUST_USE fedge_status fedge_accumulator_lend(fedge_accumulator *accumulator, uint32_t gpu,
+                                                   size_t first, int64_t **sums, fedge_error *err);
 fedge_accumulator_totals fedge_accumulator_get_totals(const fedge_accumulator *accumulator);
 FEDGE_MUST_USE fedge_status fedge_accumulator_read(fedge_accumulator *accumulator, size_t first,
                                                    size_t count, int64_t *sums, fedge_error *err);

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cuda_runtime_api.h>
+
+#include "edge/core/codec.h"
 #include "edge/core/rng.h"
 #include "edge/train/cuda/cohort.h"
 #include "edge/train/layer.h"
@@ -230,6 +233,11 @@ static void train_on_cpu(void)
  * ----------------------------------------------------------------------------------
  */
 
+/* Changes are added to sums on the GPU. */
+static bool folds;
+static fedge_cohort_piece pieces[MAX_VALUES];
+static uint32_t num_pieces;
+
 static fedge_cohort_config config_of(uint32_t slots)
 {
     return (fedge_cohort_config){
@@ -242,7 +250,13 @@ static fedge_cohort_config config_of(uint32_t slots)
         .mean = MEAN,
         .std = STD,
         .augmentation = augments ? &augmentation : NULL,
-        .most_slots = slots};
+        .most_slots = slots,
+        .num_pieces = folds ? num_pieces : 0};
+}
+
+static uint32_t weight_of(uint32_t client)
+{
+    return folds ? 1 + 1000 * client : 0;
 }
 
 static fedge_cohort_task *next(void *user)
@@ -277,13 +291,19 @@ static void end(void)
 static fedge_status run_on(fedge_cohort *cohort, const fedge_trainer_config *config,
                            fedge_error *err)
 {
-    const fedge_cohort_work work = {.start = start, .training = config, .next = next, .done = done};
+    const fedge_cohort_work work = {.start = start,
+                                    .training = config,
+                                    .pieces = pieces,
+                                    .num_pieces = folds ? num_pieces : 0,
+                                    .next = next,
+                                    .done = done};
     next_task = num_done = 0;
     for (uint32_t c = 0; c < CLIENTS; c++)
         tasks[c] = (fedge_cohort_task){.examples = places + firsts[c],
                                        .num_examples = firsts[c + 1] - firsts[c],
                                        .client_index = c,
-                                       .correction = options.correction ? corrections[c] : NULL};
+                                       .correction = options.correction ? corrections[c] : NULL,
+                                       .weight = weight_of(c)};
     return fedge_cohort_run(cohort, &work, err);
 }
 
@@ -353,6 +373,96 @@ static void slots_and_threads_do_not_show(void **state)
     }
 }
 
+/* Pieces of random lengths, as tensors have them, with gaps between their sums. */
+static size_t make_pieces(int64_t *sums)
+{
+    size_t at = 0;
+    num_pieces = 0;
+    for (size_t i = 0; i < num_values;) {
+        const size_t left = num_values - i, most = 1 + fedge_rng_below(&rng, FEDGE_COHORT_PIECE);
+        const size_t count = left < most ? left : most;
+        pieces[num_pieces++] =
+            (fedge_cohort_piece){.sums = sums + at,
+                                 .first = (uint32_t)i,
+                                 .count = (uint16_t)count,
+                                 .bound_log2 = (int8_t)fedge_rng_below(&rng, 8) - 7,
+                                 .codec = (uint8_t)fedge_rng_below(&rng, 2)};
+        i += count;
+        at += count + fedge_rng_below(&rng, 3);
+    }
+    return at;
+}
+
+/* What the codecs make of the changes in [trained], added to [sums]; how many of a client's were
+ * cut. */
+static void fold_on_cpu(int64_t *all, const int64_t *first, uint64_t cut[CLIENTS])
+{
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        fedge_codec_stats stats = {0};
+        for (uint32_t p = 0; p < num_pieces; p++) {
+            const fedge_cohort_piece *piece = &pieces[p];
+            const fedge_codec_ops *codec =
+                piece->codec == FEDGE_COHORT_CODEC_INT8 ? &fedge_codec_int8 : &fedge_codec_none;
+            float change[FEDGE_COHORT_PIECE];
+            int32_t v[FEDGE_COHORT_PIECE];
+            for (uint32_t i = 0; i < piece->count; i++)
+                change[i] = trained[c][piece->first + i] - start[piece->first + i];
+            codec->encode(piece->bound_log2, change, piece->count, v, NULL, &stats);
+            for (uint32_t i = 0; i < piece->count; i++)
+                all[piece->sums - first + i] += (int64_t)weight_of(c) * v[i];
+        }
+        cut[c] = stats.clamped;
+    }
+}
+
+static void check_fold(uint64_t seed)
+{
+    static int64_t all[2 * MAX_VALUES], fetched[2 * MAX_VALUES];
+    fedge_cohort *cohort = NULL;
+    fedge_error err;
+    void *memory = NULL, *pinned = NULL;
+    uint64_t cut[CLIENTS];
+    draw(seed);
+    train_on_gpu(seed, 3);
+    folds = true;
+    begin(seed);
+    assert_int_equal(cudaMalloc(&memory, sizeof(all)), cudaSuccess);
+    assert_int_equal(cudaHostAlloc(&pinned, sizeof(all), cudaHostAllocPortable), cudaSuccess);
+    int64_t *sums = memory;
+    const size_t count = make_pieces(sums);
+    memset(all, 0, sizeof(all));
+    fold_on_cpu(all, sums, cut);
+    const fedge_cohort_config config = config_of(2);
+    cudaStream_t stream;
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(memory, 0, sizeof(all), stream), cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_OK);
+    assert_int_equal(run_on(cohort, &training, &err), FEDGE_OK);
+    assert_int_equal(cudaMemcpyAsync(pinned, memory, sizeof(all), cudaMemcpyDeviceToHost, stream),
+                     cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    memcpy(fetched, pinned, sizeof(all));
+    assert_memory_equal(fetched, all, count * sizeof(*all));
+    for (uint32_t c = 0; c < CLIENTS; c++) {
+        assert_int_equal(tasks[c].clamped, cut[c]);
+        assert_int_equal(tasks[c].bad_value, UINT32_MAX);
+    }
+    fedge_cohort_free(cohort);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+    assert_int_equal(cudaFreeHost(pinned), cudaSuccess);
+    end();
+    folds = false;
+}
+
+static void changes_are_summed_as_codecs_make_them(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++)
+        check_fold(seed);
+}
+
 /* What diverges is told of its client, with the step; the others go on. */
 static void losses_that_are_no_numbers_are_told(void **state)
 {
@@ -403,6 +513,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(slots_and_threads_do_not_show),
+        cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),
         cmocka_unit_test(clients_without_examples_are_told),
     };

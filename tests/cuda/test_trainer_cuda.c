@@ -105,6 +105,9 @@ static bool is_over(void *user)
     return self->stop_asked > 0 && ++self->asked >= self->stop_asked;
 }
 
+static const char *accumulator; /* what sums; NULL: the CPU */
+static bool stays;              /* the last run's changes stayed on the GPUs */
+
 /* On GPUs [0, num_gpus) with engine "cuda" or "auto". */
 static void begin(run *self, const char *engine, uint32_t num_gpus)
 {
@@ -112,6 +115,7 @@ static void begin(run *self, const char *engine, uint32_t num_gpus)
     const fedge_simulation_config config = {.job = self->job,
                                             .client_data = self->client_data,
                                             .engine = engine,
+                                            .accumulator = accumulator,
                                             .log = &log,
                                             .num_threads = 2,
                                             .sums = {.num_gpus = num_gpus, .gpus = {0, 1, 2}},
@@ -144,6 +148,7 @@ static unsigned run_all(const char *layers, const char *optimizer, const char *m
         fail_msg("%s", self.err.message);
     memcpy(values, fedge_simulation_model(self.simulation)->values,
            self.job->plan.schema.num_elements * sizeof(float));
+    stays = strstr(self.told, "updates=\"stay on the GPU\"") != NULL;
     const char *at_once = strstr(self.told, "clients-at-once=");
     const unsigned count = at_once ? (unsigned)strtoul(at_once + 16, NULL, 10) : 0;
     end(&self);
@@ -205,6 +210,33 @@ static void neither_gpus_nor_waves_show(void **state)
                 run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cuda", &small, again);
             assert_in_range(at_once, 1, 5); /* of 6 in a round */
             assert_memory_equal(first, again, JOBS[j].num_values * sizeof(float));
+        }
+    }
+}
+
+/* Changes that are summed where they are trained, in every codec that GPUs know: the sums are those
+ * of changes that come to the host, bit for bit. */
+static void changes_stay_on_the_gpu(void **state)
+{
+    (void)state;
+    static const char *const UPDATES[] = {
+        ",\"update\":{\"codec\":\"none\",\"deflate\":false}",
+        ",\"update\":{\"codec\":\"int8\",\"deflate\":false}",
+        ",\"update\":{\"codec\":\"int8\",\"deflate\":false,\"bound-log2\":-6}"};
+    for (uint32_t u = 0; u < 3; u++) {
+        const char *layers = u == 0 ? FROZEN : u == 1 ? CNN : MLP;
+        float host[200], gpu[200];
+        const size_t size = (u == 1 ? 91 : 163) * sizeof(float);
+        const emulator_config one = {.num_gpus = 1};
+        (void)run_all(layers, "", UPDATES[u], "cuda", &one, host);
+        assert_false(stays);
+        for (uint32_t gpus = 1; gpus <= 3; gpus++) {
+            const emulator_config machine = {.num_gpus = gpus, .order = EMULATOR_RANDOM, .seed = u};
+            accumulator = "cuda";
+            (void)run_all(layers, "", UPDATES[u], "cuda", &machine, gpu);
+            accumulator = NULL;
+            assert_true(stays);
+            assert_memory_equal(host, gpu, size);
         }
     }
 }
@@ -318,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_are_near_the_cpus),
         cmocka_unit_test(neither_gpus_nor_waves_show),
+        cmocka_unit_test(changes_stay_on_the_gpu),
         cmocka_unit_test(evaluation_is_the_cpus),
         cmocka_unit_test(what_gpus_lack_is_named),
         cmocka_unit_test(without_a_gpu_the_cpu_trains),

@@ -476,6 +476,31 @@ static fedge_status cuda_add_values(void *state, uint32_t lane, const int32_t *v
     return status;
 }
 
+/* By clients each GPU has sums of all coordinates, which the step joins. */
+static fedge_status cuda_lend(void *state, uint32_t gpu, size_t first, int64_t **sums,
+                              fedge_error *err)
+{
+    cuda_accumulator *self = state;
+    fedge_error why = {0};
+    pthread_mutex_lock(&self->lock);
+    fedge_status status = check_lost(self, &why);
+    uint32_t at = 0;
+    while (at < self->team.num_gpus && (uint32_t)self->team.gpus[at].ordinal != gpu) {
+        at++;
+    }
+    if (status == FEDGE_OK &&
+        (at == self->team.num_gpus || self->num_groups != self->team.num_gpus)) {
+        status = fedge_fail(&why, FEDGE_UNSUPPORTED, "the sums are not on GPU %u", (unsigned)gpu);
+    }
+    if (status == FEDGE_OK) {
+        const fedge_cuda_run run = fedge_cuda_run_at(&self->geometry, first, 1);
+        status = fedge_cuda_gpu_lend(&self->team.gpus[at], run.padded, sums, &why);
+    }
+    status = note(self, status, &why, err);
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
 /* ---- a round's end ----------------------------------------------------------------------------
  */
 
@@ -600,6 +625,7 @@ const fedge_accumulator_ops fedge_accumulator_cuda = {
     .drop = cuda_drop,
     .begin = cuda_begin,
     .add_values = cuda_add_values,
+    .lend = cuda_lend,
     .totals = cuda_totals,
     .read = cuda_read,
     .step = cuda_step,

@@ -530,6 +530,17 @@ fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, ui
     return fedge_cuda_check(gpu, error, "adding values", err);
 }
 
+fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded, int64_t **sums,
+                                 fedge_error *err)
+{
+    cudaError_t error = cudaSetDevice(gpu->ordinal);
+    if (error == cudaSuccess) {
+        error = cudaStreamSynchronize(gpu->stream);
+    }
+    *sums = gpu->sums + (padded - (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK);
+    return fedge_cuda_check(gpu, error, "summing updates", err);
+}
+
 fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count, int64_t *sums,
                                  fedge_error *err)
 {

@@ -105,6 +105,9 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v,
                                                       uint64_t padded, size_t count,
                                                       uint32_t weight, fedge_error *err);
+/* Where the sum of padded coordinate [padded] lies, one of the GPU's; what was queued is done. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded,
+                                                int64_t **sums, fedge_error *err);
 /* sums[i] += those from padded coordinate [padded] on, as far as they are the GPU's. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count,
                                                 int64_t *sums, fedge_error *err);

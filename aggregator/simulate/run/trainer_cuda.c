@@ -28,9 +28,11 @@ typedef struct needs {
 typedef struct gpu {
     trainer_cuda *engine;
     fedge_cohort *cohort;
+    fedge_cohort_memory memory;
     fedge_client_update update;
     uint32_t index;
-    uint64_t last_ns; /* when it was last done with a task */
+    fedge_cohort_piece *pieces; /* (num_pieces): where the sums of changes lie on it */
+    uint64_t last_ns;           /* when it was last done with a task */
     fedge_status status;
     fedge_error error;
 } gpu;
@@ -50,6 +52,9 @@ struct trainer_cuda {
     gpu *gpus;
     fedge_worker_pool *threads; /* of all GPUs but the first */
     uint64_t host_bytes;
+    bool folds;          /* changes are added to sums where they are trained */
+    uint32_t num_pieces; /* then */
+    size_t update_bytes; /* then: of an update, as it would travel */
     /* The work in hand; the mutex is for the queue. */
     pthread_mutex_t mutex;
     job *jobs;
@@ -69,6 +74,38 @@ static fedge_cohort_examples examples_of(const fedge_dataset *dataset)
                ? (fedge_cohort_examples){fedge_dataset_values(dataset),
                                          fedge_dataset_labels(dataset), fedge_dataset_size(dataset)}
                : (fedge_cohort_examples){0};
+}
+
+/* The kernels' number of a section's codec; below 0: they have none. */
+static int codec_of(const fedge_section *section)
+{
+    char text[FEDGE_CODEC_TEXT];
+    (void)fedge_codec_text(&section->codec, text);
+    return strcmp(text, "none") == 0   ? FEDGE_COHORT_CODEC_NONE
+           : strcmp(text, "int8") == 0 ? FEDGE_COHORT_CODEC_INT8
+                                       : -1;
+}
+
+/* Pieces of what travels; 0: not all of it is in codecs that GPUs know, or it is no plain change.
+ */
+static uint32_t count_pieces(const fedge_plan *plan)
+{
+    uint64_t count = 0;
+    if (plan->hooks || fedge_plan_keeps(plan) || fedge_plan_makes_residual(plan) ||
+        plan->update.deflate) {
+        return 0;
+    }
+    for (uint32_t s = 0; s < plan->sent.num_sections; s++) {
+        const fedge_section *section = &plan->sent.sections[s];
+        if (codec_of(section) < 0) {
+            return 0;
+        }
+        for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
+            count +=
+                (section->schema.tensors[t].count + FEDGE_COHORT_PIECE - 1) / FEDGE_COHORT_PIECE;
+        }
+    }
+    return count <= INT32_MAX ? (uint32_t)count : 0;
 }
 
 /* [has] is filled, and must outlive the result. Of one of so many GPUs. */
@@ -97,7 +134,8 @@ static fedge_cohort_config cohort_config(const fedge_trainer_engine_config *conf
         .mean = plan->data.mean,
         .std = plan->data.std,
         .augmentation = plan->data.has_augmentation ? &has->augmented.augmentation : NULL,
-        .most_slots = share > LEAST_SLOTS ? share : LEAST_SLOTS};
+        .most_slots = share > LEAST_SLOTS ? share : LEAST_SLOTS,
+        .num_pieces = count_pieces(plan)};
 }
 
 static fedge_status count_gpus(const fedge_trainer_engine_config *config, uint32_t *count,
@@ -187,23 +225,42 @@ static fedge_cohort_task *next(void *user)
     return begun ? &begun->cohort : NULL;
 }
 
+static fedge_status fail_value(const trainer_cuda *self, size_t value, fedge_error *err)
+{
+    const fedge_schema *schema = &self->plan->schema;
+    uint32_t t = 0;
+    while (t + 1 < schema->num_tensors && schema->tensors[t + 1].offset <= value) {
+        t++;
+    }
+    return fedge_fail(err, FEDGE_NOT_FINITE,
+                      "round %u: after training, value %zu of \"%s\" is not finite: lower the "
+                      "learning rate, or clip the gradients' norm",
+                      (unsigned)self->trainer.round, value - schema->tensors[t].offset,
+                      schema->tensors[t].name);
+}
+
 /* The loss of the last step comes before what the step makes of the parameters.
  */
 static fedge_status check_finite(const trainer_cuda *self, const float *values, fedge_error *err)
 {
-    const fedge_schema *schema = &self->plan->schema;
-    for (uint32_t t = 0; t < schema->num_tensors; t++) {
-        const float *tensor = values + schema->tensors[t].offset;
-        for (size_t i = 0; i < schema->tensors[t].count; i++) {
-            if (!isfinite(tensor[i])) {
-                return fedge_fail(err, FEDGE_NOT_FINITE,
-                                  "round %u: after training, value %zu of \"%s\" is not finite: "
-                                  "lower the learning rate, or clip the gradients' norm",
-                                  (unsigned)self->trainer.round, i, schema->tensors[t].name);
-            }
+    for (size_t i = 0; i < self->plan->schema.num_elements; i++) {
+        if (!isfinite(values[i])) {
+            return fail_value(self, i, err);
         }
     }
     return FEDGE_OK;
+}
+
+/* What a change that was added on the GPU leaves to do. */
+static fedge_status count_update(gpu *self, job *done, fedge_error *err)
+{
+    const trainer_cuda *engine = self->engine;
+    if (done->cohort.bad_value != UINT32_MAX) {
+        return fail_value(engine, done->cohort.bad_value, err);
+    }
+    done->task->bytes_up = engine->update_bytes;
+    done->task->clamped = done->cohort.clamped;
+    return fedge_accumulator_begin(&engine->config.global->accumulator, done->cohort.weight, err);
 }
 
 static fedge_status add_update(gpu *self, job *done, float *values, fedge_error *err)
@@ -233,6 +290,8 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
     done->task->status = task->status;
     if (task->status == FEDGE_OK && values) {
         done->task->status = add_update(self, done, values, &err);
+    } else if (task->status == FEDGE_OK && task->weight > 0) {
+        done->task->status = count_update(self, done, &err);
     }
     done->task->message[0] = '\0';
     if (done->task->status != FEDGE_OK) {
@@ -267,6 +326,8 @@ static void work(gpu *self)
     const bool stops = engine->training || engine->jobs[0].task->may_stop;
     const fedge_cohort_work wanted = {.start = engine->config.global->values,
                                       .training = engine->training ? &engine->trainer : NULL,
+                                      .pieces = self->pieces,
+                                      .num_pieces = engine->training ? engine->num_pieces : 0,
                                       .next = next,
                                       .done = take_result,
                                       .cancel = stops ? cancel : NULL,
@@ -317,7 +378,51 @@ static bool begin_task(const trainer_cuda *self, job *at)
                               "file");
         return false;
     }
+    if (task->work == FEDGE_TRAINER_ENGINE_TRAIN && self->folds) {
+        task->facts.num_examples = view.count;
+        at->cohort.weight = fedge_update_weight(self->config.global, &task->facts);
+    }
     return true;
+}
+
+/* Where the sums of a section's tensors lie on the GPU, at the bounds of this round. */
+static fedge_status place_section(const gpu *self, const fedge_section *section,
+                                  fedge_cohort_piece **next_piece, fedge_error *err)
+{
+    const trainer_cuda *engine = self->engine;
+    const fedge_trainer_engine_config *config = &engine->config;
+    const uint32_t number = config->num_gpus > 0 ? config->gpus[self->index] : self->index;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t t = 0; t < section->schema.num_tensors && status == FEDGE_OK; t++) {
+        const fedge_tensor_spec *tensor = &section->schema.tensors[t];
+        const size_t first = engine->plan->sent.places[section->first + t];
+        int64_t *sums = NULL;
+        status = fedge_accumulator_lend(&config->global->accumulator, number, tensor->offset, &sums,
+                                        err);
+        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += FEDGE_COHORT_PIECE) {
+            const size_t left = tensor->count - at;
+            *(*next_piece)++ = (fedge_cohort_piece){
+                .sums = sums + at,
+                .first = (uint32_t)(first + at),
+                .count = (uint16_t)(left < FEDGE_COHORT_PIECE ? left : FEDGE_COHORT_PIECE),
+                .bound_log2 = engine->bounds_log2 ? engine->bounds_log2[section->first + t] : 0,
+                .codec = (uint8_t)codec_of(section)};
+        }
+    }
+    return status;
+}
+
+static fedge_status place_pieces(trainer_cuda *self, fedge_error *err)
+{
+    const fedge_sent *sent = &self->plan->sent;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
+        fedge_cohort_piece *next_piece = self->gpus[i].pieces;
+        for (uint32_t s = 0; s < sent->num_sections && status == FEDGE_OK; s++) {
+            status = place_section(&self->gpus[i], &sent->sections[s], &next_piece, err);
+        }
+    }
+    return status;
 }
 
 static fedge_status make_room(trainer_cuda *self, uint32_t count)
@@ -364,13 +469,16 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
     self->trainer = fedge_plan_trainer_config(self->plan, round, 0, self->rate);
     self->num_jobs = num_tasks;
     self->num_done = 0;
+    gpu *first = &self->gpus[0];
+    first->status = self->folds ? place_pieces(self, &first->error) : FEDGE_OK;
+    self->lost = first->status != FEDGE_OK;
     for (uint32_t i = 0; i < num_tasks; i++) {
         self->jobs[i].task = &tasks[i];
         self->jobs[i].done = !begin_task(self, &self->jobs[i]);
         training += tasks[i].work == FEDGE_TRAINER_ENGINE_TRAIN;
         others += tasks[i].work != FEDGE_TRAINER_ENGINE_TRAIN;
     }
-    if (training > 0) {
+    if (training > 0 && !self->lost) {
         run_kind(self, true);
     }
     if (others > 0 && !self->lost) {
@@ -383,15 +491,17 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
  * ------------------------------------------------------------------------------------
  */
 
-static void tell(const trainer_cuda *self, const gpu *at, const fedge_cohort_memory *memory)
+static void tell(const trainer_cuda *self, const gpu *at)
 {
     const fedge_trainer_engine_config *config = &self->config;
+    const fedge_cohort_memory *memory = &at->memory;
     if (config->log) {
         FEDGE_LOG(config->log, FEDGE_LOG_INFO, "trainer-engine", fedge_log_str("kind", "cuda"),
                   fedge_log_int("gpu", config->num_gpus > 0 ? config->gpus[at->index] : at->index),
                   fedge_log_int("clients-at-once", fedge_cohort_slots(at->cohort)),
                   fedge_log_int("bytes-each", (int64_t)memory->slot),
-                  fedge_log_int("bytes-shared", (int64_t)memory->shared));
+                  fedge_log_int("bytes-shared", (int64_t)memory->shared),
+                  fedge_log_str("updates", self->folds ? "stay on the GPU" : "come to the host"));
     }
 }
 
@@ -399,12 +509,11 @@ static fedge_status open_gpu(trainer_cuda *self, uint32_t index, fedge_error *er
 {
     const fedge_trainer_engine_config *config = &self->config;
     gpu *at = &self->gpus[index];
-    fedge_cohort_memory memory = {0};
     fedge_cohort_config cohort = cohort_config(config, self->num_gpus, &self->has);
     cohort.gpu = config->num_gpus > 0 ? (int)config->gpus[index] : (int)index;
     at->engine = self;
     at->index = index;
-    fedge_status status = fedge_cohort_bytes(&cohort, &memory, err);
+    fedge_status status = fedge_cohort_bytes(&cohort, &at->memory, err);
     if (status == FEDGE_OK) {
         status = fedge_cohort_new(&cohort, &at->cohort, err);
     }
@@ -412,9 +521,13 @@ static fedge_status open_gpu(trainer_cuda *self, uint32_t index, fedge_error *er
         status =
             fedge_client_update_init(&at->update, config, index % config->num_threads, false, err);
     }
+    if (status == FEDGE_OK && cohort.num_pieces > 0) {
+        at->pieces = calloc(cohort.num_pieces, sizeof(*at->pieces));
+        status = at->pieces ? FEDGE_OK
+                            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a GPU's trainer");
+    }
     if (status == FEDGE_OK) {
-        self->host_bytes += memory.host + at->update.total;
-        tell(self, at, &memory);
+        self->host_bytes += at->memory.host + at->update.total;
     }
     return status;
 }
@@ -429,11 +542,20 @@ static void close_engine(void *state)
     for (uint32_t i = 0; self->gpus && i < self->num_gpus; i++) {
         fedge_cohort_free(self->gpus[i].cohort);
         fedge_client_update_fini(&self->gpus[i].update);
+        free(self->gpus[i].pieces);
     }
     pthread_mutex_destroy(&self->mutex);
     free(self->gpus);
     free(self->jobs);
     free(self);
+}
+
+/* Do the sums of all GPUs lie where these train? */
+static bool can_fold(trainer_cuda *self)
+{
+    fedge_error why;
+    return self->num_pieces > 0 && !self->config.global->strategy->collects &&
+           place_pieces(self, &why) == FEDGE_OK;
 }
 
 static fedge_status open_engine(const fedge_trainer_engine_config *config, void **state,
@@ -466,6 +588,12 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
     if (status != FEDGE_OK) {
         close_engine(fresh);
         return status;
+    }
+    fresh->num_pieces = count_pieces(fresh->plan);
+    fresh->folds = can_fold(fresh);
+    fresh->update_bytes = fedge_plan_layout(fresh->plan).size;
+    for (uint32_t i = 0; i < fresh->num_gpus; i++) {
+        tell(fresh, &fresh->gpus[i]);
     }
     *state = fresh;
     return FEDGE_OK;

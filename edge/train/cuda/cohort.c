@@ -52,7 +52,8 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
         fedge_cohort_plan *plan = &counted->plan;
         memory->slot = fedge_cohort_place_slots(plan, &counted->arrays, NULL, 1, 1);
         memory->shared = fedge_cohort_place_shared(plan, config, &counted->arrays, NULL);
-        memory->host = fedge_cohort_host_bytes(plan, config->most_slots);
+        memory->host = fedge_cohort_host_bytes(plan, config->most_slots) +
+                       config->num_pieces * sizeof(fedge_cohort_piece);
     }
     free(counted);
     return status;
@@ -165,6 +166,10 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     }
     for (uint32_t i = 0; i < FEDGE_COHORT_RING && status == FEDGE_OK; i++) {
         status = make_ending(self, &self->endings[i], err);
+    }
+    if (status == FEDGE_OK && self->config.num_pieces > 0) {
+        status =
+            take(self, &self->pieces, self->config.num_pieces * sizeof(*self->pieces), true, err);
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
     return status == FEDGE_OK ? take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
@@ -335,6 +340,7 @@ static void free_host(fedge_cohort *self)
         }
     }
     (void)cudaFreeHost(self->predicted);
+    (void)cudaFreeHost(self->pieces);
 }
 
 void fedge_cohort_free(fedge_cohort *cohort)

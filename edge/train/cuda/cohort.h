@@ -24,6 +24,7 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 #include "edge/train/augment.h"
+#include "edge/train/cuda/piece.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 
@@ -50,6 +51,7 @@ typedef struct fedge_cohort_config {
     const fedge_augmentation
         *augmentation;   /* in training: fills are normalised zeros; NULL: none */
     uint32_t most_slots; /* ≥ 1: more are not used */
+    uint32_t num_pieces; /* of fedge_cohort_work, at most */
     int gpu;             /* the driver's number */
 } fedge_cohort_config;
 
@@ -65,6 +67,11 @@ typedef struct fedge_cohort_task {
                                 called again; NULL: none */
     int32_t *predicted;      /* evaluation: (num_examples), the largest output of each;
                                 NULL */
+    uint32_t weight;    /* > 0: what the model has changed by is added to the work's pieces so many
+                           times, and its values do not leave the GPU */
+    uint64_t clamped;   /* then: values that were cut to their bound */
+    uint32_t bad_value; /* then: the first value that is not finite, and nothing is added;
+                           UINT32_MAX: all are */
     fedge_status status;
     fedge_trainer_result result;
     fedge_error error; /* when it failed: FEDGE_NOT_FINITE with round and step, or
@@ -76,9 +83,12 @@ typedef struct fedge_cohort_work {
     /* Of all tasks, but for the client index; NULL: [start] is evaluated on their
      * examples. */
     const fedge_trainer_config *training;
+    const fedge_cohort_piece *pieces; /* (num_pieces), for tasks with a weight; sums that nobody
+                                         else touches meanwhile */
+    uint32_t num_pieces;
     fedge_cohort_task *(*next)(void *user); /* NULL: there are no more */
     /* values: (num_values), as trained, to be changed at will until it returns;
-     * NULL when the task has failed, or is evaluation. Tasks come in an order
+     * NULL when the task has failed, has a weight, or is evaluation. Tasks come in an order
      * that depends on nothing but the work and the number of slots. */
     void (*done)(void *user, fedge_cohort_task *task, float *values);
     fedge_cancel_fn cancel; /* asked now and then; NULL: never. What is left is

@@ -47,7 +47,8 @@ struct fedge_cohort {
                           their way */
     cudaEvent_t staged[2];
     uint32_t staging_turn;
-    int32_t *predicted; /* pinned, (run, slots, batch) */
+    int32_t *predicted;         /* pinned, (run, slots, batch) */
+    fedge_cohort_piece *pieces; /* pinned, (config.num_pieces); NULL: there are none */
     fedge_cohort_slot *slots;
     fedge_cohort_set shared_sets[FEDGE_COHORT_SETS];
 };

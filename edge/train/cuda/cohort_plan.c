@@ -224,6 +224,7 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
     places from = {.block = block};
     const size_t value = config->dtype == FEDGE_U8 ? 1 : sizeof(float);
     arrays->start = take(&from, plan->num_values, sizeof(float));
+    arrays->pieces = take(&from, config->num_pieces, sizeof(*arrays->pieces));
     arrays->mean = take(&from, config->num_channels, sizeof(float));
     arrays->std = take(&from, config->num_channels, sizeof(float));
     for (uint32_t i = 0; i < FEDGE_COHORT_SETS; i++) {

@@ -37,6 +37,7 @@ typedef struct fedge_cohort_arrays {
     fedge_cohort_move *moves;  /* likewise; NULL without augmentation */
     int32_t *predicted;        /* likewise */
     float *start, *mean, *std; /* shared */
+    fedge_cohort_piece *pieces;
     fedge_cohort_set sets[FEDGE_COHORT_SETS];
 } fedge_cohort_arrays;
 

@@ -40,6 +40,23 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
     return check(self, error, "copying to it", err);
 }
 
+/* Where changes go, before the first of them does. */
+static fedge_status stage_pieces(running *self, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    const size_t size = self->work->num_pieces * sizeof(*cohort->pieces);
+    if (size == 0) {
+        return FEDGE_OK;
+    }
+    memcpy(cohort->pieces, self->work->pieces, size);
+    cudaError_t error = cudaMemcpyAsync(cohort->arrays.pieces, cohort->pieces, size,
+                                        cudaMemcpyHostToDevice, cohort->stream);
+    if (error == cudaSuccess) {
+        error = cudaStreamSynchronize(cohort->stream);
+    }
+    return check(self, error, "copying to it", err);
+}
+
 /* ---- tasks come and go
  * ----------------------------------------------------------------------- */
 
@@ -78,15 +95,30 @@ static fedge_status end_oldest(running *self, fedge_error *err)
     fedge_cohort_task *task = ending->task;
     task->result.loss_sum = ending->tally->loss_sum;
     task->result.correct = ending->tally->correct;
+    task->clamped = ending->tally->clamped;
+    task->bad_value = ~ending->tally->bad_value;
     task->status = ending->tally->bad_step > 0 ? fail_bad(task, self, ending->tally) : FEDGE_OK;
     cohort->first_ending = (cohort->first_ending + 1) % FEDGE_COHORT_RING;
     cohort->num_endings--;
-    tell_done(self, task, self->work->training ? ending->values : NULL);
+    tell_done(self, task, self->work->training && task->weight == 0 ? ending->values : NULL);
     return FEDGE_OK;
 }
 
-/* The slot's last step is queued: so is what brings its model back, and the
- * slot is free. */
+static cudaError_t fold(const running *self, uint32_t index, uint32_t weight)
+{
+    const fedge_cohort *cohort = self->cohort;
+    const fedge_cohort_fold args = {.pieces = cohort->arrays.pieces,
+                                    .num_pieces = self->work->num_pieces,
+                                    .weight = weight,
+                                    .values = cohort->arrays.values + index * cohort->plan.stride,
+                                    .start = cohort->arrays.start,
+                                    .num_values = (uint32_t)cohort->plan.num_values,
+                                    .tally = cohort->arrays.tallies + index};
+    return fedge_cohort_launch_fold(&args, cohort->stream);
+}
+
+/* The slot's last step is queued: so is what brings its model back or adds its change to sums, and
+ * the slot is free. */
 static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
@@ -104,10 +136,13 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
                                                 .num_steps = self->work->training ? slot->steps : 0,
                                                 .num_seen = slot->seen};
     slot->task = NULL;
-    cudaError_t error =
-        cudaMemcpyAsync(ending->tally, arrays->tallies + index, sizeof(*ending->tally),
-                        cudaMemcpyDeviceToHost, cohort->stream);
-    if (error == cudaSuccess && self->work->training) {
+    const bool folds = self->work->training && ending->task->weight > 0;
+    cudaError_t error = folds ? fold(self, index, ending->task->weight) : cudaSuccess;
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(ending->tally, arrays->tallies + index, sizeof(*ending->tally),
+                                cudaMemcpyDeviceToHost, cohort->stream);
+    }
+    if (error == cudaSuccess && self->work->training && !folds) {
         error = cudaMemcpyAsync(ending->values, arrays->values + index * cohort->plan.stride,
                                 cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);
@@ -529,6 +564,10 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
                           "batch_size is %u: this cohort was made for 1 to %u",
                           (unsigned)training->batch_size, (unsigned)cohort->plan.batch);
     }
+    if (work->num_pieces > cohort->config.num_pieces) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%u pieces: this cohort was made for %u",
+                          (unsigned)work->num_pieces, (unsigned)cohort->config.num_pieces);
+    }
     return FEDGE_OK;
 }
 
@@ -541,6 +580,9 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
     }
     if (status == FEDGE_OK) {
         status = stage(&self, cohort->arrays.start, work->start, cohort->plan.num_values, err);
+    }
+    if (status == FEDGE_OK) {
+        status = stage_pieces(&self, err);
     }
     for (bool idle = false; status == FEDGE_OK && !idle;) {
         if (work->cancel && work->cancel(work->user)) {

@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "edge/train/cuda/piece.h"
+
 #define FEDGE_COHORT_MAX_DATA 2       /* sets of examples on a GPU */
 #define FEDGE_COHORT_MAX_SLOTS 16384u /* the third dimension of a grid ends at 65,535 */
 #define FEDGE_COHORT_NORM_PARTS 64    /* of a slot's gradient, in the sum of its squares */
@@ -44,6 +46,8 @@ typedef struct fedge_cohort_tally {
     uint64_t correct;
     uint32_t bad_step, bad_count; /* the first step whose loss was not finite, and
                                      its examples; 0: there was none */
+    uint32_t bad_value; /* fold: the complement of the first value that is not finite; 0: all are */
+    unsigned long long clamped; /* fold: values that were cut to their bound */
 } fedge_cohort_tally;
 
 /* Of a launch. */
@@ -185,6 +189,19 @@ cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
                                         const fedge_cohort_step *args);
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape,
                                      const fedge_cohort_step *args);
+
+/* ---- fold.cu: sums += weight · v, where v is what a codec makes of values − start, bit for bit as
+ * edge/core/codec.h has it. For one slot, whose tally says whether there is something bad: then
+ * nothing is added. No two launches at a time for the same sums. */
+
+typedef struct fedge_cohort_fold {
+    const fedge_cohort_piece *pieces; /* (num_pieces) */
+    uint32_t num_pieces, weight;
+    const float *values, *start; /* (num_values) */
+    uint32_t num_values;
+    fedge_cohort_tally *tally;
+} fedge_cohort_fold;
+cudaError_t fedge_cohort_launch_fold(const fedge_cohort_fold *args, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
