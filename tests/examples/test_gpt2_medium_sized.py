@@ -66,10 +66,13 @@ class Gpt2MediumSized(unittest.TestCase):
             code, _, problems = self.check(EMULATED, "--accumulator", "cuda",
                                            FEDGE_EMULATOR=f"gpus=1 memory={memory}")
             self.assertEqual(code, expected, problems)
-        code, said, problems = self.check(EMULATED, "--accumulator", "cuda",
-                                          FEDGE_EMULATOR=f"gpus=2 memory={least - 1}")
-        self.assertEqual(code, 0, problems)
-        self.assertIn("by coordinates", said)
+        each = int(re.search(r"by clients down to (\d+) bytes", self.readme)[1])
+        self.assertLess(each, least)
+        for memory, shard in ((each, "clients"), (each - 1, "coordinates")):
+            code, said, problems = self.check(EMULATED, "--accumulator", "cuda",
+                                              FEDGE_EMULATOR=f"gpus=2 memory={memory}")
+            self.assertEqual(code, 0, problems)
+            self.assertIn(f"by {shard}", said)
 
 
 if __name__ == "__main__":
