@@ -88,6 +88,99 @@ static void make_cnn(void)
     spec.layers[6] = linear(second * 4, CLASSES);
 }
 
+static fedge_layer_spec conv(uint32_t in, uint32_t out, uint32_t kernel, uint32_t groups)
+{
+    return (fedge_layer_spec){.type = FEDGE_LAYER_CONV2D,
+                              .u.conv2d = {in,
+                                           out,
+                                           {kernel, kernel},
+                                           {1, 1},
+                                           {kernel / 2, kernel / 2},
+                                           groups > 1,
+                                           {1, 1},
+                                           groups}};
+}
+
+static fedge_layer_spec group_norm(uint32_t groups, uint32_t channels)
+{
+    return (fedge_layer_spec){.type = FEDGE_LAYER_GROUPNORM,
+                              .u.groupnorm = {groups, channels, 1e-5f, true}};
+}
+
+static fedge_layer_spec reads(fedge_layer_spec layer, uint32_t count, uint16_t a, uint16_t b)
+{
+    layer.num_inputs = count;
+    layer.inputs[0] = a;
+    layer.inputs[1] = b;
+    return layer;
+}
+
+/* Blocks with a way around them, in every kind: what is read twice, a sum that is read twice, and
+ * rectifiers that may not work in place. */
+static void make_residual(void)
+{
+    static const fedge_layer_type FUNCTIONS[] = {FEDGE_LAYER_RELU6, FEDGE_LAYER_LEAKYRELU,
+                                                 FEDGE_LAYER_GELU,  FEDGE_LAYER_SIGMOID,
+                                                 FEDGE_LAYER_TANH,  FEDGE_LAYER_SILU};
+    fedge_layer_spec function = plain(FUNCTIONS[fedge_rng_below(&rng, 6)]);
+    if (function.type == FEDGE_LAYER_LEAKYRELU)
+        function.u.leakyrelu.negative_slope = 0.1f;
+    if (function.type == FEDGE_LAYER_GELU)
+        function.u.gelu.approximate = fedge_rng_below(&rng, 2);
+    spec = (fedge_model_spec){
+        .input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}, .num_layers = 15};
+    spec.layers[0] = conv(CHANNELS, 4, 3, 1);
+    spec.layers[1] = group_norm(2, 4);
+    spec.layers[2] = plain(FEDGE_LAYER_RELU);
+    spec.layers[3] = conv(4, 4, 3, 4);
+    spec.layers[4] = function;
+    spec.layers[5] = reads(plain(FEDGE_LAYER_ADD), 2, 4, 2);
+    spec.layers[6] = plain(FEDGE_LAYER_RELU);
+    spec.layers[7] = conv(4, 6, 3, 2);
+    spec.layers[8] = reads(conv(4, 6, 1, 1), 1, 6, 0);
+    spec.layers[9] = group_norm(3, 6);
+    spec.layers[10] = reads(plain(FEDGE_LAYER_ADD), 2, 9, 7);
+    spec.layers[11] = reads(plain(FEDGE_LAYER_ADD), 2, 10, 10);
+    spec.layers[12] =
+        (fedge_layer_spec){.type = FEDGE_LAYER_ADAPTIVEAVGPOOL2D,
+                           .u.adaptiveavgpool2d = {{1 + fedge_rng_below(&rng, 4), 2}}};
+    spec.layers[13] = plain(FEDGE_LAYER_FLATTEN);
+    spec.layers[14] = linear(6 * spec.layers[12].u.adaptiveavgpool2d.output_size[0] * 2, CLASSES);
+}
+
+/* Words of a text: places in a table, positions, a norm of each step, a product of each. */
+static void make_text(void)
+{
+    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {MOST}, .num_layers = 7};
+    spec.layers[0] = (fedge_layer_spec){.type = FEDGE_LAYER_EMBEDDING, .u.embedding = {256, 3}};
+    spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_POSITIONALEMBEDDING,
+                                        .u.positionalembedding = {MOST + 2, 3}};
+    spec.layers[2] = (fedge_layer_spec){.type = FEDGE_LAYER_LAYERNORM,
+                                        .u.layernorm = {1, {3}, 1e-5f, true, true}};
+    spec.layers[3] = linear(3, 5);
+    spec.layers[4] = plain(FEDGE_LAYER_TANH);
+    spec.layers[5] = fedge_rng_below(&rng, 2)
+                         ? (fedge_layer_spec){.type = FEDGE_LAYER_MEAN, .u.mean = {1}}
+                         : (fedge_layer_spec){.type = FEDGE_LAYER_SELECT, .u.select = {1, -1}};
+    spec.layers[6] = linear(5, CLASSES);
+}
+
+/* A sequence of vectors through an LSTM or GRU, of one level or more. */
+static void make_sequence(uint64_t seed)
+{
+    const uint32_t hidden = 1 + fedge_rng_below(&rng, 9);
+    spec = (fedge_model_spec){.input_rank = 2, .input_shape = {SIDE, MOST / SIDE}, .num_layers = 3};
+    spec.layers[0] =
+        (fedge_layer_spec){.type = seed % 2 ? FEDGE_LAYER_LSTM : FEDGE_LAYER_GRU,
+                           .u.recurrent = {MOST / SIDE, hidden, 1 + fedge_rng_below(&rng, 3),
+                                           seed % 4 < 3, true, false}};
+    spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_SELECT, .u.select = {1, -1}};
+    spec.layers[2] = linear(hidden, CLASSES);
+}
+
+/* Which models are drawn. */
+static enum { PLAIN, RESIDUAL, TEXT, SEQUENCE } family;
+
 /* Optimizers in turn, with all that may be added to them. */
 static fedge_augmentation augmentation;
 static bool augments;
@@ -124,12 +217,18 @@ static void draw(uint64_t seed)
     fedge_schema schema;
     fedge_error err;
     rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
-    if (seed % 2)
+    if (family == RESIDUAL)
+        make_residual();
+    else if (family == TEXT)
+        make_text();
+    else if (family == SEQUENCE)
+        make_sequence(seed);
+    else if (seed % 2)
         make_cnn();
     else
         make_mlp();
     spec.label_smoothing = seed % 3 == 0 ? 0.1f : 0.0f;
-    const uint32_t part = (uint32_t)seed % 10;
+    const uint32_t part = family == PLAIN ? (uint32_t)seed % 10 : 0;
     if (part == 6) /* what is not trained, or in part */
         spec.layers[0].train = FEDGE_TRAIN_NONE;
     if (part == 7)
@@ -152,7 +251,7 @@ static void draw(uint64_t seed)
                                       .local_steps = seed % 3 == 2 ? 5 : 0,
                                       .batch_size = 3 + fedge_rng_below(&rng, 18)};
     choose_optimizer(seed);
-    augments = seed % 2 == 1 && seed % 4 == 3; /* bytes of images */
+    augments = family == PLAIN && seed % 2 == 1 && seed % 4 == 3; /* bytes of images */
     augmentation = (fedge_augmentation){.channels = CHANNELS,
                                         .height = SIDE,
                                         .width = SIDE,
@@ -194,8 +293,9 @@ static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t 
         for (size_t v = 0; v < example_values; v++) {
             const size_t at = example * example_values + v, channel = v / (SIDE * SIDE);
             x[i * example_values + v] =
-                are_floats ? floats[at]
-                           : ((float)bytes[at] / 255.0f - MEAN[channel]) / STD[channel];
+                are_floats       ? floats[at]
+                : family == TEXT ? (float)bytes[at]
+                                 : ((float)bytes[at] / 255.0f - MEAN[channel]) / STD[channel];
         }
     }
     return FEDGE_OK;
@@ -245,8 +345,8 @@ static fedge_cohort_config config_of(uint32_t slots)
         .options = &options,
         .sets = {{are_floats ? (const void *)floats : bytes, labels, EXAMPLES}},
         .dtype = are_floats ? FEDGE_F32 : FEDGE_U8,
-        .num_channels = are_floats ? 0 : CHANNELS,
-        .divide_by = are_floats ? 1.0f : 255.0f,
+        .num_channels = are_floats || family == TEXT ? 0 : CHANNELS,
+        .divide_by = are_floats || family == TEXT ? 1.0f : 255.0f,
         .mean = MEAN,
         .std = STD,
         .augmentation = augments ? &augmentation : NULL,
@@ -358,11 +458,26 @@ static void clients_become_what_the_cpu_makes_of_them(void **state)
     }
 }
 
+static void layers_become_what_the_cpu_makes_of_them(void **state)
+{
+    (void)state;
+    are_floats = false;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        family = seed % 3 == 2 ? TEXT : seed % 3 == 1 ? SEQUENCE : RESIDUAL;
+        draw(seed);
+        train_on_cpu();
+        train_on_gpu(seed, 1 + (uint32_t)seed % (CLIENTS + 1));
+        compare(seed);
+    }
+    family = PLAIN;
+}
+
 static void slots_and_threads_do_not_show(void **state)
 {
     (void)state;
     static float first[CLIENTS][MAX_VALUES];
-    for (uint64_t seed = 0; seed < 2; seed++) {
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        family = seed == 2 ? RESIDUAL : seed == 3 ? TEXT : seed == 4 ? SEQUENCE : PLAIN;
         draw(seed);
         train_on_gpu(seed, 1);
         memcpy(first, trained, sizeof(first));
@@ -371,6 +486,7 @@ static void slots_and_threads_do_not_show(void **state)
             assert_memory_equal(first, trained, sizeof(first));
         }
     }
+    family = PLAIN;
 }
 
 /* Pieces of random lengths, as tensors have them, with gaps between their sums. */
@@ -512,6 +628,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
+        cmocka_unit_test(layers_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(slots_and_threads_do_not_show),
         cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),

@@ -251,6 +251,7 @@ static void linears_are_exact(void **state)
                                  .dilation = {1, 1}};
         c.tensors.in = 1 + fedge_rng_below(&rng, 80);
         c.tensors.out = 1 + fedge_rng_below(&rng, 80);
+        c.tensors.steps = 1;
         make_arrays(&c.tensors, c.tensors.in, c.tensors.out, (size_t)c.tensors.in * c.tensors.out);
         must(fedge_cohort_launch_linear(&shape, &c.tensors));
         must(fedge_cohort_launch_linear_backward(&shape, &c.tensors));
@@ -344,8 +345,14 @@ static void rectifiers_keep_what_is_not_a_number(void **state)
     float *slope = malloc(y.values * SLOTS * sizeof(float));
     memcpy(before, y.pinned, y.values * SLOTS * sizeof(float));
     memcpy(slope, dy.pinned, y.values * SLOTS * sizeof(float));
-    must(fedge_cohort_launch_relu(&shape, y.gpu, n));
-    must(fedge_cohort_launch_relu_backward(&shape, y.gpu, dy.gpu, n));
+    const fedge_cohort_activation relu = {.function = FEDGE_COHORT_RELU,
+                                          .values = n,
+                                          .x = y.gpu,
+                                          .y = y.gpu,
+                                          .dy = dy.gpu,
+                                          .dx = dy.gpu};
+    must(fedge_cohort_launch_activation(&shape, &relu));
+    must(fedge_cohort_launch_activation_backward(&shape, &relu));
     fetch(&y);
     fetch(&dy);
     assert_true(counts[0] == 0 || isnan(y.pinned[0]));

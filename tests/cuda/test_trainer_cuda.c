@@ -26,9 +26,9 @@ enum { PICTURE_COUNT = 120, PIXELS = 16, CLIENTS = 9, ROUNDS = 3 };
     "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":4,\"kernel_size\":3,\"padding\":1},"  \
     "{\"type\":\"ReLU\"},{\"type\":\"MaxPool2d\",\"kernel_size\":2},{\"type\":\"Flatten\"},"       \
     "{\"type\":\"Linear\",\"in_features\":16,\"out_features\":3}"
-#define SIGMOID                                                                                    \
+#define DROPOUT                                                                                    \
     "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8},"          \
-    "{\"type\":\"Sigmoid\"},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
+    "{\"type\":\"Dropout\",\"p\":0.5},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
 
 #define AUGMENTATION ",\"augmentation\":{\"horizontal-flip\":0.5,\"crop\":{\"padding\":1}}"
 
@@ -271,16 +271,16 @@ static void what_gpus_lack_is_named(void **state)
     (void)state;
     run self = {0};
     emulator_start(&(emulator_config){.num_gpus = 1});
-    make_job(&self, SIGMOID, "", "");
+    make_job(&self, DROPOUT, "", "");
     begin(&self, "cuda", 0);
     assert_int_equal(self.status, FEDGE_UNSUPPORTED);
     assert_string_equal(self.err.message,
-                        "layer 2 (Sigmoid \"2\"): GPUs do not train it yet: take --engine cpu");
+                        "layer 2 (Dropout \"2\"): GPUs do not train it yet: take --engine cpu");
     begin(&self, "auto", 0);
     assert_int_equal(self.status, FEDGE_OK);
     assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
     assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
-    assert_non_null(strstr(self.told, "layer 2 (Sigmoid "));
+    assert_non_null(strstr(self.told, "layer 2 (Dropout "));
     end(&self);
 }
 

@@ -236,6 +236,49 @@ static fedge_status check_labels(const fedge_cohort *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+static float value_of(const fedge_cohort_config *config, const fedge_cohort_examples *set,
+                      size_t at, size_t channel)
+{
+    const uint8_t *bytes = set->values;
+    const float *floats = set->values;
+    const float v = config->dtype == FEDGE_U8 ? (float)bytes[at] : floats[at];
+    const size_t c = config->num_channels > 1 ? channel : 0;
+    const float x = v / config->divide_by;
+    return config->num_channels > 0 ? (x - config->mean[c]) / config->std[c] : x;
+}
+
+/* An index without a row would be read behind the weight. */
+static fedge_status check_indices(const fedge_cohort *self, uint32_t rows, fedge_error *err)
+{
+    const size_t count = self->plan.input;
+    const uint32_t channels = self->config.num_channels > 1 ? self->config.num_channels : 1;
+    for (uint32_t s = 0; s < FEDGE_COHORT_SETS; s++) {
+        const fedge_cohort_examples *set = &self->config.sets[s];
+        for (size_t i = 0; i < set->count * count; i++) {
+            const float x = value_of(&self->config, set, i, i % count / (count / channels));
+            if (!(x >= 0.0f && x < (float)rows) || (float)(uint32_t)x != x) {
+                return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                                  "index %g at place %zu of example %zu is not a whole number in 0 "
+                                  "to %u",
+                                  (double)x, i % count, i / count, (unsigned)rows - 1);
+            }
+        }
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
+{
+    fedge_status status = check_labels(self, err);
+    for (uint32_t i = 0; i < self->plan.num_layers && status == FEDGE_OK; i++) {
+        const fedge_layer_spec *layer = &self->plan.layers[i].spec;
+        if (layer->type == FEDGE_LAYER_EMBEDDING) {
+            status = check_indices(self, layer->u.embedding.num_embeddings, err);
+        }
+    }
+    return status;
+}
+
 /* ---- life
  * ------------------------------------------------------------------------------------
  */
@@ -300,7 +343,7 @@ fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **
     fresh->config = *config;
     status = fedge_cohort_plan_make(&fresh->plan, config, err);
     if (status == FEDGE_OK) {
-        status = check_labels(fresh, err);
+        status = check_examples(fresh, err);
     }
     if (status == FEDGE_OK) {
         status = open_on_gpu(fresh, err);

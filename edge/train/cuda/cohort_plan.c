@@ -38,11 +38,9 @@ static fedge_status check_options(const fedge_cohort_config *config, fedge_error
     return FEDGE_OK;
 }
 
-/* Does layer [index] read what the one before it makes? */
-static bool follows(const fedge_layer_spec *layer, uint32_t index)
+static bool reads_model(const fedge_layer_spec *layer, uint32_t index)
 {
-    const uint16_t before = index == 0 ? FEDGE_INPUT_MODEL : (uint16_t)(index - 1);
-    return layer->num_inputs == 0 || (layer->num_inputs == 1 && layer->inputs[0] == before);
+    return layer->num_inputs == 0 ? index == 0 : layer->inputs[0] == FEDGE_INPUT_MODEL;
 }
 
 static fedge_status check_layer(const fedge_model_spec *spec, uint32_t index, fedge_error *err)
@@ -50,7 +48,8 @@ static fedge_status check_layer(const fedge_model_spec *spec, uint32_t index, fe
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(layer->type);
     const char *why = ops && ops->refuse ? ops->refuse(layer) : NULL;
-    if (ops && !follows(layer, index)) {
+    /* Indices are checked where the examples are. */
+    if (layer->type == FEDGE_LAYER_EMBEDDING && !reads_model(layer, index)) {
         why = "its inputs";
     }
     if (ops && !why) {
@@ -110,48 +109,94 @@ static bool add_ranges(fedge_cohort_plan *plan, const fedge_layer_spec *layer, s
     return true;
 }
 
-/* One layer; [shape] becomes its output's. */
-static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *spec, uint32_t index,
-                              fedge_shape *shape, fedge_error *err)
+/* What the layer reads, and what it makes of it; the model's input is plan->shape. */
+static fedge_status connect(fedge_cohort_plan *plan, const fedge_model_spec *spec, uint32_t index,
+                            fedge_error *err)
 {
     fedge_cohort_layer *layer = &plan->layers[index];
-    const bool first = plan->num_ranges == 0;
+    fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
+    fedge_status status = fedge_layer_sources(spec, index, layer->inputs, &layer->num_inputs, err);
+    for (uint32_t k = 0; k < layer->num_inputs && status == FEDGE_OK; k++) {
+        const uint16_t from = layer->inputs[k];
+        in[k] = from == FEDGE_INPUT_MODEL ? plan->shape : plan->layers[from].out;
+        layer->wants |= from != FEDGE_INPUT_MODEL && plan->layers[from].wants;
+        plan->is_chain &= from == (index == 0 ? FEDGE_INPUT_MODEL : index - 1);
+    }
+    if (status == FEDGE_OK) {
+        layer->in = in[0];
+        status = fedge_shape_infer(spec, index, in, layer->num_inputs, &layer->out, err);
+    }
+    return status;
+}
+
+static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *spec, uint32_t index,
+                              fedge_error *err)
+{
+    fedge_cohort_layer *layer = &plan->layers[index];
+    const uint32_t before = plan->num_ranges;
+    const uint32_t tail = before > 0 ? plan->ranges[before - 1][1] : 0;
     *layer = (fedge_cohort_layer){.ops = fedge_cohort_layer_ops_of(spec->layers[index].type),
                                   .spec = spec->layers[index],
-                                  .in = *shape,
                                   .first_value = plan->num_values};
-    const fedge_status status = fedge_shape_advance(spec, index, shape, err);
-    layer->out = *shape;
-    const size_t values = fedge_shape_count(shape);
+    const fedge_status status = connect(plan, spec, index, err);
+    const size_t values = fedge_shape_count(&layer->out);
     plan->most = values > plan->most ? values : plan->most;
     if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values)) {
         return refuse("training so many parts of layers", err);
     }
-    plan->lowest = first && plan->num_ranges > 0 ? index : plan->lowest;
+    layer->wants |= plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
     plan->num_values += parameters_of(&layer->spec);
     return status;
+}
+
+/* A layer may work over its input where nobody else reads that array, now or going back. */
+static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
+{
+    uint32_t readers[FEDGE_MAX_LAYERS] = {0}, of_model = 0;
+    bool kept[FEDGE_MAX_LAYERS] = {false};
+    for (uint32_t i = 0; i < plan->num_layers; i++) {
+        for (uint32_t k = 0; k < plan->layers[i].num_inputs; k++) {
+            const uint16_t from = plan->layers[i].inputs[k];
+            ++*(from == FEDGE_INPUT_MODEL ? &of_model : &readers[from]);
+        }
+    }
+    for (uint32_t i = 0; i < plan->num_layers; i++) {
+        fedge_cohort_layer *layer = &plan->layers[i];
+        const uint16_t from = layer->inputs[0];
+        const bool model = from == FEDGE_INPUT_MODEL, in_use = !model && kept[from];
+        layer->over_input = layer->ops->in_place && (model ? of_model : readers[from]) == 1 &&
+                            !(layer->ops->changes && in_use);
+        kept[i] = layer->ops->keeps_y || (layer->over_input && in_use);
+        if (readers[i] == 0 && i + 1 < plan->num_layers) {
+            return refuse("a layer whose output nobody reads", err);
+        }
+    }
+    return FEDGE_OK;
 }
 
 fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                     fedge_error *err)
 {
     const fedge_model_spec *spec = config->model;
-    fedge_shape shape = {0};
     *plan = (fedge_cohort_plan){.options = config->options,
                                 .augments = config->augmentation != NULL,
                                 .num_layers = spec->num_layers,
+                                .is_chain = true,
                                 .batch = config->options->max_batch,
                                 .num_states = fedge_optimizer_states(config->options),
                                 .smoothing = spec->label_smoothing};
     fedge_status status = fedge_cohort_check(config, err);
     if (status == FEDGE_OK) {
-        status = fedge_shape_input(spec, &shape, err);
+        status = fedge_shape_input(spec, &plan->shape, err);
     }
-    plan->input = plan->most = fedge_shape_count(&shape);
+    plan->input = plan->most = fedge_shape_count(&plan->shape);
     for (uint32_t i = 0; i < spec->num_layers && status == FEDGE_OK; i++) {
-        status = add_layer(plan, spec, i, &shape, err);
+        status = add_layer(plan, spec, i, err);
     }
-    plan->classes = shape.dims[0];
+    if (status == FEDGE_OK) {
+        status = choose_over_input(plan, err);
+    }
+    plan->classes = plan->layers[spec->num_layers - 1].out.dims[0];
     plan->stride = (plan->num_values + LINE - 1) / LINE * LINE;
     if (status == FEDGE_OK &&
         (plan->num_values > MOST_VALUES || plan->most > MOST_VALUES / plan->batch)) {
@@ -179,6 +224,42 @@ static void *take(places *from, size_t count, size_t size)
     return at;
 }
 
+static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays, places *from,
+                        uint32_t index, size_t examples)
+{
+    fedge_cohort_layer *layer = &plan->layers[index];
+    layer->examples = examples;
+    for (uint32_t k = 0; k < layer->num_inputs; k++) {
+        const uint16_t input = layer->inputs[k];
+        layer->x[k] = input == FEDGE_INPUT_MODEL ? arrays->input : plan->layers[input].y;
+    }
+    layer->y = layer->over_input
+                   ? layer->x[0]
+                   : take(from, examples * fedge_shape_count(&layer->out), sizeof(float));
+    layer->saved = take(from, layer->ops->saved ? examples * layer->ops->saved(layer) : 0, 1);
+}
+
+/* Where each layer finds the gradient of its output. */
+static void place_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays,
+                            places *from, size_t examples)
+{
+    uint32_t turn = 0;
+    for (uint32_t i = 0; i < plan->num_layers; i++) {
+        plan->layers[i].dy = NULL;
+    }
+    for (uint32_t i = plan->num_layers; i-- > 0;) {
+        fedge_cohort_layer *layer = &plan->layers[i];
+        if (!layer->dy && plan->is_chain) {
+            layer->dy = arrays->between[turn++ % 2];
+        } else if (!layer->dy) {
+            layer->dy = take(from, examples * fedge_shape_count(&layer->out), sizeof(float));
+        }
+        if (layer->over_input && layer->inputs[0] != FEDGE_INPUT_MODEL) {
+            plan->layers[layer->inputs[0]].dy = layer->dy;
+        }
+    }
+}
+
 size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
                                 uint32_t slots, uint32_t run)
 {
@@ -191,7 +272,8 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
         const bool kept = i < plan->num_states;
         void *state = take(&from, kept ? parameters : 0, sizeof(float));
         arrays->states[i] = kept ? state : NULL;
-        arrays->between[i] = take(&from, examples * plan->most, sizeof(float));
+        const size_t between = plan->is_chain || i == 0 ? examples * plan->most : 0;
+        arrays->between[i] = take(&from, between, sizeof(float));
     }
     void *corrections = take(&from, plan->options->correction ? parameters : 0, sizeof(float));
     arrays->corrections = plan->options->correction ? corrections : NULL;
@@ -204,17 +286,10 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     arrays->moves = plan->augments ? moves : NULL;
     arrays->predicted = take(&from, run * examples, sizeof(*arrays->predicted));
     arrays->input = take(&from, examples * plan->input, sizeof(float));
-    float *x = arrays->input;
     for (uint32_t i = 0; i < plan->num_layers; i++) {
-        fedge_cohort_layer *layer = &plan->layers[i];
-        layer->x = x;
-        layer->y = layer->ops->in_place
-                       ? x
-                       : take(&from, examples * fedge_shape_count(&layer->out), sizeof(float));
-        layer->saved =
-            take(&from, layer->ops->saved ? examples * layer->ops->saved(&layer->out) : 0, 1);
-        x = layer->y;
+        place_layer(plan, arrays, &from, i, examples);
     }
+    place_gradients(plan, arrays, &from, examples);
     return from.used;
 }
 

@@ -17,10 +17,11 @@ typedef struct fedge_cohort_plan {
     bool augments;
     uint32_t num_layers, classes, batch;
     fedge_cohort_layer layers[FEDGE_MAX_LAYERS];
-    uint32_t lowest; /* layer with something to train: nothing goes backward beyond it */
+    bool is_chain; /* each layer reads the one before it: gradients take turns in two arrays */
     uint32_t num_ranges, ranges[FEDGE_COHORT_MAX_RANGES][2]; /* first value, and how many */
     size_t num_values, stride; /* stride: floats from a slot's parameters to the next one's */
-    size_t input;              /* values of one example */
+    fedge_shape shape;         /* of one example */
+    size_t input;              /* values of it */
     size_t most;               /* of one example between two layers */
     uint32_t num_states;       /* of the optimizer */
     float smoothing;
@@ -29,7 +30,9 @@ typedef struct fedge_cohort_plan {
 /* Arrays on the GPU, those of slots first. */
 typedef struct fedge_cohort_arrays {
     float *values, *gradients, *states[2], *corrections;
-    float *input, *between[2]; /* between: gradients of layers' outputs, in turn */
+    float *input;
+    float *between[2]; /* of a chain: gradients of layers' outputs, in turn; else [0]: what is added
+                          to another gradient */
     double *squares;
     fedge_cohort_tally *tallies;
     fedge_cohort_turn *turns;  /* (run, slots) */

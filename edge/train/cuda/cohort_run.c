@@ -375,7 +375,8 @@ static cudaError_t forward(const running *self, const fedge_cohort_pass *pass,
     }
     fedge_cohort_loss loss = {.indices = indices,
                               .y = plan->layers[plan->num_layers - 1].y,
-                              .dy = self->work->training ? cohort->arrays.between[0] : NULL,
+                              .dy = self->work->training ? plan->layers[plan->num_layers - 1].dy
+                                                         : NULL,
                               .predicted = predicted,
                               .tallies = cohort->arrays.tallies,
                               .classes = plan->classes,
@@ -384,18 +385,56 @@ static cudaError_t forward(const running *self, const fedge_cohort_pass *pass,
     return error == cudaSuccess ? fedge_cohort_launch_cross_entropy(&pass->shape, &loss) : error;
 }
 
+/* The gradient of layer [at] has got what [layer] has of it: another's is added to that. */
+static cudaError_t add_gradient(const running *self, const fedge_cohort_pass *pass,
+                                const fedge_cohort_layer *layer, const float *from, bool adds)
+{
+    const fedge_cohort_add args = {.from = from,
+                                   .to = layer->dy,
+                                   .values = (uint32_t)fedge_shape_count(&layer->out),
+                                   .adds = adds};
+    (void)self;
+    return from == layer->dy ? cudaSuccess : fedge_cohort_launch_add(&pass->shape, &args);
+}
+
+/* One layer: what it reads gets its gradient, or a share of it. [made]: of each layer, whether it
+ * has one. */
+static cudaError_t backward_layer(const running *self, fedge_cohort_pass *pass, uint32_t index,
+                                  bool made[FEDGE_MAX_LAYERS])
+{
+    const fedge_cohort_plan *plan = &self->cohort->plan;
+    const fedge_cohort_layer *layer = &plan->layers[index];
+    cudaError_t error = cudaSuccess;
+    for (uint32_t k = 0; k < layer->num_inputs && error == cudaSuccess; k++) {
+        const uint16_t input = layer->inputs[k];
+        const fedge_cohort_layer *source = input == FEDGE_INPUT_MODEL ? NULL : &plan->layers[input];
+        const bool wanted = source && source->wants;
+        const bool adds = wanted && made[input];
+        pass->dx = !wanted ? NULL : adds ? self->cohort->arrays.between[0] : source->dy;
+        if (layer->ops->backward && k == 0) {
+            error = layer->ops->backward(layer, pass);
+        }
+        if (error == cudaSuccess && wanted && (adds || !layer->ops->backward)) {
+            error =
+                add_gradient(self, pass, source, layer->ops->backward ? pass->dx : layer->dy, adds);
+        }
+        if (wanted) {
+            made[input] = true;
+        }
+    }
+    return error;
+}
+
 static cudaError_t backward(const running *self, fedge_cohort_pass pass)
 {
     const fedge_cohort_plan *plan = &self->cohort->plan;
-    float *const *between = self->cohort->arrays.between;
+    bool made[FEDGE_MAX_LAYERS] = {false};
     cudaError_t error = cudaSuccess;
-    pass.dy = between[0];
-    for (uint32_t i = plan->num_layers; i-- > plan->lowest && error == cudaSuccess;) {
-        const fedge_cohort_layer *layer = &plan->layers[i];
-        float *other = pass.dy == between[0] ? between[1] : between[0];
-        pass.dx = i == plan->lowest ? NULL : layer->ops->in_place ? pass.dy : other;
-        error = layer->ops->backward(layer, &pass);
-        pass.dy = pass.dx;
+    made[plan->num_layers - 1] = true;
+    for (uint32_t i = plan->num_layers; i-- > 0 && error == cudaSuccess;) {
+        if (plan->layers[i].wants && made[i]) {
+            error = backward_layer(self, &pass, i, made);
+        }
     }
     return error;
 }

@@ -99,10 +99,11 @@ cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
 typedef struct fedge_cohort_linear {
     fedge_cohort_weights weight, bias; /* (out, in), (out); bias.values NULL: none */
     uint32_t in, out;
-    const float *x;         /* (slots, batch, in) */
-    float *y;               /* (slots, batch, out) */
+    uint32_t steps;         /* rows of each example; a convolution has no use for it */
+    const float *x;         /* (slots, batch, steps, in) */
+    float *y;               /* (slots, batch, steps, out) */
     const float *dy;        /* likewise */
-    float *dx;              /* (slots, batch, in), or NULL */
+    float *dx;              /* as x, or NULL */
     float *dweight, *dbias; /* with gradient_stride from slot to slot; dbias NULL
                                without bias */
     size_t gradient_stride;
@@ -112,17 +113,22 @@ cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
                                                 const fedge_cohort_linear *args);
 
-/* ---- conv2d.cu: the same with weight (out, in, kernel height, kernel width);
- * one group */
+/* ---- conv2d.cu: the same with weight (out, in / groups, kernel height, kernel width). With more
+ * than one group, grouped.cu. */
 
 typedef struct fedge_cohort_conv2d {
     fedge_cohort_linear tensors; /* in and out are channels; x and y are images */
     uint32_t in_size[2], out_size[2], kernel[2], stride[2], padding[2], dilation[2];
+    uint32_t groups; /* grouped.cu */
 } fedge_cohort_conv2d;
 cudaError_t fedge_cohort_launch_conv2d(const fedge_cohort_shape *shape,
                                        const fedge_cohort_conv2d *args);
 cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
                                                 const fedge_cohort_conv2d *args);
+cudaError_t fedge_cohort_launch_grouped(const fedge_cohort_shape *shape,
+                                        const fedge_cohort_conv2d *args);
+cudaError_t fedge_cohort_launch_grouped_backward(const fedge_cohort_shape *shape,
+                                                 const fedge_cohort_conv2d *args);
 
 /* ---- maxpool2d.cu: y = the largest of its window, the last NaN if there is
  * one; its place in the window is kept for dx */
@@ -140,12 +146,132 @@ cudaError_t fedge_cohort_launch_maxpool2d(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_maxpool2d *args);
 
-/* ---- relu.cu: y = max(y, 0) in place, a NaN stays one;  dy = 0 where y is 0,
- * in place */
+/* ---- activation.cu: functions of one number (edge/train/layers/activations.c, relu.c). y may lie
+ * over x and dx over dy; backward of those that need x finds it unchanged. */
 
-cudaError_t fedge_cohort_launch_relu(const fedge_cohort_shape *shape, float *y, uint32_t values);
-cudaError_t fedge_cohort_launch_relu_backward(const fedge_cohort_shape *shape, const float *y,
-                                              float *dy, uint32_t values);
+enum {
+    FEDGE_COHORT_RELU, /* a NaN stays one */
+    FEDGE_COHORT_RELU6,
+    FEDGE_COHORT_LEAKYRELU, /* with [slope] */
+    FEDGE_COHORT_GELU,
+    FEDGE_COHORT_GELU_TANH,
+    FEDGE_COHORT_SIGMOID,
+    FEDGE_COHORT_TANH,
+    FEDGE_COHORT_SILU
+};
+
+typedef struct fedge_cohort_activation {
+    uint32_t function, values; /* values: of an example */
+    float slope;
+    const float *x; /* (slots, batch, values), as all */
+    float *y;
+    const float *dy;
+    float *dx;
+} fedge_cohort_activation;
+cudaError_t fedge_cohort_launch_activation(const fedge_cohort_shape *shape,
+                                           const fedge_cohort_activation *args);
+cudaError_t fedge_cohort_launch_activation_backward(const fedge_cohort_shape *shape,
+                                                    const fedge_cohort_activation *args);
+
+/* ---- add.cu: to = from, or to += from */
+
+typedef struct fedge_cohort_add {
+    const float *from; /* (slots, batch, values) */
+    float *to;         /* likewise */
+    uint32_t values, adds;
+} fedge_cohort_add;
+cudaError_t fedge_cohort_launch_add(const fedge_cohort_shape *shape, const fedge_cohort_add *args);
+
+/* ---- adaptiveavgpool2d.cu: y = the mean of its window, from i · in / out to
+ * ⌈(i + 1) · in / out⌉ of each side */
+
+typedef struct fedge_cohort_avgpool {
+    uint32_t channels, in_size[2], out_size[2];
+    const float *x;  /* (slots, batch, channels, in_size) */
+    float *y;        /* (slots, batch, channels, out_size) */
+    const float *dy; /* likewise */
+    float *dx;       /* as x */
+} fedge_cohort_avgpool;
+cudaError_t fedge_cohort_launch_adaptiveavgpool2d(const fedge_cohort_shape *shape,
+                                                  const fedge_cohort_avgpool *args);
+cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
+                                                           const fedge_cohort_avgpool *args);
+
+/* ---- norm.cu: rows by their mean and variance (edge/train/layers/norm.c). An example has [rows]
+ * rows of channels · spatial values; row r's channel c has weight (r mod groups) · channels + c. */
+
+typedef struct fedge_cohort_norm {
+    fedge_cohort_weights weight, bias; /* (groups, channels); values NULL: 1 and 0 */
+    uint32_t rows, groups, channels, spatial;
+    float eps;
+    const float *x;         /* (slots, batch, rows, channels, spatial) */
+    float *y;               /* likewise */
+    float *moments;         /* (slots, batch, rows, 2): mean and 1 / deviation, for backward */
+    const float *dy;        /* as x */
+    float *dx;              /* likewise, or NULL */
+    float *dweight, *dbias; /* with gradient_stride from slot to slot; NULL: none */
+    size_t gradient_stride;
+} fedge_cohort_norm;
+cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape,
+                                     const fedge_cohort_norm *args);
+cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
+                                              const fedge_cohort_norm *args);
+
+/* ---- embedding.cu: y = row x of the weight, x whole numbers below [rows];  dW = Σ dy of a row's
+ * places. And positions: y = x + W[:steps]. */
+
+typedef struct fedge_cohort_embedding {
+    fedge_cohort_weights weight; /* (rows, dim) */
+    uint32_t rows, dim, steps;   /* steps: indices of an example */
+    const float *x;              /* (slots, batch, steps); positions: as y */
+    float *y;                    /* (slots, batch, steps, dim) */
+    const float *dy;             /* likewise */
+    float *dweight;              /* with gradient_stride from slot to slot */
+    size_t gradient_stride;
+} fedge_cohort_embedding;
+cudaError_t fedge_cohort_launch_embedding(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_embedding *args);
+cudaError_t fedge_cohort_launch_embedding_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_embedding *args);
+cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_embedding *args);
+cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_embedding *args);
+
+/* ---- recurrent.cu: the steps of an LSTM or GRU, one after another (edge/train/layers/lstm.c,
+ * gru.c). gates has the inputs' share of the sums, which become values, and going back the sums'
+ * gradients: i, f, g, o, or r, z, n. */
+
+typedef struct fedge_cohort_recurrent {
+    fedge_cohort_weights weight, bias; /* W_hh (gates, hidden), b_hh; bias.values NULL: none */
+    uint32_t is_gru, steps, hidden;
+    float *gates; /* (slots, batch, steps, gates) */
+    float *cell;  /* (slots, batch, steps, hidden), as what follows: c, or the state's share in n */
+    float *before; /* h of the step before */
+    float *h;
+    const float *dy;   /* of h */
+    float *dstate;     /* as gates: GRU's gradients of the state's share; else gates itself */
+    float *dh, *dcell; /* (slots, batch, hidden): from the step behind */
+} fedge_cohort_recurrent;
+cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_recurrent *args);
+cudaError_t fedge_cohort_launch_recurrent_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_recurrent *args);
+
+/* ---- axis.cu: one place of a dimension, or the mean over all of them; the dimension goes away */
+
+typedef struct fedge_cohort_axis {
+    uint32_t outer, length, inner; /* of an example */
+    uint32_t first, count;         /* places of the dimension: y = their sum / count */
+    const float *x;                /* (slots, batch, outer, length, inner) */
+    float *y;                      /* (slots, batch, outer, inner) */
+    const float *dy;               /* likewise */
+    float *dx;                     /* as x */
+} fedge_cohort_axis;
+cudaError_t fedge_cohort_launch_axis(const fedge_cohort_shape *shape,
+                                     const fedge_cohort_axis *args);
+cudaError_t fedge_cohort_launch_axis_backward(const fedge_cohort_shape *shape,
+                                              const fedge_cohort_axis *args);
 
 /* ---- cross_entropy.cu: edge/train/losses/cross_entropy.c */
 

@@ -6,6 +6,22 @@ static const fedge_cohort_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
     [FEDGE_LAYER_MAXPOOL2D] = &fedge_cohort_layer_maxpool2d,
     [FEDGE_LAYER_RELU] = &fedge_cohort_layer_relu,
     [FEDGE_LAYER_FLATTEN] = &fedge_cohort_layer_flatten,
+    [FEDGE_LAYER_ADD] = &fedge_cohort_layer_add,
+    [FEDGE_LAYER_RELU6] = &fedge_cohort_layer_activation,
+    [FEDGE_LAYER_LEAKYRELU] = &fedge_cohort_layer_activation,
+    [FEDGE_LAYER_GELU] = &fedge_cohort_layer_activation,
+    [FEDGE_LAYER_SIGMOID] = &fedge_cohort_layer_activation,
+    [FEDGE_LAYER_TANH] = &fedge_cohort_layer_activation,
+    [FEDGE_LAYER_SILU] = &fedge_cohort_layer_activation,
+    [FEDGE_LAYER_ADAPTIVEAVGPOOL2D] = &fedge_cohort_layer_adaptiveavgpool2d,
+    [FEDGE_LAYER_GROUPNORM] = &fedge_cohort_layer_groupnorm,
+    [FEDGE_LAYER_LAYERNORM] = &fedge_cohort_layer_layernorm,
+    [FEDGE_LAYER_EMBEDDING] = &fedge_cohort_layer_embedding,
+    [FEDGE_LAYER_POSITIONALEMBEDDING] = &fedge_cohort_layer_positionalembedding,
+    [FEDGE_LAYER_LSTM] = &fedge_cohort_layer_recurrent,
+    [FEDGE_LAYER_GRU] = &fedge_cohort_layer_recurrent,
+    [FEDGE_LAYER_SELECT] = &fedge_cohort_layer_select,
+    [FEDGE_LAYER_MEAN] = &fedge_cohort_layer_mean,
 };
 
 const fedge_cohort_layer_ops *fedge_cohort_layer_ops_of(fedge_layer_type type)

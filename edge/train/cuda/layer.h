@@ -11,16 +11,23 @@
 #include "edge/train/model.h"
 #include "edge/train/shape.h"
 
+#define FEDGE_COHORT_MAX_LEVELS 3 /* of an LSTM or GRU */
+
 typedef struct fedge_cohort_layer_ops fedge_cohort_layer_ops;
 
 /* One layer of a cohort's model. Arrays are of all slots: (slots, batch, …). */
 typedef struct fedge_cohort_layer {
     const fedge_cohort_layer_ops *ops;
     fedge_layer_spec spec;
-    fedge_shape in, out;
+    uint32_t num_inputs;
+    uint16_t inputs[FEDGE_MAX_LAYER_INPUTS]; /* layers, or FEDGE_INPUT_MODEL */
+    fedge_shape in, out;                     /* in: of each input */
+    bool over_input;    /* y is x[0], and dx[0] is dy: nobody else reads that array */
+    bool wants;         /* it, or a layer that it reads from, is trained */
+    size_t examples;    /* of all slots: how many the arrays have room for */
     size_t first_value; /* of its parameters, in the model's */
-    float *x, *y;       /* the same array for layers that work in place */
-    void *saved;        /* from forward to backward: ops->saved bytes for each example */
+    float *x[FEDGE_MAX_LAYER_INPUTS], *y, *dy;
+    void *saved; /* from forward to backward: ops->saved bytes for each example */
 } fedge_cohort_layer;
 
 /* One pass over a layer. */
@@ -29,18 +36,22 @@ typedef struct fedge_cohort_pass {
     fedge_cohort_weights values; /* of the model */
     float *gradients;            /* likewise, (slots, gradient_stride) */
     size_t gradient_stride;
-    float *dy, *dx; /* backward; the same array for layers that work in place; dx
-                       NULL: not wanted */
+    float *dx; /* backward: of the input; the same array as dy for layers over their input; NULL:
+                  not wanted */
 } fedge_cohort_pass;
 
 struct fedge_cohort_layer_ops {
-    bool in_place;
+    bool in_place;    /* forward and backward may work over their input */
+    bool changes;     /* then: what is there changes */
+    bool keeps_y;     /* backward reads y */
+    bool many_inputs; /* it is the sum of its inputs; else it has one */
     /* Why the GPU cannot do it, such as "its groups"; NULL: it can. NULL
      * function: it always can.
      */
     const char *(*refuse)(const fedge_layer_spec *spec);
-    size_t (*saved)(const fedge_shape *out); /* NULL: nothing */
+    size_t (*saved)(const fedge_cohort_layer *layer); /* shapes are known; NULL: nothing */
     cudaError_t (*forward)(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass);
+    /* NULL: dy is the gradient of each input. */
     cudaError_t (*backward)(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass);
 };
 
@@ -49,6 +60,16 @@ extern const fedge_cohort_layer_ops fedge_cohort_layer_conv2d;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_maxpool2d;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_relu;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_flatten;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_add;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_activation; /* all but ReLU */
+extern const fedge_cohort_layer_ops fedge_cohort_layer_adaptiveavgpool2d;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_groupnorm;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_layernorm;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_embedding;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_positionalembedding;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_recurrent;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_select;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_mean;
 
 /* NULL: the GPU has no such layer. */
 const fedge_cohort_layer_ops *fedge_cohort_layer_ops_of(fedge_layer_type type);

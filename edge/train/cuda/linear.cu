@@ -7,14 +7,15 @@ template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
     linear_forward(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.y * ROWS * TILE_SIDE;
+    const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
+    const uint32_t first = blockIdx.y * ROWS * TILE_SIDE;
     if (first >= count) {
         return;
     }
-    const tile_rows a = {t.x + (size_t)s * batch * t.in, t.in, count, t.in};
+    const tile_rows a = {t.x + (size_t)s * batch * t.steps * t.in, t.in, count, t.in};
     const tile_rows b = {t.weight.values + s * t.weight.stride, t.in, t.out, t.in};
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
-    float *y = t.y + (size_t)s * batch * t.out;
+    float *y = t.y + (size_t)s * batch * t.steps * t.out;
     multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, [=](uint32_t m, uint32_t n, float sum) {
         y[(size_t)m * t.out + n] = bias ? sum + bias[n] : sum;
     });
@@ -25,13 +26,14 @@ template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
     linear_dx(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.y * ROWS * TILE_SIDE;
+    const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
+    const uint32_t first = blockIdx.y * ROWS * TILE_SIDE;
     if (first >= count) {
         return;
     }
-    const tile_rows a = {t.dy + (size_t)s * batch * t.out, t.out, count, t.out};
+    const tile_rows a = {t.dy + (size_t)s * batch * t.steps * t.out, t.out, count, t.out};
     const tile_columns b = {t.weight.values + s * t.weight.stride, t.in, t.in, t.out};
-    float *dx = t.dx + (size_t)s * batch * t.in;
+    float *dx = t.dx + (size_t)s * batch * t.steps * t.in;
     multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, [=](uint32_t m, uint32_t n, float sum) {
         dx[(size_t)m * t.in + n] = sum;
     });
@@ -42,13 +44,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 static __global__ void __launch_bounds__(TILE_THREADS)
     linear_dweight(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.y * LARGE;
+    const uint32_t s = blockIdx.z, count = turns[s].count * t.steps, first = blockIdx.y * LARGE;
     if (count == 0) {
         return;
     }
-    const float *dy = t.dy + (size_t)s * batch * t.out;
+    const float *dy = t.dy + (size_t)s * batch * t.steps * t.out;
     const tile_columns a = {dy, t.out, t.out, count};
-    const tile_columns b = {t.x + (size_t)s * batch * t.in, t.in, t.in, count};
+    const tile_columns b = {t.x + (size_t)s * batch * t.steps * t.in, t.in, t.in, count};
     float *dweight = t.dweight + s * t.gradient_stride;
     multiply_tile<4, 4>(a, b, first, blockIdx.x * LARGE, [=](uint32_t m, uint32_t n, float sum) {
         dweight[(size_t)m * t.in + n] = sum;
@@ -66,9 +68,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
                                        const fedge_cohort_linear *args)
 {
-    const bool small = shape->batch <= SMALL;
+    const uint32_t rows = shape->batch * args->steps;
+    const bool small = rows <= SMALL;
     const cudaLaunchConfig_t config =
-        tile_grid(shape, shape->batch, small ? SMALL : LARGE, args->out, LARGE);
+        tile_grid(shape, rows, small ? SMALL : LARGE, args->out, LARGE);
     return small
                ? cudaLaunchKernelEx(&config, linear_forward<1>, *args, shape->turns, shape->batch)
                : cudaLaunchKernelEx(&config, linear_forward<4>, *args, shape->turns, shape->batch);
@@ -77,7 +80,8 @@ cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
                                                 const fedge_cohort_linear *args)
 {
-    const bool small = shape->batch <= SMALL;
+    const uint32_t rows = shape->batch * args->steps;
+    const bool small = rows <= SMALL;
     const cudaLaunchConfig_t weights = tile_grid(shape, args->out, LARGE, args->in, LARGE);
     cudaError_t error =
         cudaLaunchKernelEx(&weights, linear_dweight, *args, shape->turns, shape->batch);
@@ -85,7 +89,7 @@ cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
         return error;
     }
     const cudaLaunchConfig_t config =
-        tile_grid(shape, shape->batch, small ? SMALL : LARGE, args->in, LARGE);
+        tile_grid(shape, rows, small ? SMALL : LARGE, args->in, LARGE);
     return small ? cudaLaunchKernelEx(&config, linear_dx<1>, *args, shape->turns, shape->batch)
                  : cudaLaunchKernelEx(&config, linear_dx<4>, *args, shape->turns, shape->batch);
 }

@@ -1,16 +1,13 @@
 #include "edge/train/cuda/layer.h"
 
-static const char *refuse(const fedge_layer_spec *spec)
-{
-    return spec->u.conv2d.groups > 1 ? "its groups" : NULL;
-}
-
 static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
                                       const fedge_cohort_pass *pass)
 {
     const uint32_t in = layer->in.dims[0], out = layer->out.dims[0];
     const bool bias = layer->spec.u.conv2d.bias;
-    fedge_cohort_conv2d conv = {.tensors = {.in = in, .out = out}};
+    const uint32_t groups = layer->spec.u.conv2d.groups;
+    fedge_cohort_conv2d conv = {.tensors = {.in = in, .out = out},
+                                .groups = groups > 1 ? groups : 1};
     for (int axis = 0; axis < 2; axis++) {
         const uint32_t dilation = layer->spec.u.conv2d.dilation[axis];
         conv.in_size[axis] = layer->in.dims[1 + axis];
@@ -21,13 +18,13 @@ static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
         conv.dilation[axis] = dilation > 0 ? dilation : 1;
     }
     const size_t first = layer->first_value;
-    const size_t behind = first + (size_t)in * out * conv.kernel[0] * conv.kernel[1];
+    const size_t behind = first + (size_t)in / conv.groups * out * conv.kernel[0] * conv.kernel[1];
     const float *values = pass->values.values;
     conv.tensors.weight = (fedge_cohort_weights){values + first, pass->values.stride};
     conv.tensors.bias = (fedge_cohort_weights){bias ? values + behind : NULL, pass->values.stride};
-    conv.tensors.x = layer->x;
+    conv.tensors.x = layer->x[0];
     conv.tensors.y = layer->y;
-    conv.tensors.dy = pass->dy;
+    conv.tensors.dy = layer->dy;
     conv.tensors.dx = pass->dx;
     conv.tensors.dweight = pass->gradients ? pass->gradients + first : NULL;
     conv.tensors.dbias = pass->gradients && bias ? pass->gradients + behind : NULL;
@@ -38,14 +35,15 @@ static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
 static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
 {
     const fedge_cohort_conv2d conv = tensors_of(layer, pass);
-    return fedge_cohort_launch_conv2d(&pass->shape, &conv);
+    return conv.groups > 1 ? fedge_cohort_launch_grouped(&pass->shape, &conv)
+                           : fedge_cohort_launch_conv2d(&pass->shape, &conv);
 }
 
 static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
 {
     const fedge_cohort_conv2d conv = tensors_of(layer, pass);
-    return fedge_cohort_launch_conv2d_backward(&pass->shape, &conv);
+    return conv.groups > 1 ? fedge_cohort_launch_grouped_backward(&pass->shape, &conv)
+                           : fedge_cohort_launch_conv2d_backward(&pass->shape, &conv);
 }
 
-const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {
-    .refuse = refuse, .forward = forward, .backward = backward};
+const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {.forward = forward, .backward = backward};

@@ -1,18 +1,18 @@
 #include "edge/train/cuda/layer.h"
 
-static size_t saved(const fedge_shape *out)
+static size_t saved(const fedge_cohort_layer *layer)
 {
-    return fedge_shape_count(out) * sizeof(uint16_t);
+    return fedge_shape_count(&layer->out) * sizeof(uint16_t);
 }
 
 static fedge_cohort_maxpool2d pool_of(const fedge_cohort_layer *layer,
                                       const fedge_cohort_pass *pass)
 {
     fedge_cohort_maxpool2d pool = {.channels = layer->in.dims[0],
-                                   .x = layer->x,
+                                   .x = layer->x[0],
                                    .y = layer->y,
                                    .places = layer->saved,
-                                   .dy = pass->dy,
+                                   .dy = layer->dy,
                                    .dx = pass->dx};
     for (int axis = 0; axis < 2; axis++) {
         const uint32_t kernel = layer->spec.u.maxpool2d.kernel_size[axis];

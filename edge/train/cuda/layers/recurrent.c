@@ -1,0 +1,153 @@
+/* LSTM and GRU: inputs of all steps are multiplied at once, then step follows step. */
+#include "edge/train/cuda/layer.h"
+
+/* One of the layers over one another, and its arrays: (slots, batch, steps, …) but for dh and
+ * dcell. */
+typedef struct level {
+    fedge_cohort_linear inputs, states; /* W_ih with x, W_hh with the states before */
+    fedge_cohort_recurrent cells;
+    float *dh; /* of h, for the level above to fill */
+} level;
+
+static const char *refuse(const fedge_layer_spec *spec)
+{
+    return spec->u.recurrent.bidirectional ? "its second direction" : NULL;
+}
+
+static uint32_t gates_of(const fedge_cohort_layer *layer)
+{
+    return layer->spec.type == FEDGE_LAYER_GRU ? 3 : 4;
+}
+
+/* Floats of an example and level: gates, and for a GRU the gradients of the state's share in them;
+ * cell, before; where another level follows, h and its gradient; dh, dcell. */
+static size_t floats_of(const fedge_cohort_layer *layer)
+{
+    const size_t hidden = layer->spec.u.recurrent.hidden_size, steps = layer->in.dims[0];
+    const size_t gates = gates_of(layer) == 3 ? 6 : 4;
+    return (steps * (gates + 4) + 2) * hidden;
+}
+
+static size_t saved(const fedge_cohort_layer *layer)
+{
+    return floats_of(layer) * layer->spec.u.recurrent.num_layers * sizeof(float);
+}
+
+/* The next array of so many floats an example. */
+static float *take(const fedge_cohort_layer *layer, float **next, size_t floats)
+{
+    float *at = *next;
+    *next += floats * layer->examples;
+    return at;
+}
+
+/* Level [l] in what is saved. */
+static void place(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass, uint32_t l,
+                  level *made)
+{
+    const uint32_t hidden = layer->spec.u.recurrent.hidden_size, steps = layer->in.dims[0];
+    const uint32_t gates = gates_of(layer);
+    const size_t wide = (size_t)steps * hidden;
+    float *next = (float *)layer->saved + l * floats_of(layer) * layer->examples;
+    fedge_cohort_recurrent *cells = &made->cells;
+    *cells = (fedge_cohort_recurrent){.is_gru = gates == 3, .steps = steps, .hidden = hidden};
+    cells->gates = take(layer, &next, gates * wide);
+    cells->dstate = gates == 3 ? take(layer, &next, 3 * wide) : cells->gates;
+    cells->cell = take(layer, &next, wide);
+    cells->before = take(layer, &next, wide);
+    cells->h = take(layer, &next, wide);
+    float *dh = take(layer, &next, wide);
+    cells->dh = take(layer, &next, hidden);
+    cells->dcell = take(layer, &next, hidden);
+    made->dh = dh;
+    cells->dy = dh;
+    if (l + 1 == layer->spec.u.recurrent.num_layers) {
+        cells->h = layer->y;
+        cells->dy = layer->dy;
+    }
+    made->inputs = (fedge_cohort_linear){.in = l == 0 ? layer->in.dims[1] : hidden,
+                                         .out = gates * hidden,
+                                         .steps = steps,
+                                         .x = layer->x[0],
+                                         .y = cells->gates,
+                                         .dy = cells->gates,
+                                         .dx = pass->dx,
+                                         .gradient_stride = pass->gradient_stride};
+    made->states = (fedge_cohort_linear){.in = hidden,
+                                         .out = gates * hidden,
+                                         .steps = steps,
+                                         .x = cells->before,
+                                         .dy = cells->dstate,
+                                         .gradient_stride = pass->gradient_stride};
+}
+
+/* Its tensors, W_ih, W_hh, b_ih, b_hh, from [first] of the model's values on; returns what is
+ * behind them. */
+static size_t give_weights(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass,
+                           level *made, size_t first)
+{
+    fedge_cohort_linear *const linears[] = {&made->inputs, &made->states};
+    for (int k = 0; k < 2; k++) {
+        linears[k]->weight =
+            (fedge_cohort_weights){pass->values.values + first, pass->values.stride};
+        linears[k]->dweight = pass->gradients ? pass->gradients + first : NULL;
+        first += (size_t)linears[k]->in * linears[k]->out;
+    }
+    for (int k = 0; k < 2 && layer->spec.u.recurrent.bias; k++) {
+        linears[k]->bias = (fedge_cohort_weights){pass->values.values + first, pass->values.stride};
+        linears[k]->dbias = pass->gradients ? pass->gradients + first : NULL;
+        first += linears[k]->out;
+    }
+    made->cells.weight = made->states.weight;
+    made->cells.bias = made->states.bias;
+    return first;
+}
+
+/* All of them; each above another reads that one's states and makes their gradient. */
+static void make_levels(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass,
+                        level levels[FEDGE_COHORT_MAX_LEVELS])
+{
+    size_t first = layer->first_value;
+    for (uint32_t l = 0; l < layer->spec.u.recurrent.num_layers; l++) {
+        place(layer, pass, l, &levels[l]);
+        first = give_weights(layer, pass, &levels[l], first);
+        if (l > 0) {
+            levels[l].inputs.x = levels[l - 1].cells.h;
+            levels[l].inputs.dx = levels[l - 1].dh;
+        }
+    }
+}
+
+static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
+{
+    level levels[FEDGE_COHORT_MAX_LEVELS];
+    cudaError_t error = cudaSuccess;
+    make_levels(layer, pass, levels);
+    for (uint32_t l = 0; l < layer->spec.u.recurrent.num_layers && error == cudaSuccess; l++) {
+        error = fedge_cohort_launch_linear(&pass->shape, &levels[l].inputs);
+        if (error == cudaSuccess) {
+            error = fedge_cohort_launch_recurrent(&pass->shape, &levels[l].cells);
+        }
+    }
+    return error;
+}
+
+static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
+{
+    level levels[FEDGE_COHORT_MAX_LEVELS];
+    cudaError_t error = cudaSuccess;
+    make_levels(layer, pass, levels);
+    for (uint32_t l = layer->spec.u.recurrent.num_layers; l-- > 0 && error == cudaSuccess;) {
+        error = fedge_cohort_launch_recurrent_backward(&pass->shape, &levels[l].cells);
+        if (error == cudaSuccess) {
+            error = fedge_cohort_launch_linear_backward(&pass->shape, &levels[l].states);
+        }
+        if (error == cudaSuccess) {
+            error = fedge_cohort_launch_linear_backward(&pass->shape, &levels[l].inputs);
+        }
+    }
+    return error;
+}
+
+const fedge_cohort_layer_ops fedge_cohort_layer_recurrent = {
+    .refuse = refuse, .keeps_y = true, .saved = saved, .forward = forward, .backward = backward};
