@@ -177,6 +177,13 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
                                             .cancel = is_interrupted};
     fedge_status status = fedge_experiment_init(&self, &config, &err);
     const bool running = status == FEDGE_OK;
+    if (running && options->plan) {
+        char text[2 * FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION];
+        fedge_simulation_plan(self.simulation, text, sizeof(text));
+        puts(text);
+        fedge_experiment_fini(&self);
+        return EXIT_DONE;
+    }
     if (running && options->resume && !self.results.resumed) {
         fprintf(stderr, "fedge-simulate: %s has no simulation yet: nothing to resume, one begins\n",
                 options->out);

@@ -19,12 +19,12 @@
 #include "tests/cuda/emulator/emulator.h"
 
 enum { EXAMPLES = 60, CLIENTS = 5, SIDE = 6, CHANNELS = 2, MOST = CHANNELS * SIDE * SIDE };
-enum { CLASSES = 3, BLOCK = 1 << 20, MAX_VALUES = 4096 };
+enum { WORDS = 20, CLASSES = 3, BLOCK = 1 << 20, MAX_VALUES = 4096 };
 
 #ifdef RACES
-enum { SEEDS = 3 };
+enum { SEEDS = 3, MORE_SEEDS = 1 };
 #else
-enum { SEEDS = 10 };
+enum { SEEDS = 10, MORE_SEEDS = 0 };
 #endif
 
 /* Of parameters after training, beside their largest in size: sums in other
@@ -151,10 +151,10 @@ static void make_residual(void)
 /* Words of a text: places in a table, positions, a norm of each step, a product of each. */
 static void make_text(void)
 {
-    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {MOST}, .num_layers = 7};
+    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {WORDS}, .num_layers = 7};
     spec.layers[0] = (fedge_layer_spec){.type = FEDGE_LAYER_EMBEDDING, .u.embedding = {256, 3}};
     spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_POSITIONALEMBEDDING,
-                                        .u.positionalembedding = {MOST + 2, 3}};
+                                        .u.positionalembedding = {WORDS + 2, 3}};
     spec.layers[2] = (fedge_layer_spec){.type = FEDGE_LAYER_LAYERNORM,
                                         .u.layernorm = {1, {3}, 1e-5f, true, true}};
     spec.layers[3] = linear(3, 5);
@@ -171,15 +171,35 @@ static void make_sequence(uint64_t seed)
     const uint32_t hidden = 1 + fedge_rng_below(&rng, 9);
     spec = (fedge_model_spec){.input_rank = 2, .input_shape = {SIDE, MOST / SIDE}, .num_layers = 3};
     spec.layers[0] =
-        (fedge_layer_spec){.type = seed % 2 ? FEDGE_LAYER_LSTM : FEDGE_LAYER_GRU,
+        (fedge_layer_spec){.type = seed / 4 % 2 ? FEDGE_LAYER_LSTM : FEDGE_LAYER_GRU,
                            .u.recurrent = {MOST / SIDE, hidden, 1 + fedge_rng_below(&rng, 3),
-                                           seed % 4 < 3, true, false}};
+                                           seed % 8 > 1, true, false}};
     spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_SELECT, .u.select = {1, -1}};
     spec.layers[2] = linear(hidden, CLASSES);
 }
 
+/* Two encoder layers over such vectors, of one head or two. */
+static void make_encoders(uint64_t seed)
+{
+    spec = (fedge_model_spec){.input_rank = 2, .input_shape = {MOST / SIDE, SIDE}, .num_layers = 4};
+    for (uint32_t i = 0; i < 2; i++)
+        spec.layers[i] = (fedge_layer_spec){
+            .type = FEDGE_LAYER_TRANSFORMERENCODERLAYER,
+            .u.transformerencoderlayer = {.d_model = SIDE,
+                                          .nhead = 1 + i,
+                                          .dim_feedforward = 1 + fedge_rng_below(&rng, 9),
+                                          .layer_norm_eps = 1e-5f,
+                                          .activation = seed % 2,
+                                          .bias = seed % 8 > 2,
+                                          .batch_first = true,
+                                          .norm_first = true,
+                                          .is_causal = i == 0}};
+    spec.layers[2] = (fedge_layer_spec){.type = FEDGE_LAYER_MEAN, .u.mean = {1}};
+    spec.layers[3] = linear(SIDE, CLASSES);
+}
+
 /* Which models are drawn. */
-static enum { PLAIN, RESIDUAL, TEXT, SEQUENCE } family;
+static enum family { PLAIN, RESIDUAL, TEXT, SEQUENCE, ENCODERS } family;
 
 /* Optimizers in turn, with all that may be added to them. */
 static fedge_augmentation augmentation;
@@ -213,7 +233,7 @@ static void choose_optimizer(uint64_t seed)
 
 static void draw(uint64_t seed)
 {
-    fedge_tensor_spec tensors[16];
+    fedge_tensor_spec tensors[32];
     fedge_schema schema;
     fedge_error err;
     rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
@@ -223,6 +243,8 @@ static void draw(uint64_t seed)
         make_text();
     else if (family == SEQUENCE)
         make_sequence(seed);
+    else if (family == ENCODERS)
+        make_encoders(seed);
     else if (seed % 2)
         make_cnn();
     else
@@ -238,7 +260,7 @@ static void draw(uint64_t seed)
         spec.layers[part % 2 ? 6 : 2].train_channels[0] = 1;
         spec.layers[part % 2 ? 6 : 2].train_channels[1] = 2;
     }
-    fedge_schema_init(&schema, tensors, 16);
+    fedge_schema_init(&schema, tensors, 32);
     if (fedge_model_schema(&spec, &schema, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     num_values = schema.num_elements;
@@ -378,7 +400,7 @@ static void begin(uint64_t seed)
     emulator_start(&(emulator_config){.num_gpus = 1,
                                       .seed = seed,
                                       .order = (emulator_order)(seed % 3),
-                                      .unprotected = seed % 3 != 0});
+                                      .unprotected = seed % 3 != 0 || family != PLAIN});
 }
 
 static void end(void)
@@ -462,8 +484,9 @@ static void layers_become_what_the_cpu_makes_of_them(void **state)
 {
     (void)state;
     are_floats = false;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        family = seed % 3 == 2 ? TEXT : seed % 3 == 1 ? SEQUENCE : RESIDUAL;
+    for (uint64_t seed = 0; seed < SEEDS + MORE_SEEDS; seed++) {
+        static const enum family FAMILIES[] = {RESIDUAL, SEQUENCE, TEXT, ENCODERS};
+        family = FAMILIES[seed % 4];
         draw(seed);
         train_on_cpu();
         train_on_gpu(seed, 1 + (uint32_t)seed % (CLIENTS + 1));
@@ -476,12 +499,13 @@ static void slots_and_threads_do_not_show(void **state)
 {
     (void)state;
     static float first[CLIENTS][MAX_VALUES];
-    for (uint64_t seed = 0; seed < 5; seed++) {
-        family = seed == 2 ? RESIDUAL : seed == 3 ? TEXT : seed == 4 ? SEQUENCE : PLAIN;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        static const enum family FAMILIES[] = {PLAIN, PLAIN, RESIDUAL, TEXT, SEQUENCE, ENCODERS};
+        family = FAMILIES[seed];
         draw(seed);
         train_on_gpu(seed, 1);
         memcpy(first, trained, sizeof(first));
-        for (uint32_t slots = 2; slots <= CLIENTS; slots += 2) {
+        for (uint32_t slots = 2; slots <= (family == PLAIN ? CLIENTS : 3); slots += 2) {
             train_on_gpu(seed + 10 * slots, slots);
             assert_memory_equal(first, trained, sizeof(first));
         }

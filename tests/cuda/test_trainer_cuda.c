@@ -313,6 +313,35 @@ static void too_little_memory_is_told_beforehand(void **state)
     assert_int_equal(emulator_leaks(), 0);
 }
 
+/* What --plan says is what a run logs and takes. */
+static void the_plan_has_waves_and_memory(void **state)
+{
+    (void)state;
+    for (uint32_t gpus = 1; gpus <= 2; gpus++) {
+        run self = {0};
+        char text[8192], line[200];
+        emulator_start(
+            &(emulator_config){.num_gpus = gpus, .memory_bytes = (size_t)(24 + 4 * gpus) << 10});
+        make_job(&self, MLP, "", "");
+        begin(&self, "cuda", gpus);
+        assert_int_equal(self.status, FEDGE_OK);
+        fedge_simulation_plan(self.simulation, text, sizeof(text));
+        const char *logged = strstr(self.told, "clients-at-once=");
+        assert_non_null(logged);
+        const unsigned at_once = (unsigned)strtoul(logged + 16, NULL, 10);
+        const unsigned share = (5 + gpus - 1) / gpus;
+        assert_in_range(at_once, 1, 5);
+        (void)snprintf(line, sizeof(line), "GPU 0: %u clients at once, %u waves for %u a round; ",
+                       at_once, (share + at_once - 1) / at_once, share);
+        if (!strstr(text, line))
+            fail_msg("\"%s\" does not say \"%s\"", text, line);
+        assert_non_null(strstr(text, "updates come to the host"));
+        assert_non_null(strstr(text, "sums\nCPU: "));
+        assert_true((strstr(text, "\nGPU 1: ") != NULL) == (gpus == 2));
+        end(&self);
+    }
+}
+
 static void a_lost_gpu_ends_the_run(void **state)
 {
     (void)state;
@@ -355,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_gpus_lack_is_named),
         cmocka_unit_test(without_a_gpu_the_cpu_trains),
         cmocka_unit_test(too_little_memory_is_told_beforehand),
+        cmocka_unit_test(the_plan_has_waves_and_memory),
         cmocka_unit_test(a_lost_gpu_ends_the_run),
         cmocka_unit_test(a_run_can_be_interrupted),
     };

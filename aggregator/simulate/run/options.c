@@ -193,7 +193,8 @@ static const fedge_option OPTIONS[] = {
     {OPTION("out", "DIR", NULL, TEXT, out), .joined = true},
     {OPTION("resume", NULL, "rounds, curves, summary, model in DIR; go on", FLAG, resume)},
     {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
-    {OPTION("json", NULL, "no lines per round; a summary as JSON", FLAG, json)},
+    {OPTION("json", NULL, "no line a round; JSON summary", FLAG, json)},
+    {OPTION("plan", NULL, "who trains where", FLAG, plan), .appended = true},
     {OPTION("each", NULL, NULL, FLAG, each)}};
 
 static const fedge_command_line COMMAND_LINE = {
@@ -260,6 +261,10 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
     }
     if (options->resume && !options->out) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR");
+    }
+    if (options->plan && (options->num_axes > 0 || options->out || options->json)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--plan runs nothing: it goes without --sweep, --out and --json");
     }
     if (options->stop_at_target && options->num_targets == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--stop-at-target needs --target A");

@@ -43,6 +43,7 @@ typedef struct fedge_simulate_options {
     const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
     uint32_t num_axes;                         /* 0: no sweep */
     fedge_client_profiles_settings profiles;
+    bool plan; /* say what would be, and end */
     bool resume, quiet, json;
     bool each;   /* of compare */
     char **dirs; /* to compare */

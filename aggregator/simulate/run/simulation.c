@@ -703,6 +703,15 @@ const char *fedge_simulation_engine(const fedge_simulation *simulation)
     return simulation->engine.ops->name;
 }
 
+void fedge_simulation_plan(const fedge_simulation *simulation, char *text, size_t size)
+{
+    char trains[FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION] = "";
+    char sums[FEDGE_ACCUMULATOR_MAX_DESCRIPTION] = "";
+    simulation->engine.ops->describe(simulation->engine.state, trains, sizeof(trains));
+    fedge_accumulator_describe(&simulation->global.accumulator, sums, sizeof(sums));
+    (void)fedge_os_format(text, size, "training\n%s\nsums\n%s", trains, sums);
+}
+
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
 {
     return simulation->engine.ops->bytes_per_thread(simulation->engine.state);

@@ -121,6 +121,9 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
  * or in on_round; NULL where they keep nothing. */
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation);
 const char *fedge_simulation_engine(const fedge_simulation *simulation); /* "cpu" */
+/* For people, a line for each place: who trains how many clients at once, and what sums, with the
+ * memory that they have taken. */
+void fedge_simulation_plan(const fedge_simulation *simulation, char *text, size_t size);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
 /* All that it may come to take, besides the data. */
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,14 +109,19 @@ static uint32_t count_pieces(const fedge_plan *plan)
     return count <= INT32_MAX ? (uint32_t)count : 0;
 }
 
+static uint32_t clients_asked(const fedge_trainer_engine_config *config)
+{
+    return fedge_cohort_size_of(&config->job->rounds, FEDGE_TASK_TRAIN,
+                                config->client_data->num_clients)
+        .asked;
+}
+
 /* [has] is filled, and must outlive the result. Of one of so many GPUs. */
 static fedge_cohort_config cohort_config(const fedge_trainer_engine_config *config,
                                          uint32_t num_gpus, needs *has)
 {
     const fedge_plan *plan = &config->job->plan;
-    const uint32_t asked = fedge_cohort_size_of(&config->job->rounds, FEDGE_TASK_TRAIN,
-                                                config->client_data->num_clients)
-                               .asked;
+    const uint32_t asked = clients_asked(config);
     const uint32_t share = (asked + num_gpus - 1) / num_gpus;
     const fedge_dataset *other =
         config->test_set != config->client_data->dataset ? config->test_set : NULL;
@@ -605,10 +611,33 @@ static uint64_t bytes_per_thread(const void *state)
     return self->host_bytes / self->num_gpus;
 }
 
+static void describe(const void *state, char *text, size_t size)
+{
+    const trainer_cuda *self = state;
+    const fedge_trainer_engine_config *config = &self->config;
+    const uint32_t asked = clients_asked(config);
+    const uint32_t share = (asked + self->num_gpus - 1) / self->num_gpus;
+    size_t used = 0;
+    for (uint32_t i = 0; i < self->num_gpus && used + 1 < size; i++) {
+        const gpu *at = &self->gpus[i];
+        const uint32_t slots = fedge_cohort_slots(at->cohort);
+        const int length =
+            snprintf(text + used, size - used,
+                     "%sGPU %u: %u clients at once, %u waves for %u a round; %zu bytes each, %zu "
+                     "shared; updates %s",
+                     i > 0 ? "\n" : "", (unsigned)(config->num_gpus > 0 ? config->gpus[i] : i),
+                     (unsigned)slots, (unsigned)((share + slots - 1) / slots), (unsigned)share,
+                     at->memory.slot, at->memory.shared,
+                     self->folds ? "stay on the GPU" : "come to the host");
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
 const fedge_trainer_engine_ops fedge_trainer_engine_cuda = {.name = "cuda",
                                                             .check = check,
                                                             .size = size,
                                                             .open = open_engine,
                                                             .close = close_engine,
                                                             .run = run,
-                                                            .bytes_per_thread = bytes_per_thread};
+                                                            .bytes_per_thread = bytes_per_thread,
+                                                            .describe = describe};

@@ -21,6 +21,7 @@
 #include "edge/io/dataset.h"
 #include "edge/train/trainer.h"
 
+#define FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION FEDGE_ACCUMULATOR_MAX_DESCRIPTION /* bytes */
 #define FEDGE_TRAINER_ENGINE_MAX_THREADS FEDGE_ACCUMULATOR_MAX_LANES
 
 typedef enum fedge_trainer_engine_work {
@@ -86,6 +87,9 @@ typedef struct fedge_trainer_engine_ops {
                 fedge_trainer_engine_task *tasks, uint32_t num_tasks);
 
     uint64_t (*bytes_per_thread)(const void *state);
+    /* For people, a line for each place: how many clients are trained there at once, in which
+     * memory. */
+    void (*describe)(const void *state, char *text, size_t size);
 } fedge_trainer_engine_ops;
 
 /* Every engine of this program, the best first; NULL behind the last. */

@@ -421,9 +421,18 @@ static uint64_t bytes_per_thread(const void *state)
     return pool->workers[0].total;
 }
 
+static void describe(const void *state, char *text, size_t size)
+{
+    const trainer_pool *pool = state;
+    (void)fedge_os_format(text, size, "CPU: %u clients at once, %llu bytes each",
+                          (unsigned)pool->config.num_threads,
+                          (unsigned long long)bytes_per_thread(state));
+}
+
 const fedge_trainer_engine_ops fedge_trainer_engine_cpu = {.name = "cpu",
                                                            .size = size,
                                                            .open = open_pool,
                                                            .close = close_pool,
                                                            .run = run,
-                                                           .bytes_per_thread = bytes_per_thread};
+                                                           .bytes_per_thread = bytes_per_thread,
+                                                           .describe = describe};

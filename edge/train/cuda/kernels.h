@@ -238,6 +238,23 @@ cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_embedding *args);
 
+/* ---- attention.cu: P = softmax(q kᵀ / √(dim / heads)) and context = P v, for each head */
+
+typedef struct fedge_cohort_attention {
+    uint32_t steps, dim, heads; /* dim: of all heads together */
+    uint32_t causal;            /* a step sees those up to itself */
+    const float *qkv;           /* (slots, batch, steps, 3, dim) */
+    float *shares;              /* (slots, batch, heads, steps, steps): P */
+    float *context;             /* (slots, batch, steps, dim) */
+    const float *dcontext;      /* likewise */
+    float *dscores;             /* as shares */
+    float *dqkv;                /* as qkv */
+} fedge_cohort_attention;
+cudaError_t fedge_cohort_launch_attention(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_attention *args);
+cudaError_t fedge_cohort_launch_attention_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_attention *args);
+
 /* ---- recurrent.cu: the steps of an LSTM or GRU, one after another (edge/train/layers/lstm.c,
  * gru.c). gates has the inputs' share of the sums, which become values, and going back the sums'
  * gradients: i, f, g, o, or r, z, n. */

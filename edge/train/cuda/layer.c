@@ -20,6 +20,7 @@ static const fedge_cohort_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
     [FEDGE_LAYER_POSITIONALEMBEDDING] = &fedge_cohort_layer_positionalembedding,
     [FEDGE_LAYER_LSTM] = &fedge_cohort_layer_recurrent,
     [FEDGE_LAYER_GRU] = &fedge_cohort_layer_recurrent,
+    [FEDGE_LAYER_TRANSFORMERENCODERLAYER] = &fedge_cohort_layer_transformerencoderlayer,
     [FEDGE_LAYER_SELECT] = &fedge_cohort_layer_select,
     [FEDGE_LAYER_MEAN] = &fedge_cohort_layer_mean,
 };

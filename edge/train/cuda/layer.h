@@ -68,6 +68,7 @@ extern const fedge_cohort_layer_ops fedge_cohort_layer_layernorm;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_embedding;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_positionalembedding;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_recurrent;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_transformerencoderlayer;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_select;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_mean;
 
