@@ -106,7 +106,7 @@ static uint64_t step(fedge_global_model *model, uint32_t round)
     const fedge_update_facts facts[UPDATES] = {{round, 1}, {round, 1}, {round, 1}};
     fedge_sections_bounds(model->plan, model->values, bounds);
     const uint64_t before = emulator_counted();
-    if (fedge_global_model_step(model, round, bounds, facts, &err) != FEDGE_OK)
+    if (fedge_global_model_step(model, round, bounds, facts, NULL, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     const uint64_t copies = emulator_counted() - before;
     assert_int_equal(fedge_global_model_reset(model, &err), FEDGE_OK);
