@@ -9,6 +9,7 @@
 #include "edge/core/os.h"
 #include "secure/hash/sha256.h"
 #include "secure/identity/tls.h"
+#include "secure/identity/verdicts.h"
 
 #define EXPIRY_WARNING_MS ((uint64_t)30 * 24 * 3600 * 1000)
 
@@ -144,6 +145,9 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     pthread_rwlock_init(&fresh->loaded, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status = fedge_peers_reload(fresh, err);
+    if (status == FEDGE_OK) {
+        status = fedge_verdicts_begin(fedge_registry_num_devices(fresh->registry), err);
+    }
     if (status != FEDGE_OK) {
         dispose(fresh);
         return status;
@@ -156,6 +160,7 @@ void fedge_peers_free(fedge_peers *peers)
 {
     if (peers) {
         fedge_tls_reset();
+        fedge_verdicts_end();
         dispose(peers);
     }
 }

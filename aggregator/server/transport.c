@@ -9,7 +9,6 @@
 
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
-#include "secure/identity/verdicts.h"
 
 #define ACCEPT_BATCH 64 /* connections taken before others have their turn again */
 
@@ -156,9 +155,6 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     prepare_libraries(config->log);
     fedge_status status = open_listeners(fresh, err);
     if (status == FEDGE_OK) {
-        status = fedge_verdicts_begin(fedge_peers_num_devices(config->peers), err);
-    }
-    if (status == FEDGE_OK) {
         status = make_networks(fresh, err);
     }
     if (status != FEDGE_OK) {
@@ -195,7 +191,6 @@ void fedge_transport_free(fedge_transport *transport)
     }
     fedge_network_free(transport->http);
     free(transport->networks);
-    fedge_verdicts_end();
     lws_set_log_level(0, NULL);
     pthread_mutex_destroy(&transport->guests.mutex);
     free(transport);
