@@ -27,8 +27,7 @@ die() {
 
 common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib)
 optimise="-O3 -g1"
-# An aggregator has a context for each network thread: no static buffers (LWS_MAX_SMP).
-roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF -DLWS_MAX_SMP=2)
+roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF)
 if [ -n "$target" ]; then
     case $target in
     aarch64) toolchain=aarch64-linux-gnu ;;
@@ -278,8 +277,9 @@ build_mbedtls() {
 }
 
 build_libwebsockets() {
-    local lib=$deps/lib type=Release lws_flags=(-g1)
-    # Of certificates' times, which are UTC, and of a log that is not shown: no time zones, 4 KB.
+    # Certificates' times are UTC, and the time zone is one for all threads.
+    local lib=$deps/lib type=Release lws_flags=(-g1 -Dmktime=timegm)
+    # Nor does a log that is not shown need time zones: 4 KB.
     [ -z "$target" ] || type=None lws_flags=("$optimise -Dmktime=timegm -Dlocaltime_r=gmtime_r"
         -Werror=implicit-function-declaration)
     # Build type None for a target: Release would put -O3 behind the flags given here.

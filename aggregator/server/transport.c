@@ -150,10 +150,13 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         fresh->config.newcomer_timeout_ms = FEDGE_NEWCOMER_TIMEOUT_MS;
     }
     pthread_mutex_init(&fresh->guests.mutex, NULL);
-    fresh->clients_listener = fresh->http_listener = -1;
+    fresh->clients_listener = fresh->http_listener = fresh->door = -1;
     fresh->started_ms = fedge_os_monotonic_ms();
     prepare_libraries(config->log);
     fedge_status status = open_listeners(fresh, err);
+    if (status == FEDGE_OK) {
+        status = fedge_door_open(fresh, err);
+    }
     if (status == FEDGE_OK) {
         status = make_networks(fresh, err);
     }
@@ -182,6 +185,7 @@ void fedge_transport_free(fedge_transport *transport)
     transport->ending = true;
     stop_listening(transport);
     fedge_door_shut(transport);
+    fedge_door_close(transport);
     const uint32_t num_threads = transport->networks ? transport->config.num_threads : 0;
     for (uint32_t i = 0; i < num_threads; i++) {
         fedge_network_stop(transport->networks[i]);

@@ -4,14 +4,17 @@
  * hold for all network threads together. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
 
 #define STOPPED_AFTER_MS                                                                           \
-    2000u                   /* silence in a handshake, of which a second may be the last look's */
+    2000u /* silence in a handshake, of which a second may be the last look's */
+#define LOOKS_AT_ONCE 64
 #define SLOW_AFTER_MS 2000u /* a handshake's age from which it may end for another */
 
 static void log_refused(const fedge_transport *transport, const fedge_peer_address *from,
@@ -28,17 +31,14 @@ static fedge_guest *new_guest(fedge_transport *transport, int socket,
                               const fedge_peer_address *address, uint64_t now_ms)
 {
     fedge_guest *guest = calloc(1, sizeof(*guest));
-    ev_io *door = malloc(sizeof(*door));
-    if (!guest || !door) {
-        free(guest);
-        free(door);
+    if (!guest) {
         return NULL;
     }
     guest->transport = transport;
     guest->socket = socket;
     guest->address = *address;
     guest->accepted_ms = guest->heard_ms = now_ms;
-    guest->door = door;
+    guest->at_door = true;
     fedge_guests *guests = &transport->guests;
     pthread_mutex_lock(&guests->mutex);
     guest->previous = guests->last;
@@ -49,11 +49,15 @@ static fedge_guest *new_guest(fedge_transport *transport, int socket,
     return guest;
 }
 
-static void stop_waiting(fedge_guest *guest)
+static bool arm(fedge_guest *guest, int operation)
 {
-    ev_io_stop(guest->transport->config.loop, guest->door);
-    free(guest->door);
-    guest->door = NULL;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = guest};
+    return epoll_ctl(guest->transport->door, operation, guest->socket, &event) == 0;
+}
+
+static void stop_waiting(const fedge_guest *guest)
+{
+    (void)epoll_ctl(guest->transport->door, EPOLL_CTL_DEL, guest->socket, NULL);
 }
 
 /* Ends one that is still at the door. */
@@ -78,7 +82,7 @@ static fedge_guest *find_idle(const fedge_guests *guests, const fedge_peer_addre
         if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from))) {
             continue;
         }
-        if (guest->door) {
+        if (guest->at_door) {
             return guest;
         }
         if (!stopped && now_ms >= guest->heard_ms + STOPPED_AFTER_MS) {
@@ -97,7 +101,7 @@ static bool evict_idle(fedge_transport *transport, const fedge_peer_address *fro
 {
     pthread_mutex_lock(&transport->guests.mutex);
     fedge_guest *guest = find_idle(&transport->guests, from, now_ms);
-    const bool at_door = guest && guest->door;
+    const bool at_door = guest && guest->at_door;
     fedge_peer_address address = {0};
     if (guest) {
         guest->sent_away = true;
@@ -175,22 +179,21 @@ static void hand_over(fedge_guest *guest)
         close_door(guest);
         return;
     }
-    pthread_mutex_lock(&transport->guests.mutex);
     stop_waiting(guest);
+    pthread_mutex_lock(&transport->guests.mutex);
+    guest->at_door = false;
     pthread_mutex_unlock(&transport->guests.mutex);
     fedge_mailbox_post(fewest->arrivals, &peer->item);
 }
 
-static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
+static void look_at(fedge_guest *guest)
 {
-    (void)events;
-    fedge_guest *guest = watcher->data;
     switch (fedge_socket_first_bytes(guest->socket)) {
     case FEDGE_FIRST_HELLO:
         hand_over(guest);
         break;
     case FEDGE_FIRST_TOO_FEW:
-        ev_io_stop(loop, watcher); /* the event would come again at once: the next tick looks */
+        guest->disarmed = true; /* the event would come again at once: the next tick looks */
         break;
     case FEDGE_FIRST_OTHER:
         turn_away(guest, "what it sent is not TLS", fedge_os_monotonic_ms());
@@ -198,6 +201,36 @@ static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
     case FEDGE_FIRST_CLOSED:
         close_door(guest);
         break;
+    }
+}
+
+static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
+{
+    (void)loop, (void)events;
+    struct epoll_event ready[LOOKS_AT_ONCE];
+    const int number = epoll_wait(watcher->fd, ready, LOOKS_AT_ONCE, 0);
+    for (int i = 0; i < number; i++) {
+        look_at(ready[i].data.ptr);
+    }
+}
+
+fedge_status fedge_door_open(fedge_transport *transport, fedge_error *err)
+{
+    transport->door = epoll_create1(EPOLL_CLOEXEC);
+    if (transport->door < 0) {
+        return fedge_fail_errno(err, errno, "cannot wait for connections' first bytes");
+    }
+    ev_io_init(&transport->door_watcher, on_first_bytes, transport->door, EV_READ);
+    ev_io_start(transport->config.loop, &transport->door_watcher);
+    return FEDGE_OK;
+}
+
+void fedge_door_close(fedge_transport *transport)
+{
+    if (transport->door >= 0) {
+        ev_io_stop(transport->config.loop, &transport->door_watcher);
+        fedge_listener_close(transport->door);
+        transport->door = -1;
     }
 }
 
@@ -213,11 +246,9 @@ void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_a
     fedge_guest *guest = new_guest(transport, socket, address, now_ms);
     if (!guest) {
         fedge_listener_close(socket);
-        return;
+    } else if (!arm(guest, EPOLL_CTL_ADD)) {
+        close_door(guest);
     }
-    ev_io_init(guest->door, on_first_bytes, socket, EV_READ);
-    guest->door->data = guest;
-    ev_io_start(transport->config.loop, guest->door);
 }
 
 /* The next that is still at the door, from [guest] on. Only the accepting thread takes guests away
@@ -226,7 +257,7 @@ static fedge_guest *next_at_door(fedge_transport *transport, fedge_guest *guest)
 {
     pthread_mutex_lock(&transport->guests.mutex);
     guest = guest ? guest->next : transport->guests.first;
-    while (guest && !guest->door) {
+    while (guest && !guest->at_door) {
         guest = guest->next;
     }
     pthread_mutex_unlock(&transport->guests.mutex);
@@ -239,8 +270,8 @@ void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
         next = next_at_door(transport, guest);
         if (now_ms - guest->accepted_ms >= transport->config.newcomer_timeout_ms) {
             turn_away(guest, "it said nothing", now_ms);
-        } else if (!ev_is_active(guest->door)) {
-            ev_io_start(transport->config.loop, guest->door);
+        } else if (guest->disarmed) {
+            guest->disarmed = !arm(guest, EPOLL_CTL_MOD);
         }
     }
 }

@@ -37,10 +37,11 @@ typedef struct fedge_guest {
     uint64_t accepted_ms;
     uint64_t heard_ms; /* when something of its handshake came, as its thread last saw it */
     bool sent_away;    /* its thread is to drop it */
+    bool at_door;      /* until its first bytes have come; then it is on a network thread */
     /* Of the accepting thread: */
     fedge_transport *transport;
     int socket;
-    ev_io *door; /* until its first bytes have come; NULL: it is on a network thread */
+    bool disarmed; /* some bytes have come, too few to tell: the next tick looks again */
 } fedge_guest;
 
 /* In the order in which they were accepted. All threads, with [mutex] held. */
@@ -134,6 +135,8 @@ struct fedge_transport {
     int clients_listener, http_listener;
     uint16_t clients_port, http_port;
     ev_io clients_watcher, http_watcher;
+    int door; /* an epoll of the sockets at the door: the loop's would hold on to who has left it */
+    ev_io door_watcher;
     fedge_guests guests;
     _Atomic uint32_t num_clients; /* with an accepted certificate, on all threads */
     fedge_farewell farewell;      /* written once, before must_close */
@@ -200,6 +203,9 @@ int fedge_peer_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
 
 /* Takes an accepted socket of the clients' port, if there is room for one more newcomer. */
 void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_address *address);
+FEDGE_MUST_USE fedge_status fedge_door_open(fedge_transport *transport, fedge_error *err);
+/* After fedge_door_shut; nothing happens when it was not opened. */
+void fedge_door_close(fedge_transport *transport);
 /* Once a second, on the accepting thread: turns away who says nothing. */
 void fedge_door_tick(fedge_transport *transport, uint64_t now_ms);
 /* Turns all away that are still at the door. */
