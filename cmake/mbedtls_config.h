@@ -27,7 +27,8 @@
 #endif
 
 /* Record buffers stay at 16 KB each way (MBEDTLS_SSL_IN_CONTENT_LEN, MBEDTLS_SSL_OUT_CONTENT_LEN):
- * 4 KB outgoing records would save 11 KB per idle connection and slow every download.
+ * smaller ones would slow transfers, and a server's idle connections have none
+ * (secure/identity/tls_buffers.h).
  * MBEDTLS_SSL_VARIABLE_BUFFER_LENGTH shrinks buffers only where a maximum fragment length was
  * negotiated, which fedge does not do. */
 
