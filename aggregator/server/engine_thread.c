@@ -30,6 +30,26 @@ struct fedge_engine_thread {
     fedge_error failure;
 };
 
+/* Sends off what the engine says as it says it: an ACK must not wait for what the engine does next.
+ * On the engine's thread. */
+static void send_replies(void *thread)
+{
+    fedge_engine_thread *self = thread;
+    fedge_mailbox_item *item = fedge_mailbox_take(self->made);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_reply *reply = (fedge_reply *)item;
+        if (!self->deliver || reply->type == FEDGE_REPLY_ROUND) {
+            fedge_mailbox_post(self->left, item);
+        } else {
+            fedge_error err;
+            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK) {
+                self->lost = err;
+            }
+        }
+    }
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_reply)(void *user),
@@ -49,7 +69,7 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
     pthread_mutex_init(&fresh->working, NULL);
     fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
     if (status == FEDGE_OK) {
-        status = fedge_mailbox_new(&fresh->made, NULL, NULL, err);
+        status = fedge_mailbox_new(&fresh->made, send_replies, fresh, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_mailbox_new(&fresh->left, on_reply, user, err);
@@ -117,24 +137,6 @@ fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Sends off what the engine has said. */
-static void send_replies(fedge_engine_thread *self)
-{
-    fedge_mailbox_item *item = fedge_mailbox_take(self->made);
-    for (fedge_mailbox_item *next; item; item = next) {
-        next = item->next;
-        fedge_reply *reply = (fedge_reply *)item;
-        if (!self->deliver || reply->type == FEDGE_REPLY_ROUND) {
-            fedge_mailbox_post(self->left, item);
-        } else {
-            fedge_error err;
-            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK) {
-                self->lost = err;
-            }
-        }
-    }
-}
-
 /* All that the engine had to say before it was done has been sent off. */
 static void tell_done(fedge_engine_thread *self)
 {
@@ -160,7 +162,6 @@ static void handle_requests(fedge_engine_thread *self)
         fedge_request *request = (fedge_request *)item;
         const uint64_t size = size_of(request);
         fedge_engine_handle(self->engine, request, fedge_os_monotonic_ms());
-        send_replies(self);
         atomic_fetch_sub(&self->queued_bytes, size);
     }
     if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
@@ -208,7 +209,6 @@ static void *run(void *arg)
             fedge_engine_tick(self->engine, now_ms);
             next_tick_ms = now_ms + FEDGE_ENGINE_TICK_MS;
         }
-        send_replies(self);
         tell_done(self);
         pthread_mutex_unlock(&self->working);
     }
