@@ -1,5 +1,6 @@
 #include "aggregator/server/blob.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,13 +81,17 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
 
 fedge_blob *fedge_blob_retain(fedge_blob *blob)
 {
-    atomic_fetch_add(&blob->references, 1);
+    const uint32_t before = atomic_fetch_add(&blob->references, 1);
+    assert(before > 0);
+    (void)before;
     return blob;
 }
 
 void fedge_blob_release(fedge_blob *blob)
 {
-    if (blob && atomic_fetch_sub(&blob->references, 1) == 1) {
+    const uint32_t before = blob ? atomic_fetch_sub(&blob->references, 1) : 0;
+    assert(!blob || before > 0);
+    if (before == 1) {
         if (blob->file.fd >= 0) {
             fedge_os_close(&blob->file);
         }

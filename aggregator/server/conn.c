@@ -154,6 +154,13 @@ static fedge_request *next_request(fedge_conn *conn)
     return request;
 }
 
+/* Who calls has taken what the last call left. */
+static bool has_actions(const fedge_conn *conn)
+{
+    return conn->requests || conn->was_replaced || conn->must_pause || conn->must_resume ||
+           conn->must_write || conn->must_drop;
+}
+
 static bool take_flag(bool *flag)
 {
     const bool was_set = *flag;
@@ -653,6 +660,7 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
 void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool final,
                         uint64_t now_ms)
 {
+    assert(!has_actions(conn));
     atomic_fetch_add(&conn->traffic->up, size);
     if (conn->state == CONN_CLOSING) {
         return;
@@ -676,11 +684,13 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
 
 void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms)
 {
+    assert(!has_actions(conn));
     refuse(conn, FEDGE_REASON_BAD_FRAME, "text messages are not part of fedge.v1", now_ms);
 }
 
 void fedge_conn_tick(fedge_conn *conn, uint64_t now_ms)
 {
+    assert(!has_actions(conn));
     if (conn->state == CONN_CLOSING) {
         if (now_ms >= conn->deadline_ms) {
             conn->must_drop = true;

@@ -1,5 +1,6 @@
 #include "aggregator/server/engine.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,6 +247,7 @@ static fedge_status export_last(const fedge_engine *engine, const char *path,
 
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
+    assert(engine->done);
     const fedge_run *run = &engine->global.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
     fedge_status status = fedge_round_finalizer_wait(engine->finalizer, err);

@@ -1,4 +1,5 @@
 /* What the round machine asks of the engine: opening phases, sending tasks, closing. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +122,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
         fedge_engine_fail(engine, &err);
         return;
     }
+    assert(!engine->journal && result->journal);
     engine->journal = result->journal;
     result->journal = NULL;
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "round-opened",

@@ -1,5 +1,6 @@
 #include "aggregator/server/engine_state.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
@@ -13,6 +14,7 @@ void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
 
 void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
 {
+    assert(!engine->gpus_change); /* the round finalizer may be closing them */
     const fedge_accumulator *sums = &engine->global.model.accumulator;
     snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
     seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);

@@ -2,6 +2,7 @@
 
 #include "aggregator/server/engine_thread.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -22,10 +23,13 @@ struct fedge_engine_thread {
     atomic_bool was_full;          /* somebody was told so */
     pthread_t thread;
     bool running;
-    pthread_mutex_t working; /* held by whoever is in the engine */
-    pthread_mutex_t mutex;   /* of all below */
+    pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
     bool awake, stopping;
+    bool ended; /* the engine is nobody's */
+    pthread_cond_t told;
+    uint64_t num_asked, num_told; /* for the status, and how many of these have been answered */
+    fedge_engine_status status;
     bool done;
     fedge_error failure;
 };
@@ -66,7 +70,7 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
     pthread_cond_init(&fresh->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_mutex_init(&fresh->working, NULL);
+    pthread_cond_init(&fresh->told, NULL);
     fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
     if (status == FEDGE_OK) {
         status = fedge_mailbox_new(&fresh->made, send_replies, fresh, err);
@@ -106,14 +110,15 @@ void fedge_engine_thread_free(fedge_engine_thread *thread)
     if (!thread) {
         return;
     }
+    assert(!thread->running);
     if (thread->requests) {
         drop_requests(thread);
         fedge_mailbox_free(thread->requests);
     }
     drop_replies(thread->made);
     drop_replies(thread->left);
+    pthread_cond_destroy(&thread->told);
     pthread_cond_destroy(&thread->changed);
-    pthread_mutex_destroy(&thread->working);
     pthread_mutex_destroy(&thread->mutex);
     free(thread);
 }
@@ -170,6 +175,24 @@ static void handle_requests(fedge_engine_thread *self)
     }
 }
 
+/* Answers those who have asked by now. */
+static void tell_status(fedge_engine_thread *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    const uint64_t asked = self->num_asked;
+    const bool wanted = asked > self->num_told;
+    pthread_mutex_unlock(&self->mutex);
+    if (wanted) {
+        fedge_engine_status status;
+        fedge_engine_get_status(self->engine, &status);
+        pthread_mutex_lock(&self->mutex);
+        self->status = status;
+        self->num_told = asked;
+        pthread_cond_broadcast(&self->told);
+        pthread_mutex_unlock(&self->mutex);
+    }
+}
+
 static struct timespec in_ms(uint64_t ms)
 {
     struct timespec until;
@@ -201,7 +224,6 @@ static void *run(void *arg)
     uint64_t next_tick_ms = 0;
     fedge_os_name_thread("engine");
     while (wait_for_work(self, next_tick_ms)) {
-        pthread_mutex_lock(&self->working);
         handle_requests(self);
         fedge_engine_handle_completions(self->engine, fedge_os_monotonic_ms());
         const uint64_t now_ms = fedge_os_monotonic_ms();
@@ -210,14 +232,19 @@ static void *run(void *arg)
             next_tick_ms = now_ms + FEDGE_ENGINE_TICK_MS;
         }
         tell_done(self);
-        pthread_mutex_unlock(&self->working);
+        tell_status(self);
     }
+    pthread_mutex_lock(&self->mutex);
+    self->ended = true;
+    pthread_cond_broadcast(&self->told);
+    pthread_mutex_unlock(&self->mutex);
     return NULL;
 }
 
 fedge_status fedge_engine_thread_start(fedge_engine_thread *thread, fedge_engine *engine,
                                        fedge_error *err)
 {
+    assert(!thread->running);
     thread->engine = engine;
     const int failed = pthread_create(&thread->thread, NULL, run, thread);
     if (failed) {
@@ -270,9 +297,19 @@ fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread)
 
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status)
 {
-    pthread_mutex_lock(&thread->working);
-    fedge_engine_get_status(thread->engine, status);
-    pthread_mutex_unlock(&thread->working);
+    pthread_mutex_lock(&thread->mutex);
+    const uint64_t mine = ++thread->num_asked;
+    thread->awake = true;
+    pthread_cond_signal(&thread->changed);
+    while (thread->num_told < mine && !thread->ended) {
+        pthread_cond_wait(&thread->told, &thread->mutex);
+    }
+    if (thread->ended) {
+        fedge_engine_get_status(thread->engine, status);
+    } else {
+        *status = thread->status;
+    }
+    pthread_mutex_unlock(&thread->mutex);
 }
 
 bool fedge_engine_thread_done(fedge_engine_thread *thread, fedge_error *failure)

@@ -55,7 +55,8 @@ bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *reques
 /* All replies that are not delivered, oldest first; each is freed with fedge_reply_free. NULL:
  * none. */
 fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread);
-/* Once it was started. Waits for what the engine has in hand. */
+/* Once it was started. Asks the thread and waits for what it has in hand; once it was stopped,
+ * looks for itself. */
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status);
 /* As fedge_engine_done. All replies that the engine made before are delivered, or there to be
  * taken.

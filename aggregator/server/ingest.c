@@ -1,5 +1,6 @@
 #include "aggregator/server/ingest.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -298,7 +299,9 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
         post_fatal(self, &err);
     }
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
-    uint64_t left = atomic_fetch_sub(&self->queued_bytes, work->size) - work->size;
+    const uint64_t queued = atomic_fetch_sub(&self->queued_bytes, work->size);
+    assert(queued >= work->size);
+    const uint64_t left = queued - work->size;
     work_free(work);
     if (left <= FEDGE_INGEST_QUEUE_BYTES / 2) {
         end_back_pressure(self);

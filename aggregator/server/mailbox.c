@@ -39,6 +39,7 @@ void fedge_mailbox_free(fedge_mailbox *mailbox)
 
 void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
 {
+    assert(item);
     item->next = NULL;
     pthread_mutex_lock(&mailbox->mutex);
     *mailbox->tail = item;

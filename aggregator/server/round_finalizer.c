@@ -1,5 +1,6 @@
 #include "aggregator/server/round_finalizer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,6 +119,7 @@ static fedge_status gather(fedge_round_finalizer *finalizer, task *ending, fedge
 
 static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
+    assert(ending->journal);
     fedge_save *save = NULL;
     fedge_status status = gather(finalizer, ending, err);
     if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
@@ -134,6 +136,7 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
 
 static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
+    assert(ending->journal);
     const fedge_status status = gather(finalizer, ending, err);
     if (status != FEDGE_OK) {
         return status;

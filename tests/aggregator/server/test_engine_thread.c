@@ -196,6 +196,10 @@ static void its_state_and_its_end_are_seen(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     assert_int_equal(failure.status, FEDGE_IO);
+    const uint32_t round = status.round;
+    fedge_engine_thread_stop(thread);
+    fedge_engine_thread_status(thread, &status); /* nobody is there to answer */
+    assert_int_equal(status.round, round);
 }
 
 /* Requests and replies that nobody wants any more are freed with it. */

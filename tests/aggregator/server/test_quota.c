@@ -47,12 +47,24 @@ static void what_is_never_used_up_is_never_refused(void **state)
     assert_true(quota.used <= 1);
 }
 
+/* Of two threads one reads the clock first and comes second. */
+static void time_that_is_behind_gives_nothing_back(void **state)
+{
+    (void)state;
+    fedge_quota quota = {0};
+    assert_int_equal(taken(&quota, 100, 1000), 10);
+    assert_int_equal(taken(&quota, 100, 999), 0);
+    assert_int_equal(taken(&quota, 100, 1199), 0);
+    assert_int_equal(taken(&quota, 100, 1200), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_burst_then_a_rate),
         cmocka_unit_test(the_rate_holds_whatever_the_steps),
         cmocka_unit_test(what_is_never_used_up_is_never_refused),
+        cmocka_unit_test(time_that_is_behind_gives_nothing_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
