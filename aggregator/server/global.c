@@ -470,6 +470,19 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
     return status;
 }
 
+/* What clients fetch is the checkpoint's file, and need not lie in memory as well. */
+static void serve_from_checkpoint(const fedge_global *global)
+{
+    char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
+    const fedge_checkpoint *checkpoint = &global->checkpoint;
+    if (strcmp(global->model_file->hash, checkpoint->model) == 0 &&
+        fedge_run_path(&global->run, "checkpoints", dir, NULL) == FEDGE_OK &&
+        fedge_checkpoint_model_path(dir, checkpoint->round, path, NULL) == FEDGE_OK &&
+        fedge_blob_move_to_file(global->model_file, path, NULL) != FEDGE_OK) {
+        return; /* it is served from memory, then */
+    }
+}
+
 /* Takes over what a checkpoint holds. */
 static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data *data,
                                     fedge_error *err)
@@ -504,7 +517,11 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     global->checkpoint = data->checkpoint;
     global->elapsed_before_ms = data->checkpoint.elapsed_ms;
     global->checkpoint.incarnation = global->run.incarnation;
-    return write_model(global, err);
+    status = write_model(global, err);
+    if (status == FEDGE_OK) {
+        serve_from_checkpoint(global);
+    }
+    return status;
 }
 
 static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,

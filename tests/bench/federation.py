@@ -210,7 +210,7 @@ def bench_cpu(out, quick):
 class Exchange(harness.Federation):
     """A federation that only moves bytes: clients change each value of an external model at random."""
 
-    def __init__(self, clients, parameters, codec):
+    def __init__(self, clients, parameters, codec, deflate):
         super().__init__(harness.shared_keys(8), clients)
         self.write("job.json", {
             "fedge-job": 1, "name": "exchange", "seed": 1,
@@ -218,7 +218,7 @@ class Exchange(harness.Federation):
             "training": {"local-epochs": 1, "batch-size": 1, "learning-rate": 1},
             "rounds": {"num-server-rounds": 100000, "min-available-nodes": clients,
                        "min-train-nodes": clients, "round-deadline-s": 3600},
-            "strategy": {"type": "FedAvg"}, "update": {"codec": codec}, "min-free-disk": 0})
+            "strategy": {"type": "FedAvg"}, "update": {"codec": codec, "deflate": deflate}, "min-free-disk": 0})
 
     def start_trainer(self, index):
         client = harness.Program(
@@ -229,9 +229,10 @@ class Exchange(harness.Federation):
         return client
 
 
-def exchange(out, parameters, codec, clients, rounds):
-    note(f"exchange: {clients} clients, {parameters:,} parameters, {codec}, {rounds} rounds")
-    federation = Exchange(clients, parameters, codec)
+def exchange(out, parameters, codec, deflate, clients, rounds):
+    name = codec + (" + deflate" if deflate else "")
+    note(f"exchange: {clients} clients, {parameters:,} parameters, {name}, {rounds} rounds")
+    federation = Exchange(clients, parameters, codec, deflate)
     aggregator = federation.start_aggregator()
     before = status_bytes(aggregator.pid, "VmRSS")[0]
     trainers = [federation.start_trainer(index) for index in range(clients)]
@@ -246,7 +247,7 @@ def exchange(out, parameters, codec, clients, rounds):
     federation.stop()
     (up0, down0, threads0, at0), (up1, down1, threads1, at1) = state
     spent, gigabytes = Spent(threads0, threads1), (up1 - up0) / 1e9
-    case = f"{clients} clients, {parameters:,} parameters, {codec}: "
+    case = f"{clients} clients, {parameters:,} parameters, {name}: "
     out.row("exchange", case + "a round", round((at1 - at0) / (rounds - 1), 2), "s")
     out.row("exchange", case + "both ways", round(
         (up1 - up0 + down1 - down0) / 1e9 / (at1 - at0), 3), "GB/s")
@@ -264,8 +265,8 @@ def exchange(out, parameters, codec, clients, rounds):
 def bench_exchange(out, quick):
     """Large models: rounds, bytes a second, and the memory of both sides."""
     parameters = 5_000_000 if quick else 50_000_000
-    for codec in ("none", "int8"):
-        exchange(out, parameters, codec, 6, 4)
+    for codec, deflate in (("none", False), ("none", True), ("int8", False)):
+        exchange(out, parameters, codec, deflate, 6, 4)
 
 
 def importing_python(python):
