@@ -80,7 +80,12 @@ class Waiting(NetTest):
         federation.complete()
         self.assertEqual(client.wait(), 0, client.tail())
         self.assertEqual(len(client.events("store")), 1, client.tail())
-        self.assertEqual(len(client.events("trained")), 2, client.tail())
+        trained = client.events("trained")
+        self.assertEqual(len(trained), 2, client.tail())
+        for event, line in zip(trained, federation.lines()):
+            self.assertAlmostEqual(event["loss"], line["train_loss"], 5)
+            self.assertAlmostEqual(event["accuracy"], line["train_accuracy"], 5)
+            self.assertAlmostEqual(event["seconds"], line["seconds_train"], 2)
         self.assertEqual(federation.aggregator.events("client-declined"), [])
         self.assertEqual([line["attempt"] for line in federation.lines()], [0, 0])
         self.assertEqual(federation.hashes(), expected)

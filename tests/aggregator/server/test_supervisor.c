@@ -1,7 +1,9 @@
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "aggregator/server/supervisor.h"
 
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "aggregator/server/exit_codes.h"
@@ -45,6 +47,9 @@ static void the_next_process_knows_the_run(void **state)
     int code = -1;
     if (fedge_supervise(&self, &code)) {
         if (self.restarts == 0) {
+            const struct timespec later = {.tv_nsec =
+                                               50000000}; /* the other process waits by then */
+            (void)nanosleep(&later, NULL);
             fedge_supervised_opened(&self, RUN_ID);
             (void)raise(SIGKILL);
         }

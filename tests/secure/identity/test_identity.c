@@ -361,6 +361,19 @@ static void test_requests(void **state)
     expect(fedge_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
     expect(read_request(pem, &renews), FEDGE_OK, NULL);
     assert_false(renews);
+    free(key);
+    free(pem);
+    /* The longest name arrives whole. */
+    char longest[FEDGE_NAME_SIZE];
+    fedge_request request;
+    memset(longest, 'n', sizeof longest - 1);
+    longest[sizeof longest - 2] = '9';
+    longest[sizeof longest - 1] = '\0';
+    names.name = longest;
+    expect(fedge_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
+    expect(fedge_request_read(pem, &request, &err), FEDGE_OK, NULL);
+    assert_string_equal(request.name, longest);
+    fedge_request_fini(&request);
     /* The last base64 characters are the end of the signature. */
     char *end = strstr(pem, "-----END") - 8;
     *end = *end == 'A' ? 'B' : 'A';
@@ -369,6 +382,19 @@ static void test_requests(void **state)
     expect(read_request("nonsense", &renews), FEDGE_CORRUPT, NULL);
     free(key);
     free(pem);
+}
+
+static void test_other_kinds_of_names(void **state)
+{
+    (void)state;
+    static unsigned char mail[] = "a@b";
+    const mbedtls_x509_sequence names = {
+        .buf = {.tag = MBEDTLS_ASN1_CONTEXT_SPECIFIC | MBEDTLS_X509_SAN_RFC822_NAME,
+                .p = mail,
+                .len = sizeof mail - 1}};
+    fedge_x509_names out;
+    assert_int_equal(fedge_x509_names_read(&names, &out, &err), FEDGE_DENIED);
+    assert_string_equal(err.message, "it has an alternative name of type 1");
 }
 
 static void test_renewal_proof(void **state)
@@ -465,13 +491,21 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_foreign_authority),
-        cmocka_unit_test(test_path_length),        cmocka_unit_test(test_crooked_certificates),
-        cmocka_unit_test(test_not_a_certificate),  cmocka_unit_test(test_peer_check),
-        cmocka_unit_test(test_peer_time),          cmocka_unit_test(test_peer_registered),
-        cmocka_unit_test(test_load_refusals),      cmocka_unit_test(test_trust),
-        cmocka_unit_test(test_requests),           cmocka_unit_test(test_renewal_proof),
-        cmocka_unit_test(test_authority_refusals), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_foreign_authority),
+        cmocka_unit_test(test_path_length),
+        cmocka_unit_test(test_crooked_certificates),
+        cmocka_unit_test(test_not_a_certificate),
+        cmocka_unit_test(test_peer_check),
+        cmocka_unit_test(test_peer_time),
+        cmocka_unit_test(test_peer_registered),
+        cmocka_unit_test(test_load_refusals),
+        cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_renewal_proof),
+        cmocka_unit_test(test_other_kinds_of_names),
+        cmocka_unit_test(test_authority_refusals),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
