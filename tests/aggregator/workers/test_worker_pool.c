@@ -21,7 +21,7 @@ typedef struct note {
 typedef struct journal {
     uint32_t last[WORKERS]; /* number of the last task, from 1; each worker's own */
     uint32_t num_done[WORKERS];
-    bool in_order;
+    atomic_bool in_order;
     atomic_uint num_calls, num_between;
     pthread_mutex_t gate; /* held by a test while tasks shall not go on */
 } journal;
@@ -44,7 +44,9 @@ static void take_note(void *user, uint32_t worker, fedge_work *work)
 {
     journal *to = user;
     const note *present = (const note *)work;
-    to->in_order = to->in_order && present->number > to->last[worker];
+    if (present->number <= to->last[worker]) {
+        to->in_order = false;
+    }
     to->last[worker] = present->number;
     to->num_done[worker]++;
 }
@@ -104,7 +106,9 @@ static void held(void *user, uint32_t worker, fedge_work *work)
 static void check_done(void *user, uint32_t worker)
 {
     journal *to = user;
-    to->in_order = to->in_order && to->num_done[worker] == 1;
+    if (to->num_done[worker] != 1) {
+        to->in_order = false;
+    }
     atomic_fetch_add(&to->num_calls, 1);
 }
 
