@@ -160,14 +160,21 @@ endif()
 
 set(fedge_missing)
 if(NOT FEDGE_MPI STREQUAL "OFF")
-  find_package(MPI QUIET COMPONENTS C)
-  if(MPI_C_FOUND)
-    message(STATUS "MPI: ${MPI_C_COMPILER}")
+  # The header is enough to build: the library is looked for when programs run.
+  find_path(FEDGE_MPI_INCLUDE mpi.h
+    PATHS "/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/include" /usr/lib/openmpi/include)
+  mark_as_advanced(FEDGE_MPI_INCLUDE)
+  set(open_mpi)
+  if(FEDGE_MPI_INCLUDE)
+    file(STRINGS "${FEDGE_MPI_INCLUDE}/mpi.h" open_mpi REGEX "define OPEN_MPI 1")
+  endif()
+  if(open_mpi AND NOT CMAKE_CROSSCOMPILING)
+    message(STATUS "Open MPI: ${FEDGE_MPI_INCLUDE}")
   else()
-    set(fedge_missing mpi)
+    set(fedge_missing "Open MPI's mpi.h")
   endif()
 endif()
-fedge_decide(MPI "MPI" "install libopenmpi-dev" ${fedge_missing})
+fedge_decide(MPI "MPI" "install libopenmpi-dev and openmpi-bin" ${fedge_missing})
 
 # Debian's own Python, for which cmake/setup.sh installs the modules, before any other in the path.
 if(EXISTS /usr/bin/python3)

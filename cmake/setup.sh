@@ -12,7 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev libgcrypt20-dev dpkg-dev patch bzip2 xz-utils
     ca-certificates debian-archive-keyring python3 dataset-fashion-mnist)
-test_packages=(libcmocka-dev pkgconf clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
+test_packages=(libcmocka-dev libopenmpi-dev openmpi-bin pkgconf clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
     procps git python3-numpy python3-jsonschema)
 cross_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
     qemu-user-static gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm musl-tools linux-libc-dev)

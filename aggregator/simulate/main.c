@@ -131,6 +131,11 @@ static void print_end(const fedge_experiment *self)
     }
 }
 
+static bool leads(const fedge_collective *collective)
+{
+    return collective->rank == 0;
+}
+
 /* Exit codes of what failed before, or while, a round ran. */
 static int code_of(fedge_status status, bool running)
 {
@@ -160,23 +165,47 @@ static void write_log(void *user, const char *line, size_t size)
     (void)fwrite(line, 1, size, stderr);
 }
 
-static int run_one(const fedge_simulate_options *options, const char *job_text, size_t job_size)
+/* Rank 0 cannot be told, and would wait. */
+static int abandon(fedge_collective *collective, const fedge_error *err)
+{
+    fprintf(stderr, "fedge-simulate: rank %" PRIu32 " on %s: %s\n", collective->rank,
+            collective->host, err->message);
+    fedge_collective_abort(collective, EXIT_FAILED);
+    return EXIT_FAILED;
+}
+
+/* On any rank but 0: its share of the work. */
+static int serve(fedge_experiment *self, fedge_collective *collective)
+{
+    fedge_error err;
+    const fedge_status status = fedge_experiment_run(self, &err);
+    fedge_experiment_fini(self);
+    return status == FEDGE_OK ? EXIT_DONE : abandon(collective, &err);
+}
+
+static int run_one(const fedge_simulate_options *options, fedge_collective *collective,
+                   const char *job_text, size_t job_size)
 {
     static fedge_experiment self;
     fedge_error err;
     const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_log};
-    const fedge_experiment_config config = {.options = options,
-                                            .log = &log,
-                                            .job_text = job_text,
-                                            .job_size = job_size,
-                                            .out = options->out,
-                                            .summary = options->out || options->json,
-                                            .progress =
-                                                options->quiet || options->json ? NULL : stdout,
-                                            .resume = options->resume,
-                                            .cancel = is_interrupted};
+    const bool first = leads(collective);
+    const fedge_experiment_config config = {
+        .options = options,
+        .collective = collective,
+        .log = first ? &log : NULL,
+        .job_text = job_text,
+        .job_size = job_size,
+        .out = first ? options->out : NULL,
+        .summary = options->out || options->json,
+        .progress = options->quiet || options->json || !first ? NULL : stdout,
+        .resume = options->resume,
+        .cancel = is_interrupted};
     fedge_status status = fedge_experiment_init(&self, &config, &err);
     const bool running = status == FEDGE_OK;
+    if (!first && running) {
+        return serve(&self, collective);
+    }
     if (running && options->plan) {
         char text[2 * FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION];
         fedge_simulation_plan(self.simulation, text, sizeof(text));
@@ -196,7 +225,7 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
         if (!options->json) {
             print_end(&self);
         }
-    } else {
+    } else if (first) {
         (void)fail(&err, code);
         if (self.kept[0]) {
             fprintf(stderr, "fedge-simulate: %s\n", self.kept);
@@ -209,15 +238,37 @@ static int run_one(const fedge_simulate_options *options, const char *job_text, 
     return code;
 }
 
-static int run_sweep(const fedge_simulate_options *options, const char *job_text, size_t job_size)
+/* Ranks make their sweeps one after another, since each tries whether it can write to --out. */
+static fedge_status make_sweep(const fedge_simulate_options *options,
+                               const fedge_collective *collective, const char *job_text,
+                               size_t job_size, fedge_sweep **sweep, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t rank = 0; status == FEDGE_OK && (rank == 0 || rank < collective->num_ranks);
+         rank++) {
+        if (rank == collective->rank) {
+            status = fedge_sweep_new(options, collective, job_text, job_size, sweep, err);
+        }
+        status = fedge_collective_agree(collective, status, NULL, 0, err);
+    }
+    return status;
+}
+
+static int run_sweep(const fedge_simulate_options *options, fedge_collective *collective,
+                     const char *job_text, size_t job_size)
 {
     fedge_error err;
     fedge_sweep *sweep = NULL;
-    fedge_status status = fedge_sweep_new(options, job_text, job_size, &sweep, &err);
+    fedge_status status = make_sweep(options, collective, job_text, job_size, &sweep, &err);
     if (status != FEDGE_OK) {
-        return fail(&err, code_of(status, false));
+        fedge_sweep_free(sweep);
+        return leads(collective) ? fail(&err, code_of(status, false)) : code_of(status, false);
     }
     status = fedge_sweep_run(sweep, is_interrupted, NULL, &err);
+    if (!leads(collective)) {
+        fedge_sweep_free(sweep);
+        return status == FEDGE_OK ? EXIT_DONE : code_of(status, true);
+    }
     if (fedge_sweep_num_done(sweep) > 0) {
         fedge_sweep_print(sweep, stdout);
         (void)fflush(stdout); /* messages come behind it */
@@ -249,13 +300,23 @@ static int run(const fedge_simulate_options *options)
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_error err;
-    catch_signals();
-    if (fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err) != FEDGE_OK) {
+    fedge_collective collective;
+    if (fedge_collective_open(&collective, &err) != FEDGE_OK) {
         return fail(&err, EXIT_SETTINGS);
     }
-    const int code = options->num_axes > 0 ? run_sweep(options, (const char *)text, size)
-                                           : run_one(options, (const char *)text, size);
+    catch_signals();
+    fedge_status status = fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err);
+    status = fedge_collective_agree(&collective, status, NULL, 0, &err);
+    int code = EXIT_SETTINGS;
+    if (status != FEDGE_OK) {
+        code = leads(&collective) ? fail(&err, code) : code;
+    } else if (options->num_axes > 0) {
+        code = run_sweep(options, &collective, (const char *)text, size);
+    } else {
+        code = run_one(options, &collective, (const char *)text, size);
+    }
     free(text);
+    fedge_collective_close(&collective);
     return code;
 }
 

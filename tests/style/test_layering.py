@@ -31,7 +31,9 @@ ROOMS = {
     "simulate/run": (
         "workers", "reduce", "rounds", "store", "report", "simulate/time", "simulate/limits.h",
     ),
-    "simulate/sweep": ("workers", "rounds", "store", "report", "simulate/run", "simulate/limits.h"),
+    "simulate/sweep": (
+        "workers", "reduce", "rounds", "store", "report", "simulate/run", "simulate/limits.h",
+    ),
     "simulate": ("store",),
 }
 # For each layer: the layers it may include, and the libraries it may use.

@@ -12,10 +12,12 @@
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/run/memory.h"
 #include "edge/core/os.h"
+#include "edge/core/version.h"
 #include "edge/io/csv.h"
 #include "edge/io/file_list.h"
 #include "edge/io/json.h"
 #include "edge/io/path.h"
+#include "secure/hash/sha256.h"
 
 #define DRAW_MS 100 /* between two pictures of the bar */
 
@@ -377,7 +379,7 @@ static bool cancel(void *user)
     return self->config.cancel && self->config.cancel(self->config.cancel_user);
 }
 
-static fedge_status set_up(fedge_experiment *self, fedge_error *err)
+static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
     uint32_t threads = options->num_threads ? options->num_threads : fedge_os_num_cpus();
@@ -386,6 +388,7 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
         .client_data = self->client_data,
         .test_set = self->test_set,
         .profiles = self->profiles,
+        .collective = self->config.collective,
         .num_threads =
             threads < FEDGE_TRAINER_ENGINE_MAX_THREADS ? threads : FEDGE_TRAINER_ENGINE_MAX_THREADS,
         .engine = options->engine,
@@ -405,14 +408,68 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "%s", options->job);
     }
-    status = fedge_simulation_new(&config, &self->simulation, err);
-    if (status == FEDGE_OK) {
-        const char *engine = fedge_simulation_engine(self->simulation);
-        self->settings.engine = strcmp(engine, "cpu") == 0 ? NULL : engine;
-        status = fedge_results_open(&self->results, self->config.out, self->config.resume,
-                                    self->job, self->config.job_text, self->config.job_size,
-                                    &self->settings, options->targets, options->num_targets, err);
+    return fedge_simulation_new(&config, &self->simulation, err);
+}
+
+static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
+                                       const char *text, const char *advice)
+{
+    *at = (fedge_collective_fact){.name = name, .advice = advice};
+    (void)fedge_os_format(at->text, sizeof(at->text), "%s", text);
+    return at + 1;
+}
+
+/* All ranks together: is it the same simulation for everyone? */
+static fedge_status agree(const fedge_experiment *self, fedge_status status, fedge_error *err)
+{
+    static const char SAME_FILES[] = "give all machines the same files";
+    fedge_collective_fact facts[FEDGE_COLLECTIVE_MAX_FACTS], *at = facts;
+    if (fedge_collective_is_alone(self->config.collective)) {
+        return status;
     }
+    if (status == FEDGE_OK) {
+        const fedge_simulation_settings *settings = &self->settings;
+        char text[FEDGE_COLLECTIVE_FACT_TEXT], hash[FEDGE_HASH_TEXT];
+        (void)snprintf(text, sizeof(text), FEDGE_VERSION " (%zu)",
+                       sizeof(fedge_trainer_engine_task));
+        at = add_fact(at, "the release", text, "install the same everywhere");
+        fedge_sha256_text((const uint8_t *)self->config.job_text, self->config.job_size, hash);
+        at = add_fact(at, "the job's SHA-256", hash, SAME_FILES);
+        (void)snprintf(text, sizeof(text),
+                       "%" PRIu32 " clients, %.40s, seeds %" PRIu64 " and %" PRIu64 ", %" PRIu32
+                       " rounds",
+                       settings->num_clients, settings->partition, settings->seed,
+                       settings->partition_seed, settings->num_rounds);
+        at = add_fact(at, "the simulation", text, "give all ranks the same options");
+        (void)snprintf(text, sizeof(text), "%08" PRIx32,
+                       fedge_dataset_crc32(self->client_data->dataset));
+        at = add_fact(at, "the data's CRC-32", text, SAME_FILES);
+        (void)snprintf(text, sizeof(text), "%08" PRIx32,
+                       self->test_set ? fedge_dataset_crc32(self->test_set) : 0);
+        at = add_fact(at, "the test set's CRC-32", text, SAME_FILES);
+        at = add_fact(at, "the engine", fedge_simulation_engine(self->simulation),
+                      "name one that all machines have with --engine");
+        at = add_fact(at, "the accumulator", fedge_simulation_accumulator(self->simulation),
+                      "name one that all machines have with --accumulator");
+    }
+    return fedge_collective_agree(self->config.collective, status, facts, (uint32_t)(at - facts),
+                                  err);
+}
+
+static bool leads(const fedge_experiment *self)
+{
+    return !self->config.collective || self->config.collective->rank == 0;
+}
+
+static fedge_status open_results(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    const char *engine = fedge_simulation_engine(self->simulation);
+    fedge_simulation_lead(self->simulation);
+    self->settings.engine = strcmp(engine, "cpu") == 0 ? NULL : engine;
+    fedge_status status = fedge_results_open(
+        &self->results, self->config.out, self->config.resume, self->job, self->config.job_text,
+        self->config.job_size, &self->settings, options->targets, options->num_targets, err);
     if (status == FEDGE_OK) {
         status = fedge_results_partition(&self->results, self->client_data, err);
     }
@@ -440,7 +497,11 @@ fedge_status fedge_experiment_init(fedge_experiment *experiment,
     *experiment = (fedge_experiment){.config = *config};
     fedge_status status = load(experiment, err);
     if (status == FEDGE_OK) {
-        status = set_up(experiment, err);
+        status = make_simulation(experiment, err);
+    }
+    status = agree(experiment, status, err);
+    if (status == FEDGE_OK && leads(experiment)) {
+        status = open_results(experiment, err);
     }
     if (status == FEDGE_OK) {
         experiment->progress =
@@ -482,6 +543,9 @@ static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
 
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
 {
+    if (!leads(experiment)) {
+        return fedge_simulation_serve(experiment->simulation, err);
+    }
     experiment->started_ms = fedge_os_monotonic_ms();
     experiment->drawn_ms = 0;                   /* the first picture at once */
     fedge_status status = is_enough(experiment) /* resumed */

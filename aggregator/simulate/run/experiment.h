@@ -19,8 +19,9 @@ typedef struct fedge_experiment_config {
     const fedge_simulate_options *options; /* outlives the experiment */
     const char *job_text;                  /* the job's bytes; options->job names them */
     size_t job_size;
-    const char *out;        /* the folder; NULL: nothing is written */
-    bool summary;           /* the last model is looked at closely, for a summary */
+    const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
+    const char *out;                    /* the folder; NULL: nothing is written; of rank 0 only */
+    bool summary;                       /* the last model is looked at closely, for a summary */
     FILE *progress;         /* a line per phase, and a bar if it is a terminal; NULL: silence */
     const char *run;        /* "run 2 of 6", of a sweep: the bar alone, with this; NULL: alone */
     const fedge_log *log;   /* of what is chosen, and why; may be NULL */
@@ -58,13 +59,18 @@ FEDGE_MUST_USE fedge_status fedge_experiment_check(fedge_experiment *experiment,
                                                    const fedge_experiment_config *config,
                                                    fedge_error *err);
 
-/* Loads job and data, divides them, takes all memory, opens the folder. Not to be moved after. */
+/* Loads job and data, divides them, takes all memory, opens the folder. Not to be moved after. On
+ * several ranks all call it, and it fails on all alike when it fails on one, or when they have
+ * different programs, jobs, data or accumulators: FEDGE_MISMATCH. */
 FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                                   const fedge_experiment_config *config,
                                                   fedge_error *err);
 void fedge_experiment_fini(fedge_experiment *experiment); /* also after a check or a failed init */
 
-/* Runs it, with options->stop_at_target until all targets are reached, and writes the results.
+/* On any rank but 0: does its share until rank 0 calls fedge_experiment_fini, which ends it there.
+ * A failure is one that rank 0 would wait for: fedge_collective_abort.
+ *
+ * Runs it, with options->stop_at_target until all targets are reached, and writes the results.
  * FEDGE_CANCELLED when it was interrupted, in the last evaluation too: the results are those until
  * then, and --resume does the rest. After any other failure the folder has the rounds before, with
  * curves and summary, and a checkpoint of the last of them where that can be had

@@ -436,14 +436,17 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
 /* ---- as it runs ------------------------------------------------------------------------------ */
 
 /* Before the checkpoint that needs them. */
-static fedge_status save_states(const fedge_results *results, const fedge_simulation *simulation,
+static fedge_status save_states(const fedge_results *results, fedge_simulation *simulation,
                                 uint32_t round, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     if (!needs_states(results, simulation, round)) {
         return FEDGE_OK;
     }
-    const fedge_status status = states_path(results, round, path, err);
+    fedge_status status = fedge_simulation_collect_states(simulation, err);
+    if (status == FEDGE_OK) {
+        status = states_path(results, round, path, err);
+    }
     return status == FEDGE_OK
                ? fedge_client_states_save(fedge_simulation_states(simulation), path, err)
                : status;
@@ -491,8 +494,8 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
-static fedge_status save_parts(fedge_results *results, const fedge_simulation *simulation,
-                               uint32_t round, fedge_error *err)
+static fedge_status save_parts(fedge_results *results, fedge_simulation *simulation, uint32_t round,
+                               fedge_error *err)
 {
     const fedge_status status = save_states(results, simulation, round, err);
     return status == FEDGE_OK
@@ -500,8 +503,8 @@ static fedge_status save_parts(fedge_results *results, const fedge_simulation *s
                : status;
 }
 
-static fedge_status save(fedge_results *results, const fedge_simulation *simulation,
-                         const uint8_t *model, size_t size, fedge_error *err)
+static fedge_status save(fedge_results *results, fedge_simulation *simulation, const uint8_t *model,
+                         size_t size, fedge_error *err)
 {
     const uint64_t start_ms = fedge_os_monotonic_ms();
     char dir[FEDGE_MAX_PATH];
@@ -582,8 +585,8 @@ static fedge_status export_model(const fedge_results *results, const fedge_simul
 }
 
 /* With [export] the model file is left beside the checkpoint too. */
-static fedge_status save_model(fedge_results *results, const fedge_simulation *simulation,
-                               bool export, fedge_error *err)
+static fedge_status save_model(fedge_results *results, fedge_simulation *simulation, bool export,
+                               fedge_error *err)
 {
     uint8_t *file = NULL;
     size_t size = 0, control_size = 0;
@@ -689,7 +692,7 @@ fedge_status fedge_results_tell(const fedge_results *results,
     return status == FEDGE_OK ? fedge_plot_rounds(log, picture, title, err) : status;
 }
 
-fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation *simulation,
+fedge_status fedge_results_finish(fedge_results *results, fedge_simulation *simulation,
                                   const fedge_final_evaluation *final_evaluation,
                                   const char *ending, fedge_error *err)
 {
@@ -705,7 +708,7 @@ fedge_status fedge_results_finish(fedge_results *results, const fedge_simulation
 /* ---- after a failure ------------------------------------------------------------------------- */
 
 /* Checkpoint and model of the last line's round, if that is the model's round too. */
-static fedge_status save_last(fedge_results *results, const fedge_simulation *simulation,
+static fedge_status save_last(fedge_results *results, fedge_simulation *simulation,
                               fedge_error *err)
 {
     const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
@@ -750,7 +753,7 @@ void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULT
     }
 }
 
-void fedge_results_fail(fedge_results *results, const fedge_simulation *simulation,
+void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
                         char kept[FEDGE_RESULTS_KEPT])
 {

@@ -89,14 +89,14 @@ FEDGE_MUST_USE fedge_status fedge_results_tell(const fedge_results *results,
 /* The run is over, or was interrupted: checkpoint, model, picture, summary. Where a checkpoint has
  * no room nothing is left of it, and the model is written if that has. */
 FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
-                                                 const fedge_simulation *simulation,
+                                                 fedge_simulation *simulation,
                                                  const fedge_final_evaluation *final_evaluation,
                                                  const char *ending, fedge_error *err);
 
 /* The run has failed: checkpoint and model of the last closed round, if the model, the run summary
  * and the last line are all of that round and the disk takes it, or else the checkpoint there was;
  * picture, summary. [kept]: fedge_results_describe. */
-void fedge_results_fail(fedge_results *results, const fedge_simulation *simulation,
+void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
                         char kept[FEDGE_RESULTS_KEPT]);
 /* How many rounds the folder has, and where --resume would go on, for people; "" without one. */

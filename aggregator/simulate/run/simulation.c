@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/reduce/joined.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/memory.h"
@@ -158,6 +159,9 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
     }
     fedge_status status = collects ? list_updates(self, &updates, err) : FEDGE_OK;
     if (status == FEDGE_OK) {
+        status = fedge_ranks_join(&self->ranks, err);
+    }
+    if (status == FEDGE_OK) {
         self->mid_step = true; /* a strategy that fails may leave half a step */
         status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
                                          collects ? &updates : NULL, err);
@@ -167,6 +171,7 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
         self->mid_step = false;
         self->rounds_closed = summary->round;
         fedge_client_states_keep(&self->states, summary->round);
+        fedge_ranks_keep(&self->ranks, summary->round);
         status = fedge_global_model_reset(&self->global, err);
     }
     if (status == FEDGE_OK && !self->config.no_hashes) {
@@ -232,6 +237,7 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
     memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
     fedge_client_states_undo(&self->states); /* what does not count moves nothing that is kept */
+    fedge_ranks_drop(&self->ranks);
     fedge_status status = fedge_global_model_reset(&self->global, err);
     self->failures += train;
     if (status == FEDGE_OK && self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
@@ -387,6 +393,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     }
     if (status != FEDGE_OK) { /* what has closed is kept already */
         fedge_client_states_undo(&self->states);
+        fedge_ranks_drop(&self->ranks);
     }
     if (status == FEDGE_NO_MEMORY ||
         status == FEDGE_GPU_LOST) { /* room to write down what has closed */
@@ -434,6 +441,12 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
     }
     const fedge_strategy_ops *strategy = NULL;
     fedge_status status = fedge_strategy_find(config->job->strategy, &strategy, err);
+    if (status == FEDGE_OK && strategy->collects && !fedge_collective_is_alone(config->collective)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "%s looks at a round's updates one by one, and each stays with the "
+                            "rank that made it: start this simulation without mpirun",
+                            config->job->strategy);
+    }
     if (status == FEDGE_OK && strategy->count_clients) {
         status = strategy->count_clients(config->job->strategy_settings, clients, err);
     }
@@ -580,6 +593,9 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         wanted.user = self;
         status = fedge_trainer_engine_open(&self->engine, engine, &wanted, err);
     }
+    if (status == FEDGE_OK) {
+        status = fedge_ranks_init(&self->ranks, config->collective, &wanted, &self->engine, err);
+    }
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
     if (!config->profiles || !config->profiles->availability) {
@@ -618,7 +634,9 @@ void fedge_simulation_free(fedge_simulation *simulation)
     if (!simulation) {
         return;
     }
+    fedge_ranks_end(&simulation->ranks);
     fedge_trainer_engine_close(&simulation->engine);
+    fedge_ranks_fini(&simulation->ranks);
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
@@ -653,6 +671,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
         status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
                                       state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
     }
+    fedge_ranks_moved(&simulation->ranks);
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;
     simulation->evaluation_due = state->evaluation_due;
@@ -690,7 +709,29 @@ const fedge_client_states *fedge_simulation_states(const fedge_simulation *simul
 fedge_status fedge_simulation_load_states(fedge_simulation *simulation, const char *path,
                                           fedge_error *err)
 {
-    return fedge_client_states_load(&simulation->states, path, err);
+    const fedge_status status = fedge_client_states_load(&simulation->states, path, err);
+    return status == FEDGE_OK ? fedge_ranks_spread(&simulation->ranks, err) : status;
+}
+
+fedge_status fedge_simulation_collect_states(fedge_simulation *simulation, fedge_error *err)
+{
+    return fedge_ranks_collect(&simulation->ranks, err);
+}
+
+void fedge_simulation_lead(fedge_simulation *simulation)
+{
+    fedge_ranks_lead(&simulation->ranks);
+}
+
+fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *err)
+{
+    return fedge_ranks_serve(&simulation->ranks, err);
+}
+
+const char *fedge_simulation_accumulator(const fedge_simulation *simulation)
+{
+    const fedge_accumulator *accumulator = &simulation->global.accumulator;
+    return simulation->ranks.collective ? fedge_joined_kind(accumulator) : accumulator->ops->name;
 }
 
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/reduce/collective.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/run/client_states.h"
 #include "aggregator/simulate/run/evaluation_set.h"
@@ -35,6 +36,7 @@ typedef struct fedge_simulation_config {
         *test_set; /* NULL: none; the client data may have examples for validation */
     const fedge_client_profiles
         *profiles; /* of the client data's clients; NULL: time is not virtual */
+    const fedge_collective *collective; /* of the ranks that share the work; NULL: alone */
     uint32_t num_threads;
     const char *engine;            /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
     const fedge_log *log;          /* is told what trains, and why; may be NULL */
@@ -102,6 +104,12 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
  * client's work lacked it; then the threads are gone, and nothing is run or evaluated any more. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
+/* On several ranks, when all have made theirs: rank 0 leads from here on until it frees its
+ * simulation, and the others serve until then, of all that follows only this. Any status but
+ * FEDGE_OK is one that rank 0 cannot be told (fedge_ranks_serve). */
+void fedge_simulation_lead(fedge_simulation *simulation);
+FEDGE_MUST_USE fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *err);
+
 /* No round follows [round]: from on_round the one that has ended, or before
  * fedge_simulation_restore the one to go on from. Its evaluation on clients does, if the job has
  * one. */
@@ -120,6 +128,11 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
 /* What clients keep for the strategy, of the last closed round once fedge_simulation_run has ended
  * or in on_round; NULL where they keep nothing. */
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation);
+/* Before they are saved: brings together what clients of other ranks keep. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_simulation_collect_states(fedge_simulation *simulation,
+                                                            fedge_error *err);
+/* What sums, by name; of this rank. */
+const char *fedge_simulation_accumulator(const fedge_simulation *simulation);
 const char *fedge_simulation_engine(const fedge_simulation *simulation); /* "cpu" */
 /* For people, a line for each place: who trains how many clients at once, and what sums, with the
  * memory that they have taken. */

@@ -4,6 +4,7 @@
 
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/simulate/run/client_states.h"
+#include "aggregator/simulate/run/ranks.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "aggregator/simulate/time/virtual_clock.h"
 
@@ -31,6 +32,7 @@ struct fedge_simulation {
     fedge_client_states states; /* what clients keep for the strategy */
     uint64_t promised;          /* bytes: fedge_memory of this run */
     fedge_trainer_engine engine;
+    fedge_ranks ranks; /* that share its work; all 0: none */
     fedge_rounds *rounds;
     uint64_t now_ms;                   /* without client profiles */
     fedge_virtual_clock virtual_clock; /* with one */

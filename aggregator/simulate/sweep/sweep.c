@@ -5,7 +5,8 @@
 
 #include "aggregator/simulate/sweep/sweep_internal.h"
 
-fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *job_text,
+fedge_status fedge_sweep_new(const fedge_simulate_options *options,
+                             const fedge_collective *collective, const char *job_text,
                              size_t job_size, fedge_sweep **sweep, fedge_error *err)
 {
     *sweep = NULL;
@@ -14,6 +15,7 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options, const char *
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a sweep");
     }
     fresh->options = options;
+    fresh->collective = collective;
     fresh->job_text = job_text;
     fresh->job_size = job_size;
     fedge_status status = fedge_sweep_parse_axes(fresh, err);

@@ -57,6 +57,7 @@ typedef struct sweep_counted {
 
 struct fedge_sweep {
     const fedge_simulate_options *options;
+    const fedge_collective *collective; /* of the ranks that deal the runs; NULL: alone */
     const char *job_text;
     size_t job_size;
     sweep_axis axes[FEDGE_SIMULATE_MAX_AXES]; /* without seeds */

@@ -74,11 +74,22 @@ static sweep_run next_run(const pool *self)
     return run;
 }
 
+/* The next run of this rank. */
+static void pass_over_others(pool *self)
+{
+    const fedge_collective *all = self->sweep->collective;
+    while (!fedge_collective_is_alone(all) && self->next < self->num_runs &&
+           self->next % all->num_ranks != all->rank) {
+        self->next++;
+    }
+}
+
 /* Waits until the next run may begin. False: there is none. */
 static bool take(pool *self, sweep_run *run)
 {
     pthread_mutex_lock(&self->mutex);
     bool taken = false;
+    pass_over_others(self);
     while (!taken && self->next < self->num_runs) {
         *run = next_run(self);
         taken = self->at_work + run->num_threads <= self->num_threads &&
@@ -89,6 +100,7 @@ static bool take(pool *self, sweep_run *run)
     }
     if (taken) {
         self->next++;
+        pass_over_others(self);
         self->running++;
         self->at_work += run->num_threads;
     }
@@ -247,6 +259,27 @@ static fedge_status work_together(pool *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* Rank 0 has what came of the others' runs, and all have the first failure. */
+static fedge_status bring_together(fedge_sweep *sweep, fedge_status status, fedge_error *err)
+{
+    const fedge_collective *all = sweep->collective;
+    const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
+    if (fedge_collective_is_alone(all)) {
+        return status;
+    }
+    for (uint32_t i = 0; all->rank > 0 && i < num_runs; i++) {
+        fedge_collective_send(all, &sweep->outcomes[i], sizeof(*sweep->outcomes), 0);
+    }
+    for (uint32_t rank = 1; all->rank == 0 && rank < all->num_ranks; rank++) {
+        for (uint32_t i = 0; i < num_runs; i++) {
+            sweep_outcome of;
+            fedge_collective_receive(all, &of, sizeof(of), rank);
+            sweep->outcomes[i] = of.done || of.begun ? of : sweep->outcomes[i];
+        }
+    }
+    return fedge_collective_agree(all, status, NULL, 0, err);
+}
+
 fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                              fedge_error *err)
 {
@@ -269,17 +302,14 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     const fedge_status started = work_together(&self, err);
     pthread_cond_destroy(&self.changed);
     pthread_mutex_destroy(&self.mutex);
-    if (started != FEDGE_OK) {
-        return started;
-    }
-    if (self.status == FEDGE_CANCELLED && self.interrupted > 1) {
-        return fedge_fail(err, FEDGE_CANCELLED, "interrupted with %" PRIu32 " runs under way",
-                          self.interrupted);
-    }
-    if (self.status != FEDGE_OK) {
+    fedge_status status = started == FEDGE_OK ? self.status : started;
+    if (started == FEDGE_OK && status == FEDGE_CANCELLED && self.interrupted > 1) {
+        status = fedge_fail(err, FEDGE_CANCELLED, "interrupted with %" PRIu32 " runs under way",
+                            self.interrupted);
+    } else if (started == FEDGE_OK && status != FEDGE_OK) {
         *err = self.err;
     }
-    return self.status;
+    return bring_together(sweep, status, err);
 }
 
 uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)

@@ -310,11 +310,17 @@ static const char *get_error_string(fedge_nccl_result result)
 /* ---- loading ----------------------------------------------------------------------------------
  */
 
+/* Any other library is what it is. */
+void *__real_dlopen(const char *name, int flags);
+void *__real_dlsym(void *library, const char *name);
+
 void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags)
 {
-    (void)flags;
-    return strncmp(name, "libnccl", 7) == 0 && !emulated_config()->no_nccl ? queued : NULL;
+    if (strncmp(name, "libnccl", 7) != 0) {
+        return __real_dlopen(name, flags);
+    }
+    return emulated_config()->no_nccl ? NULL : queued;
 }
 
 char *__wrap_dlerror(void);
@@ -350,7 +356,9 @@ void *__wrap_dlsym(void *library, const char *name)
         {"ncclAllReduce", (void (*)(void))all_reduce},
         {"ncclAllGather", (void (*)(void))all_gather},
     };
-    (void)library;
+    if (library != (void *)queued) {
+        return __real_dlsym(library, name);
+    }
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         if (strcmp(KNOWN[i].name, name) == 0) {
             return (void *)(uintptr_t)KNOWN[i].function;

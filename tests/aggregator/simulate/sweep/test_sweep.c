@@ -44,7 +44,7 @@ static fedge_status sweep_it(const char *words, uint32_t interrupt_at, uint32_t 
     interruption user = {.at = interrupt_at};
     atomic_init(&user.asked, 0);
     assert_int_equal(fedge_simulate_options_parse(argc, argv, &options, err), FEDGE_OK);
-    if (fedge_sweep_new(&options, JOB, strlen(JOB), &sweep, err) != FEDGE_OK) {
+    if (fedge_sweep_new(&options, NULL, JOB, strlen(JOB), &sweep, err) != FEDGE_OK) {
         fail_msg("%s", err->message);
     }
     const fedge_status status = fedge_sweep_run(sweep, is_interrupted, &user, err);

@@ -1,0 +1,169 @@
+#define _POSIX_C_SOURCE 200809L /* gethostname */
+#include "aggregator/reduce/collective.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef FEDGE_WITH_MPI
+#include "aggregator/reduce/mpi/collective_mpi.h"
+#define MPI_KIND &fedge_collective_mpi
+#else
+#define MPI_KIND NULL
+#endif
+
+/* How a rank has fared, and what it has. The same bytes in every release. */
+typedef struct verdict {
+    int32_t status;
+    char message[FEDGE_ERROR_MESSAGE_SIZE];
+    char host[FEDGE_COLLECTIVE_HOST];
+    char facts[FEDGE_COLLECTIVE_MAX_FACTS][FEDGE_COLLECTIVE_FACT_TEXT];
+} verdict;
+
+/* Ranks of mpirun's job: Open MPI says so to the processes that it starts. */
+static unsigned long started_ranks(void)
+{
+    const char *ranks = getenv("OMPI_COMM_WORLD_SIZE");
+    return ranks ? strtoul(ranks, NULL, 10) : 1;
+}
+
+fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *err)
+{
+    static const fedge_collective_ops *const MPI = MPI_KIND;
+    *collective = (fedge_collective){0};
+    if (started_ranks() <= 1) {
+        return FEDGE_OK;
+    }
+    if (!MPI) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "mpirun has started %lu of this program, which was built without MPI: "
+                          "start it alone, or build it where libopenmpi-dev is installed",
+                          started_ranks());
+    }
+    fedge_collective fresh = {.ops = MPI};
+    const fedge_status status = MPI->open(&fresh.state, &fresh.rank, &fresh.num_ranks, err);
+    if (status == FEDGE_OK) {
+        (void)gethostname(fresh.host, sizeof(fresh.host) - 1);
+        *collective = fresh;
+    }
+    return status;
+}
+
+void fedge_collective_close(fedge_collective *collective)
+{
+    if (collective->ops) {
+        collective->ops->close(collective->state);
+    }
+    *collective = (fedge_collective){0};
+}
+
+void fedge_collective_abort(fedge_collective *collective, int code)
+{
+    if (collective->ops) {
+        collective->ops->abort(collective->state, code);
+    }
+}
+
+bool fedge_collective_is_alone(const fedge_collective *collective)
+{
+    return !collective || !collective->ops;
+}
+
+void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count)
+{
+    if (!fedge_collective_is_alone(collective)) {
+        collective->ops->sum(collective->state, values, count);
+    }
+}
+
+void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
+                                uint32_t from)
+{
+    if (!fedge_collective_is_alone(collective)) {
+        collective->ops->broadcast(collective->state, bytes, size, from);
+    }
+}
+
+void fedge_collective_send(const fedge_collective *collective, const void *bytes, size_t size,
+                           uint32_t to)
+{
+    if (!fedge_collective_is_alone(collective)) {
+        collective->ops->send(collective->state, bytes, size, to);
+    }
+}
+
+void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
+                              uint32_t from)
+{
+    if (!fedge_collective_is_alone(collective)) {
+        collective->ops->receive(collective->state, bytes, size, from);
+    }
+}
+
+/* ---- the start ------------------------------------------------------------------------------- */
+
+/* [with] becomes a failure when a fact of its rank is another than ours. */
+static void compare(verdict *with, const verdict *ours, const fedge_collective_fact *facts,
+                    uint32_t num_facts)
+{
+    for (uint32_t i = 0; i < num_facts && with->status == FEDGE_OK; i++) {
+        if (strcmp(with->facts[i], ours->facts[i]) != 0) {
+            fedge_error err;
+            with->status =
+                fedge_fail(&err, FEDGE_MISMATCH, "%s is %.70s, and on rank 0 %.70s: %s",
+                           facts[i].name, with->facts[i], ours->facts[i], facts[i].advice);
+            memcpy(with->message, err.message, sizeof(with->message));
+        }
+    }
+}
+
+static void prefix_message(verdict *of, uint32_t rank)
+{
+    fedge_error err;
+    (void)fedge_fail(&err, (fedge_status)of->status, "rank %" PRIu32 " on %.40s: %s", rank,
+                     of->host, of->message);
+    memcpy(of->message, err.message, sizeof(of->message));
+}
+
+/* Rank 0 hears all others, and [said] becomes the first failure. */
+static void judge(const fedge_collective *self, verdict *said, const fedge_collective_fact *facts,
+                  uint32_t num_facts)
+{
+    const verdict ours = *said;
+    for (uint32_t rank = 1; rank < self->num_ranks; rank++) {
+        verdict theirs;
+        self->ops->receive(self->state, &theirs, sizeof(theirs), rank);
+        compare(&theirs, &ours, facts, num_facts);
+        if (said->status == FEDGE_OK && theirs.status != FEDGE_OK) {
+            *said = theirs;
+            prefix_message(said, rank);
+        }
+    }
+}
+
+fedge_status fedge_collective_agree(const fedge_collective *collective, fedge_status status,
+                                    const fedge_collective_fact *facts, uint32_t num_facts,
+                                    fedge_error *err)
+{
+    if (fedge_collective_is_alone(collective)) {
+        return status;
+    }
+    verdict said = {.status = (int32_t)status};
+    if (status != FEDGE_OK) {
+        memcpy(said.message, err->message, sizeof(said.message));
+    }
+    memcpy(said.host, collective->host, sizeof(said.host));
+    for (uint32_t i = 0; i < num_facts && status == FEDGE_OK; i++) {
+        memcpy(said.facts[i], facts[i].text, sizeof(said.facts[i]));
+    }
+    if (collective->rank == 0) {
+        judge(collective, &said, facts, num_facts);
+    } else {
+        collective->ops->send(collective->state, &said, sizeof(said), 0);
+    }
+    collective->ops->broadcast(collective->state, &said, sizeof(said), 0);
+    return said.status == FEDGE_OK ? FEDGE_OK
+                                   : fedge_fail(err, (fedge_status)said.status, "%s", said.message);
+}

@@ -1,0 +1,84 @@
+/* Collectives: how the processes of one job, its ranks, exchange bytes and add sums.
+ *
+ * A program that mpirun has started is one rank of several, on one machine or many; any other is
+ * alone, and then nothing below waits, sends or loads a library. Every call is made by all ranks,
+ * in the same order and with the same sizes; fedge_collective_send goes with
+ * fedge_collective_receive. There is nothing to clean up after a rank that is lost: MPI ends the
+ * whole job, and no call returns.
+ *
+ * One thread of a process makes all calls.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
+#define FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+#define FEDGE_COLLECTIVE_HOST 64       /* bytes of a host's name, cut off */
+#define FEDGE_COLLECTIVE_MAX_FACTS 16  /* that are compared */
+#define FEDGE_COLLECTIVE_FACT_TEXT 128 /* bytes of one, cut off */
+
+typedef struct fedge_collective_ops {
+    const char *name; /* "mpi" */
+
+    /* FEDGE_NOT_FOUND: its library is not there; FEDGE_UNSUPPORTED: it lacks something. */
+    fedge_status (*open)(void **state, uint32_t *rank, uint32_t *num_ranks, fedge_error *err);
+    void (*close)(void *state);           /* waits for the others to close */
+    void (*abort)(void *state, int code); /* ends all ranks; does not return */
+
+    /* values (count) of rank 0 become the sums over all ranks; those of the others stay. */
+    void (*sum)(void *state, int64_t *values, size_t count);
+    /* Everyone's [bytes] become those of [from]. */
+    void (*broadcast)(void *state, void *bytes, size_t size, uint32_t from);
+    void (*send)(void *state, const void *bytes, size_t size, uint32_t to);
+    void (*receive)(void *state, void *bytes, size_t size, uint32_t from);
+} fedge_collective_ops;
+
+/* One that is open; all 0: alone. */
+typedef struct fedge_collective {
+    const fedge_collective_ops *ops; /* NULL: alone */
+    void *state;
+    uint32_t rank, num_ranks; /* 0 and 0 when alone */
+    char host[FEDGE_COLLECTIVE_HOST];
+} fedge_collective;
+
+/* Joins the job that this process was started for. [*collective] is alone without one, and on
+ * failure. FEDGE_UNSUPPORTED: there is one, and this program was built without MPI. */
+FEDGE_MUST_USE fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *err);
+/* When all that was to be said has been said; one that is alone is fine. */
+void fedge_collective_close(fedge_collective *collective);
+/* Ends all ranks, this one too, with an exit code; returns only when alone. For a failure that the
+ * others would wait for in vain. */
+void fedge_collective_abort(fedge_collective *collective, int code);
+
+bool fedge_collective_is_alone(const fedge_collective *collective);
+
+/* The functions of the table; nothing when alone. */
+void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count);
+void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
+                                uint32_t from);
+void fedge_collective_send(const fedge_collective *collective, const void *bytes, size_t size,
+                           uint32_t to);
+void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
+                              uint32_t from);
+
+/* What must be the same on all ranks. */
+typedef struct fedge_collective_fact {
+    const char *name; /* "accumulator" */
+    char text[FEDGE_COLLECTIVE_FACT_TEXT];
+    const char *advice; /* "install the same release everywhere" */
+} fedge_collective_fact;
+
+/* The verdict of all ranks, the same on each: FEDGE_OK when each comes with FEDGE_OK and with the
+ * facts that rank 0 has. Else the status of the first rank that does not, and its message with its
+ * number and host before it: FEDGE_MISMATCH for a fact, which is named with both texts. [status],
+ * [err]: how the caller has fared until here. */
+FEDGE_MUST_USE fedge_status fedge_collective_agree(const fedge_collective *collective,
+                                                   fedge_status status,
+                                                   const fedge_collective_fact *facts,
+                                                   uint32_t num_facts, fedge_error *err);
+
+#endif

@@ -1,0 +1,106 @@
+#include "aggregator/reduce/mpi/collective_mpi.h"
+
+#include <stdlib.h>
+
+#include "aggregator/reduce/mpi/mpi_api.h"
+
+#define MAX_COUNT ((size_t)1 << 27) /* of one call, which counts in ints */
+
+/* A failed call has ended the job before it returns: MPI's errors are fatal unless a program says
+ * otherwise. */
+
+static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, fedge_error *err)
+{
+    fedge_mpi *mpi = malloc(sizeof(*mpi));
+    *state = NULL;
+    if (!mpi) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for MPI");
+    }
+    fedge_status status = fedge_mpi_load(mpi, err);
+    int provided = 0, place = 0, size = 0;
+    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != 0) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED, "Open MPI does not start");
+    }
+    if (status == FEDGE_OK && provided < MPI_THREAD_FUNNELED) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "this Open MPI was built without threads: install Debian's");
+    }
+    if (status != FEDGE_OK) {
+        free(mpi);
+        return status;
+    }
+    (void)mpi->comm_rank(mpi->world, &place);
+    (void)mpi->comm_size(mpi->world, &size);
+    *rank = (uint32_t)place;
+    *num_ranks = (uint32_t)size;
+    *state = mpi;
+    return FEDGE_OK;
+}
+
+static void mpi_close(void *state)
+{
+    fedge_mpi *mpi = state;
+    (void)mpi->finalize();
+    free(mpi); /* its library stays: it has left handlers behind */
+}
+
+static void mpi_abort(void *state, int code)
+{
+    const fedge_mpi *mpi = state;
+    (void)mpi->abort(mpi->world, code);
+}
+
+static int next_count(size_t left)
+{
+    return (int)(left < MAX_COUNT ? left : MAX_COUNT);
+}
+
+static void mpi_sum(void *state, int64_t *values, size_t count)
+{
+    const fedge_mpi *mpi = state;
+    int rank = 0;
+    (void)mpi->comm_rank(mpi->world, &rank);
+    for (size_t at = 0; at < count; at += MAX_COUNT) {
+        const int n = next_count(count - at);
+        (void)mpi->reduce(rank == 0 ? MPI_IN_PLACE : values + at, rank == 0 ? values + at : NULL, n,
+                          mpi->int64, mpi->add, 0, mpi->world);
+    }
+}
+
+static void mpi_broadcast(void *state, void *bytes, size_t size, uint32_t from)
+{
+    const fedge_mpi *mpi = state;
+    for (size_t at = 0; at < size; at += MAX_COUNT) {
+        (void)mpi->bcast((char *)bytes + at, next_count(size - at), mpi->byte, (int)from,
+                         mpi->world);
+    }
+}
+
+static void mpi_send(void *state, const void *bytes, size_t size, uint32_t to)
+{
+    const fedge_mpi *mpi = state;
+    for (size_t at = 0; at < size; at += MAX_COUNT) {
+        (void)mpi->send((const char *)bytes + at, next_count(size - at), mpi->byte, (int)to, 0,
+                        mpi->world);
+    }
+}
+
+static void mpi_receive(void *state, void *bytes, size_t size, uint32_t from)
+{
+    const fedge_mpi *mpi = state;
+    for (size_t at = 0; at < size; at += MAX_COUNT) {
+        (void)mpi->recv((char *)bytes + at, next_count(size - at), mpi->byte, (int)from, 0,
+                        mpi->world, MPI_STATUS_IGNORE);
+    }
+}
+
+const fedge_collective_ops fedge_collective_mpi = {
+    .name = "mpi",
+    .open = mpi_open,
+    .close = mpi_close,
+    .abort = mpi_abort,
+    .sum = mpi_sum,
+    .broadcast = mpi_broadcast,
+    .send = mpi_send,
+    .receive = mpi_receive,
+};

@@ -1,0 +1,328 @@
+/* Rank 0's part, and what all have in common. */
+#include "aggregator/simulate/run/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/joined.h"
+#include "aggregator/simulate/run/ranks_internal.h"
+#include "edge/core/bytes.h"
+#include "edge/io/client_hooks.h"
+
+/* ---- whose work ------------------------------------------------------------------------------ */
+
+uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_engine_task *task,
+                           uint32_t place)
+{
+    const bool stays = keeps && task->work == FEDGE_TRAINER_ENGINE_TRAIN;
+    return (stays ? task->client : place) % num_ranks;
+}
+
+uint32_t ranks_share(const fedge_ranks *self, uint32_t rank, const ranks_task *tasks,
+                     uint32_t num_tasks, uint32_t *own)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (fedge_ranks_owner(self->collective->num_ranks, self->keeps, &tasks[i].task, i) ==
+            rank) {
+            own[count++] = i;
+        }
+    }
+    return count;
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* What one run of tasks takes besides them. */
+typedef struct shared_run {
+    ranks_task *sent;                   /* (num_tasks) */
+    fedge_trainer_engine_task *results; /* (num_tasks): of one rank */
+    uint32_t *own;                      /* (num_tasks): whose they are */
+    uint32_t *indices;                  /* of all TEST tasks, one after another */
+    uint64_t num_indices;
+    fedge_buffer state; /* the strategy's */
+} shared_run;
+
+static void free_run(shared_run *run)
+{
+    free(run->sent);
+    free(run->results);
+    free(run->own);
+    free(run->indices);
+    fedge_buffer_fini(&run->state);
+}
+
+static fedge_status make_run(const fedge_ranks *self, const fedge_trainer_engine_task *tasks,
+                             uint32_t num_tasks, shared_run *run, fedge_error *err)
+{
+    const fedge_global_model *global = self->config.global;
+    *run = (shared_run){.sent = calloc(num_tasks, sizeof(*run->sent)),
+                        .results = calloc(num_tasks, sizeof(*run->results)),
+                        .own = calloc(num_tasks, sizeof(*run->own))};
+    fedge_buffer_init(&run->state, FEDGE_STRATEGY_MAX_STATE);
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        run->num_indices += tasks[i].work == FEDGE_TRAINER_ENGINE_TEST ? tasks[i].view.count : 0;
+    }
+    run->indices = calloc(run->num_indices + 1, sizeof(*run->indices));
+    if (!run->sent || !run->results || !run->own || !run->indices) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u tasks", (unsigned)num_tasks);
+    }
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        ranks_task *sent = &run->sent[i];
+        sent->task = tasks[i];
+        if (tasks[i].work == FEDGE_TRAINER_ENGINE_TEST) {
+            sent->num_indices = tasks[i].view.count;
+            sent->is_of_test_set = tasks[i].view.dataset == self->config.test_set;
+            sent->wants_classes = tasks[i].predicted != NULL;
+            memcpy(run->indices + at, tasks[i].view.indices,
+                   sent->num_indices * sizeof(*run->indices));
+            at += sent->num_indices;
+        }
+    }
+    return !self->is_told && global->strategy->told
+               ? global->strategy->save(global->strategy_state, &run->state, err)
+               : FEDGE_OK;
+}
+
+static void tell(const fedge_ranks *self, ranks_command *command)
+{
+    fedge_collective_broadcast(self->collective, command, sizeof(*command), 0);
+}
+
+static void tell_run(fedge_ranks *self, shared_run *run, uint32_t round, const int8_t *bounds_log2,
+                     uint32_t num_tasks)
+{
+    const fedge_plan *plan = &self->config.job->plan;
+    ranks_command command = {.kind = RANKS_RUN,
+                             .round = round,
+                             .num_tasks = num_tasks,
+                             .num_indices = run->num_indices,
+                             .state_size = run->state.size,
+                             .has_model = !self->is_told,
+                             .has_bounds = bounds_log2 != NULL};
+    if (bounds_log2) {
+        memcpy(command.bounds_log2, bounds_log2, plan->sent.schema.num_tensors);
+    }
+    tell(self, &command);
+    const fedge_collective *all = self->collective;
+    if (command.has_model) {
+        fedge_collective_broadcast(all, self->config.global->values,
+                                   plan->schema.num_elements * sizeof(float), 0);
+        fedge_collective_broadcast(all, run->state.data, run->state.size, 0);
+    }
+    fedge_collective_broadcast(all, run->sent, num_tasks * sizeof(*run->sent), 0);
+    fedge_collective_broadcast(all, run->indices, run->num_indices * sizeof(*run->indices), 0);
+    self->is_told = true;
+}
+
+/* What came of a task, but for where it lies. */
+static void take_result(fedge_trainer_engine_task *task, const fedge_trainer_engine_task *result)
+{
+    const fedge_view view = task->view;
+    int32_t *predicted = task->predicted;
+    *task = *result;
+    task->view = view;
+    task->predicted = predicted;
+}
+
+static void hear(const fedge_ranks *self, uint32_t rank, shared_run *run,
+                 fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+{
+    const uint32_t count = ranks_share(self, rank, run->sent, num_tasks, run->own);
+    fedge_collective_receive(self->collective, run->results, count * sizeof(*run->results), rank);
+    for (uint32_t i = 0; i < count; i++) {
+        fedge_trainer_engine_task *task = &tasks[run->own[i]];
+        take_result(task, &run->results[i]);
+        if (task->predicted) {
+            fedge_collective_receive(self->collective, task->predicted,
+                                     task->view.count * sizeof(*task->predicted), rank);
+        }
+    }
+}
+
+/* As the engine's run; the state is the ranks. */
+static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
+                       fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+{
+    fedge_ranks *self = state;
+    shared_run run;
+    fedge_error err;
+    if (make_run(self, tasks, num_tasks, &run, &err) != FEDGE_OK) {
+        for (uint32_t i = 0; i < num_tasks; i++) {
+            tasks[i].status = err.status;
+            memcpy(tasks[i].message, err.message, sizeof(tasks[i].message));
+        }
+        free_run(&run);
+        return;
+    }
+    tell_run(self, &run, round, bounds_log2, num_tasks);
+    const uint32_t count = ranks_share(self, 0, run.sent, num_tasks, run.own);
+    for (uint32_t i = 0; i < count; i++) {
+        run.results[i] = tasks[run.own[i]];
+    }
+    fedge_trainer_engine_run(&self->own, round, bounds_log2, run.results, count);
+    for (uint32_t i = 0; i < count; i++) {
+        take_result(&tasks[run.own[i]], &run.results[i]);
+    }
+    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++) {
+        hear(self, rank, &run, tasks, num_tasks);
+    }
+    free_run(&run);
+}
+
+static void close_shared(void *state)
+{
+    fedge_ranks *self = state;
+    fedge_trainer_engine_close(&self->own);
+}
+
+static uint64_t bytes_per_thread(const void *state)
+{
+    const fedge_ranks *self = state;
+    return self->own.ops ? self->own.ops->bytes_per_thread(self->own.state) : 0;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+void fedge_ranks_moved(fedge_ranks *ranks)
+{
+    ranks->is_told = false;
+}
+
+fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_error *err)
+{
+    if (!ranks->collective) {
+        return FEDGE_OK;
+    }
+    tell(ranks, &(ranks_command){.kind = RANKS_JOIN});
+    ranks->is_told = false;
+    return fedge_joined_join(&ranks->config.global->accumulator, FEDGE_OK, err);
+}
+
+void fedge_ranks_keep(fedge_ranks *ranks, uint32_t round)
+{
+    if (ranks->collective) {
+        tell(ranks, &(ranks_command){.kind = RANKS_KEEP, .round = round});
+    }
+}
+
+void fedge_ranks_drop(fedge_ranks *ranks)
+{
+    if (ranks->leads) {
+        tell(ranks, &(ranks_command){.kind = RANKS_DROP});
+    }
+}
+
+/* ---- what clients keep ----------------------------------------------------------------------- */
+
+/* False: one was read into [room], for want of memory, and is lost. */
+static bool collect_from(const fedge_ranks *self, uint32_t rank, float *room)
+{
+    fedge_client_states *states = self->config.states;
+    uint32_t count = 0;
+    bool whole = true;
+    fedge_collective_receive(self->collective, &count, sizeof(count), rank);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t client = 0;
+        fedge_collective_receive(self->collective, &client, sizeof(client), rank);
+        float **of = &states->of[client];
+        *of = *of ? *of : malloc(states->num_values * sizeof(**of));
+        fedge_collective_receive(self->collective, *of ? *of : room,
+                                 states->num_values * sizeof(**of), rank);
+        whole = whole && *of;
+    }
+    return whole;
+}
+
+fedge_status fedge_ranks_collect(fedge_ranks *ranks, fedge_error *err)
+{
+    if (!ranks->collective || !ranks->keeps) {
+        return FEDGE_OK;
+    }
+    float *room = malloc(ranks->config.states->num_values * sizeof(*room));
+    if (room && !ranks->lacks_kept) {
+        tell(ranks, &(ranks_command){.kind = RANKS_COLLECT});
+        for (uint32_t rank = 1; rank < ranks->collective->num_ranks; rank++) {
+            ranks->lacks_kept = !collect_from(ranks, rank, room) || ranks->lacks_kept;
+        }
+    }
+    const bool whole = room && !ranks->lacks_kept;
+    free(room);
+    return whole ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_NO_MEMORY,
+                              "no memory for what the clients of other ranks keep: give rank 0 "
+                              "more, or use fewer clients or another strategy");
+}
+
+fedge_status fedge_ranks_spread(fedge_ranks *ranks, fedge_error *err)
+{
+    if (!ranks->collective || !ranks->keeps) {
+        return FEDGE_OK;
+    }
+    const fedge_client_states *states = ranks->config.states;
+    ranks_command command = {.kind = RANKS_SPREAD, .round = states->round};
+    for (uint32_t i = 0; i < states->num_clients; i++) {
+        command.num_clients += states->of[i] != NULL;
+    }
+    tell(ranks, &command);
+    for (uint32_t i = 0; i < states->num_clients; i++) {
+        if (states->of[i]) {
+            fedge_collective_broadcast(ranks->collective, &i, sizeof(i), 0);
+            fedge_collective_broadcast(ranks->collective, states->of[i],
+                                       states->num_values * sizeof(float), 0);
+        }
+    }
+    return fedge_collective_agree(ranks->collective, FEDGE_OK, NULL, 0, err);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void fedge_ranks_end(fedge_ranks *ranks)
+{
+    if (ranks->leads) {
+        tell(ranks, &(ranks_command){.kind = RANKS_END});
+    }
+    ranks->leads = false;
+}
+
+void fedge_ranks_lead(fedge_ranks *ranks)
+{
+    ranks->leads = ranks->collective != NULL;
+}
+
+fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collective,
+                              const fedge_trainer_engine_config *config,
+                              fedge_trainer_engine *engine, fedge_error *err)
+{
+    *ranks = (fedge_ranks){0};
+    if (fedge_collective_is_alone(collective)) {
+        return FEDGE_OK;
+    }
+    const fedge_status status = fedge_joined_wrap(&config->global->accumulator, collective,
+                                                  config->job->plan.sent.schema.num_elements, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    *ranks = (fedge_ranks){.collective = collective,
+                           .config = *config,
+                           .keeps = fedge_plan_keeps(&config->job->plan),
+                           .own = *engine,
+                           .shared = *engine->ops};
+    ranks->shared.run = run_shared;
+    ranks->shared.close = close_shared;
+    ranks->shared.bytes_per_thread = bytes_per_thread;
+    *engine = (fedge_trainer_engine){.ops = &ranks->shared, .state = ranks};
+    if (collective->rank > 0 && ranks->keeps) {
+        ranks->unsent = calloc(config->states->num_clients, sizeof(*ranks->unsent));
+    }
+    return collective->rank == 0 || !ranks->keeps || ranks->unsent
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients of a rank");
+}
+
+void fedge_ranks_fini(fedge_ranks *ranks)
+{
+    free(ranks->unsent);
+    *ranks = (fedge_ranks){0};
+}

@@ -1,0 +1,232 @@
+/* The part of all ranks but 0. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/joined.h"
+#include "aggregator/simulate/run/ranks_internal.h"
+
+static void hear(const fedge_ranks *self, void *bytes, size_t size)
+{
+    fedge_collective_broadcast(self->collective, bytes, size, 0);
+}
+
+static fedge_status no_memory(fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a rank's share of the work");
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static fedge_status hear_model(const fedge_ranks *self, const ranks_command *command,
+                               fedge_error *err)
+{
+    fedge_global_model *global = self->config.global;
+    hear(self, global->values, self->config.job->plan.schema.num_elements * sizeof(float));
+    if (command->state_size == 0) {
+        return FEDGE_OK;
+    }
+    uint8_t *state = malloc(command->state_size);
+    if (!state) {
+        return no_memory(err);
+    }
+    hear(self, state, command->state_size);
+    const fedge_status status =
+        global->strategy->load(global->strategy_state, state, command->state_size, err);
+    free(state);
+    return status;
+}
+
+/* The tasks of this rank, as its engine takes them. [indices] and [classes] have room for those of
+ * all tasks. */
+static uint32_t unpack(const fedge_ranks *self, const ranks_command *command,
+                       const ranks_task *sent, uint32_t *indices, int32_t *classes,
+                       fedge_trainer_engine_task *tasks, uint32_t *own)
+{
+    const uint32_t count = ranks_share(self, self->collective->rank, sent, command->num_tasks, own);
+    uint64_t at = 0;
+    for (uint32_t i = 0, next = 0; i < command->num_tasks; i++) {
+        if (next < count && own[next] == i) {
+            fedge_trainer_engine_task *task = &tasks[next++];
+            *task = sent[i].task;
+            task->view = (fedge_view){sent[i].is_of_test_set ? self->config.test_set
+                                                             : self->config.client_data->dataset,
+                                      indices + at, sent[i].num_indices};
+            task->predicted = sent[i].wants_classes ? classes + at : NULL;
+        }
+        at += sent[i].num_indices;
+    }
+    return count;
+}
+
+static void answer(const fedge_ranks *self, const fedge_trainer_engine_task *tasks, uint32_t count)
+{
+    fedge_collective_send(self->collective, tasks, count * sizeof(*tasks), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (tasks[i].predicted) {
+            fedge_collective_send(self->collective, tasks[i].predicted,
+                                  tasks[i].view.count * sizeof(*tasks[i].predicted), 0);
+        }
+    }
+}
+
+static fedge_status run(fedge_ranks *self, const ranks_command *command, fedge_error *err)
+{
+    const uint64_t num_indices = command->num_indices + 1;
+    ranks_task *sent = calloc(command->num_tasks, sizeof(*sent));
+    uint32_t *own = calloc(command->num_tasks, sizeof(*own));
+    fedge_trainer_engine_task *tasks = calloc(command->num_tasks, sizeof(*tasks));
+    uint32_t *indices = calloc(num_indices, sizeof(*indices));
+    int32_t *classes = calloc(num_indices, sizeof(*classes));
+    fedge_status status = sent && own && tasks && indices && classes ? FEDGE_OK : no_memory(err);
+    if (status == FEDGE_OK && command->has_model) {
+        status = hear_model(self, command, err);
+    }
+    if (status == FEDGE_OK) {
+        hear(self, sent, command->num_tasks * sizeof(*sent));
+        hear(self, indices, command->num_indices * sizeof(*indices));
+        const uint32_t count = unpack(self, command, sent, indices, classes, tasks, own);
+        if (self->failed.status == FEDGE_OK) {
+            fedge_trainer_engine_run(&self->own, command->round,
+                                     command->has_bounds ? command->bounds_log2 : NULL, tasks,
+                                     count);
+        }
+        for (uint32_t i = 0; self->failed.status != FEDGE_OK && i < count; i++) {
+            tasks[i].status = self->failed.status;
+            memcpy(tasks[i].message, self->failed.message, sizeof(tasks[i].message));
+        }
+        answer(self, tasks, count);
+    }
+    free(sent);
+    free(own);
+    free(tasks);
+    free(indices);
+    free(classes);
+    return status;
+}
+
+/* Rank 0 fails in what this one fails in. */
+static void join(fedge_ranks *self)
+{
+    fedge_error err = self->failed;
+    const fedge_status known =
+        fedge_joined_join(&self->config.global->accumulator, err.status, &err);
+    (void)known;
+}
+
+/* ---- what clients keep ----------------------------------------------------------------------- */
+
+/* All sums are 0. What fails here rank 0 learns with the next work. */
+static void empty(fedge_ranks *self)
+{
+    fedge_error err;
+    if (fedge_global_model_reset(self->config.global, &err) != FEDGE_OK) {
+        self->failed = err;
+    }
+}
+
+static void keep(fedge_ranks *self, uint32_t round)
+{
+    fedge_client_states *states = self->config.states;
+    for (uint32_t i = 0; self->keeps && i < states->num_clients; i++) {
+        self->unsent[i] = self->unsent[i] || states->before[i];
+    }
+    if (self->keeps) {
+        fedge_client_states_keep(states, round);
+    }
+    empty(self);
+}
+
+static void drop(fedge_ranks *self)
+{
+    if (self->keeps) {
+        fedge_client_states_undo(self->config.states);
+    }
+    empty(self);
+}
+
+static void send_kept(fedge_ranks *self)
+{
+    const fedge_client_states *states = self->config.states;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < states->num_clients; i++) {
+        count += self->unsent[i];
+    }
+    fedge_collective_send(self->collective, &count, sizeof(count), 0);
+    for (uint32_t i = 0; i < states->num_clients; i++) {
+        if (self->unsent[i]) {
+            fedge_collective_send(self->collective, &i, sizeof(i), 0);
+            fedge_collective_send(self->collective, states->of[i],
+                                  states->num_values * sizeof(float), 0);
+            self->unsent[i] = false;
+        }
+    }
+}
+
+/* Of all clients, of whom this rank takes its own. */
+static fedge_status take_kept(fedge_ranks *self, const ranks_command *command, fedge_error *err)
+{
+    fedge_client_states *states = self->config.states;
+    const size_t size = states->num_values * sizeof(float);
+    float *values = malloc(size);
+    fedge_status status = values ? FEDGE_OK : no_memory(err);
+    for (uint32_t i = 0; values && i < command->num_clients; i++) {
+        uint32_t client = 0;
+        hear(self, &client, sizeof(client));
+        hear(self, values, size);
+        const fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TRAIN,
+                                                .client = client};
+        if (fedge_ranks_owner(self->collective->num_ranks, true, &task, 0) !=
+            self->collective->rank) {
+            continue;
+        }
+        states->of[client] = malloc(size);
+        if (states->of[client]) {
+            memcpy(states->of[client], values, size);
+        } else {
+            status = no_memory(err);
+        }
+    }
+    states->round = command->round;
+    free(values);
+    if (values) { /* what is agreed on is known to rank 0, which ends the run */
+        const fedge_status known = fedge_collective_agree(self->collective, status, NULL, 0, err);
+        (void)known;
+    }
+    return values ? FEDGE_OK : status;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+fedge_status fedge_ranks_serve(fedge_ranks *ranks, fedge_error *err)
+{
+    for (;;) {
+        ranks_command command;
+        fedge_status status = FEDGE_OK;
+        hear(ranks, &command, sizeof(command));
+        switch (command.kind) {
+        case RANKS_RUN:
+            status = run(ranks, &command, err);
+            break;
+        case RANKS_JOIN:
+            join(ranks);
+            break;
+        case RANKS_KEEP:
+            keep(ranks, command.round);
+            break;
+        case RANKS_DROP:
+            drop(ranks);
+            break;
+        case RANKS_COLLECT:
+            send_kept(ranks);
+            break;
+        case RANKS_SPREAD:
+            status = take_kept(ranks, &command, err);
+            break;
+        case RANKS_END:
+            return FEDGE_OK;
+        }
+        if (status != FEDGE_OK) {
+            return status;
+        }
+    }
+}

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# fedge-simulate on several ranks: test_mpi.sh SIMULATE [EMULATED], EMULATED being the one with emulated GPUs.
+set -euo pipefail
+
+simulate=$1 emulated=${2:-}
+# shellcheck source=tests/aggregator/command_line.sh
+. "$(dirname "$0")/../../command_line.sh"
+command -v mpirun >/dev/null || fail "no mpirun: install openmpi-bin, or build with FEDGE_MPI=OFF"
+
+# One machine, whoever runs the tests and however few its cores are.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=false
+export OMPI_MCA_odls_base_sigkill_timeout=1 # from Ctrl-C to SIGTERM, and from there to SIGKILL
+export TMPDIR=/tmp # its sockets' paths are short
+# Open MPI keeps memory to the end, and its library has no sanitizer.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" TSAN_OPTIONS="${TSAN_OPTIONS:-}:ignore_noninstrumented_modules=1"
+
+"$simulate" generate fedprox --out g --clients 24 >/dev/null
+options=(--data g/client.json --threads 1 --quiet)
+
+# job NAME TEXT: g/NAME.json is the generated job with TEXT for its test set's key
+job() {
+    sed "s/\"test-set\"/$2, \"test-set\"/; s/\"num-server-rounds\": *[0-9]*/\"num-server-rounds\": 5/
+         s/\"local-epochs\": *[0-9]*/\"local-epochs\": 2/" g/job.json >"g/$1.json"
+}
+job fedavg '"keep-checkpoints": 3'
+job scaffold '"strategy": {"type": "SCAFFOLD"}'
+job feddyn '"strategy": {"type": "FedDyn"}'
+sed -i 's/"fraction-train"/"fraction-evaluate": 0.5, &/; s/"codec": *"none"/"codec": "int8"/' g/fedavg.json
+sed 's/"partition"/"validation-fraction": 0.2, &/' g/client.json >g/holding.json
+
+# Everything that a run leaves but its times.
+left() {
+    (cd "$1" && python3 - <<'PY'
+import json
+def plain(value):
+    return {k: v for k, v in value.items() if "second" not in k and k != "crc32"} if isinstance(value, dict) else value
+for name in ("summary.json", "rounds.jsonl"):
+    for line in open(name):
+        print(json.dumps(plain(json.loads(line)), sort_keys=True))
+PY
+        sha256sum model.safetensors partition.csv)
+}
+
+# same NAME "RANKS ..." SIMULATE OPTION...: they all leave what one process does
+same() {
+    local name=$1 numbers=$2 program=$3 ranks
+    shift 3
+    rm -rf alone
+    "$program" "${options[@]}" --out alone "$@" >said 2>&1 || fail "$name alone: $(cat said)"
+    for ranks in $numbers; do
+        rm -rf together
+        mpirun -n "$ranks" "$program" "${options[@]}" --out together "$@" >said 2>&1 ||
+            fail "$name on $ranks ranks: $(cat said)"
+        diff <(left alone) <(left together) >differs || fail "$name on $ranks ranks: $(cat differs)"
+    done
+}
+same fedavg "2 3" "$simulate" --job g/fedavg.json --data g/holding.json --validation-split 0.1
+same scaffold "2 3 4" "$simulate" --job g/scaffold.json
+same feddyn 3 "$simulate" --job g/feddyn.json
+same time 2 "$simulate" --job g/scaffold.json --compute lognormal:1000,0.5 --fail 0.2
+if [ -n "$emulated" ]; then
+    export FEDGE_EMULATOR="gpus=2"
+    same engine 2 "$emulated" --job g/scaffold.json --engine cuda
+    same accumulator 3 "$emulated" --job g/scaffold.json --accumulator cuda
+    unset FEDGE_EMULATOR
+fi
+
+# Ended in the middle and gone on with by 4 ranks, then by 2: what clients keep finds its way.
+sed 's/"num-server-rounds": *[0-9]*/"num-server-rounds": 400/' g/scaffold.json >g/long.json
+"$simulate" "${options[@]}" --job g/long.json --out whole >said 2>&1
+wait_for_rounds() { # FOLDER LINES
+    for _ in $(seq 600); do
+        [ "$(wc -l 2>/dev/null <"$1/rounds.jsonl" || echo 0)" -lt "$2" ] || return 0
+        sleep 0.05
+    done
+    fail "no $2 rounds in 30 s: $(cat said)"
+}
+lines=1
+for ranks in 1 4 2; do
+    mpirun -n "$ranks" "$simulate" "${options[@]}" --job g/long.json --out parts --resume >said 2>&1 &
+    pid=$!
+    wait_for_rounds parts $lines
+    end_by TERM
+    lines=$(($(wc -l <parts/rounds.jsonl) + 1))
+    [ $lines -lt 400 ] || fail "over before it could be ended"
+done
+ends 0 "complete after 400 rounds" mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
+cmp whole/model.safetensors parts/model.safetensors || fail "the parts make another model"
+
+# A rank that is killed ends the job, and --resume goes on.
+rm -rf parts
+mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts >said 2>&1 &
+pid=$!
+wait_for_rounds parts 2
+pkill -KILL -P "$pid" -n || true
+code=0
+wait "$pid" || code=$?
+pid=
+if [ "$code" != 0 ]; then # else it was sooner done than killed
+    grep -qE "rank [012] with PID [0-9]+ on node .* exited on signal 9" said || fail "no word of the rank: $(cat said)"
+fi
+ends 0 "complete after 400 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
+cmp whole/model.safetensors parts/model.safetensors || fail "after a kill there is another model"
+
+# A sweep's runs are dealt among the ranks.
+sweep=(--job g/fedavg.json --data g/holding.json --sweep training.learning-rate=0.1,0.01 --sweep seeds=2 --threads 1 --json)
+"$simulate" "${sweep[@]}" --out swept >alone.json 2>said
+mpirun -n 3 "$simulate" "${sweep[@]}" --out dealt >together.json 2>said || fail "sweep: $(cat said)"
+python3 - <<'PY' || fail "the tables differ: $(cat alone.json together.json)"
+import json
+def rows(path):
+    return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in open(path)]
+assert rows("alone.json") == rows("together.json") and len(rows("alone.json")) >= 2
+PY
+[ -f "dealt/training.learning-rate=0.01,seed=1/model.safetensors" ] || fail "runs are missing: $(ls dealt)"
+ends 3 "has a simulation already" mpirun -n 2 "$simulate" "${sweep[@]}" --out dealt
+
+# What differs between ranks is said before a round begins.
+differ() { # WORDS, then the second rank's options
+    local words=$1
+    shift
+    ends 3 "$words" mpirun -n 1 "$simulate" "${options[@]}" --job g/scaffold.json --out never : -n 1 "$simulate" --threads 1 "$@"
+    [ ! -e never ] || fail "a folder was made"
+}
+differ "rank 1 on $(hostname): the job's SHA-256 is" --data g/client.json --job g/feddyn.json
+differ "seeds 7 and 0" --data g/client.json --job g/scaffold.json --seed 7
+differ "cannot open g/nothing.json" --data g/nothing.json --job g/scaffold.json
+cp -r g h
+python3 - <<'PY'
+data = bytearray(open("h/train-values.npy", "rb").read())
+data[-1] ^= 1
+open("h/train-values.npy", "wb").write(data)
+PY
+differ "the data's CRC-32 is" --data h/client.json --job g/scaffold.json
+if [ -n "$emulated" ]; then
+    export FEDGE_EMULATOR="gpus=1"
+    ends 3 "rank 1 on $(hostname): the accumulator is cuda, and on rank 0 cpu: name one that all machines have" \
+        mpirun -n 1 "$emulated" "${options[@]}" --job g/feddyn.json : -n 1 "$emulated" "${options[@]}" --job g/feddyn.json --accumulator cuda
+fi
+
+# Open MPI's own refusals begin no round either.
+if [ "$(id -u)" = 0 ]; then
+    ends 1 "mpirun has detected an attempt to run as root" env -u OMPI_ALLOW_RUN_AS_ROOT mpirun -n 2 "$simulate" --version
+fi
+ends 1 "not enough slots" env OMPI_MCA_rmaps_base_oversubscribe=0 mpirun -n 4096 "$simulate" --version
