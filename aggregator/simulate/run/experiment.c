@@ -11,6 +11,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/run/memory.h"
+#include "edge/core/message.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
 #include "edge/io/csv.h"
@@ -419,6 +420,15 @@ static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *na
     return at + 1;
 }
 
+/* Of the examples, and of whose they are. */
+static uint32_t crc_of(const fedge_client_data *data)
+{
+    const uint32_t clients = data->num_clients;
+    uint32_t crc = fedge_dataset_crc32(data->dataset);
+    crc = fedge_crc32(crc, data->first, (clients + 1) * sizeof(*data->first));
+    return fedge_crc32(crc, data->examples, data->first[clients] * sizeof(*data->examples));
+}
+
 /* All ranks together: is it the same simulation for everyone? */
 static fedge_status agree(const fedge_experiment *self, fedge_status status, fedge_error *err)
 {
@@ -436,17 +446,15 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
         fedge_sha256_text((const uint8_t *)self->config.job_text, self->config.job_size, hash);
         at = add_fact(at, "the job's SHA-256", hash, SAME_FILES);
         (void)snprintf(text, sizeof(text),
-                       "%" PRIu32 " clients, %.40s, seeds %" PRIu64 " and %" PRIu64 ", %" PRIu32
-                       " rounds",
-                       settings->num_clients, settings->partition, settings->seed,
-                       settings->partition_seed, settings->num_rounds);
+                       "%" PRIu32 " clients, seeds %" PRIu64 " and %" PRIu64 ", %" PRIu32 " rounds",
+                       settings->num_clients, settings->seed, settings->partition_seed,
+                       settings->num_rounds);
         at = add_fact(at, "the simulation", text, "give all ranks the same options");
-        (void)snprintf(text, sizeof(text), "%08" PRIx32,
-                       fedge_dataset_crc32(self->client_data->dataset));
-        at = add_fact(at, "the data's CRC-32", text, SAME_FILES);
+        (void)snprintf(text, sizeof(text), "%08" PRIx32, crc_of(self->client_data));
+        at = add_fact(at, "the CRC-32 of the clients' data", text, SAME_FILES);
         (void)snprintf(text, sizeof(text), "%08" PRIx32,
                        self->test_set ? fedge_dataset_crc32(self->test_set) : 0);
-        at = add_fact(at, "the test set's CRC-32", text, SAME_FILES);
+        at = add_fact(at, "the CRC-32 of the test set", text, SAME_FILES);
         at = add_fact(at, "the engine", fedge_simulation_engine(self->simulation),
                       "name one that all machines have with --engine");
         at = add_fact(at, "the accumulator", fedge_simulation_accumulator(self->simulation),

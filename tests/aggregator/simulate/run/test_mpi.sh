@@ -125,7 +125,7 @@ differ() { # WORDS, then the second rank's options
     [ ! -e never ] || fail "a folder was made"
 }
 differ "rank 1 on $(hostname): the job's SHA-256 is" --data g/client.json --job g/feddyn.json
-differ "seeds 7 and 0" --data g/client.json --job g/scaffold.json --seed 7
+differ "the simulation is 24 clients" --data g/client.json --job g/scaffold.json --seed 7
 differ "cannot open g/nothing.json" --data g/nothing.json --job g/scaffold.json
 cp -r g h
 python3 - <<'PY'
@@ -133,7 +133,7 @@ data = bytearray(open("h/train-values.npy", "rb").read())
 data[-1] ^= 1
 open("h/train-values.npy", "wb").write(data)
 PY
-differ "the data's CRC-32 is" --data h/client.json --job g/scaffold.json
+differ "the CRC-32 of the clients' data is" --data h/client.json --job g/scaffold.json
 if [ -n "$emulated" ]; then
     export FEDGE_EMULATOR="gpus=1"
     ends 3 "rank 1 on $(hostname): the accumulator is cuda, and on rank 0 cpu: name one that all machines have" \
