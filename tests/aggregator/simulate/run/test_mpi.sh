@@ -13,8 +13,7 @@ export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=false
 export OMPI_MCA_odls_base_sigkill_timeout=1 # from Ctrl-C to SIGTERM, and from there to SIGKILL
 export TMPDIR=/tmp # its sockets' paths are short
-# Open MPI keeps memory to the end, and its library has no sanitizer.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" TSAN_OPTIONS="${TSAN_OPTIONS:-}:ignore_noninstrumented_modules=1"
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # Open MPI keeps memory to the end
 
 "$simulate" generate fedprox --out g --clients 24 >/dev/null
 options=(--data g/client.json --threads 1 --quiet)
