@@ -73,6 +73,8 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value;
     memory->model += demand->no_hashes ? state : 2 * state;
     memory->model += fedge_plan_keeps(plan) && !demand->no_hashes ? trained : 0;
+    memory->model +=
+        demand->joins_ranks ? (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) : 0;
     return FEDGE_OK;
 }
 

@@ -27,6 +27,7 @@ typedef struct fedge_memory_demand {
     uint64_t thread_bytes;  /* of one: fedge_trainer_engine_ops.size */
     size_t task_bytes;      /* of one, as the simulation keeps it */
     bool no_hashes;         /* of the rounds' models */
+    bool joins_ranks;       /* sums of several are joined */
     uint64_t robust_memory; /* as fedge_accumulator_config has it */
 } fedge_memory_demand;
 

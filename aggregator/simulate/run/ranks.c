@@ -18,6 +18,13 @@ uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_e
     return (stays ? task->client : place) % num_ranks;
 }
 
+size_t fedge_ranks_task_bytes(const fedge_collective *collective)
+{
+    return fedge_collective_is_alone(collective)
+               ? 0
+               : sizeof(ranks_task) + sizeof(fedge_trainer_engine_task) + sizeof(uint32_t);
+}
+
 uint32_t ranks_share(const fedge_ranks *self, uint32_t rank, const ranks_task *tasks,
                      uint32_t num_tasks, uint32_t *own)
 {

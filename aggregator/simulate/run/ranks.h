@@ -33,6 +33,9 @@ typedef struct fedge_ranks {
     bool *unsent; /* (num_clients), not on rank 0: what it keeps has moved since rank 0 had it */
 } fedge_ranks;
 
+/* Bytes that a task takes on its way between ranks. */
+size_t fedge_ranks_task_bytes(const fedge_collective *collective);
+
 /* What of a client's work is which rank's: [place] is the task's among those of one run. */
 uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_engine_task *task,
                            uint32_t place);

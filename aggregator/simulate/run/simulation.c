@@ -518,8 +518,10 @@ static fedge_status demand_of(const fedge_simulation_config *config,
         .job = config->job,
         .num_clients = config->client_data->num_clients,
         .num_threads = config->num_threads,
-        .task_bytes = sizeof(sent_task) + sizeof(wave_task) + sizeof(fedge_trainer_engine_task),
+        .task_bytes = sizeof(sent_task) + sizeof(wave_task) + sizeof(fedge_trainer_engine_task) +
+                      fedge_ranks_task_bytes(config->collective),
         .no_hashes = config->no_hashes,
+        .joins_ranks = !fedge_collective_is_alone(config->collective),
         .robust_memory =
             config->sums.robust_memory > 0 ? config->sums.robust_memory : FEDGE_ROBUST_MEMORY};
     return engine->size(&wanted, &demand->thread_bytes, err);

@@ -88,6 +88,10 @@ static void a_run_has_all_its_parts(void **state)
     assert_true(memory.threads > 2 * fedge_simulation_bytes_per_thread(self.simulation));
     /* Values, two files and the server's variate, which is saved. */
     assert_true(memory.model > values * (4 + 2 * 4 + 3 * 4));
+    const fedge_memory alone = memory;
+    demand.joins_ranks = true;
+    assert_int_equal(fedge_memory_count(&memory, &demand, &self.err), FEDGE_OK);
+    assert_int_equal(memory.model, alone.model + values * 2 * sizeof(int64_t)); /* and a variate */
     end(&self);
 }
 
