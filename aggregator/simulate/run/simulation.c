@@ -441,7 +441,8 @@ static fedge_status check(const fedge_simulation_config *config, fedge_error *er
     }
     const fedge_strategy_ops *strategy = NULL;
     fedge_status status = fedge_strategy_find(config->job->strategy, &strategy, err);
-    if (status == FEDGE_OK && strategy->collects && !fedge_collective_is_alone(config->collective)) {
+    if (status == FEDGE_OK && strategy->collects &&
+        !fedge_collective_is_alone(config->collective)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "%s looks at a round's updates one by one, and each stays with the "
                             "rank that made it: start this simulation without mpirun",
