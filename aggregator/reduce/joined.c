@@ -64,6 +64,12 @@ static fedge_status add_values(void *state, uint32_t lane, const int32_t *v, siz
     return fedge_accumulator_add_values(&self->own, lane, v, first, count, weight, err);
 }
 
+static fedge_status lend(void *state, uint32_t gpu, size_t first, int64_t **sums, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_lend(&self->own, gpu, first, sums, err);
+}
+
 static void describe(const void *state, char *text, size_t size)
 {
     const joined *self = state;
@@ -125,6 +131,7 @@ static const fedge_accumulator_ops JOINED = {
     .drop = drop,
     .begin = begin,
     .add_values = add_values,
+    .lend = lend,
     .totals = totals,
     .read = read_sums,
     .step = step,

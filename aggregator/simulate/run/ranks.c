@@ -190,6 +190,12 @@ static uint64_t bytes_per_thread(const void *state)
     return self->own.ops ? self->own.ops->bytes_per_thread(self->own.state) : 0;
 }
 
+static void describe(const void *state, char *text, size_t size)
+{
+    const fedge_ranks *self = state;
+    self->own.ops->describe(self->own.state, text, size);
+}
+
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
 void fedge_ranks_moved(fedge_ranks *ranks)
@@ -319,6 +325,7 @@ fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collec
     ranks->shared.run = run_shared;
     ranks->shared.close = close_shared;
     ranks->shared.bytes_per_thread = bytes_per_thread;
+    ranks->shared.describe = describe;
     *engine = (fedge_trainer_engine){.ops = &ranks->shared, .state = ranks};
     if (collective->rank > 0 && ranks->keeps) {
         ranks->unsent = calloc(config->states->num_clients, sizeof(*ranks->unsent));
