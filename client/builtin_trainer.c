@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/dataset.h"
 #include "edge/io/file_list.h"
 #include "edge/io/plan.h"
@@ -177,6 +178,20 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
     return status;
 }
 
+/* The loss that training starts from. */
+static fedge_status measure(fedge_builtin *t, fedge_client *client, const fedge_examples *examples,
+                            fedge_client_report *report, fedge_error *err)
+{
+    fedge_trainer_result result;
+    const fedge_status status =
+        fedge_trainer_evaluate(t->model, examples, fedge_model_max_batch(t->model), t->scratch,
+                               t->scratch_size, cancelled, client, &result, err);
+    return status || result.num_seen == 0
+               ? status
+               : fedge_client_metric(report, FEDGE_START_LOSS,
+                                     result.loss_sum / (double)result.num_seen, err);
+}
+
 static fedge_status on_train(void *user, fedge_client *client, const fedge_client_task *task,
                              float *values, fedge_client_report *report, fedge_error *err)
 {
@@ -197,6 +212,10 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     const fedge_examples stored = fedge_view_examples(&t->train);
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(t->plan, &config, &stored, &augmented);
+    if (fedge_plan_measures(t->plan))
+        status = measure(t, client, &stored, report, err);
+    if (status)
+        return status;
     status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
                                client, &result, err);
     if (status)

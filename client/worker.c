@@ -257,6 +257,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_sections_changes(&w->plan->sent, w->start, w->values);
     fedge_status status = FEDGE_OK;
+    if (fedge_plan_measures(w->plan))
+        add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));
     if (w->plan->hooks)
         status = fedge_hooks_end(&w->hooks, w->report.num_steps, w->at_work.job.task.learning_rate,
                                  w->values, err);

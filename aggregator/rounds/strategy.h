@@ -30,8 +30,9 @@
     X(fedavg)                                                                                      \
     X(fedprox)                                                                                     \
     X(fedavgm)                                                                                     \
-    X(fedadagrad) X(fedadam) X(fedyogi) X(fednova) X(scaffold) X(feddyn) X(fedmedian)              \
-        X(fedtrimmedavg) X(krum) X(multikrum) X(bulyan) X(rfa) X(normclipping)
+    X(fedadagrad)                                                                                  \
+    X(fedadam) X(fedyogi) X(fednova) X(scaffold) X(feddyn) X(fedmedian) X(fedtrimmedavg) X(krum)   \
+        X(multikrum) X(bulyan) X(rfa) X(normclipping) X(qfedavg)
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
@@ -44,6 +45,8 @@ typedef struct fedge_strategy_config {
 typedef struct fedge_update_facts {
     uint32_t round; /* that it is of, from 1 */
     uint64_t num_examples;
+    /* Where the client hooks measure; 0 when the client does not say. */
+    double start_loss, squared_norm;
 } fedge_update_facts;
 
 /* One section of a round's updates, summed: S in units of 2^−F per tensor. */

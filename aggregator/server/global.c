@@ -27,7 +27,12 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name)
 
 fedge_update_facts fedge_upload_facts(const fedge_upload *upload, uint32_t round)
 {
-    return (fedge_update_facts){.round = round, .num_examples = upload->num_examples};
+    const double loss = fedge_upload_metric(upload, FEDGE_START_LOSS);
+    const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
+    return (fedge_update_facts){.round = round,
+                                .num_examples = upload->num_examples,
+                                .start_loss = isfinite(loss) ? loss : 0.0,
+                                .squared_norm = isfinite(norm) ? norm : 0.0};
 }
 
 /* ---- what the accepted updates say of themselves --------------------------------------------- */

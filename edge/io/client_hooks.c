@@ -81,6 +81,19 @@ bool fedge_plan_tells(const fedge_plan *plan)
     return plan->hooks != NULL && plan->hooks->tells;
 }
 
+bool fedge_plan_measures(const fedge_plan *plan)
+{
+    return plan->hooks != NULL && plan->hooks->measures;
+}
+
+double fedge_squared_norm(const fedge_plan *plan, const float *sent)
+{
+    double sum = 0;
+    for (size_t i = 0; i < plan->sent.sections[0].schema.num_elements; i++)
+        sum += (double)sent[i] * (double)sent[i];
+    return sum;
+}
+
 /* Takes (count) floats at *to where they are wanted; false: there is no memory. */
 static bool take(float **to, bool wanted, size_t count)
 {

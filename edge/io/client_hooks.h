@@ -25,11 +25,17 @@ struct fedge_json;
  * by the name in its table. */
 #define FEDGE_CLIENT_HOOKS_MAP(X)                                                                  \
     X(scaffold, "scaffold-counted")                                                                \
-    X(feddyn, "strategy:FedDyn")
+    X(feddyn, "strategy:FedDyn")                                                                   \
+    X(qfedavg, "strategy:QFedAvg")
 
 /* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
  */
 #define FEDGE_KEPT_LOST "control-lost"
+
+/* The metrics of an update whose plan's hooks measure: the mean loss of the model that training
+ * starts from on the examples to train, and the squared norm of what is trained's change. */
+#define FEDGE_START_LOSS "start-loss"
+#define FEDGE_SQUARED_NORM "squared-norm"
 
 /* Of one plan. Values of what is trained: num_trained each, NULL where the hooks need none. */
 typedef struct fedge_hooks_state {
@@ -48,6 +54,7 @@ typedef struct fedge_client_hooks {
     const char *keeps;    /* what a client keeps, for people: "control variate"; NULL: nothing */
     bool tells;           /* the server tells num_trained values with each model */
     bool corrects;        /* begin fills a correction */
+    bool measures;        /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
 
     /* Fails with the key of the plan that does not go with this strategy. NULL: all go. */
     fedge_status (*check)(const struct fedge_json *json, const fedge_plan *plan, fedge_error *err);
@@ -81,6 +88,11 @@ size_t fedge_plan_num_kept(const fedge_plan *plan);
  * "error feedback". */
 const char *fedge_plan_kept_name(const fedge_plan *plan);
 const char *fedge_plan_keeper_name(const fedge_plan *plan);
+
+bool fedge_plan_measures(const fedge_plan *plan);
+
+/* Of the delta in what is sent, summed in order. */
+double fedge_squared_norm(const fedge_plan *plan, const float *sent);
 
 /* Takes the memory, all 0, for a plan with hooks or residuals; it outlives the state. */
 FEDGE_MUST_USE fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,

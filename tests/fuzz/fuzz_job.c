@@ -1,8 +1,12 @@
-/* Jobs: one that is accepted makes a plan, and the plan reads back and gives the same bytes. */
+/* Jobs, with their strategy's arguments: one that is accepted makes a plan, and the plan reads back
+ * and gives the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/plan.h"
+#include "aggregator/rounds/strategy.h"
+
+/* Those of this program (aggregator/reduce/accumulator_kinds.c has the others). */
+const fedge_accumulator_ops *const fedge_accumulator_kinds[] = {&fedge_accumulator_cpu, NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -13,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = NULL, *again = NULL;
     size_t text_size, again_size;
     fedge_error err;
-    if (fedge_job_parse((const char *)data, size, "dir/job.json", &job, &err) != FEDGE_OK) {
+    if (fedge_strategy_job_parse((const char *)data, size, "dir/job.json", &job, &err) !=
+        FEDGE_OK) {
         if (err.message[0] == '\0')
             abort();
         return 0;

@@ -16,6 +16,7 @@ STRATEGIES = {
     "FedYogi": {},
     "FedNova": {"server-learning-rate": 0.5},
     "FedDyn": {"alpha": 0.1},
+    "QFedAvg": {"q": 2},
 }
 # With one client of seven that may be anything.
 ROBUST = {

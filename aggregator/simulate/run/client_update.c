@@ -124,11 +124,14 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
 }
 
 /* What travels of a model whose values do not lie there as they are, or with hooks. */
-static fedge_status make_changes(fedge_client_update *self, const fedge_trainer_engine_task *task,
+static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine_task *task,
                                  double rate, fedge_error *err)
 {
     const fedge_plan *plan = &self->config->job->plan;
     fedge_sections_changes(&plan->sent, self->config->global->values, self->values);
+    if (fedge_plan_measures(plan)) {
+        task->facts.squared_norm = fedge_squared_norm(plan, self->values);
+    }
     return plan->hooks
                ? fedge_hooks_end(&self->hooks, task->result.num_steps, rate, self->values, err)
                : FEDGE_OK;

@@ -11,6 +11,7 @@
 #include "aggregator/simulate/run/client_update.h"
 #include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "edge/train/cuda/cohort.h"
 
 #define LEAST_SLOTS                                                                                \
@@ -170,6 +171,12 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
     if (fedge_plan_evaluation_options(plan, &evaluated)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "evaluation in int8: GPUs do not do it: take --engine cpu");
+    }
+    if (fedge_plan_measures(plan)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s wants the loss before training: GPUs do not take it: take --engine "
+                          "cpu",
+                          config->job->strategy);
     }
     fedge_status status = fedge_cohort_check(&cohort, err);
     return status == FEDGE_OK ? count_gpus(config, &num_gpus, err) : status;

@@ -11,6 +11,7 @@
 #include "aggregator/simulate/run/client_update.h"
 #include "aggregator/workers/worker_pool.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
@@ -92,6 +93,21 @@ static void prepare(worker *self)
     self->ready_for = 0;
 }
 
+/* The loss that training starts from. */
+static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
+                            const fedge_examples *examples, fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    fedge_trainer_result result;
+    const fedge_status status = fedge_trainer_evaluate(
+        self->model, examples, fedge_model_max_batch(self->model), self->scratch,
+        self->scratch_size, config->cancel, config->user, &result, err);
+    if (status == FEDGE_OK && result.num_seen > 0) {
+        task->facts.start_loss = result.loss_sum / (double)result.num_seen;
+    }
+    return status;
+}
+
 static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
@@ -105,7 +121,10 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
     prepare(self);
     fedge_model_reset_optimizer(self->model);
-    fedge_status status = begin_update(self, task->client, err);
+    fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = begin_update(self, task->client, err);
+    }
     if (status == FEDGE_OK) {
         status =
             fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,

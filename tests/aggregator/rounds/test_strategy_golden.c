@@ -76,8 +76,11 @@ static void quantise(const cJSON *values, int bound_log2, int32_t *v)
 
 static fedge_update_facts facts_of(const cJSON *update, uint32_t round)
 {
+    const cJSON *loss = get(update, "start-loss"), *norm = get(update, "squared-norm");
     return (fedge_update_facts){.round = round,
-                                .num_examples = (uint64_t)get(update, "examples")->valuedouble};
+                                .num_examples = (uint64_t)get(update, "examples")->valuedouble,
+                                .start_loss = loss != NULL ? loss->valuedouble : 0,
+                                .squared_norm = norm != NULL ? norm->valuedouble : 0};
 }
 
 static void add(fedge_global_model *model, const cJSON *update, const fedge_update_facts *facts,

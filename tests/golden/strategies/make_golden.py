@@ -290,8 +290,31 @@ def robust_cases():
     ]
 
 
+def qfedavg(name, strategy, seed, q, rate=1.0):
+    run = Run(name, {"type": "QFedAvg", **strategy}, seed, {"learning-rate": 0.125, "local-epochs": 1})
+    lipschitz, unit, x = 8, 2 ** 14, run.start  # 2^20 / 64
+    for _ in range(ROUNDS):
+        clients = run.clients()
+        losses = np.abs(run.vector(2.0))[:len(clients)] + 0.25
+        squares = [float(np.sum(change ** 2)) for _, change in clients]
+        powers = np.clip(np.round(unit * losses ** q), 1, 2 ** 20) / unit
+        h = [q * p / f * lipschitz ** 2 * s + p * lipschitz for p, f, s in zip(powers, losses, squares)]
+        x = x + rate * sum(p * lipschitz * change for p, (_, change) in zip(powers, clients)) / sum(h)
+        run.keep(clients, x, [{"start-loss": float(f), "squared-norm": s} for f, s in zip(losses, squares)])
+    return run
+
+
+def qfedavg_default():
+    return qfedavg("qfedavg", {}, 40, 0.2)
+
+
+def qfedavg_arguments():
+    return qfedavg("qfedavg-arguments", {"q": 3, "server-learning-rate": 0.5}, 41, 3, 0.5)
+
+
 CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
-         fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn]
+         fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn,
+         qfedavg_default, qfedavg_arguments]
 
 
 def main():
