@@ -117,6 +117,7 @@ typedef struct pass {
     const fedge_strategy_section *delta;
     uint32_t num;
     int8_t most_bound_log2;
+    bool norms_only;
     wide *sums; /* of each thread: (num, num), j ≤ i */
 } pass;
 
@@ -148,7 +149,7 @@ static fedge_status add_tile(void *user, const fedge_tile *tile, fedge_error *er
     for (uint32_t i = 0; i < self->num; i++)
         shorten(tile->rows[i], tile->count, FEDGE_FIXED_VALUE_BITS - BITS + less);
     for (uint32_t i = 0; i < self->num; i++) {
-        for (uint32_t j = 0; j <= i; j += 4) {
+        for (uint32_t j = self->norms_only ? i : 0; j <= i; j += 4) {
             const int32_t *four[4];
             int64_t dots[4];
             for (uint32_t k = 0; k < 4; k++)
@@ -185,11 +186,18 @@ static void fill(fedge_gram *gram, const wide *sums)
     }
 }
 
-fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_error *err)
+fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_gram_extent extent,
+                             fedge_error *err)
 {
     const uint32_t num = tiles->num;
+    *gram = (fedge_gram){.num = num};
+    if (extent == FEDGE_GRAM_NOTHING)
+        return FEDGE_OK;
     const fedge_strategy_section *delta = &tiles->sum->delta;
-    pass of = {.delta = delta, .num = num, .most_bound_log2 = delta->bounds_log2[0]};
+    pass of = {.delta = delta,
+               .num = num,
+               .most_bound_log2 = delta->bounds_log2[0],
+               .norms_only = extent == FEDGE_GRAM_NORMS};
     for (uint32_t t = 1; t < delta->schema->num_tensors; t++)
         if (delta->bounds_log2[t] > of.most_bound_log2)
             of.most_bound_log2 = delta->bounds_log2[t];

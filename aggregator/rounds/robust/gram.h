@@ -20,8 +20,15 @@ typedef struct fedge_gram {
     double *squares; /* (num, num) */
 } fedge_gram;
 
-/* One pass over the tiles, mixed if they are. */
-FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_error *err);
+typedef enum fedge_gram_extent {
+    FEDGE_GRAM_NOTHING,
+    FEDGE_GRAM_NORMS, /* the diagonal of dots */
+    FEDGE_GRAM_ALL
+} fedge_gram_extent;
+
+/* One pass over the tiles, mixed if they are; none for NOTHING. What is beyond [extent] is 0. */
+FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles,
+                                            fedge_gram_extent extent, fedge_error *err);
 void fedge_gram_fini(fedge_gram *gram); /* one that is all 0 is fine */
 
 /* out[4]: Σ a_k b_jk of four rows, |a|, |b| ≤ 2^24 and count ≤ 4096, so that nothing overflows. */

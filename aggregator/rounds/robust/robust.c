@@ -202,17 +202,16 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
 static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_settings *settings,
                            fedge_tiles *tiles, fedge_robust_choice *choice, fedge_error *err)
 {
-    fedge_gram gram = {.num = tiles->num};
+    fedge_gram gram = {0};
     fedge_status status = FEDGE_OK;
     if (settings->mixing) {
-        status = fedge_gram_init(&gram, tiles, err);
+        status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_ALL, err);
         if (status == FEDGE_OK)
             fedge_tiles_mix(tiles, gram.squares, settings->num_malicious);
         fedge_gram_fini(&gram);
     }
-    gram.num = tiles->num;
-    if (status == FEDGE_OK && rule->by_gram)
-        status = fedge_gram_init(&gram, tiles, err);
+    if (status == FEDGE_OK)
+        status = fedge_gram_init(&gram, tiles, rule->looks_at, err);
     if (status == FEDGE_OK && rule->choose != NULL)
         status = rule->choose(settings, &gram, choice, err);
     fedge_gram_fini(&gram);

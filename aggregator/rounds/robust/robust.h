@@ -67,7 +67,7 @@ typedef struct fedge_robust_rule {
     /* Sets what it wants of [choice]. FEDGE_NO_MEMORY. NULL: all count. */
     fedge_status (*choose)(const fedge_robust_settings *settings, const fedge_gram *gram,
                            fedge_robust_choice *choice, fedge_error *err);
-    bool by_gram; /* choose looks at it; else it is all 0 but num */
+    fedge_gram_extent looks_at; /* what choose does; the rest of [gram] is not set */
 } fedge_robust_rule;
 
 /* The fewest updates that a round of the job may close with. */

@@ -65,7 +65,7 @@ static const fedge_robust_rule RULE = {.name = "Bulyan",
                                        .middle = FEDGE_ROBUST_NEAREST,
                                        .least = least,
                                        .choose = choose,
-                                       .by_gram = true};
+                                       .looks_at = FEDGE_GRAM_ALL};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
 {

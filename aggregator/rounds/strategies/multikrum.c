@@ -67,7 +67,7 @@ static const fedge_robust_rule RULE = {.name = "MultiKrum",
                                        .middle = FEDGE_ROBUST_MEAN,
                                        .least = fedge_krum_least,
                                        .choose = choose,
-                                       .by_gram = true};
+                                       .looks_at = FEDGE_GRAM_ALL};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {

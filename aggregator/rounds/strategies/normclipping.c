@@ -44,8 +44,10 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
     return FEDGE_OK;
 }
 
-static const fedge_robust_rule RULE = {
-    .name = "NormClipping", .middle = FEDGE_ROBUST_MEAN, .choose = choose, .by_gram = true};
+static const fedge_robust_rule RULE = {.name = "NormClipping",
+                                       .middle = FEDGE_ROBUST_MEAN,
+                                       .choose = choose,
+                                       .looks_at = FEDGE_GRAM_NORMS};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
 {

@@ -58,7 +58,7 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {
-    .name = "RFA", .middle = FEDGE_ROBUST_MEAN, .choose = choose, .by_gram = true};
+    .name = "RFA", .middle = FEDGE_ROBUST_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_ALL};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
 {

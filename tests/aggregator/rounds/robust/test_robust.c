@@ -2,8 +2,6 @@
  * tests/golden/strategies has what they make (test_strategy_golden.c). */
 #include "tests/aggregator/rounds/strategy_fixture.h"
 
-#include <stdlib.h>
-
 #include "aggregator/rounds/kept_updates.h"
 #include "aggregator/rounds/robust/tiles.h"
 #include "edge/core/rng.h"
@@ -81,7 +79,8 @@ static void take_step(const char *strategy, uint64_t memory, uint64_t kept_memor
                                     .updates = &updates,
                                     .memory = memory,
                                     .num_threads = num_threads};
-    memset(model, 0, VALUES * sizeof *model);
+    for (size_t k = 0; k < VALUES; k++)
+        model[k] = 0;
     if (ops->step(job->strategy_settings, &sum, model, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     fedge_kept_updates_fini(&kept);
@@ -99,18 +98,15 @@ static void memory_and_threads_change_nothing(void **state)
         "{\"type\": \"RFA\"}",
         "{\"type\": \"NormClipping\", \"norm\": 3}",
     };
-    float *large = malloc(VALUES * sizeof *large), *small = malloc(VALUES * sizeof *small);
-    assert_true(large != NULL && small != NULL);
+    static float large[VALUES], small[VALUES];
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         take_step(CASES[i], (uint64_t)1 << 30, (uint64_t)1 << 30, 1, large);
         take_step(CASES[i], (uint64_t)1 << 30, VALUES * 4 * 3, 7, small); /* most are in a file */
-        assert_memory_equal(large, small, VALUES * sizeof *large);
+        assert_memory_equal(large, small, sizeof large);
         take_step(CASES[i], fedge_tiles_least_bytes(UPDATES), 0, 2, small);
-        assert_memory_equal(large, small, VALUES * sizeof *large);
+        assert_memory_equal(large, small, sizeof large);
         assert_true(large[0] != 0.0f && large[VALUES - 1] != 0.0f);
     }
-    free(large);
-    free(small);
 }
 
 /* The fifth is far off, and none of these follow it as the mean would. */
@@ -124,8 +120,7 @@ static void one_that_is_far_off_is_left_out(void **state)
         "{\"type\": \"FedTrimmedAvg\", \"beta\": 0.1}",
         "{\"type\": \"RFA\", \"num-iterations\": 30}",
     };
-    float *model = malloc(VALUES * sizeof *model);
-    assert_non_null(model);
+    static float model[VALUES];
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         double mean = 0.0;
         take_step(CASES[i], (uint64_t)1 << 30, (uint64_t)1 << 30, 2, model);
@@ -135,7 +130,6 @@ static void one_that_is_far_off_is_left_out(void **state)
         if (!(mean > -0.12 && mean < 0.12))
             fail_msg("%s moves the model by %g", CASES[i], mean);
     }
-    free(model);
 }
 
 static void memory_that_is_too_small_is_refused(void **state)

@@ -1,0 +1,110 @@
+/* Seconds of one core that a robust rule takes for a round: bench_robust_fedge UPDATES PARAMETERS
+ * RUNS STRATEGY..., a JSON object as in a job each. Prints the least of RUNS for each strategy.
+ * Updates are kept decoded in memory, and a tile of them is copied from there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "edge/core/os.h"
+#include "edge/core/rng.h"
+
+static void end(const fedge_error *err)
+{
+    (void)fprintf(stderr, "%s\n", err->message);
+    exit(1);
+}
+
+static fedge_job *make_job(const char *strategy, uint32_t updates)
+{
+    char text[2048];
+    fedge_job *job = NULL;
+    fedge_error err;
+    (void)snprintf(text, sizeof text,
+                   "{\"fedge-job\": 1, \"name\": \"b\", \"model\": {\"input-shape\": [2], "
+                   "\"layers\": [{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2}]},"
+                   "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
+                   "\"training\": {\"learning-rate\": 0.1, \"local-epochs\": 1},"
+                   "\"rounds\": {\"num-server-rounds\": 1, \"min-available-nodes\": %u},"
+                   "\"strategy\": %s}",
+                   (unsigned)updates, strategy);
+    if (fedge_strategy_job_parse(text, strlen(text), "job", &job, &err) != FEDGE_OK)
+        end(&err);
+    return job;
+}
+
+static void fill(fedge_kept_updates *kept, uint32_t count, size_t size, fedge_updates *updates)
+{
+    int32_t *v = malloc(size * sizeof *v);
+    uint32_t *order = malloc(count * sizeof *order), first = 0;
+    fedge_error err = {.message = "no memory"};
+    if (v == NULL || order == NULL ||
+        fedge_kept_updates_reserve(kept, count, &first, &err) != FEDGE_OK)
+        end(&err);
+    for (uint32_t i = 0; i < count; i++) {
+        fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TURN, i, 0, 0);
+        for (size_t k = 0; k < size; k++) /* about 0.01 of a bound of 4 */
+            v[k] = (int32_t)(fedge_rng_u32(&rng) >> 9) - (1 << 22);
+        order[i] = i;
+        if (fedge_kept_updates_put(kept, i, v, &err) != FEDGE_OK)
+            end(&err);
+    }
+    if (fedge_kept_updates_list(kept, order, count, updates, &err) != FEDGE_OK)
+        end(&err);
+    free(v);
+    free(order);
+}
+
+static double seconds_of(const char *strategy, const fedge_schema *schema,
+                         const fedge_updates *updates, long runs, float *model)
+{
+    const int8_t bound = 2;
+    const fedge_strategy_ops *ops = NULL;
+    fedge_error err;
+    double least = 1e9;
+    fedge_job *job = make_job(strategy, updates->num);
+    if (fedge_strategy_find(job->strategy, &ops, &err) != FEDGE_OK)
+        end(&err);
+    const fedge_strategy_sum sum = {.job = job,
+                                    .round = 1,
+                                    .num_updates = updates->num,
+                                    .total_weight = updates->num,
+                                    .delta = {schema, &bound},
+                                    .updates = updates,
+                                    .memory = FEDGE_ROBUST_MEMORY,
+                                    .num_threads = 1};
+    for (long run = 0; run < runs; run++) {
+        const double start = fedge_os_cpu_seconds();
+        if (ops->step(job->strategy_settings, &sum, model, &err) != FEDGE_OK)
+            end(&err);
+        const double taken = fedge_os_cpu_seconds() - start;
+        least = taken < least ? taken : least;
+    }
+    fedge_job_free(job);
+    return least;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 5)
+        return 2;
+    const uint32_t count = (uint32_t)strtoul(argv[1], NULL, 10);
+    const size_t size = strtoul(argv[2], NULL, 10);
+    fedge_tensor_spec tensor = {.name = "all", .offset = 0, .count = size};
+    const fedge_schema schema = {.num_tensors = 1, .tensors = &tensor, .num_elements = size};
+    fedge_kept_updates kept;
+    fedge_updates updates;
+    float *model = calloc(size, sizeof *model);
+    if (model == NULL)
+        return 1;
+    fedge_kept_updates_init(&kept, &schema, UINT64_MAX);
+    fill(&kept, count, size, &updates);
+    for (int i = 4; i < argc; i++) {
+        (void)printf("%.4f\n",
+                     seconds_of(argv[i], &schema, &updates, strtol(argv[3], NULL, 10), model));
+        (void)fflush(stdout);
+    }
+    fedge_kept_updates_fini(&kept);
+    free(model);
+    return 0;
+}
