@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,15 +59,15 @@ static void a_folder_that_is_not_there_is_said(void **state)
     fedge_error err;
     uint32_t first = 0;
     const char *before = getenv("TMPDIR");
-    char kept_name[1024] = "";
-    (void)strncat(kept_name, before ? before : "", sizeof kept_name - 1);
+    char folder[1024];
+    (void)snprintf(folder, sizeof folder, "%s", before ? before : "");
     assert_int_equal(setenv("TMPDIR", "/nowhere/at/all", 1), 0);
     fedge_kept_updates_init(&kept, &SCHEMA, 0);
     assert_int_equal(fedge_kept_updates_reserve(&kept, 1, &first, &err), FEDGE_NOT_FOUND);
     assert_non_null(strstr(err.message, "raise --robust-memory"));
     fedge_kept_updates_fini(&kept);
     if (before)
-        assert_int_equal(setenv("TMPDIR", kept_name, 1), 0);
+        assert_int_equal(setenv("TMPDIR", folder, 1), 0);
     else
         assert_int_equal(unsetenv("TMPDIR"), 0);
 }
