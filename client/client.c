@@ -113,19 +113,42 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     snprintf(c->plan_hash, sizeof(c->plan_hash), "%s", welcome->plan);
 }
 
+/* The first of the task's deltas whose base is whole in the store; num_deltas: there is none. */
+static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t *index,
+                              fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (*index = 0; *index < task->num_deltas && !status; (*index)++) {
+        const fedge_delta_ref *delta = &task->deltas[*index];
+        uint64_t held = 0;
+        if (delta->size < task->model_size)
+            status = fedge_store_blob_held(c->store, delta->base, task->model_size, &held, err);
+        if (held == task->model_size)
+            break;
+    }
+    return status;
+}
+
 static void look_up(fedge_client *c, const fedge_session_action *action)
 {
+    const fedge_task *task = action->task;
     uint64_t held;
+    uint32_t index = 0;
     fedge_error err;
-    /* Of models only the present one is kept. Which that is, the plan does not tell: a client that
-     * comes back may hold it. */
-    fedge_status status = strcmp(action->hash, c->plan_hash) == 0
-                              ? FEDGE_OK
-                              : fedge_store_blobs_keep(c->store, c->plan_hash, action->hash, &err);
-    if (!status)
-        status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
+    fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
+    if (!status && task && !task->delta && held == 0)
+        status = find_base(c, task, &index, &err);
+    const bool found = !status && task && !task->delta && held == 0 && index < task->num_deltas;
+    /* Of models only the present one is kept, and the one that a delta makes it of. Which that is,
+     * the plan does not tell: a client that comes back may hold it. */
+    if (!status && !found && task)
+        status = fedge_store_blobs_keep(
+            c->store, c->plan_hash, action->hash,
+            task->delta ? task->deltas[task->delta - 1].base : "", &err);
     if (status)
         store_failed(c, &err);
+    else if (found)
+        fedge_session_base_held(c->session, now(), action->hash, index);
     else
         fedge_session_blob_at(c->session, now(), action->hash, held);
 }
@@ -359,6 +382,12 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
     fedge_session_task_done(c->session, now(), &r->upload);
 }
 
+/* What was fetched for the task. */
+static const char *bad_hash(const fedge_task *task)
+{
+    return task->delta ? task->deltas[task->delta - 1].hash : task->model;
+}
+
 static void on_woken(void *user)
 {
     fedge_client *c = user;
@@ -370,7 +399,8 @@ static void on_woken(void *user)
         const fedge_worker_result *r = &c->result;
         bool plan = r->job.kind == FEDGE_JOB_PLAN;
         if (r->status && r->bad_blob)
-            fedge_session_blob_bad(c->session, now(), plan ? r->job.plan_hash : r->job.task.model);
+            fedge_session_blob_bad(c->session, now(),
+                                   plan ? r->job.plan_hash : bad_hash(&r->job.task));
         else if (plan)
             plan_done(c, r);
         else

@@ -56,6 +56,7 @@ static void push_blob(fedge_session *s, fedge_session_action_type type, const se
     fedge_session_action *action = fedge_session_push(s, type);
     memcpy(action->hash, fetch->hash, sizeof(action->hash));
     action->size = fetch->size;
+    action->task = fetch == &s->model_fetch ? &s->task : NULL;
 }
 
 static void copy_text(char out[FEDGE_MAX_TEXT], const char *text)
@@ -278,8 +279,10 @@ static void advance_task(fedge_session *s)
         return;
     }
     session_fetch *fetch = &s->model_fetch;
-    if (fetch->state == BLOB_UNKNOWN || strcmp(fetch->hash, s->task.model) != 0) {
-        look_up(s, fetch, s->task.model, s->task.model_size);
+    const fedge_delta_ref *delta = s->task.delta ? &s->task.deltas[s->task.delta - 1] : NULL;
+    const char *hash = delta ? delta->hash : s->task.model;
+    if (fetch->state == BLOB_UNKNOWN || strcmp(fetch->hash, hash) != 0) {
+        look_up(s, fetch, hash, delta ? delta->size : s->task.model_size);
     } else if (fetch->state == BLOB_WHOLE) {
         s->work = s->task;
         s->has_task = false;
@@ -323,6 +326,19 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
     fedge_session_advance(session);
 }
 
+void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char *hash,
+                             uint32_t index)
+{
+    session_fetch *fetch = &session->model_fetch;
+    session->now_ms = now_ms;
+    if (!session->has_task || fetch->state != BLOB_LOOKUP || strcmp(fetch->hash, hash) != 0 ||
+        strcmp(session->task.model, hash) != 0 || index >= session->task.num_deltas)
+        return;
+    session->task.delta = index + 1;
+    fetch->state = BLOB_UNKNOWN;
+    fedge_session_advance(session);
+}
+
 void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash)
 {
     session->now_ms = now_ms;
@@ -336,6 +352,7 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
         session->has_task = session->has_task || !session->cancelled;
         if (!session->cancelled)
             session->task = session->work;
+        session->task.delta = session->task.num_deltas = 0;
     }
     fetch->state = BLOB_UNKNOWN;
     fetch->bad++;

@@ -51,7 +51,9 @@ typedef enum fedge_session_action_type {
     FEDGE_SESSION_SEND,        /* send [data]: a frame, valid until the next call */
     FEDGE_SESSION_SEND_PART,   /* send PART: bytes [offset, offset + data_size) of result task_id */
     FEDGE_SESSION_WELCOMED,    /* store [welcome]; when [flag], first discard all of the old run */
-    FEDGE_SESSION_LOOKUP_BLOB, /* answer by fedge_session_blob_at */
+    FEDGE_SESSION_LOOKUP_BLOB, /* answer by fedge_session_blob_at; or, when it is the model of
+                                  [task], to which deltas may lead, by fedge_session_base_held.
+                                  task->delta: it is this delta; of a plan [task] is NULL */
     FEDGE_SESSION_STORE_CHUNK, /* write [data] of blob [hash] at [offset]; then blob_at.
                                  [data] points into the frame last given */
     FEDGE_SESSION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
@@ -106,7 +108,12 @@ void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *
 /* So many bytes of the blob are stored; a whole one is its size. */
 void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *hash,
                            uint64_t offset);
-/* The blob does not have its hash (and has been removed): it is fetched again from byte 0. */
+/* Of model [hash] no byte is stored, but the whole base of the task's delta [index]: the delta is
+ * fetched, and work->delta says so. */
+void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char *hash,
+                             uint32_t index);
+/* The blob does not have its hash (and has been removed): it is fetched again from byte 0;
+ * a delta, or one that does not make its model: the whole model is fetched. */
 void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash);
 /* Plan [hash] is loaded (one that is not wanted any more is passed over).
  * [max_model_size]: largest model blob that fits it. */

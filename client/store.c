@@ -295,23 +295,24 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
 
 typedef struct keep {
     fedge_store *store;
-    const char *hashes[2];
+    const char *hashes[3];
 } keep;
 
 static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
 {
     const keep *k = user;
     char path[NAME_SIZE];
-    if (strcmp(name, k->hashes[0]) == 0 || strcmp(name, k->hashes[1]) == 0)
-        return FEDGE_OK;
+    for (size_t i = 0; i < sizeof k->hashes / sizeof k->hashes[0]; i++)
+        if (strcmp(name, k->hashes[i]) == 0)
+            return FEDGE_OK;
     blob_name(name, path);
     return k->store->backend.remove(k->store->backend.user, path, err);
 }
 
 fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1, const char *hash2,
-                                    fedge_error *err)
+                                    const char *hash3, fedge_error *err)
 {
-    keep k = {store, {hash1, hash2}};
+    keep k = {store, {hash1, hash2, hash3}};
     return store->backend.list(store->backend.user, "blobs", remove_blob, &k, err);
 }
 

@@ -74,9 +74,10 @@ FEDGE_MUST_USE fedge_status fedge_store_blob_append(fedge_store *store, const ch
  * FEDGE_NOT_FOUND or FEDGE_TRUNCATED when it is not held in full. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char *hash,
                                                   uint64_t size, uint8_t **data, fedge_error *err);
-/* Removes every blob but these two (either may be ""). */
+/* Removes every blob but these (each may be ""). */
 FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1,
-                                                   const char *hash2, fedge_error *err);
+                                                   const char *hash2, const char *hash3,
+                                                   fedge_error *err);
 
 /* Keeps the one result, durably when this returns; upload->size bytes. */
 FEDGE_MUST_USE fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,

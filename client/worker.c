@@ -11,10 +11,12 @@
 
 #include "client/kept.h"
 #include "edge/core/os.h"
+#include "edge/io/model_delta.h"
 #include "edge/io/plan.h"
 #include "edge/io/safetensors.h"
 #include "edge/io/site.h"
 #include "edge/io/update.h"
+#include "secure/hash/sha256.h"
 
 #define ROOM_RETRY_MS 5000 /* between tries to store a result on a full disk */
 #define ROOM_LOOK_MS 200   /* meanwhile, between looks whether it is still wanted */
@@ -125,6 +127,51 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 
 /* --- tasks ----------------------------------------------------------------------------------- */
 
+/* The model's file out of its base and a delta; it takes its place in the store. *file: the base's,
+ * which becomes the model's. */
+static fedge_status apply_delta(fedge_worker *w, const fedge_task *task, uint8_t *file,
+                                fedge_error *err)
+{
+    const fedge_delta_ref *delta = &task->deltas[task->delta - 1];
+    const size_t size = (size_t)task->model_size;
+    char hash[FEDGE_HASH_TEXT];
+    uint8_t *bytes;
+    fedge_status status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
+    if (!status)
+        status = fedge_store_blob_load(w->config.store, delta->hash, delta->size, &bytes, err);
+    if (status)
+        return status;
+    status = fedge_model_delta_apply(w->plan, bytes, (size_t)delta->size, w->start, err);
+    free(bytes);
+    if (!status)
+        status = fedge_safetensors_write(&w->plan->schema, w->start, file, size, err);
+    if (status)
+        return status;
+    fedge_sha256_text(file, size, hash);
+    if (strcmp(hash, task->model) != 0)
+        return fedge_fail(err, FEDGE_CORRUPT, "the delta does not make model %.12s…", task->model);
+    return fedge_store_blob_append(w->config.store, task->model, 0, file, size, size, err);
+}
+
+/* The blob of the task's model, malloc'ed. */
+static fedge_status load_model_file(fedge_worker *w, uint8_t **file, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.job.task;
+    if (!task->delta)
+        return load_blob(w, task->model, task->model_size, file, err);
+    fedge_status status =
+        load_blob(w, task->deltas[task->delta - 1].base, task->model_size, file, err);
+    if (!status)
+        status = apply_delta(w, task, *file, err);
+    if (!status)
+        return FEDGE_OK;
+    free(*file);
+    *file = NULL;
+    /* The whole model will do, unless it is for lack of something here. */
+    w->at_work.bad_blob = status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
+    return status;
+}
+
 static fedge_status load_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
@@ -133,7 +180,7 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
         return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
                           (unsigned long long)task->control_size,
                           (unsigned long long)task->model_size);
-    fedge_status status = load_blob(w, task->model, task->model_size, &file, err);
+    fedge_status status = load_model_file(w, &file, err);
     if (status)
         return status;
     size_t size = (size_t)(task->model_size - task->control_size);

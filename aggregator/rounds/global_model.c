@@ -107,6 +107,9 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
     if (status == FEDGE_OK) {
         status = model->strategy->init(&strategy, &model->strategy_state, err);
     }
+    if (status == FEDGE_OK) {
+        status = fedge_downlink_init(&model->downlink, model->plan, err);
+    }
     return status == FEDGE_OK ? take_memory(model, accumulator, config, err) : status;
 }
 
@@ -119,6 +122,7 @@ void fedge_global_model_fini(fedge_global_model *model)
     fedge_kept_updates_fini(&model->kept);
     free(model->values);
     free(model->trained);
+    fedge_downlink_fini(&model->downlink);
     *model = (fedge_global_model){0};
 }
 
@@ -158,11 +162,30 @@ fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *er
 fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file, size_t size,
                                      const uint8_t *state, size_t state_size, fedge_error *err)
 {
+    const size_t behind = fedge_downlink_state_size(model->plan);
     model->unchanged = false;
     fedge_status status =
         fedge_safetensors_read(file, size, &model->plan->schema, model->values, err);
-    return status == FEDGE_OK ? model->strategy->load(model->strategy_state, state, state_size, err)
-                              : status;
+    if (status == FEDGE_OK && state_size < behind) {
+        status = fedge_fail(err, FEDGE_TRUNCATED,
+                            "the strategy's state has %zu bytes; the residual of \"down\" alone "
+                            "has %zu",
+                            state_size, behind);
+    }
+    if (status == FEDGE_OK) {
+        status = model->strategy->load(model->strategy_state, state, state_size - behind, err);
+    }
+    if (status == FEDGE_OK && behind > 0) {
+        fedge_downlink_load(&model->downlink, state + (state_size - behind));
+    }
+    return status;
+}
+
+fedge_status fedge_global_model_save(const fedge_global_model *model, fedge_buffer *state,
+                                     fedge_error *err)
+{
+    const fedge_status status = model->strategy->save(model->strategy_state, state, err);
+    return status == FEDGE_OK ? fedge_downlink_save(&model->downlink, state, err) : status;
 }
 
 void fedge_global_model_forget(fedge_global_model *model)
@@ -244,12 +267,16 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                              .bounds_log2 = bounds_log2 + hooks->first};
     }
     model->unchanged = false;
+    fedge_downlink_begin(&model->downlink, model->values);
     fedge_status status = step_trained(model, &sum, err);
     if (status == FEDGE_OK) {
         status = fedge_statistics_step(model->plan, &model->accumulator, bounds_log2, model->values,
                                        err);
     }
-    model->unchanged = status == FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = fedge_downlink_end(&model->downlink, round, model->values, err);
+    }
+    model->unchanged = status == FEDGE_OK && !model->downlink.plan;
     return status;
 }
 

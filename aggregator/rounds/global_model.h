@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/rounds/downlink.h"
 #include "aggregator/rounds/kept_updates.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
@@ -36,6 +37,7 @@ typedef struct fedge_global_model {
     fedge_kept_updates kept;
     uint64_t robust_memory; /* bytes, half of it for those that are kept */
     uint32_t num_threads;
+    fedge_downlink downlink;
 } fedge_global_model;
 
 /* How updates of [plan] lie when they are not deflated. Points into the plan. */
@@ -51,13 +53,17 @@ void fedge_global_model_fini(fedge_global_model *model); /* also after a failed 
 
 /* The values before any training. */
 FEDGE_MUST_USE fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *err);
-/* The values of a model file, and the state that strategy->save made beside them. */
+/* What a checkpoint has beside the values: the strategy's state, then the downlink's. Appended. */
+FEDGE_MUST_USE fedge_status fedge_global_model_save(const fedge_global_model *model,
+                                                    fedge_buffer *state, fedge_error *err);
+/* The values of a model file, and the state that fedge_global_model_save made beside them. */
 FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file,
                                                     size_t size, const uint8_t *state,
                                                     size_t state_size, fedge_error *err);
 
 /* Moves the values by the sums of the accumulator, which keeps them: the strategy's step on what is
- * trained, the weighted mean for statistics. [bounds_log2]: of the tensors that were sent in this
+ * trained, the weighted mean for statistics; with a downlink, as far as clients will know of it.
+ * [bounds_log2]: of the tensors that were sent in this
  * round (fedge_sections_bounds). [facts]: of the updates in the sums, in the order of the cohort's
  * slots. [updates]: the same one by one when the strategy collects; else NULL. After a failure the
  * values are undefined. */

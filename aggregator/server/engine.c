@@ -182,6 +182,9 @@ void fedge_engine_free(fedge_engine *engine)
     fedge_rounds_free(engine->rounds);
     fedge_blob_release(engine->plan);
     fedge_blob_release(engine->model);
+    for (uint32_t i = 0; i < engine->num_deltas; i++) {
+        fedge_blob_release(engine->deltas[i]);
+    }
     fedge_global_close(&engine->global);
     free(engine);
 }
@@ -412,6 +415,9 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
     fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan
                        : strcmp(hash, engine->model->hash) == 0 ? engine->model
                                                                 : NULL;
+    for (uint32_t i = 0; i < engine->num_deltas && !blob; i++) {
+        blob = strcmp(hash, engine->deltas[i]->hash) == 0 ? engine->deltas[i] : NULL;
+    }
     if (blob) {
         fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset);
     } else {

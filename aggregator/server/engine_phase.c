@@ -201,6 +201,12 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                          .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task->model, engine->model->hash, sizeof(task->model));
+    for (uint32_t i = 0; i < engine->num_deltas; i++) {
+        fedge_delta_ref *delta = &task->deltas[task->num_deltas++];
+        delta->size = engine->deltas[i]->size;
+        memcpy(delta->base, engine->bases[i], sizeof(delta->base));
+        memcpy(delta->hash, engine->deltas[i]->hash, sizeof(delta->hash));
+    }
     if (action->kind == FEDGE_TASK_TRAIN && fedge_plan_keeps(plan)) {
         task->has_last_accepted = true;
         task->last_accepted =
@@ -346,11 +352,21 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
 }
 
 /* One model is in memory, however slowly clients read: who is downloading the old one is told. */
-static void replace_model(fedge_engine *engine, fedge_blob *model)
+static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *result)
 {
+    for (uint32_t i = 0; i < engine->num_deltas; i++) {
+        fedge_engine_withdraw(engine, engine->deltas[i]);
+        fedge_blob_release(engine->deltas[i]);
+    }
+    memmove(engine->bases[1], engine->bases[0], sizeof(engine->bases) - sizeof(engine->bases[0]));
+    memcpy(engine->bases[0], engine->model->hash, sizeof(engine->bases[0]));
+    memcpy(engine->deltas, result->deltas, sizeof(engine->deltas));
+    engine->num_deltas = result->num_deltas;
+    result->num_deltas = 0;
     fedge_engine_withdraw(engine, engine->model);
     fedge_blob_release(engine->model);
-    engine->model = model;
+    engine->model = result->model;
+    result->model = NULL;
 }
 
 void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
@@ -364,8 +380,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
     }
     const fedge_round_summary *summary = &result->summary;
     if (result->model) {
-        replace_model(engine, result->model);
-        result->model = NULL;
+        replace_model(engine, result);
         memcpy(engine->model_hash, summary->model, sizeof(engine->model_hash));
     }
     log_closed(engine, summary, result->failed);

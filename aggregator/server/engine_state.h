@@ -57,9 +57,12 @@ struct fedge_engine {
     fedge_round_finalizer *finalizer;
     fedge_rounds *rounds;
 
-    fedge_blob *plan, *model;         /* model: its file, and global.control_size bytes */
-    char model_hash[FEDGE_HASH_TEXT]; /* of the file alone */
-    fedge_engine_device *devices;     /* (num_devices), by client index */
+    fedge_blob *plan, *model;             /* model: its file, and global.control_size bytes */
+    char model_hash[FEDGE_HASH_TEXT];     /* of the file alone */
+    fedge_blob *deltas[FEDGE_MAX_DELTAS]; /* to [model], num_deltas of them, from: */
+    char bases[FEDGE_MAX_DELTAS][FEDGE_HASH_TEXT]; /* the models before it, the newest first */
+    uint32_t num_deltas;
+    fedge_engine_device *devices; /* (num_devices), by client index */
     uint32_t num_devices;
 
     /* The present phase. */

@@ -268,8 +268,7 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
     fresh->keep_checkpoints = global->job->keep_checkpoints;
     fresh->best_round = global->selection.state.best.round;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
-    fedge_status status =
-        global->model.strategy->save(global->model.strategy_state, &strategy, err);
+    fedge_status status = fedge_global_model_save(&global->model, &strategy, err);
     fresh->strategy_state = strategy.data;
     fresh->strategy_state_size = strategy.size;
     if (status == FEDGE_OK) {
@@ -449,6 +448,27 @@ fedge_blob *fedge_global_take_model(fedge_global *global)
     fedge_blob *model = global->model_file;
     global->model_file = NULL;
     return model;
+}
+
+fedge_status fedge_global_make_deltas(const fedge_global *global, fedge_blob **deltas,
+                                      uint32_t *count, fedge_error *err)
+{
+    const fedge_downlink *downlink = &global->model.downlink;
+    fedge_status status = FEDGE_OK;
+    *count = 0;
+    while (status == FEDGE_OK && *count < FEDGE_MAX_DELTAS) {
+        const uint64_t size = fedge_downlink_size(downlink, *count + 1);
+        uint8_t *bytes = NULL;
+        if (size == 0 || size >= global->model_size) {
+            break;
+        }
+        status = fedge_downlink_delta(downlink, *count + 1, &bytes, err);
+        if (status == FEDGE_OK) {
+            status = fedge_blob_new(bytes, (size_t)size, &deltas[*count], err);
+        }
+        *count += status == FEDGE_OK;
+    }
+    return status;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

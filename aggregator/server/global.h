@@ -69,6 +69,13 @@ void fedge_global_close(fedge_global *global);
  * fetch. The reference passes to the caller. */
 fedge_blob *fedge_global_take_model(fedge_global *global);
 
+/* The deltas from the models of the rounds before to the last closed round's, those that are
+ * smaller than its file, the one from the newest first. deltas: FEDGE_MAX_DELTAS; *count of them
+ * are set, and their references pass to the caller. */
+FEDGE_MUST_USE fedge_status fedge_global_make_deltas(const fedge_global *global,
+                                                     fedge_blob **deltas, uint32_t *count,
+                                                     fedge_error *err);
+
 /* Round finalizer's thread, between phases: opens the GPUs of [sums] in place of the present ones;
  * nothing when they are the same. When they cannot be opened, the log says why and the present ones
  * are opened again: a failure is theirs. */

@@ -37,6 +37,9 @@ void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result)
     if (result) {
         fedge_journal_free(result->journal);
         fedge_blob_release(result->model);
+        for (uint32_t i = 0; i < result->num_deltas; i++) {
+            fedge_blob_release(result->deltas[i]);
+        }
         free(result);
     }
 }
@@ -62,7 +65,8 @@ static uint64_t room_to_leave(const fedge_global *global, const task *opening)
     const fedge_section *delta = &global->plan->sent.sections[0];
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
     uint64_t strategy =
-        (uint64_t)delta->schema.num_elements * global->model.strategy->state_per_value;
+        (uint64_t)delta->schema.num_elements * global->model.strategy->state_per_value +
+        fedge_downlink_state_size(global->plan);
     uint64_t last_accepted =
         fedge_plan_keeps(global->plan) ? last_accepted_size(global, opening) : 0;
     return global->job->min_free_disk +
@@ -130,6 +134,8 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
     ending->result->model = fedge_global_take_model(finalizer->global);
     if (status == FEDGE_OK) {
         fedge_saver_start(finalizer->saver, save);
+        status = fedge_global_make_deltas(finalizer->global, ending->result->deltas,
+                                          &ending->result->num_deltas, err);
     }
     return status;
 }

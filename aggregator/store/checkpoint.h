@@ -2,7 +2,8 @@
  *
  *     checkpoints/round-RRRRRR/model.safetensors
  *     checkpoints/round-RRRRRR/state.json         what else the next round depends on
- *     checkpoints/round-RRRRRR/strategy.bin       when the strategy keeps something
+ *     checkpoints/round-RRRRRR/strategy.bin       when the strategy keeps something, and behind it
+ * the residual of "down"
  *     checkpoints/round-RRRRRR/last-accepted.bin        for a strategy that tells clients which of
  * their updates counted: u64 task ids by client index
  *

@@ -83,3 +83,15 @@ fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key, c
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     return FEDGE_OK;
 }
+
+fedge_status fedge_codec_write_pipeline(const fedge_codec *codec, bool deflate, const char *key,
+                                        cJSON *object, fedge_error *err)
+{
+    char text[FEDGE_CODEC_TEXT + sizeof DEFLATE];
+    fedge_codec_text(codec, text);
+    if (deflate)
+        memcpy(text + strlen(text), DEFLATE, sizeof DEFLATE);
+    if (cJSON_AddStringToObject(object, key, text) == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    return FEDGE_OK;
+}

@@ -17,4 +17,9 @@ FEDGE_MUST_USE fedge_status fedge_codec_read_pipeline(const fedge_json *json, co
 FEDGE_MUST_USE fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key,
                                                    cJSON *object, fedge_error *err);
 
+/* As fedge_codec_read_pipeline reads it. */
+FEDGE_MUST_USE fedge_status fedge_codec_write_pipeline(const fedge_codec *codec, bool deflate,
+                                                       const char *key, cJSON *object,
+                                                       fedge_error *err);
+
 #endif

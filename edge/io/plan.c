@@ -206,6 +206,21 @@ static fedge_status read_up(const fedge_json *json, const cJSON *node, void *rec
     return fedge_codec_read_pipeline(json, node, &update->codec, &update->deflate, err);
 }
 
+static fedge_status read_down(const fedge_json *json, const cJSON *node, void *record,
+                              fedge_error *err)
+{
+    fedge_update_spec *update = record;
+    return fedge_codec_read_pipeline(json, node, &update->down, &update->down_deflate, err);
+}
+
+static fedge_status write_down(const void *record, const char *key, cJSON *object, fedge_error *err)
+{
+    const fedge_update_spec *update = record;
+    return update->down.values == NULL
+               ? FEDGE_OK
+               : fedge_codec_write_pipeline(&update->down, update->down_deflate, key, object, err);
+}
+
 static fedge_status write_nothing(const void *record, const char *key, cJSON *object,
                                   fedge_error *err)
 {
@@ -217,6 +232,7 @@ const fedge_json_field fedge_update_fields[] = {
     {.key = "codec", .kind = FEDGE_JSON_CUSTOM, .read = read_codec, .write = write_codec},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
     {.key = "up", .kind = FEDGE_JSON_CUSTOM, .read = read_up, .write = write_nothing},
+    {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_down, .write = write_down},
     {.key = "error-feedback",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,
@@ -409,6 +425,11 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
     fedge_status st = validate_update(json, err);
+    if (st == FEDGE_OK && fedge_plan_tells(plan) && plan->update.down.values != NULL)
+        return fedge_json_fail_at(json, "update.down", err,
+                                  "does not go with %s, which tells clients more than the model: "
+                                  "leave it away, and models travel whole",
+                                  plan->hooks->name);
     if (st == FEDGE_OK && plan->hooks != NULL && plan->hooks->keeps != NULL &&
         fedge_plan_makes_residual(plan))
         return fedge_json_fail_at(

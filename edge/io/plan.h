@@ -89,6 +89,8 @@ typedef struct fedge_update_spec {
     fedge_codec codec; /* of what is trained; without the key, fedge_codec_default */
     bool deflate;
     fedge_error_feedback error_feedback;
+    fedge_codec down; /* of the models that clients get; values NULL: these travel whole */
+    bool down_deflate;
     uint32_t residual_half_life; /* rounds in which half of a residual is left; 0: all stays */
     int bound_log2;              /* b of every parameter, until the server tightens it */
     int buffer_bound_log2;       /* the least b of statistics */

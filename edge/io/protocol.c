@@ -110,6 +110,18 @@ static const fedge_json_field WELCOME[] = {
     FEDGE_JSON_END,
 };
 
+static const fedge_json_field DELTA[] = {
+    {.key = "base", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_delta_ref, base)},
+    {.key = "hash", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_delta_ref, hash)},
+    {.key = "size",
+     .kind = FEDGE_JSON_U64,
+     .flags = REQUIRED,
+     AT(fedge_delta_ref, size),
+     .min = 1,
+     .max = (double)FEDGE_JSON_MAX_INTEGER},
+    FEDGE_JSON_END,
+};
+
 static const fedge_json_field TASK[] = {
     {.key = "task-id", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_task, task_id)},
     {.key = "kind",
@@ -147,6 +159,11 @@ static const fedge_json_field TASK[] = {
      .flags = FEDGE_JSON_PRESENCE,
      AT(fedge_task, last_accepted),
      .extra = offsetof(fedge_task, has_last_accepted)},
+    {.key = "deltas",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_task, deltas, num_deltas),
+     .fields = DELTA},
     FEDGE_JSON_END,
 };
 

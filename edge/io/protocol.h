@@ -54,6 +54,14 @@ typedef struct fedge_welcome {
 
 typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_task_kind;
 
+#define FEDGE_MAX_DELTAS 8
+
+/* A blob that makes the model of an older one (model_delta.h). */
+typedef struct fedge_delta_ref {
+    char base[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT]; /* of the older model, and the blob's own */
+    uint64_t size;
+} fedge_delta_ref;
+
 typedef struct fedge_task {
     uint64_t task_id;
     fedge_task_kind kind;
@@ -67,6 +75,9 @@ typedef struct fedge_task {
     uint64_t control_size;  /* the blob's last bytes, a file of what the strategy tells; 0: none */
     bool has_last_accepted; /* in training with a strategy for which clients keep something */
     uint64_t last_accepted; /* task of this client's last update that is in c; 0: none */
+    uint32_t num_deltas;    /* that lead to the model, from models of the rounds before */
+    fedge_delta_ref deltas[FEDGE_MAX_DELTAS];
+    uint32_t delta; /* on a client: which of them it takes, from 1; 0: the whole model */
 } fedge_task;
 
 /* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */

@@ -109,7 +109,7 @@ static void test_blobs(void **state)
         fedge_store_blob_append(r->store, other, 0, data, 9, (uint64_t)MAX_BYTES + 1, NULL),
         FEDGE_TOO_BIG);
     assert_int_equal(fedge_store_blob_append(r->store, other, 0, data, 10, 10, NULL), FEDGE_OK);
-    assert_int_equal(fedge_store_blobs_keep(r->store, other, "", NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blobs_keep(r->store, other, "", "", NULL), FEDGE_OK);
     assert_int_equal(fedge_store_blob_held(r->store, hash, 1000, &held, NULL), FEDGE_OK);
     assert_int_equal(held, 0);
     assert_int_equal(fedge_store_blob_held(r->store, other, 10, &held, NULL), FEDGE_OK);

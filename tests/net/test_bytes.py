@@ -5,6 +5,7 @@ import os
 
 import harness
 import test_crash
+import test_sections
 import test_simulation
 from harness import NetTest
 
@@ -35,6 +36,37 @@ class Bytes(NetTest):
                 hashes, _ = self.same_with(**update)
                 seen.add(hashes[-1])
         self.assertEqual(len(seen), 7)  # none is another by accident
+
+    def test_models_travel_as_deltas(self):
+        """Clients that miss rounds catch up by several deltas, or get the whole model; in all cases the same bits."""
+        seen, down = set(), {}
+        for update in ({"up": "int8"}, {"up": "int8", "down": "int8+deflate"},
+                       {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"}):
+            with self.subTest(update):
+                federation, lines = self.assert_same(
+                    update=update, clients=5, hidden=400, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
+                    rounds__num_server_rounds=ROUNDS)
+                seen.add(federation.hashes()[-1])
+                down[update.get("down")] = (sum(line["bytes_down"] for line in federation.lines()),
+                                            sum(line["bytes_down"] for line in lines))
+        self.assertEqual(len(seen), 3)
+        deployed, simulated = zip(*down.values())
+        self.assertLess(deployed[1], 0.75 * deployed[0])  # each client gets one whole model
+        for mine, theirs in zip(simulated[1:], deployed[1:]):
+            self.assertLess(mine, theirs)
+            self.assertLess(theirs, mine + 3000 * 3 * ROUNDS)  # tasks, with 8 deltas each
+
+    def test_models_travel_as_deltas_with_statistics(self):
+        federation, _ = self.assert_same(
+            prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=test_sections.batchnorm(),
+            update={"up": "int8", "down": "int8+deflate"}, rounds__fraction_evaluate=1.0,
+            site={"validation-fraction": 0.25})
+        self.assertEqual(len(federation.lines()), 3)
+
+    def test_kills_change_nothing_of_deltas(self):
+        job = {"update": {"up": "topk:0.1+int8", "down": "int8+deflate"}, "hidden": 400}
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 22, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
 
     def test_kills_change_nothing_that_stays(self):
         job = {"update": {"up": "topk:0.1+int8"}}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/downlink.h"
 #include "aggregator/rounds/robust/tiles.h"
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/rounds/strategy.h"
@@ -70,7 +71,9 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
         memory->model += robust_bytes(demand);
     }
     /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
-    const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value;
+    const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value +
+                           fedge_downlink_state_size(plan);
+    memory->model += fedge_downlink_memory(plan);
     memory->model += demand->no_hashes ? state : 2 * state;
     memory->model += fedge_plan_keeps(plan) && !demand->no_hashes ? trained : 0;
     memory->model +=

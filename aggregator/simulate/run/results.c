@@ -525,7 +525,7 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
     fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
     if (status == FEDGE_OK) {
-        status = global->strategy->save(global->strategy_state, &strategy, err);
+        status = fedge_global_model_save(global, &strategy, err);
     }
     if (status == FEDGE_OK) {
         status = fedge_os_sync(&results->log.file, err);

@@ -44,7 +44,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
     double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
     (void)fedge_rounds_cohort(self->rounds, &summary.asked);
-    summary.bytes_down = (uint64_t)self->num_downloads * self->model_bytes;
+    summary.bytes_down = self->bytes_down;
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const fedge_trainer_engine_task *work = &self->sent[i].work;
         if (!self->sent[i].reported) {
@@ -253,7 +253,8 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
 
 static void open_phase(fedge_simulation *self)
 {
-    self->num_sent = self->num_done = self->num_reported = self->num_downloads = 0;
+    self->num_sent = self->num_done = self->num_reported = 0;
+    self->bytes_down = 0;
     self->phase_started_ns = fedge_os_monotonic_ns();
     fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
     fedge_virtual_clock_open(&self->virtual_clock, self->config.job->rounds.round_deadline_ms);
@@ -272,10 +273,26 @@ static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_rounds_
     return fedge_rng_u32(&rng);
 }
 
+/* What a client fetches for a task: the model, or what makes it of the one that it has. */
+static void download(fedge_simulation *self, uint32_t client)
+{
+    self->download = self->model_bytes;
+    if (self->held) {
+        const uint32_t held = self->held[client];
+        const uint32_t age = held > 0 ? self->rounds_closed + 1 - held : UINT32_MAX;
+        const uint64_t delta = fedge_downlink_size(&self->global.downlink, age);
+        self->download = age == 0                                 ? 0
+                         : delta > 0 && delta < self->model_bytes ? delta
+                                                                  : self->model_bytes;
+        self->held[client] = self->rounds_closed + 1;
+    }
+    self->bytes_down += self->download;
+}
+
 static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action *action,
                               fedge_error *err)
 {
-    self->num_downloads++;
+    download(self, action->client_index);
     const bool again =
         self->config.profiles && self->config.profiles->availability && !action->fresh;
     for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
@@ -588,6 +605,12 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = fedge_client_states_init(&self->states, config->client_data->num_clients,
                                           fedge_plan_num_kept(self->plan), err);
     }
+    if (status == FEDGE_OK && self->plan->update.down.values) {
+        self->held = calloc(config->client_data->num_clients, sizeof(*self->held));
+        status = self->held
+                     ? FEDGE_OK
+                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the models of clients");
+    }
     if (status == FEDGE_OK) {
         wanted.global = &self->global;
         wanted.states = &self->states;
@@ -644,6 +667,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
     fedge_view_fini(&simulation->test_set);
+    free(simulation->held);
     free(simulation->sent);
     free(simulation->wave);
     free(simulation->order);

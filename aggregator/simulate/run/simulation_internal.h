@@ -50,7 +50,10 @@ struct fedge_simulation {
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     sent_task *sent; /* as sent; without client profiles, those in work by tie-break */
     uint32_t num_sent, num_done, capacity;
-    uint32_t num_reported, num_downloads;
+    uint32_t num_reported;
+    uint64_t bytes_down; /* of the tasks that were sent; */
+    uint64_t download;   /* and of the last of them */
+    uint32_t *held; /* by client, with deltas: rounds closed when it got a model, and 1; or 0 */
     fedge_trainer_engine_task *wave; /* room for [capacity] */
     wave_task *order;                /* likewise: whose work [wave] is */
     uint64_t phase_started_ns;

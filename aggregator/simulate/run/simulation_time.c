@@ -103,7 +103,7 @@ static fedge_client_profiles_work work_of(const fedge_simulation *self,
     const bool train = action->kind == FEDGE_TASK_TRAIN;
     const fedge_view view = train ? fedge_client_data_train(client_data, action->client_index)
                                   : fedge_client_data_held_out(client_data, action->client_index);
-    return (fedge_client_profiles_work){.bytes_down = self->model_bytes,
+    return (fedge_client_profiles_work){.bytes_down = self->download,
                                         .bytes_up = train ? fedge_update_max_size(self->plan) : 0,
                                         .examples = fedge_client_profiles_examples(
                                             &self->plan->training, action->kind, view.count)};
