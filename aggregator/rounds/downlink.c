@@ -1,5 +1,6 @@
 #include "aggregator/rounds/downlink.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,7 @@ fedge_status fedge_downlink_delta(const fedge_downlink *downlink, uint32_t age, 
                                   fedge_error *err)
 {
     const size_t size = (size_t)fedge_downlink_size(downlink, age);
+    assert(size > 0);
     uint8_t *to = *bytes = malloc(size);
     if (!to) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a delta of %zu bytes", size);
@@ -122,6 +124,7 @@ fedge_status fedge_downlink_save(const fedge_downlink *downlink, fedge_buffer *s
         return FEDGE_OK;
     }
     const size_t size = fedge_downlink_state_size(downlink->plan);
+    assert(size > 0);
     uint8_t *bytes = malloc(size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a residual of %zu bytes", size);

@@ -6,6 +6,7 @@
  *
  *     stage       checks a chunk of an encoded update, and lays values and scales on planes
  *     accumulate  sums[i] += Σ weight · v[i] over a batch of staged updates, each read once
+ *     add_chosen  the same of a tensor of whose values only some travel, straight from its bytes
  *     add_fixed   sums[i] += weight · v[i] for values that are integers already
  *     step        values[i] += (float)(rate · (sums[i] / W · unit))
  *
@@ -28,7 +29,14 @@ extern "C" {
 #endif
 
 /* The codecs that there are kernels for: geometry.c has their names. */
-enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8, FEDGE_CUDA_F16, FEDGE_CUDA_BF16, FEDGE_CUDA_INT4 };
+enum {
+    FEDGE_CUDA_NONE,
+    FEDGE_CUDA_INT8,
+    FEDGE_CUDA_F16,
+    FEDGE_CUDA_BF16,
+    FEDGE_CUDA_INT4,
+    FEDGE_CUDA_SIGNS
+};
 
 /* Where a block's values lie among an encoded update's bytes. */
 typedef struct fedge_cuda_block {
@@ -71,6 +79,25 @@ typedef struct fedge_cuda_batch {
  * at once, each of which takes several parts. */
 cudaError_t fedge_cuda_accumulate(int codec, const fedge_cuda_batch *batch, int64_t *sums,
                                   uint32_t num_blocks, uint32_t max_grid, cudaStream_t stream);
+
+/* A tensor of whose values some travel (docs/protocol.md, "Codecs that choose"), after it has been
+ * validated. */
+typedef struct fedge_cuda_chosen {
+    int codec;            /* of the values: FEDGE_CUDA_NONE, …; FEDGE_CUDA_SIGNS: of ternary */
+    int drawn;            /* the places are drawn: of randk */
+    int bound_log2;       /* −20 to 20 */
+    uint32_t count;       /* of the tensor's values */
+    uint32_t chosen;      /* of those that travel, 1 to count */
+    uint32_t rice;        /* bits of a gap's lower part */
+    uint32_t weight;      /* of the update */
+    uint64_t values_size; /* bytes of the values */
+    const uint8_t *bytes; /* of the tensor, at any alignment */
+} fedge_cuda_chosen;
+
+/* sums[i] += weight · v[i] of what travels, by atomic additions; sums: (count), of the tensor. A
+ * thread takes a group, or with places that are drawn a value. */
+cudaError_t fedge_cuda_add_chosen(const fedge_cuda_chosen *tensor, int64_t *sums,
+                                  cudaStream_t stream);
 
 /* v, sums: (count). */
 cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count,
