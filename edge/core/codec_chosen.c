@@ -106,11 +106,41 @@ unsigned fedge_rice_bits(size_t n, size_t k)
 /* ---- the largest ----------------------------------------------------------------------------- */
 
 #define DIGITS 3
+#define SKIPPED 32 /* values that are passed over at a time */
 #define MAX_BUCKETS 2048
 
 static uint32_t magnitude_of(float x)
 {
     return fedge_float_bits(x) & 0x7fffffffu;
+}
+
+/* Where the next 32 or fewer values begin that have one among them whose magnitude is within
+ * [least, most]; n: there is none. The inner loop is one that compilers make vectors of. */
+static size_t skip_to(const float *x, size_t at, size_t n, uint32_t least, uint32_t most)
+{
+    for (; at + SKIPPED <= n; at += SKIPPED) {
+        uint32_t found = 0;
+        for (size_t i = 0; i < SKIPPED; i++)
+            found |= (uint32_t)(magnitude_of(x[at + i]) - least <= most - least);
+        if (found != 0)
+            return at;
+    }
+    return at;
+}
+
+/* Counts the digit at [shift] of those whose magnitude is within [least, most]. */
+static void count_digits(const float *x, size_t n, uint32_t least, uint32_t most, unsigned shift,
+                         uint32_t buckets, uint32_t *counts)
+{
+    for (size_t at = skip_to(x, 0, n, least, most); at < n;) {
+        const size_t end = at + SKIPPED < n ? at + SKIPPED : n;
+        for (; at < end; at++) {
+            const uint32_t bits = magnitude_of(x[at]);
+            if (bits - least <= most - least)
+                counts[bits >> shift & (buckets - 1)]++;
+        }
+        at = skip_to(x, at, n, least, most);
+    }
 }
 
 /* By digits of 11, 10 and 10 bits, the highest first: how many have each of those that share the
@@ -122,12 +152,12 @@ fedge_largest fedge_largest_of(const float *x, size_t n, size_t k)
     size_t wanted = k;
     for (int d = 0; d < DIGITS; d++) {
         const uint32_t buckets = (uint32_t)1 << WIDTHS[d], above = SHIFTS[d] + WIDTHS[d];
+        const uint32_t most = found | (((uint32_t)1 << above) - 1);
         memset(counts, 0, buckets * sizeof counts[0]);
-        for (size_t i = 0; i < n; i++) {
-            const uint32_t bits = magnitude_of(x[i]);
-            if (bits >> above == found >> above)
-                counts[bits >> SHIFTS[d] & (buckets - 1)]++;
-        }
+        if (d > 0)
+            count_digits(x, n, found, most, SHIFTS[d], buckets, counts);
+        for (size_t i = 0; i < n && d == 0; i++)
+            counts[magnitude_of(x[i]) >> SHIFTS[0]]++;
         uint32_t bucket = buckets - 1;
         for (; counts[bucket] < wanted; bucket--)
             wanted -= counts[bucket];
@@ -139,6 +169,8 @@ fedge_largest fedge_largest_of(const float *x, size_t n, size_t k)
 uint32_t fedge_largest_next(fedge_largest *largest)
 {
     for (;; largest->at++) {
+        if (largest->at % SKIPPED == 0)
+            largest->at = skip_to(largest->x, largest->at, largest->n, largest->least, UINT32_MAX);
         assert(largest->at < largest->n);
         const uint32_t bits = magnitude_of(largest->x[largest->at]);
         if (bits < largest->least || (bits == largest->least && largest->equals == 0))

@@ -33,8 +33,57 @@ static size_t int4_size(size_t count)
            (rest > 0 ? SCALE_BYTES + bytes_of(rest) : 0);
 }
 
+static int cut(long q)
+{
+    return (int)(q > Q_MAX ? Q_MAX : q < -Q_MAX ? -Q_MAX : q);
+}
+
 /* The quotient is rounded twice, to double and to an integer, with the result of one rounding, as
  * in codec_int8.c. */
+static void divide_scalar(const int32_t *v, size_t n, int32_t step, int32_t *q)
+{
+    for (size_t i = 0; i < n; i++)
+        q[i] = step == 0 ? 0 : cut(lrint((double)v[i] / (double)step));
+}
+
+#if defined(__x86_64__) || defined(__i386__)
+
+#include <immintrin.h>
+
+#include "edge/core/os.h"
+
+#define AVX2 __attribute__((target("avx2")))
+
+AVX2 static void divide_avx2(const int32_t *v, size_t n, int32_t step, int32_t *q)
+{
+    const __m256d divisor = _mm256_set1_pd((double)step);
+    const __m128i most = _mm_set1_epi32(Q_MAX), least = _mm_set1_epi32(-Q_MAX);
+    size_t i = 0;
+    for (; step != 0 && i + 4 <= n; i += 4) {
+        const __m256d value = _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)(v + i)));
+        const __m128i rounded = _mm256_cvtpd_epi32(_mm256_div_pd(value, divisor));
+        _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi32(_mm_min_epi32(rounded, most), least));
+    }
+    divide_scalar(v + i, n - i, step, q + i);
+}
+
+static void divide(const int32_t *v, size_t n, int32_t step, int32_t *q)
+{
+    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
+        divide_avx2(v, n, step, q);
+    else
+        divide_scalar(v, n, step, q);
+}
+
+#else
+
+static void divide(const int32_t *v, size_t n, int32_t step, int32_t *q)
+{
+    divide_scalar(v, n, step, q);
+}
+
+#endif
+
 static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
                         fedge_codec_stats *stats)
 {
@@ -47,17 +96,16 @@ static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
     int32_t scale = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
     scale = scale < UINT16_MAX ? scale : UINT16_MAX;
     const int32_t step = scale << SCALE_SHIFT;
-    if (out != NULL)
-        fedge_put_u16(out, (uint16_t)scale);
-    for (size_t i = 0; i < n; i++) {
-        const long rounded = scale == 0 ? 0 : lrint((double)v[i] / (double)step);
-        const int q = (int)(rounded > Q_MAX ? Q_MAX : rounded < -Q_MAX ? -Q_MAX : rounded);
-        v[i] = q * step;
-        if (out != NULL && i % 2 == 0)
-            out[SCALE_BYTES + i / 2] = (uint8_t)(q & 0xf);
-        else if (out != NULL)
-            out[SCALE_BYTES + i / 2] |= (uint8_t)((q & 0xf) << 4);
-    }
+    int32_t q[FEDGE_CODEC_BLOCK + 1];
+    divide(v, n, step, q);
+    q[n] = 0; /* the upper half of an odd number's last byte */
+    for (size_t i = 0; i < n; i++)
+        v[i] = q[i] * step;
+    if (out == NULL)
+        return;
+    fedge_put_u16(out, (uint16_t)scale);
+    for (size_t i = 0; i < bytes_of(n); i++)
+        out[SCALE_BYTES + i] = (uint8_t)((q[2 * i] & 0xf) | (q[2 * i + 1] & 0xf) << 4);
 }
 
 static fedge_status fail_value(const fedge_tensor_spec *spec, size_t index, fedge_error *err)
@@ -70,7 +118,10 @@ static fedge_status fail_value(const fedge_tensor_spec *spec, size_t index, fedg
 static fedge_status check_block(const fedge_tensor_spec *spec, size_t first, size_t n,
                                 const uint8_t *q, fedge_error *err)
 {
+    unsigned bad = 0; /* a loop that compilers make vectors of */
     for (size_t i = 0; i < n / 2; i++)
+        bad |= (unsigned)((q[i] & 0xf) == NOT_USED) | (unsigned)(q[i] >> 4 == NOT_USED);
+    for (size_t i = 0; i < n / 2 && bad != 0; i++)
         if ((q[i] & 0xf) == NOT_USED || q[i] >> 4 == NOT_USED)
             return fail_value(spec, first + 2 * i + ((q[i] & 0xf) != NOT_USED), err);
     if (n % 2 == 1 && (q[n / 2] & 0xf) == NOT_USED)
@@ -102,10 +153,12 @@ static fedge_status int4_decode(const fedge_tensor_spec *spec, int bound_log2, s
         const size_t left = count - done, n = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
         const int32_t step = (int32_t)fedge_get_u16(in) << SCALE_SHIFT;
         const uint8_t *q = in + SCALE_BYTES;
-        for (size_t i = 0; i < n; i++) {
-            const int nibble = i % 2 == 0 ? q[i / 2] & 0xf : q[i / 2] >> 4;
-            v[done + i] = ((nibble ^ 8) - 8) * step;
+        for (size_t i = 0; i < n / 2; i++) {
+            v[done + 2 * i] = (((q[i] & 0xf) ^ 8) - 8) * step;
+            v[done + 2 * i + 1] = ((q[i] >> 4 ^ 8) - 8) * step;
         }
+        if (n % 2 == 1)
+            v[done + n - 1] = (((q[n / 2] & 0xf) ^ 8) - 8) * step;
         in += SCALE_BYTES + bytes_of(n);
     }
     return status;
