@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Codecs: GB/s of floats that one core encodes and decodes, beside NumPy doing the same arithmetic; and what
+# bytes cost in accuracy: the quickstart's CNN on Fashion-MNIST, 100 clients of which 10 train a round, simulated
+# with each pipeline, with and without error feedback.
+#
+#   tests/bench/codec.sh [--quick] [--json] [--rounds=N] [--out=DIR] [--only=speed|rate]
+#
+# Rounds: 100 by default. DIR keeps what each simulation says, and a picture of them all, rate.svg; those that are
+# there are not run again. --quick takes no more than two pipelines for three rounds. PYTHON names a Python with
+# NumPy (default: the first of python3 and /usr/bin/python3 that has it); without one its rows are left out.
+
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/common.sh"
+take_arguments '--rounds=[0-9]+|--out=.+|--only=(speed|rate)' "$@"
+make_targets bench_codec_fedge fedge-simulate
+
+python=$(first_with numpy) || python=python3
+exec "$python" -B tests/bench/codec_compare.py --fedge "$build/bin/bench_codec_fedge" \
+    --simulate "$build/bin/fedge-simulate" ${arguments[@]+"${arguments[@]}"}
