@@ -103,7 +103,9 @@ static void happen(fedge_global_model *models, event what, uint32_t num_gpus)
 static uint64_t step(fedge_global_model *model, uint32_t round)
 {
     int8_t bounds[FEDGE_MAX_TENSORS];
-    const fedge_update_facts facts[UPDATES] = {{round, 1}, {round, 1}, {round, 1}};
+    const fedge_update_facts facts[UPDATES] = {{.round = round, .num_examples = 1},
+                                               {.round = round, .num_examples = 1},
+                                               {.round = round, .num_examples = 1}};
     fedge_sections_bounds(model->plan, model->values, bounds);
     const uint64_t before = emulator_counted();
     if (fedge_global_model_step(model, round, bounds, facts, NULL, &err) != FEDGE_OK)
