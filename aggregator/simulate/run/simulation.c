@@ -607,9 +607,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     }
     if (status == FEDGE_OK && self->plan->update.down.values) {
         self->held = calloc(config->client_data->num_clients, sizeof(*self->held));
-        status = self->held
-                     ? FEDGE_OK
-                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the models of clients");
+        if (!self->held)
+            status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the models of clients");
     }
     if (status == FEDGE_OK) {
         wanted.global = &self->global;
