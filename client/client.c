@@ -142,9 +142,9 @@ static void look_up(fedge_client *c, const fedge_session_action *action)
     /* Of models only the present one is kept, and the one that a delta makes it of. Which that is,
      * the plan does not tell: a client that comes back may hold it. */
     if (!status && !found && task)
-        status = fedge_store_blobs_keep(
-            c->store, c->plan_hash, action->hash,
-            task->delta ? task->deltas[task->delta - 1].base : "", &err);
+        status =
+            fedge_store_blobs_keep(c->store, c->plan_hash, action->hash,
+                                   task->delta ? task->deltas[task->delta - 1].base : "", &err);
     if (status)
         store_failed(c, &err);
     else if (found)

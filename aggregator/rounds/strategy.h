@@ -26,13 +26,26 @@
 #include "edge/io/plan.h"
 
 /* The first is a job's default. */
-#define FEDGE_STRATEGY_MAP(X)                                                                      \
-    X(fedavg)                                                                                      \
-    X(fedprox)                                                                                     \
-    X(fedavgm)                                                                                     \
-    X(fedadagrad)                                                                                  \
-    X(fedadam) X(fedyogi) X(fednova) X(scaffold) X(feddyn) X(fedmedian) X(fedtrimmedavg) X(krum)   \
-        X(multikrum) X(bulyan) X(rfa) X(normclipping) X(qfedavg)
+/* clang-format off */
+#define FEDGE_STRATEGY_MAP(X) \
+    X(fedavg) \
+    X(fedprox) \
+    X(fedavgm) \
+    X(fedadagrad) \
+    X(fedadam) \
+    X(fedyogi) \
+    X(fednova) \
+    X(scaffold) \
+    X(feddyn) \
+    X(fedmedian) \
+    X(fedtrimmedavg) \
+    X(krum) \
+    X(multikrum) \
+    X(bulyan) \
+    X(rfa) \
+    X(normclipping) \
+    X(qfedavg)
+/* clang-format on */
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
