@@ -57,8 +57,7 @@ static fedge_status stage_pieces(running *self, fedge_error *err)
     return check(self, error, "copying to it", err);
 }
 
-/* ---- tasks come and go
- * ----------------------------------------------------------------------- */
+/* ---- tasks come and go ----------------------------------------------------------------------- */
 
 static fedge_status fail_bad(fedge_cohort_task *task, const running *self,
                              const fedge_cohort_tally *tally)
@@ -80,6 +79,9 @@ static fedge_status fail_bad(fedge_cohort_task *task, const running *self,
 static void tell_done(const running *self, fedge_cohort_task *task, float *values)
 {
     self->work->done(self->work->user, task, task->status == FEDGE_OK ? values : NULL);
+    /* An accumulator on other GPUs may have been given the update. A GPU that cannot be chosen any
+     * more fails the next call. */
+    (void)cudaSetDevice(self->cohort->config.gpu);
 }
 
 /* Waits for the oldest ending and hands it to the caller. */

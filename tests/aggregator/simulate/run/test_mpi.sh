@@ -61,7 +61,7 @@ same feddyn 3 "$simulate" --job g/feddyn.json
 same time 2 "$simulate" --job g/scaffold.json --compute lognormal:1000,0.5 --fail 0.2
 if [ -n "$emulated" ]; then
     export FEDGE_EMULATOR="gpus=2"
-    same engine 2 "$emulated" --job g/scaffold.json --engine cuda
+    same engine 2 "$emulated" --job g/scaffold.json --engine cuda --accumulator cuda
     same accumulator 3 "$emulated" --job g/scaffold.json --accumulator cuda
     unset FEDGE_EMULATOR
 fi
