@@ -17,9 +17,10 @@ class MisuseTest(NetTest):
 
     _expected = {}
 
-    def start(self, rounds, **job):
+    def start(self, rounds, devices=1, **job):
+        """[devices] are the test's; a round opens when all are there."""
         federation = self.federation(clients=2, rounds__num_server_rounds=rounds,
-                                     rounds__min_available_nodes=3, rounds__min_report_fraction=0.5, **job)
+                                     rounds__min_available_nodes=2 + devices, rounds__min_report_fraction=0.5, **job)
         federation.start_aggregator()
         federation.start_clients()
         return federation

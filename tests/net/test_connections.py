@@ -123,7 +123,7 @@ class Slow(MisuseTest):
     def test_who_does_not_go_on_is_dropped(self):
         """All at once, since each takes its time: 10 s to say something, 30 s for one message."""
         started = time.monotonic()
-        federation = self.start(rounds=2)
+        federation = self.start(rounds=2, devices=2)
         for client in federation.seen[1:]:
             client.wait_event("welcome")
         trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0003"
