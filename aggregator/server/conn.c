@@ -85,6 +85,12 @@ fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry
     return FEDGE_OK;
 }
 
+static void stop_blob(fedge_conn *conn)
+{
+    fedge_blob_release(conn->sending);
+    conn->sending = NULL;
+}
+
 static void discard_output(fedge_conn *conn)
 {
     for (queued_frame *frame = conn->out_head, *next; frame; frame = next) {
@@ -94,8 +100,7 @@ static void discard_output(fedge_conn *conn)
     conn->out_head = NULL;
     conn->out_tail = &conn->out_head;
     conn->out_count = 0;
-    fedge_blob_release(conn->sending);
-    conn->sending = NULL;
+    stop_blob(conn);
 }
 
 void fedge_conn_free(fedge_conn *conn)
@@ -273,6 +278,12 @@ static void give_up(fedge_conn *conn, const fedge_notice *notice)
     }
 }
 
+/* The device has done nothing wrong: what it has been told already still goes, an ACK for one. */
+static bool is_orderly(fedge_reason reason)
+{
+    return reason == FEDGE_REASON_RUN_COMPLETE || reason == FEDGE_REASON_SHUTTING_DOWN;
+}
+
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
                       uint64_t after_ms, const char *text, uint64_t now_ms)
 {
@@ -281,7 +292,11 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     }
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
-    discard_output(conn);
+    if (is_orderly(reason) && conn->out_count < FEDGE_CONN_MAX_QUEUED) {
+        stop_blob(conn);
+    } else {
+        discard_output(conn);
+    }
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
     conn->was_replaced = reason == FEDGE_REASON_REPLACED;
@@ -297,8 +312,7 @@ static void withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
     if (conn->sending == blob) {
         const fedge_notice notice = fedge_blob_is_gone(blob->hash);
         send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
-        fedge_blob_release(conn->sending);
-        conn->sending = NULL;
+        stop_blob(conn);
     }
 }
 

@@ -699,9 +699,26 @@ static void close_tells_why_and_forgets_the_rest(void **state)
     make_blob(b, 1000);
     fetch(b, b->blob->hash, 0);
     acknowledge(b, 1);
-    say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, "later");
+    say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, FEDGE_REASON_REPLACED, "another");
     say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, FEDGE_REASON_RUN_COMPLETE, "twice");
-    assert_ends_with(b, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN);
+    assert_ends_with(b, FEDGE_MESSAGE_BYE, FEDGE_REASON_REPLACED);
+}
+
+static void an_end_comes_behind_what_was_said(void **state)
+{
+    static const fedge_reason ENDS[] = {FEDGE_REASON_RUN_COMPLETE, FEDGE_REASON_SHUTTING_DOWN};
+    for (size_t i = 0; i < sizeof(ENDS) / sizeof(ENDS[0]); i++) {
+        bench *b = *state;
+        say_hello(b);
+        make_blob(b, 1000);
+        fetch(b, b->blob->hash, 0);
+        acknowledge(b, 1);
+        say_notice(b, FEDGE_REPLY_CLOSE, FEDGE_MESSAGE_BYE, ENDS[i], "the end");
+        assert_int_equal(next_message(b).type, FEDGE_MESSAGE_ACK);
+        assert_ends_with(b, FEDGE_MESSAGE_BYE, ENDS[i]); /* and none of the blob */
+        (void)tear_down(state);
+        (void)set_up(state);
+    }
 }
 
 static void pause_reaches_the_transport(void **state)
@@ -746,6 +763,7 @@ int main(void)
         TEST(who_does_not_read_is_dropped),
         TEST(who_does_not_read_the_refusal_is_dropped),
         TEST(close_tells_why_and_forgets_the_rest),
+        TEST(an_end_comes_behind_what_was_said),
         TEST(pause_reaches_the_transport),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
