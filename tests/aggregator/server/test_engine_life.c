@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/server/engine_state.h"
 #include "tests/aggregator/server/federation.h"
 
 #define FOUR_OF_FOUR "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
@@ -385,6 +386,9 @@ static void a_round_waits_for_room_on_the_disk(void **state)
     fed.now_ms += 5000;
     fed_settle(&fed); /* still none */
     assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    /* It reads the job, and may be at its second try still. */
+    fedge_error err;
+    assert_int_equal(fedge_round_finalizer_wait(fed.engine->finalizer, &err), FEDGE_OK);
     fed.job->min_free_disk = 0;
     fed.now_ms += 5000;
     finish();
