@@ -17,7 +17,7 @@
 #define HEADER_SIZE 5
 #define MESSAGE_AT (COUNTER_SIZE + HEADER_SIZE)
 
-_Static_assert(sizeof(uintptr_t) >= COUNTER_SIZE || UINTPTR_MAX == UINT32_MAX, "a counter's place");
+_Static_assert(sizeof(uint64_t) == COUNTER_SIZE, "what a counter is held in");
 
 /* What this thread has at hand. */
 static _Thread_local struct {
@@ -56,9 +56,9 @@ static void give_back(mbedtls_ssl_context *ssl)
     if (!spare.on || !mbedtls_ssl_is_handshake_over(ssl))
         return;
     if (in_at_rest(ssl)) {
-        uintptr_t counter = 0;
-        memcpy(&counter, OF(ssl, in_buf), COUNTER_SIZE);
-        mbedtls_ssl_set_user_data_n(ssl, counter);
+        uint64_t counter = 0;
+        memcpy(&counter, OF(ssl, in_buf), sizeof(counter));
+        mbedtls_ssl_set_user_data_n(ssl, (uintptr_t)counter);
         put_back(&spare.in, OF(ssl, in_buf));
         OF(ssl, in_buf) = NULL;
     }
@@ -81,8 +81,8 @@ static bool take(mbedtls_ssl_context *ssl)
         unsigned char *base = lend(&spare.in, MBEDTLS_SSL_IN_CONTENT_LEN);
         if (base == NULL)
             return false;
-        const uintptr_t counter = mbedtls_ssl_get_user_data_n(ssl);
-        memcpy(base, &counter, COUNTER_SIZE);
+        const uint64_t counter = mbedtls_ssl_get_user_data_n(ssl);
+        memcpy(base, &counter, sizeof(counter));
         OF(ssl, in_buf) = OF(ssl, in_ctr) = base;
         OF(ssl, in_hdr) = base + COUNTER_SIZE;
         OF(ssl, in_len) = base + COUNTER_SIZE + 3;
