@@ -414,7 +414,8 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
         status = worker_init(&fresh->workers[fresh->num_workers], fresh, err);
         fresh->num_workers += status == FEDGE_OK;
     }
-    const fedge_worker_pool_config config = {.name = "ingest worker",
+    const fedge_worker_pool_config config = {.name = "ingest thread",
+                                             .advice = "give a smaller --workers",
                                              .thread = "ingest",
                                              .num_workers = num_workers,
                                              .user = fresh,
