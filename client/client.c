@@ -21,6 +21,7 @@
 #define DEFAULT_BACKOFF_CAP_MS 60000
 #define DEFAULT_PROGRESS_TIMEOUT_MS 60000
 #define DEFAULT_STOP_GRACE_MS 500
+#define LOOK_MS 2000   /* between looks whether the site's conditions still hold, while at work */
 #define GOODBYE_MS 300 /* for the close frame, after the session has ended */
 
 struct fedge_client {
@@ -36,6 +37,8 @@ struct fedge_client {
     fedge_identity *identity;
     atomic_bool stop_asked;
     bool draining, stopped;
+    bool working;     /* at a task */
+    uint64_t look_at; /* at the site's conditions, meanwhile */
     fedge_exit exit_code;
     char exit_text[FEDGE_MAX_TEXT];
     char plan_hash[FEDGE_HASH_TEXT];
@@ -129,12 +132,27 @@ static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t 
     return status;
 }
 
+/* False: the site's conditions do not hold now, and the session has been told so. */
+static bool may_work(fedge_client *c)
+{
+    const fedge_site *site = c->config.site;
+    fedge_obstacle obstacle;
+    if (!site || fedge_conditions_hold(&site->conditions, fedge_os_local_minute(),
+                                       c->config.state_dir, &obstacle))
+        return true;
+    fedge_session_task_declined(c->session, now(), obstacle.reason, obstacle.after_ms,
+                                obstacle.text);
+    return false;
+}
+
 static void look_up(fedge_client *c, const fedge_session_action *action)
 {
     const fedge_task *task = action->task;
     uint64_t held;
     uint32_t index = 0;
     fedge_error err;
+    if (task && !may_work(c))
+        return; /* before anything of it is fetched */
     fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
     if (!status && task && !task->delta && held == 0)
         status = find_base(c, task, &index, &err);
@@ -174,6 +192,8 @@ static void start_job(fedge_client *c, const fedge_session_action *action)
     } else {
         job.kind = FEDGE_JOB_TASK;
         job.task = *action->task;
+        c->working = true;
+        c->look_at = now() + LOOK_MS;
     }
     fedge_worker_start(c->worker, &job);
 }
@@ -232,6 +252,12 @@ static void perform(fedge_client *c, const fedge_session_action *action)
     }
 }
 
+/* Is there work during which the site's conditions must go on to hold? */
+static bool watches(const fedge_client *c)
+{
+    return c->config.site && c->config.site->conditions.given && c->working;
+}
+
 /* Carries out all that is due; events that come up meanwhile are served by the same loop. */
 static void drain(fedge_client *c)
 {
@@ -245,6 +271,8 @@ static void drain(fedge_client *c)
     if (fedge_session_wants_write(c->session))
         fedge_link_want_write(c->link);
     uint64_t due = fedge_session_deadline(c->session), at = now();
+    if (watches(c) && c->look_at < due)
+        due = c->look_at;
     fedge_link_set_timer(c->link, due == FEDGE_SESSION_NEVER ? UINT64_MAX
                                   : due > at                 ? due - at
                                                              : 0);
@@ -398,6 +426,7 @@ static void on_woken(void *user)
     while (fedge_worker_take(c->worker, &c->result)) {
         const fedge_worker_result *r = &c->result;
         bool plan = r->job.kind == FEDGE_JOB_PLAN;
+        c->working = c->working && plan;
         if (r->status && r->bad_blob)
             fedge_session_blob_bad(c->session, now(),
                                    plan ? r->job.plan_hash : bad_hash(&r->job.task));
@@ -408,6 +437,10 @@ static void on_woken(void *user)
         drain(c);
     }
     fedge_session_tick(c->session, now());
+    if (watches(c) && now() >= c->look_at) {
+        c->look_at = now() + LOOK_MS;
+        (void)may_work(c);
+    }
     drain(c);
 }
 

@@ -258,8 +258,9 @@ static void advance_plan(fedge_session *s)
 /* Refuses the waiting task, saying why. */
 static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason, const char *text)
 {
-    fedge_session_note(s, FEDGE_LOG_ERROR, "decline", "task %llu: %s", (unsigned long long)task_id,
-                       text);
+    /* What the policy says of the moment is no error, which the next HELLO would tell again. */
+    fedge_session_note(s, reason > FEDGE_REASON_INTERNAL ? FEDGE_LOG_INFO : FEDGE_LOG_ERROR,
+                       "decline", "task %llu: %s", (unsigned long long)task_id, text);
     memset(&s->decline, 0, sizeof(s->decline));
     s->decline.has_task = true;
     s->decline.task_id = task_id;
@@ -436,6 +437,20 @@ void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_re
     session->working = false;
     if (reason != FEDGE_REASON_NONE && !session->cancelled)
         decline_task(session, session->work.task_id, reason, text);
+    fedge_session_advance(session);
+}
+
+void fedge_session_task_declined(fedge_session *session, uint64_t now_ms, fedge_reason reason,
+                                 uint64_t after_ms, const char *text)
+{
+    const bool working = session->working && !session->cancelled;
+    session->now_ms = now_ms;
+    if (!working && !session->has_task)
+        return;
+    const uint64_t task_id = working ? session->work.task_id : session->task.task_id;
+    fedge_session_drop_task(session, task_id);
+    decline_task(session, task_id, reason, text);
+    session->decline.after_ms = after_ms;
     fedge_session_advance(session);
 }
 

@@ -127,6 +127,10 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
 /* It ended without one. FEDGE_REASON_NONE: it was cancelled, and nothing is said. */
 void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_reason reason,
                                const char *text);
+/* The device's policy does not allow the task that waits, or the work under way, at this moment: it
+ * is given up, and the server told why and when to ask again. Nothing happens without either. */
+void fedge_session_task_declined(fedge_session *session, uint64_t now_ms, fedge_reason reason,
+                                 uint64_t after_ms, const char *text);
 /* The stored result cannot be read any more. */
 void fedge_session_result_lost(fedge_session *session, uint64_t now_ms, const char *text);
 /* Time has passed. Due when now_ms reaches fedge_session_deadline(); earlier calls are harmless. */

@@ -42,7 +42,7 @@ if [ -n "$target" ]; then
     optimise="-Os -g1 -ffunction-sections -fdata-sections"
     # Programs of one size wherever they are built: asserts name files without the way to them.
     [[ $deps = *[[:space:]]* ]] || optimise="$optimise -fmacro-prefix-map=$deps/src/="
-    [ "$target" != musl ] || optimise="$optimise -fno-asynchronous-unwind-tables -fno-pie"
+    [ "$target" != musl ] || optimise="${optimise/-Os/-Oz} -fno-asynchronous-unwind-tables -fno-pie"
     # Devices need the client only, and fedge shows no log of libwebsockets.
     roles=(-DLWS_WITHOUT_SERVER=ON -DLWS_WITH_LIBEV=OFF -DLWS_LOGGING_BITFIELD_CLEAR=0xfffd
         -DLWS_WITH_SYS_SMD=OFF -DLWS_WITH_CONMON=OFF -DLWS_WITH_UDP=OFF -DLWS_ROLE_RAW_FILE=OFF
@@ -294,7 +294,7 @@ build_libwebsockets() {
         -DLWS_WITH_HTTP2=OFF -DLWS_WITHOUT_EXTENSIONS=ON -DLWS_WITH_PLUGINS=OFF \
         -DLWS_SSL_CLIENT_USE_OS_CA_CERTS=OFF -DLWS_UNIX_SOCK=OFF -DLWS_WITH_LEJP=OFF \
         -DLWS_WITH_LEJP_CONF=OFF -DLWS_WITH_CACHE_NSCOOKIEJAR=OFF -DLWS_WITH_HTTP_BASIC_AUTH=OFF \
-        -DLWS_CLIENT_HTTP_PROXYING=OFF -DLWS_WITH_FILE_OPS=OFF -DLWS_WITH_TLS_SESSIONS=OFF \
+        -DLWS_CLIENT_HTTP_PROXYING=ON -DLWS_IPV6=ON -DLWS_WITH_FILE_OPS=OFF -DLWS_WITH_TLS_SESSIONS=OFF \
         -DLWS_WITH_NETLINK=OFF -DLWS_WITHOUT_TESTAPPS=ON -DLWS_WITH_EXPORT_LWSTARGETS=OFF
     step libwebsockets-build cmake --build "$deps/obj/libwebsockets" -j "$jobs"
     step libwebsockets-install cmake --install "$deps/obj/libwebsockets"

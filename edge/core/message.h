@@ -84,7 +84,14 @@ const char *fedge_message_type_name(unsigned type);
     X(UNSUPPORTED, "unsupported", "never") /* plan or task needs what I cannot do */               \
     X(POLICY, "policy", "never")           /* the device's site policy forbids it */               \
     X(NO_DATA, "no-data", "never")         /* the job's data set is not on the device */           \
-    X(INTERNAL, "internal", "later")
+    X(INTERNAL, "internal", "later")                                                               \
+    X(ON_BATTERY, "on-battery", "later") /* these: the device's site policy, for now */            \
+    X(BATTERY_LOW, "battery-low", "later")                                                         \
+    X(TOO_HOT, "too-hot", "later")                                                                 \
+    X(METERED_LINK, "metered-link", "later")                                                       \
+    X(OUTSIDE_HOURS, "outside-hours", "later")                                                     \
+    X(LOW_MEMORY, "low-memory", "later")                                                           \
+    X(LOW_DISK, "low-disk", "later")
 
 typedef enum fedge_reason {
 #define FEDGE_REASON_ENUM(code, name, class) FEDGE_REASON_##code,

@@ -117,6 +117,27 @@ void fedge_os_large_pages(void *block, size_t size)
 #endif
 }
 
+bool fedge_os_read_fact(const char *path, char *out, size_t size)
+{
+    ssize_t got = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, out, size - 1);
+        (void)close(fd);
+    }
+    out[got > 0 ? got : 0] = '\0';
+    return got >= 0;
+}
+
+unsigned fedge_os_local_minute(void)
+{
+    const time_t now = time(NULL);
+    struct tm local;
+    if (localtime_r(&now, &local) == NULL)
+        return (unsigned)(now / 60 % 1440);
+    return (unsigned)(local.tm_hour * 60 + local.tm_min);
+}
+
 uint64_t fedge_os_ram_bytes(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);

@@ -52,6 +52,18 @@ const fedge_json_field fedge_site_data_fields[] = {
     FEDGE_JSON_END,
 };
 
+static fedge_status read_conditions(const fedge_json *json, const cJSON *node, void *record,
+                                    fedge_error *err)
+{
+    fedge_conditions *conditions = &((fedge_site *)record)->conditions;
+    fedge_error cause = {0};
+    fedge_status st = fedge_json_read(json, node, fedge_conditions_fields, conditions, err);
+    conditions->given = true;
+    if (st == FEDGE_OK && fedge_conditions_check(conditions, &cause) != FEDGE_OK)
+        st = fedge_json_fail(json, node, "hours", err, "%s", cause.message);
+    return st;
+}
+
 const fedge_json_field fedge_policy_fields[] = {
     {"max-ram", "max_ram", FEDGE_JSON_U64, AT(fedge_site, max_ram_bytes), .min = 1,
      .max = (double)FEDGE_JSON_MAX_INTEGER},
@@ -67,6 +79,7 @@ const fedge_json_field fedge_policy_fields[] = {
      .flags = FEDGE_JSON_LIST,
      FEDGE_JSON_ARRAY(fedge_site, jobs, num_jobs),
      .min = 1},
+    {.key = "conditions", .kind = FEDGE_JSON_CUSTOM, .read = read_conditions},
     FEDGE_JSON_END,
 };
 

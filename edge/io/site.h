@@ -6,7 +6,7 @@
  *                               "partition": "dirichlet:0.5", "partition-seed": 1,
  *                               "partition-id": 3, "num-partitions": 8}},
  *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50, "jobs":
- * ["…"]}}
+ * ["…"], "conditions": {…}}}
  *
  * Relative paths are relative to the file. Read strictly, as a job is.
  */
@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
+#include "edge/io/conditions.h"
 #include "edge/io/partition.h"
 #include "edge/io/plan.h"
 
@@ -45,6 +46,7 @@ typedef struct fedge_site {
     unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all */
     uint32_t num_jobs;
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
+    fedge_conditions conditions;                        /* of the moment, for each task */
 } fedge_site;
 
 FEDGE_MUST_USE fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *err);

@@ -107,11 +107,45 @@ static void test_a_refusal_of_another_task_leaves_the_result(void **state)
     assert_int_equal(f->num_accepted, 1);
 }
 
+/* The policy forbids a task at this moment: before anything is fetched, and when it is at work. */
+static void test_policy_declines_for_now(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fedge_session_task_declined(f->session, f->now_ms, FEDGE_REASON_TOO_HOT, 5, "nothing there");
+    fake_run(f);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 0);
+    fake_task(f, 1, FAKE_MODEL);
+    fedge_session_task_declined(f->session, f->now_ms, FEDGE_REASON_ON_BATTERY, 7000, "battery");
+    fake_run(f);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_true(f->notice.has_task && f->notice.task_id == 1);
+    assert_int_equal(f->notice.reason, FEDGE_REASON_ON_BATTERY);
+    assert_int_equal(f->notice.after_ms, 7000);
+    fake_chunk(f, FAKE_MODEL, 0, 100);
+    assert_int_equal(f->num_works, 0);
+    f->model_held = 0;
+    fake_task(f, 2, FAKE_MODEL);
+    fake_serve(f, FAKE_MODEL);
+    assert_int_equal(f->num_works, 1);
+    fedge_session_task_declined(f->session, f->now_ms, FEDGE_REASON_TOO_HOT, 0, "90 degrees");
+    fake_run(f);
+    assert_int_equal(f->num_cancels, 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 2);
+    assert_int_equal(f->notice.task_id, 2);
+    fake_work_done(f); /* it was over in that moment: nobody wants it any more */
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 0);
+    assert_false(f->has_result);
+    assert_true(f->linked);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_policy_declines_for_now),
         TEST(test_an_answered_task_is_done),
         TEST(test_a_refusal_of_another_task_leaves_the_result),
         TEST(test_a_task_of_another_run_is_dropped),
