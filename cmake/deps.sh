@@ -38,7 +38,7 @@ if [ -n "$target" ]; then
     CC=$(sed -n 's/^set(CMAKE_C_COMPILER \(.*\))$/\1/p' "$root/cmake/toolchains/$toolchain.cmake")
     export CC
     common+=(-DCMAKE_TOOLCHAIN_FILE="$root/cmake/toolchains/$toolchain.cmake")
-    # Small before fast: a device has one connection.
+    # Small before fast: a device has one connection. -Oz, below, is no option of every compiler.
     optimise="-Os -g1 -ffunction-sections -fdata-sections"
     # Programs of one size wherever they are built: asserts name files without the way to them.
     [[ $deps = *[[:space:]]* ]] || optimise="$optimise -fmacro-prefix-map=$deps/src/="

@@ -139,7 +139,8 @@ void fedge_os_large_pages(void *block, size_t size);
 /* What of a small file of the system (/proc, /sys) fits: at most size − 1 bytes and NUL. False when
  * it is not there or does not answer. */
 bool fedge_os_read_fact(const char *path, char *out, size_t size);
-unsigned fedge_os_local_minute(void); /* of the day, by this machine's time zone: 0 … 1439 */
+/* Of the day, 0 … 1439: by this machine's time zone, of UTC where FEDGE_SMALL is built. */
+unsigned fedge_os_local_minute(void);
 
 /* Facts about the machine, for HELLO and logs. */
 uint64_t fedge_os_ram_bytes(void); /* 0 when unknown */

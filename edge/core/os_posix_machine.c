@@ -132,10 +132,12 @@ bool fedge_os_read_fact(const char *path, char *out, size_t size)
 unsigned fedge_os_local_minute(void)
 {
     const time_t now = time(NULL);
+#ifndef FEDGE_SMALL /* which is without the 4 KB that read time zones */
     struct tm local;
-    if (localtime_r(&now, &local) == NULL)
-        return (unsigned)(now / 60 % 1440);
-    return (unsigned)(local.tm_hour * 60 + local.tm_min);
+    if (localtime_r(&now, &local) != NULL)
+        return (unsigned)(local.tm_hour * 60 + local.tm_min);
+#endif
+    return (unsigned)(now / 60 % 1440);
 }
 
 uint64_t fedge_os_ram_bytes(void)
