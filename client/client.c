@@ -6,6 +6,7 @@
 
 #include "client/fedge_client.h"
 #include "client/link.h"
+#include "client/proxy.h"
 #include "client/session.h"
 #include "client/store.h"
 #include "client/worker.h"
@@ -539,7 +540,11 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
         status = fedge_trust_load(c->config.trust_dir, &trust, err);
     if (!status)
         status = fedge_ciphers_check(err);
+    char proxy[FEDGE_PROXY_TEXT];
+    if (!status)
+        status = fedge_proxy_for(c->server, c->config.proxy, proxy, err);
     const fedge_link_config config = {.url = c->server,
+                                      .proxy = proxy,
                                       .identity = c->identity,
                                       .trust_pem = trust,
                                       .events = {.user = c,

@@ -127,6 +127,8 @@ typedef struct fedge_client_config {
     uint64_t max_store_bytes;      /* 8 GiB: of one blob, result or value */
     uint64_t stop_grace_ms;        /* 500: how long a stopped client waits for its trainer */
     const char *seed_blob;         /* a model's file that need not be fetched; NULL: none */
+    const char *proxy; /* http://HOST:PORT, by which the server is reached; "": none; NULL: what
+                          https_proxy and no_proxy say */
 } fedge_client_config;
 
 /* The client's file (docs/jobs.md): the names of this device's data sets, which the server is told,

@@ -25,6 +25,7 @@ struct fedge_link {
     fedge_link_events events;
     char host[FEDGE_LINK_MAX_HOST], path[FEDGE_LINK_MAX_HOST];
     int port;
+    bool by_proxy;
     bool connecting; /* within fedge_link_connect, and its end has not been reported */
     bool established;
     unsigned http_status;
@@ -55,7 +56,10 @@ static void note_connection_error(fedge_link *link, const char *text, size_t siz
     if (size > length && strncmp(text, prefix, length) == 0)
         note_why(link, strerror(atoi(text + length)), MAX_WHY);
     else if (size > 3 && strncmp(text, "DNS", 3) == 0)
-        note_why(link, "the server's name cannot be resolved", MAX_WHY);
+        note_why(link,
+                 link->by_proxy ? "the proxy's name cannot be resolved"
+                                : "the server's name cannot be resolved",
+                 MAX_WHY);
     else
         note_why(link, text, size);
 }
@@ -284,6 +288,12 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
     info.pt_serv_buf_size = 16384;
     info.user = link;
     info.vhost_name = "fedge";
+#if defined(LWS_CLIENT_HTTP_PROXYING)
+    info.http_proxy_address = config->proxy ? config->proxy : ""; /* NULL: as http_proxy says */
+#else
+    if (config->proxy && config->proxy[0])
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "libwebsockets was built without proxies");
+#endif
     info.client_ssl_ca_mem = config->trust_pem;
     info.client_ssl_ca_mem_len = (unsigned)strlen(config->trust_pem) + 1;
     info.client_ssl_cert_mem = config->identity->chain_pem;
@@ -312,6 +322,7 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a link of %zu bytes",
                           sizeof(*fresh));
     fresh->events = config->events;
+    fresh->by_proxy = config->proxy && config->proxy[0];
     fedge_link_set_heartbeat(fresh, FEDGE_LINK_DEFAULT_HEARTBEAT_S);
     lws_set_log_level(0, NULL);
     fedge_status status =
@@ -345,16 +356,18 @@ void fedge_link_free(fedge_link *link)
 void fedge_link_connect(fedge_link *link)
 {
     assert(!link->wsi);
-    char authority[FEDGE_LINK_MAX_HOST + 8];
-    snprintf(authority, sizeof(authority), "%s:%d", link->host, link->port);
+    char authority[FEDGE_LINK_MAX_HOST + 10], literal[FEDGE_LINK_MAX_HOST + 2];
+    const bool v6 = strchr(link->host, ':') != NULL;
+    snprintf(literal, sizeof(literal), v6 ? "[%s]" : "%s", link->host);
+    snprintf(authority, sizeof(authority), "%s:%d", literal, link->port);
     struct lws_client_connect_info info;
     memset(&info, 0, sizeof(info));
     info.context = link->context;
     info.vhost = link->vhost;
-    info.address = link->host;
+    info.address = link->by_proxy ? literal : link->host; /* a proxy is told it as it is */
     info.port = link->port;
     info.path = link->path;
-    info.host = strchr(link->host, ':') ? link->host : authority;
+    info.host = authority;
     info.ssl_connection = LCCSCF_USE_SSL;
     info.protocol = FEDGE_SUBPROTOCOL;
     info.local_protocol_name = FEDGE_SUBPROTOCOL;

@@ -42,6 +42,7 @@ typedef struct fedge_link_config {
     const char *url;                /* wss://HOST[:PORT][/PATH] */
     const fedge_identity *identity; /* copied */
     const char *trust_pem;          /* roots; copied */
+    const char *proxy;              /* HOST:PORT (client/proxy.h); NULL or "": none */
     fedge_link_events events;
 } fedge_link_config;
 

@@ -87,6 +87,7 @@ static fedge_exit run(const fedge_client_options *o, const fedge_site *site, con
                                         .trust_dir = o->trust,
                                         .state_dir = o->state,
                                         .seed_blob = o->seed_blob,
+                                        .proxy = o->proxy,
                                         .site = site,
                                         .log = log};
     fedge_error err;

@@ -29,6 +29,10 @@ static const fedge_option OPTIONS[] = {
             "a model that need not be downloaded: the server's "
             "checkpoints/round-000000/model.safetensors",
             TEXT, seed_blob)},
+    {OPTION("proxy", "URL",
+            "http://HOST:PORT by which the server is reached, '' for none; else as https_proxy and "
+            "no_proxy say",
+            TEXT, proxy)},
     {OPTION("partition-id", "I", "take part I (from 0) ...", U32, partition_id),
      .max = FEDGE_SITE_MAX_PARTITIONS, .given = offsetof(fedge_client_options, has_partition_id)},
     {OPTION("num-partitions", "N",

@@ -8,8 +8,8 @@
 #include "edge/core/log.h"
 
 typedef struct fedge_client_options {
-    const char *server, *identity, *trust, *config, *state,
-        *seed_blob;                        /* of argv; NULL when not given */
+    const char *server, *identity, *trust, *config, *state, *seed_blob,
+        *proxy;                            /* of argv; NULL when not given */
     uint32_t partition_id, num_partitions; /* 0, 0 when not given */
     bool has_partition_id;
     fedge_log_level log_level;

@@ -1,0 +1,71 @@
+#include "client/proxy.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "client/link.h"
+
+static const char *variable(const char *lower, const char *upper)
+{
+    const char *value = getenv(lower);
+    return value != NULL ? value : getenv(upper);
+}
+
+/* Does the comma-separated [list] have [host], or the end of its name? */
+static bool lists(const char *list, const char *host)
+{
+    const size_t host_size = strlen(host);
+    while (*list != '\0') {
+        list += strspn(list, ", ");
+        const char *word = list + (*list == '.');
+        list += strcspn(list, ", ");
+        const size_t size = list > word ? (size_t)(list - word) : 0;
+        if (size == 1 && *word == '*')
+            return true;
+        if (size == 0 || size > host_size || strncasecmp(host + host_size - size, word, size) != 0)
+            continue;
+        if (size == host_size || host[host_size - size - 1] == '.')
+            return true;
+    }
+    return false;
+}
+
+fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_PROXY_TEXT],
+                             fedge_error *err)
+{
+    char host[FEDGE_LINK_MAX_HOST];
+    int port;
+    const char *proxy = given;
+    out[0] = '\0';
+    if (given == NULL) {
+        const char *none = variable("no_proxy", "NO_PROXY");
+        fedge_status status = fedge_link_parse_url(url, host, &port, NULL, err);
+        if (status != FEDGE_OK)
+            return status;
+        proxy = none != NULL && lists(none, host) ? NULL : variable("https_proxy", "HTTPS_PROXY");
+    }
+    if (proxy == NULL || *proxy == '\0')
+        return FEDGE_OK;
+    if (strncmp(proxy, "http://", 7) == 0)
+        proxy += 7;
+    else if (strstr(proxy, "://") != NULL)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the proxy '%.100s' is not http://HOST:PORT, the only kind there is",
+                          proxy);
+    if (strchr(proxy, '@') != NULL)
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the proxy's address has a user's name, but fedge knows no way to log in "
+                          "to one; give HOST:PORT");
+    const size_t size = strcspn(proxy, "/");
+    (void)snprintf(out, FEDGE_PROXY_TEXT, "%.*s", (int)size, proxy);
+    const char *colon = strrchr(out, ':');
+    const char *bracket = strchr(out, ']');
+    port = colon != NULL && colon > out && colon > bracket ? atoi(colon + 1) : 0;
+    if (size >= FEDGE_PROXY_TEXT || port < 1 || port > 65535)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "'%.100s' is not a proxy's address: http://HOST:PORT", proxy);
+    return FEDGE_OK;
+}

@@ -1,0 +1,196 @@
+"""Ways to the server: through a proxy, over IPv6, through a router that forgets quiet connections."""
+
+import os
+import select
+import socket
+import threading
+import time
+
+import harness
+from harness import NetTest
+
+USAGE = 2
+
+
+class Relay:
+    """Carries bytes between who connects and a server; with [connect] it is a proxy that is told which."""
+
+    def __init__(self, target=None, forgets_after_s=None, status="200 Connection established"):
+        self.target, self.forgets_after_s, self.status = target, forgets_after_s, status
+        self.asked = []
+        self.forgotten = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self._start(self._accept)
+
+    @staticmethod
+    def _start(function, *arguments):
+        threading.Thread(target=function, args=arguments, daemon=True).start()
+
+    def close(self):
+        self.listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            self._start(self._serve, client)
+
+    def _serve(self, client):
+        try:
+            target = self.target or self._told(client)
+            if target is None:
+                return
+            with socket.create_connection(target) as server:
+                self._carry(client, server)
+        except OSError:
+            pass
+        finally:
+            client.close()
+
+    def _told(self, client):
+        """Where CONNECT wants to go, when it may."""
+        head = b""
+        while b"\r\n\r\n" not in head:
+            more = client.recv(4096)
+            if not more:
+                return None
+            head += more
+        word, address, _ = head.split(b"\r\n")[0].decode().split(" ")
+        self.asked.append(f"{word} {address}")
+        client.sendall(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
+        if not self.status.startswith("200"):
+            return None
+        host, port = address.rsplit(":", 1)
+        return host.strip("[]"), int(port)
+
+    def _carry(self, *both):
+        """Until either side ends, or neither has said anything for so long that it is forgotten: then
+        nothing that comes afterwards arrives, and nobody is told."""
+        while True:
+            ready, _, _ = select.select(both, [], [], self.forgets_after_s)
+            if not ready:
+                self.forgotten += 1
+                time.sleep(harness.PATIENCE_S)
+                return
+            for side in ready:
+                data = side.recv(65536)
+                if not data:
+                    return
+                (both[1] if side is both[0] else both[0]).sendall(data)
+
+
+class Ways(NetTest):
+    def relay(self, *arguments, **options):
+        made = Relay(*arguments, **options)
+        self.addCleanup(made.close)
+        return made
+
+    def alone(self, **job):
+        return self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1, **job)
+
+    def connects(self, client):
+        """Until it has, or cannot; libwebsockets of an older cmake/deps.sh can do neither."""
+        harness.wait_until("the client to come so far", lambda: client.events("welcome") or
+                           client.events("disconnected") or not client.running())
+        if "without proxies" in client.log() or (not client.events("welcome") and "[::1]" in client.log()):
+            self.skipTest("libwebsockets is without it: run cmake/deps.sh")
+
+    def test_through_a_proxy(self):
+        expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
+        proxy = self.relay()
+        federation = self.alone()
+        federation.start_aggregator()
+        client = federation.start_client(0, proxy=f"http://127.0.0.1:{proxy.port}")
+        self.connects(client)
+        federation.complete()
+        self.assertEqual(proxy.asked, [f"CONNECT 127.0.0.1:{federation.port}"])
+        self.assertEqual(federation.hashes(), expected)
+
+    def test_a_proxy_of_the_environment(self):
+        proxy = self.relay()
+        federation = self.alone()
+        federation.start_aggregator()
+        environment = {"https_proxy": f"http://127.0.0.1:{proxy.port}/", "no_proxy": "localhost,.example.org"}
+        self.connects(federation.start_client(0, environment=environment))
+        federation.complete()
+        self.assertEqual(len(proxy.asked), 1)
+
+    def test_an_address_that_needs_no_proxy(self):
+        proxy = self.relay()
+        for environment in ({"https_proxy": f"127.0.0.1:{proxy.port}", "no_proxy": "127.0.0.1"},
+                            {"http_proxy": f"127.0.0.1:{proxy.port}"}):
+            with self.subTest(environment):
+                federation = self.alone()
+                federation.start_aggregator()
+                federation.start_client(0, environment=environment)
+                federation.complete()
+        self.assertEqual(proxy.asked, [])
+
+    def test_a_proxy_that_refuses(self):
+        proxy = self.relay(status="407 Proxy Authentication Required")
+        federation = self.alone()
+        federation.start_aggregator()
+        client = federation.start_client(0, proxy=f"http://127.0.0.1:{proxy.port}")
+        self.connects(client)
+        said = client.wait_event("disconnected")
+        self.assertIn("407", said["message"])
+        self.assertTrue(client.running())  # it tries again
+
+    def test_what_is_no_proxy(self):
+        federation = self.alone()
+        federation.port = 1
+        for proxy, words in (("socks5://localhost:1080", "only kind"), ("http://localhost", "HOST:PORT"),
+                             ("http://me:secret@localhost:3128", "log in")):
+            with self.subTest(proxy):
+                client = federation.start_client(0, proxy=proxy)
+                self.assertNotEqual(client.wait(), 0)
+                self.assertIn(words, client.log())
+                self.assertNotIn("secret", client.log())
+
+    def test_over_ipv6(self):
+        if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
+            self.skipTest("this machine has no IPv6")
+        keys = os.path.join(harness.make_folder(), "keys")
+        harness.make_keys(keys, 1, ip="::1")
+        expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
+        federation = self.alone(keys=keys)
+        federation.start_aggregator(listen="[::1]:0")
+        client = federation.start_client(0, server=f"wss://[::1]:{federation.port}")
+        self.connects(client)
+        federation.complete()
+        self.assertEqual(federation.hashes(), expected)
+        self.assertEqual(federation.aggregator.events("client-connected")[0]["address"].rsplit(":", 1)[0],
+                         "[::1]")
+
+    def test_a_server_of_another_ipv6_address(self):
+        """Its certificate is for 127.0.0.1 only."""
+        federation = self.alone()
+        federation.start_aggregator(listen="[::1]:0")
+        client = federation.start_client(0, server=f"wss://[::1]:{federation.port}")
+        client.wait_event("disconnected")
+        self.assertEqual(client.events("welcome"), [])
+
+
+class Quiet(NetTest):
+    @harness.unittest.skipUnless(os.environ.get("FEDGE_NET_ROUTER_S"), "takes minutes")
+    def test_a_router_that_forgets(self):
+        """Heartbeats keep the session of a client that nobody asks for anything."""
+        patience_s = int(os.environ["FEDGE_NET_ROUTER_S"])
+        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__min_train_nodes=1)
+        federation.start_aggregator()
+        router = Relay(("127.0.0.1", federation.port), forgets_after_s=patience_s)
+        self.addCleanup(router.close)
+        client = federation.start_client(0, server=f"wss://127.0.0.1:{router.port}")
+        client.wait_event("welcome")
+        time.sleep(2.5 * patience_s)
+        self.assertEqual(len(client.events("welcome")), 1)
+        federation.start_client(1)
+        federation.complete()
+        self.assertEqual((len(client.events("welcome")), router.forgotten), (1, 0))
+
+
+if __name__ == "__main__":
+    harness.main()
