@@ -477,6 +477,7 @@ static void fill_hello(fedge_client *c)
         snprintf(hello->features[hello->num_features++], sizeof(hello->features[0]), "%s",
                  fedge_plan_feature(i));
     const fedge_site *site = c->config.site;
+    hello->hangs_up = site && site->hangs_up;
     for (uint32_t i = 0; site && i < site->num_data && i < FEDGE_MAX_NAMES; i++)
         snprintf(hello->data[hello->num_data++], sizeof(hello->data[0]), "%s", site->data[i].name);
     fill_errors(c);

@@ -281,7 +281,8 @@ static void give_up(fedge_conn *conn, const fedge_notice *notice)
 /* The device has done nothing wrong: what it has been told already still goes, an ACK for one. */
 static bool is_orderly(fedge_reason reason)
 {
-    return reason == FEDGE_REASON_RUN_COMPLETE || reason == FEDGE_REASON_SHUTTING_DOWN;
+    return reason == FEDGE_REASON_RUN_COMPLETE || reason == FEDGE_REASON_SHUTTING_DOWN ||
+           reason == FEDGE_REASON_COME_LATER;
 }
 
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
@@ -491,6 +492,7 @@ static void handle_hello(fedge_conn *conn, const fedge_message *message, fedge_r
         log_hello(conn, hello);
         conn->state = CONN_READY;
         conn->joined = true;
+        request->hangs_up = hello->hangs_up;
         ask(conn, request);
         request = NULL;
     }

@@ -9,6 +9,7 @@
 #include "aggregator/report/plot.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
+#include "aggregator/server/engine_rest.h"
 #include "aggregator/server/engine_state.h"
 #include "aggregator/server/engine_status.h"
 #include "aggregator/server/engine_upload.h"
@@ -294,6 +295,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
     if (!engine->done) {
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
+        fedge_engine_send_to_rest(engine, now_ms);
         fedge_engine_log_wait(engine, now_ms);
     }
 }
@@ -387,6 +389,7 @@ static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_m
                                     "the same device has connected again");
         }
         device->conn_id = from->conn_id;
+        device->hangs_up = from->hangs_up;
         memcpy(device->device_id, from->device_id, sizeof(device->device_id));
         welcome(engine, from);
         status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, &err);

@@ -8,6 +8,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
+#include "aggregator/server/engine_rest.h"
 #include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 
@@ -388,6 +389,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
     engine->run_bytes_down += summary->bytes_down;
     if (summary->kind == FEDGE_TASK_TRAIN && !result->failed) {
         engine->rounds_closed = summary->round;
+        fedge_engine_note_round(engine, (uint64_t)(summary->seconds * 1e3));
         engine->gave_up[0] = '\0';
         engine->loss = summary->loss;
         engine->accuracy = summary->accuracy;

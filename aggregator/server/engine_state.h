@@ -41,6 +41,7 @@ typedef struct fedge_engine_slot {
 typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
+    bool hangs_up, at_work; /* engine_rest.c */
 } fedge_engine_device;
 
 /* A result that counted, and whose it was. */
@@ -86,6 +87,9 @@ struct fedge_engine {
     uint64_t updates_accepted, updates_refused, updates_duplicate;
     uint32_t rounds_closed;
     double loss, accuracy;
+
+    uint64_t round_ms; /* that a round takes, of late; 0: not known (engine_rest.c) */
+    uint64_t rest_looked_ms;
 
     bool gpus_wanted; /* config.sums.gpus are to be opened with the next round */
     bool gpus_change; /* the round finalizer opens them: what sums is not to be looked at meanwhile,

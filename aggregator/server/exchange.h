@@ -34,6 +34,7 @@ typedef struct fedge_request {
     fedge_request_type type;
     uint64_t conn_id; /* ≥ 1 */
     uint32_t client_index;
+    bool hangs_up; /* JOIN: the client may be told to call again (HELLO) */
     char device_id[FEDGE_UUID_TEXT];
     union {
         fedge_blob_ref blob;

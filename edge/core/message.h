@@ -91,7 +91,9 @@ const char *fedge_message_type_name(unsigned type);
     X(METERED_LINK, "metered-link", "later")                                                       \
     X(OUTSIDE_HOURS, "outside-hours", "later")                                                     \
     X(LOW_MEMORY, "low-memory", "later")                                                           \
-    X(LOW_DISK, "low-disk", "later")
+    X(LOW_DISK, "low-disk", "later")                                                               \
+    X(COME_LATER, "come-later", "later") /* no task for now: the client hangs up and calls again   \
+                                          */
 
 typedef enum fedge_reason {
 #define FEDGE_REASON_ENUM(code, name, class) FEDGE_REASON_##code,

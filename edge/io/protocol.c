@@ -71,6 +71,10 @@ static const fedge_json_field HELLO[] = {
      .kind = FEDGE_JSON_TEXT,
      .flags = LIST,
      FEDGE_JSON_ARRAY(fedge_hello, errors, num_errors)},
+    {.key = "hangs-up",
+     .kind = FEDGE_JSON_BOOL,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_hello, hangs_up)},
     FEDGE_JSON_END,
 };
 

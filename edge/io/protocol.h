@@ -39,6 +39,7 @@ typedef struct fedge_hello {
     char features[FEDGE_MAX_FEATURES][FEDGE_MAX_FEATURE]; /* "int8", "deflate", "external", … */
     char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];           /* data sets this device can serve */
     char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT];         /* last error events, newest first */
+    bool hangs_up; /* it need not hold a connection while there is no task for it */
 } fedge_hello;
 
 typedef struct fedge_welcome {

@@ -79,6 +79,7 @@ const fedge_json_field fedge_policy_fields[] = {
      .flags = FEDGE_JSON_LIST,
      FEDGE_JSON_ARRAY(fedge_site, jobs, num_jobs),
      .min = 1},
+    {"hang-up", "hang_up", FEDGE_JSON_BOOL, AT(fedge_site, hangs_up)},
     {.key = "conditions", .kind = FEDGE_JSON_CUSTOM, .read = read_conditions},
     FEDGE_JSON_END,
 };

@@ -46,6 +46,7 @@ typedef struct fedge_site {
     unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all */
     uint32_t num_jobs;
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
+    bool hangs_up;                                      /* the server may say when to call again */
     fedge_conditions conditions;                        /* of the moment, for each task */
 } fedge_site;
 

@@ -1,5 +1,6 @@
 """Ways to the server: through a proxy, over IPv6, through a router that forgets quiet connections."""
 
+import json
 import os
 import select
 import socket
@@ -8,6 +9,7 @@ import time
 
 import harness
 from harness import NetTest
+from peer import Peer
 
 USAGE = 2
 
@@ -172,6 +174,34 @@ class Ways(NetTest):
         client = federation.start_client(0, server=f"wss://[::1]:{federation.port}")
         client.wait_event("disconnected")
         self.assertEqual(client.events("welcome"), [])
+
+
+class Rest(NetTest):
+    def test_a_client_without_a_task_calls_again(self):
+        """One of two is asked in a round; the other, which may hang up, does, and is told when to come back."""
+        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__min_train_nodes=1,
+                                     rounds__fraction_train=0.5, training__local_epochs=1)
+        with open(federation.site_path, encoding="utf-8") as file:
+            site = json.load(file)
+        device = federation.path("device")  # not on mains power: it declines, and then has no task
+        os.makedirs(os.path.join(device, "sys/class/power_supply/BAT0"))
+        for name, text in (("type", "Battery"), ("status", "Discharging")):
+            with open(os.path.join(device, "sys/class/power_supply/BAT0", name), "w", encoding="ascii") as file:
+                file.write(text)
+        site["policy"] = {"hang-up": True, "conditions": {"mains-power": True, "root": device}}
+        path = federation.write("rests.json", site)
+        federation.start_aggregator()
+        rests = federation.start_client(0, config=path)
+        rests.wait_event("welcome")
+        with Peer(federation, 1) as holds:  # it takes a task and does nothing
+            holds.hello()
+            holds.next_task()
+            said = rests.wait_event("disconnect")
+            self.assertIn("come-later", said["message"])
+            again = rests.wait_event("reconnect")["message"]  # no round has closed: a minute, and an eighth
+            self.assertRegex(again, r"next connection in 6[0-9]\.\d s")
+            harness.wait_until("it to be gone", lambda: federation.health()["connected"] == 1)
+            self.assertTrue(rests.running())
 
 
 class Quiet(NetTest):
