@@ -10,6 +10,7 @@
 
 #include "edge/core/message.h"
 #include "secure/identity/registry.h"
+#include "secure/identity/resume.h"
 #include "secure/identity/tls.h"
 
 #define MAX_PEER_CERTIFICATE 8192 /* bytes of DER */
@@ -69,6 +70,8 @@ static void gone(fedge_link *link, const char *otherwise)
     char why[MAX_WHY];
     snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
     unsigned http_status = link->http_status == 101 ? 0 : link->http_status;
+    if (http_status)
+        fedge_resume_forget(); /* refused: the certificate must be seen again */
     link->wsi = NULL;
     link->established = link->connecting = false;
     link->events.disconnected(link->events.user, http_status, why);
@@ -96,6 +99,8 @@ static int check_server(fedge_link *link, struct lws *wsi)
     } else {
         result = 0;
     }
+    if (result)
+        fedge_resume_forget();
     free(info);
     return result;
 }
@@ -336,6 +341,7 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
         return status;
     }
     fedge_tls_on_refused(on_refused, fresh);
+    fedge_resume_begin();
     *link = fresh;
     return FEDGE_OK;
 }
@@ -349,6 +355,7 @@ void fedge_link_free(fedge_link *link)
         lws_sul_cancel(&link->timer);
         lws_context_destroy(link->context);
     }
+    fedge_resume_end();
     fedge_tls_reset();
     free(link);
 }

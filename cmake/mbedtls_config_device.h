@@ -8,8 +8,7 @@
 
 #include <mbedtls/mbedtls_config_fedge.h>
 
-/* Versions other than TLS 1.3 (secure/identity/tls.c offers no other), serving, datagrams,
- * resuming. */
+/* Versions other than TLS 1.3 (secure/identity/tls.c offers no other), serving, datagrams. */
 #undef MBEDTLS_SSL_PROTO_TLS1_2
 #undef MBEDTLS_SSL_ENCRYPT_THEN_MAC
 #undef MBEDTLS_SSL_EXTENDED_MASTER_SECRET
@@ -24,11 +23,10 @@
 #undef MBEDTLS_SSL_COOKIE_C
 #undef MBEDTLS_SSL_CACHE_C
 #undef MBEDTLS_SSL_TICKET_C
-#undef MBEDTLS_SSL_SESSION_TICKETS
 #undef MBEDTLS_SSL_RENEGOTIATION
 #undef MBEDTLS_SSL_CONTEXT_SERIALIZATION
 
-/* Key exchanges of TLS 1.2, and all of 1.3 but the ephemeral one. */
+/* Key exchanges of TLS 1.2, and all of 1.3 but the ephemeral one, with and without a ticket. */
 #undef MBEDTLS_KEY_EXCHANGE_PSK_ENABLED
 #undef MBEDTLS_KEY_EXCHANGE_DHE_PSK_ENABLED
 #undef MBEDTLS_KEY_EXCHANGE_ECDHE_PSK_ENABLED
@@ -39,7 +37,6 @@
 #undef MBEDTLS_KEY_EXCHANGE_ECDH_ECDSA_ENABLED
 #undef MBEDTLS_KEY_EXCHANGE_ECDH_RSA_ENABLED
 #undef MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_ENABLED
-#undef MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED
 #undef MBEDTLS_SSL_EARLY_DATA
 
 /* Algorithms that no certificate of fedge names: all keys are P-256, all signatures ECDSA with

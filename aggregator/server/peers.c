@@ -192,6 +192,19 @@ fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der, size_t de
     return status;
 }
 
+fedge_status fedge_peers_admit_again(fedge_peers *peers, const fedge_ticket_owner *owner,
+                                     fedge_registry_match *match, fedge_error *err)
+{
+    fedge_certificate_info known = {.role = owner->role, .subject = "a resumed session"};
+    memcpy(known.device_id, owner->device_id, sizeof(known.device_id));
+    memcpy(known.fingerprint, owner->fingerprint, sizeof(known.fingerprint));
+    pthread_rwlock_rdlock(&peers->loaded);
+    fedge_status status =
+        fedge_peer_check_again(&known, FEDGE_ROLE_DEVICE, peers->registry, match, err);
+    pthread_rwlock_unlock(&peers->loaded);
+    return status;
+}
+
 fedge_status fedge_peers_keep(fedge_peers *peers, const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                               const fedge_registry_match *was, fedge_error *err)
 {

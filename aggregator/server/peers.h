@@ -16,6 +16,7 @@
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/registry.h"
+#include "secure/identity/tickets.h"
 
 #define FEDGE_REFUSALS_PER_SECOND 10 /* logged one by one; more are counted */
 #define FEDGE_LINES_PER_SECOND 10    /* about one device, and about one connection */
@@ -46,6 +47,11 @@ FEDGE_MUST_USE fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t 
                                               size_t der_size,
                                               uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                               fedge_registry_match *match, fedge_error *err);
+
+/* The same for the owner of a ticket (tickets.h), whose certificate was shown before. */
+FEDGE_MUST_USE fedge_status fedge_peers_admit_again(fedge_peers *peers,
+                                                    const fedge_ticket_owner *owner,
+                                                    fedge_registry_match *match, fedge_error *err);
 
 /* May it stay, as whom it was let in ([was])? FEDGE_REVOKED with a message otherwise. */
 FEDGE_MUST_USE fedge_status fedge_peers_keep(fedge_peers *peers,

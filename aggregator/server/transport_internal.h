@@ -22,6 +22,7 @@
 #include "aggregator/server/transport.h"
 #include "aggregator/server/ws_frame.h"
 #include "secure/identity/chain.h"
+#include "secure/identity/tickets.h"
 
 /* From one place a handshake begins after those of as many others that wait. */
 #define FEDGE_TURNS_APART 8
@@ -70,7 +71,8 @@ typedef struct fedge_peer {
     int socket;
     fedge_peer_address address;
     uint64_t accepted_ms, heard_ms, pinged_ms;
-    fedge_chain chain; /* of its certificate, once chain_known */
+    fedge_chain chain;          /* of its certificate, once chain_known */
+    fedge_ticket_owner *ticket; /* what it has shown, until its certificate is accepted; or NULL */
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
     fedge_ws_frames frames;
     fedge_log log; /* the transport's, for what the device causes: limited */

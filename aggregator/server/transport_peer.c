@@ -52,12 +52,33 @@ void fedge_peer_adopt(fedge_peer *peer)
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
+/* In place of a certificate: a handshake without one succeeds only by proving that the ticket is
+ * the peer's own. */
+static fedge_status check_ticket(fedge_peer *peer, fedge_registry_match *match, fedge_error *err)
+{
+    const fedge_ticket_owner *owner = peer->ticket;
+    fedge_status status = fedge_peers_admit_again(peers_of(peer), owner, match, err);
+    if (status == FEDGE_OK) {
+        memcpy(peer->fingerprint, owner->fingerprint, sizeof(peer->fingerprint));
+        peer->chain = owner->chain;
+        peer->chain_known = true;
+        status = fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
+    }
+    return status;
+}
+
 /* Looks at the certificate: TLS has verified it, but only the registry knows whose it is. */
 static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
                                       fedge_registry_match *match, fedge_error *err)
 {
     union lws_tls_cert_info_results *info = peer->network->certificate;
     *match = (fedge_registry_match){0};
+    if (lws_is_ssl(wsi) && peer->ticket &&
+        lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0) {
+        return check_ticket(peer, match, err);
+    }
+    free(peer->ticket); /* it was not needed */
+    peer->ticket = NULL;
     if (!lws_is_ssl(wsi) || !peer->chain_known ||
         lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 || !info->verified) {
         return fedge_fail(err, FEDGE_DENIED, "no verified certificate");
@@ -215,7 +236,10 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-connected",
               fedge_log_str("device", match.device_id), fedge_log_int("client", match.index),
               fedge_log_str("name", match.name),
-              fedge_log_str("address", fedge_peer_address_text(&peer->address, address)));
+              fedge_log_str("address", fedge_peer_address_text(&peer->address, address)),
+              fedge_log_str("handshake", peer->ticket ? "resumed" : "full"));
+    free(peer->ticket);
+    peer->ticket = NULL;
     return 0;
 }
 

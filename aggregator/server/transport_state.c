@@ -127,6 +127,7 @@ void fedge_peer_forget(fedge_peer *gone)
         atomic_fetch_sub(&network->transport->num_clients, 1);
     }
     fedge_peer_end_guest(gone);
+    free(gone->ticket);
     atomic_fetch_sub(&network->num_connections, 1);
     free(gone);
 }

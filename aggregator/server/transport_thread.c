@@ -268,14 +268,40 @@ static void on_verified(void *user, int socket, const fedge_chain *chain)
     }
 }
 
+static bool chain_of(void *user, int socket, fedge_chain *chain)
+{
+    fedge_network *network = user;
+    const fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
+    if (peer && peer->chain_known) {
+        *chain = peer->chain;
+    }
+    return peer && peer->chain_known;
+}
+
+/* Without memory for it, the certificate that is missing then is what is refused. */
+static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
+{
+    fedge_network *network = user;
+    fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
+    if (peer && !peer->ticket) {
+        peer->ticket = malloc(sizeof(*peer->ticket));
+    }
+    if (peer && peer->ticket) {
+        *peer->ticket = *owner;
+    }
+}
+
 static void *run(void *arg)
 {
     fedge_network *network = arg;
     fedge_tls_on_refused(on_handshake_refused, network);
     fedge_chain_on_verified(on_verified, network);
+    fedge_tickets_begin(
+        &(fedge_tickets){.user = network, .chain_of = chain_of, .shown = on_ticket});
     fedge_tls_buffers_begin();
     ev_run(network->loop, 0);
     fedge_tls_buffers_end();
+    fedge_tickets_end();
     return NULL;
 }
 

@@ -77,3 +77,15 @@ fedge_status fedge_peer_check(const uint8_t *der, size_t der_size, fedge_role ro
         status = check_registered(&info, registry, match, err);
     return status;
 }
+
+fedge_status fedge_peer_check_again(const fedge_certificate_info *known, fedge_role role,
+                                    const fedge_registry *registry, fedge_registry_match *match,
+                                    fedge_error *err)
+{
+    memset(match, 0, sizeof *match);
+    memcpy(match->device_id, known->device_id, sizeof match->device_id);
+    if (known->role != role)
+        return fedge_fail(err, FEDGE_DENIED, "the session of device %s has role %s, not %s",
+                          known->device_id, fedge_role_name(known->role), fedge_role_name(role));
+    return check_registered(known, registry, match, err);
+}

@@ -69,6 +69,13 @@ FEDGE_MUST_USE fedge_status fedge_peer_check(const uint8_t *der, size_t der_size
                                              uint64_t now_ms, const fedge_registry *registry,
                                              fedge_registry_match *match, fedge_error *err);
 
+/* The same of a peer that has resumed a session: its certificate was read when the session began,
+ * and of what was found then [known] is what the registry is asked for (device_id, role,
+ * fingerprint; the rest is not looked at). */
+FEDGE_MUST_USE fedge_status fedge_peer_check_again(const fedge_certificate_info *known,
+                                                   fedge_role role, const fedge_registry *registry,
+                                                   fedge_registry_match *match, fedge_error *err);
+
 /* --- changing it: fedge-keys ------------------------------------------------------------------ */
 
 /* Creates DIR and takes its writers' lock, FEDGE_BUSY when another process has it. Release with

@@ -10,9 +10,11 @@
 #include <time.h>
 
 #include <mbedtls/error.h>
+#include <mbedtls/md.h>
 #include <mbedtls/net_sockets.h>
 #include <mbedtls/pk.h>
 #include <mbedtls/platform_time.h>
+#include <mbedtls/platform_util.h>
 #include <mbedtls/ssl.h>
 #include <mbedtls/ssl_ciphersuites.h>
 
@@ -29,7 +31,8 @@
 typedef struct material {
     mbedtls_x509_crt certificates;
     mbedtls_pk_context key;
-    uint64_t retired_ms; /* monotonic; when it was replaced */
+    uint8_t ticket_secret[FEDGE_TICKET_SECRET_SIZE]; /* with a key */
+    uint64_t retired_ms;                             /* monotonic; when it was replaced */
     struct material *older;
 } material;
 
@@ -53,6 +56,7 @@ static _Thread_local void (*see_chain)(const mbedtls_x509_crt *certificate, int 
 static _Thread_local void (*end_chain)(int socket);
 static _Thread_local bool (*take_buffers)(mbedtls_ssl_context *ssl);
 static _Thread_local void (*give_buffers)(mbedtls_ssl_context *ssl);
+static _Thread_local const fedge_tls_resumption *resumption;
 static _Thread_local sighting seen;
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -94,6 +98,7 @@ static void material_free(material *gone)
         material *older = gone->older;
         mbedtls_x509_crt_free(&gone->certificates);
         mbedtls_pk_free(&gone->key);
+        mbedtls_platform_zeroize(gone->ticket_secret, sizeof gone->ticket_secret);
         free(gone);
         gone = older;
     }
@@ -140,6 +145,15 @@ fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
     return status;
 }
 
+/* The key, as a text that only its owner has, makes what tickets are sealed with. */
+static int make_ticket_secret(material *fresh, const char *key_pem)
+{
+    static const unsigned char purpose[] = "fedge session tickets";
+    return mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256),
+                           (const unsigned char *)key_pem, strlen(key_pem), purpose, sizeof purpose,
+                           fresh->ticket_secret);
+}
+
 fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge_error *err)
 {
     material *fresh = NULL;
@@ -148,6 +162,8 @@ fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge
         int code =
             mbedtls_pk_parse_key(&fresh->key, (const unsigned char *)identity->key_pem,
                                  strlen(identity->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
+        if (code == 0)
+            code = make_ticket_secret(fresh, identity->key_pem);
         if (code != 0)
             status = fedge_x509_fail(err, FEDGE_CORRUPT, code, "the server's key");
     }
@@ -174,6 +190,19 @@ const mbedtls_x509_crt *fedge_tls_roots(void)
 uint64_t fedge_tls_roots_version(void)
 {
     return atomic_load(&roots_version);
+}
+
+bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE])
+{
+    const material *own = atomic_load(&current_identity);
+    if (own != NULL)
+        memcpy(secret, own->ticket_secret, FEDGE_TICKET_SECRET_SIZE);
+    return own != NULL;
+}
+
+void fedge_tls_resume(const fedge_tls_resumption *hooks)
+{
+    resumption = hooks;
 }
 
 void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
@@ -397,6 +426,14 @@ static void apply_settings(mbedtls_ssl_config *conf)
     mbedtls_ssl_conf_sig_algs(conf, signatures);
     mbedtls_ssl_conf_cert_profile(conf, &profile);
     mbedtls_ssl_conf_verify(conf, verify, conf);
+#if defined(MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED)
+    /* Resumption, too, makes keys that nobody can make later. */
+    mbedtls_ssl_conf_tls13_key_exchange_modes(
+        conf, MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_EPHEMERAL |
+                  MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL);
+#endif
+    if (resumption != NULL && resumption->configure != NULL)
+        resumption->configure(conf);
     use_certificate_time();
 }
 
@@ -490,7 +527,11 @@ WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
     seen = (sighting){.flags = 0};
+    if (resumption != NULL && resumption->before_step != NULL)
+        resumption->before_step(ssl, socket_of(ssl));
     int code = __real_mbedtls_ssl_handshake_step(ssl);
+    if (resumption != NULL && resumption->after_step != NULL)
+        resumption->after_step(ssl, code);
     if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
         report_failure(ssl, code);
     if (end_chain != NULL)
@@ -505,6 +546,9 @@ WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t
     if (take_buffers != NULL && !take_buffers(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
+    while (resumption != NULL && resumption->after_read != NULL &&
+           resumption->after_read(ssl, code))
+        code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;
     if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
         reason = last_alert(ssl);

@@ -1,4 +1,5 @@
-/* What tls.c and chain.c share with tls_buffers.c and verdicts.c. Not for other folders. */
+/* What tls.c and chain.c share with tls_buffers.c, verdicts.c, tickets.c and resume.c. Not for
+ * other folders. */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 #define FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 
@@ -33,5 +34,19 @@ void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
  * socket, or −1 when the step did not succeed. NULL: no more. */
 void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
                             void (*end)(int socket));
+
+/* What tickets.c or resume.c does around the connections of this thread. Any may be NULL. */
+typedef struct fedge_tls_resumption {
+    void (*configure)(mbedtls_ssl_config *conf); /* when a configuration gets its defaults */
+    void (*before_step)(mbedtls_ssl_context *ssl, int socket); /* of a handshake */
+    void (*after_step)(mbedtls_ssl_context *ssl, int code);
+    bool (*after_read)(mbedtls_ssl_context *ssl, int code); /* true: read again */
+} fedge_tls_resumption;
+/* Not copied. NULL: no more. */
+void fedge_tls_resume(const fedge_tls_resumption *hooks);
+
+#define FEDGE_TICKET_SECRET_SIZE 32
+/* Made from the key of the server's identity; false: none was set. */
+bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE]);
 
 #endif

@@ -361,15 +361,18 @@ def bench_connections(out, quick):
     memory, spent = status_bytes(pid, "VmRSS")[0], sum(thread_seconds(pid).values())
     peers, times = [], []
 
-    def connect_all():
+    sessions = []
+
+    def connect_all(resume=False):
         for index in range(count):
             start = time.monotonic()
-            peers.append(peer.Peer(federation, index))
+            peers.append(peer.Peer(federation, index, resume=sessions[index] if resume else None))
             times.append(time.monotonic() - start)
             peers[-1].hello()
         harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
 
     def close_all():
+        sessions[:] = peers
         while peers:
             peers.pop().close()
         harness.wait_until("their end", lambda: federation.metric("fedge_connections") == 0)
@@ -393,6 +396,13 @@ def bench_connections(out, quick):
     again = (sum(thread_seconds(pid).values()) - again) / count
     out.row("connections", "the same when they come back: aggregator's CPU", round(again * 1e3, 3), "ms",
             "the first time", round(cost * 1e3, 3), round(cost / again, 2))
+    close_all()
+    resumed = sum(thread_seconds(pid).values())
+    connect_all(resume=True)
+    resumed = (sum(thread_seconds(pid).values()) - resumed) / count
+    out.row("connections", "the same with tickets: aggregator's CPU", round(resumed * 1e3, 3), "ms",
+            "the first time", round(cost * 1e3, 3), round(cost / resumed, 2))
+    assert all(one.resumed for one in peers)
     close_all()
     federation.stop()
 

@@ -74,11 +74,13 @@ def tls_context(trust, identity=None):
     return context
 
 
-def connect_tls(port, trust, identity=None, host="localhost"):
+def connect_tls(port, trust, identity=None, host="localhost", resume=None):
+    """[resume]: an earlier Peer, whose session is offered to the server."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        return tls_context(trust, identity).wrap_socket(plain, server_hostname=host)
+        context = resume.context if resume else tls_context(trust, identity)
+        return context.wrap_socket(plain, server_hostname=host, session=resume.session if resume else None)
     except BaseException:
         plain.close()
         raise
@@ -87,11 +89,13 @@ def connect_tls(port, trust, identity=None, host="localhost"):
 class Peer:
     """One connection of one device."""
 
-    def __init__(self, federation, index, upgrade=True, identity=None, trust=None):
+    def __init__(self, federation, index, upgrade=True, identity=None, trust=None, resume=None):
         self.federation = federation
         self.index = index
         identity = identity or f"{federation.keys}/clients/{index:04}"
-        self.socket = connect_tls(federation.port, trust or f"{federation.keys}/trust", identity)
+        self.socket = connect_tls(federation.port, trust or f"{federation.keys}/trust", identity,
+                                  resume=resume)
+        self.context, self.session = self.socket.context, None
         self._buffer = b""
         self.welcome = self.task = None
         if upgrade:
@@ -125,6 +129,7 @@ class Peer:
         status = int(head.split()[1])
         if status != 101:
             raise Refused(status)
+        self.session, self.resumed = self.socket.session, self.socket.session_reused
 
     def _more(self):
         try:

@@ -19,6 +19,7 @@
 #include "edge/core/os.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/chain.h"
+#include "secure/identity/tickets.h"
 #include "secure/identity/tls.h"
 #include "secure/identity/tls_buffers.h"
 #include "secure/identity/verdicts.h"
@@ -616,6 +617,132 @@ static void test_buffers(void **state)
     fedge_tls_buffers_end();
 }
 
+/* What the server was shown last. */
+static struct {
+    unsigned count;
+    fedge_ticket_owner owner;
+} shown;
+
+static bool chain_of(void *user, int socket, fedge_chain *chain)
+{
+    assert_ptr_equal(user, &shown);
+    assert_int_equal(socket, verified.socket);
+    *chain = verified.chain;
+    return true;
+}
+
+static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
+{
+    assert_ptr_equal(user, &shown);
+    assert_true(socket >= 0);
+    shown.count++;
+    shown.owner = *owner;
+}
+
+/* Reads the ticket that has come, if one has. */
+static bool receive_ticket(side *client, mbedtls_ssl_session *session)
+{
+    unsigned char byte;
+    for (int i = 0; i < 100; i++) {
+        const int code = mbedtls_ssl_read(&client->ssl, &byte, 1);
+        if (code == MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET)
+            return mbedtls_ssl_get_session(&client->ssl, session) == 0;
+        assert_true(wants(code));
+        mbedtls_net_poll(&client->net, MBEDTLS_NET_POLL_READ, 1);
+    }
+    return false;
+}
+
+/* A connection that offers [session], if it has a ticket, and takes the next one in its place. Both
+ * sides end with the same kind of handshake: whether it was resumed. */
+static bool resumes(mbedtls_ssl_session *session, bool *has_ticket)
+{
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    mbedtls_ssl_conf_tls13_enable_signal_new_session_tickets(
+        &client.conf, MBEDTLS_SSL_TLS1_3_SIGNAL_NEW_SESSION_TICKETS_ENABLED);
+    if (*has_ticket)
+        assert_int_equal(mbedtls_ssl_set_session(&client.ssl, session), 0);
+    assert_true(handshake(&server, &client));
+    const bool resumed = mbedtls_ssl_get_peer_cert(&server.ssl) == NULL;
+    mbedtls_ssl_session fresh;
+    mbedtls_ssl_session_init(&fresh);
+    if (receive_ticket(&client, &fresh)) {
+        assert_false(resumed); /* a ticket lives from the handshake with a certificate */
+        mbedtls_ssl_session_free(session);
+        *session = fresh;
+        *has_ticket = true;
+    } else
+        assert_true(resumed);
+    side_fini(&server);
+    side_fini(&client);
+    return resumed;
+}
+
+static void test_tickets(void **state)
+{
+    (void)state;
+    mbedtls_ssl_session session;
+    bool has_ticket = false;
+    mbedtls_ssl_session_init(&session);
+    memset(&shown, 0, sizeof shown);
+    memset(&verified, 0, sizeof verified);
+    set_roots(DIR "/ca", NULL);
+    fedge_identity *identity = NULL;
+    assert_int_equal(
+        fedge_identity_load(DIR "/server", FEDGE_ROLE_SERVER, fedge_tls_now_ms(), &identity, &err),
+        FEDGE_OK);
+    assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
+    fedge_chain_on_verified(on_verified, &verified);
+    fedge_tickets_begin(&(fedge_tickets){.user = &shown, .chain_of = chain_of, .shown = on_ticket});
+    assert_false(resumes(&session, &has_ticket));
+    assert_true(has_ticket);
+    for (unsigned i = 1; i <= 2; i++) {
+        assert_true(resumes(&session, &has_ticket));
+        assert_int_equal(shown.count, i);
+    }
+    assert_string_equal(shown.owner.device_id, FORGE_ID);
+    assert_int_equal(shown.owner.role, FEDGE_ROLE_DEVICE);
+    assert_memory_equal(&shown.owner.chain, &verified.chain, sizeof verified.chain);
+
+    /* Each byte counts; what is none is answered by a handshake that brings a good one. */
+    const size_t size = session.MBEDTLS_PRIVATE(ticket_len);
+    for (size_t at = 0; at<size; at += size - 1> 40 ? 40 : 1) {
+        session.MBEDTLS_PRIVATE(ticket)[at] ^= 1;
+        assert_false(resumes(&session, &has_ticket));
+        assert_int_equal(session.MBEDTLS_PRIVATE(ticket_len), size);
+    }
+    session.MBEDTLS_PRIVATE(ticket_len) = size - 1;
+    assert_false(resumes(&session, &has_ticket));
+    assert_int_equal(shown.count, 2);
+
+    /* Nor does it count after a day, or when the chain's root is no longer trusted. */
+    fedge_tls_set_min_time(fedge_tls_now_ms() + FEDGE_TICKET_LIFETIME_MS + 1000);
+    assert_false(resumes(&session, &has_ticket));
+    fedge_tls_set_min_time(0);
+    assert_false(resumes(&session, &has_ticket)); /* it is of tomorrow now */
+    assert_true(resumes(&session, &has_ticket));
+    assert_int_equal(shown.count, 3);
+    set_roots(DIR "/next", NULL);
+    side server;
+    side client;
+    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    assert_int_equal(mbedtls_ssl_set_session(&client.ssl, &session), 0);
+    assert_false(handshake(&server, &client));
+    assert_int_equal(shown.count, 3);
+    side_fini(&server);
+    side_fini(&client);
+    fedge_tickets_end();
+    fedge_chain_on_verified(NULL, NULL);
+    fedge_identity_free(identity);
+    mbedtls_ssl_session_free(&session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +757,7 @@ int main(void)
         cmocka_unit_test_setup(test_chain, set_up),
         cmocka_unit_test_setup(test_verdicts, set_up),
         cmocka_unit_test_setup(test_buffers, set_up),
+        cmocka_unit_test_setup(test_tickets, set_up),
     };
     int failures = cmocka_run_group_tests(tests, group_set_up, group_tear_down);
     fedge_tls_reset();

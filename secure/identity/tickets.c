@@ -1,0 +1,270 @@
+/* Checked against mbedTLS 3.6 (library/ssl_tls13_server.c): the functions for tickets are called
+ * within a step of the handshake, on the thread that makes it. */
+#include "secure/identity/tickets.h"
+
+#include <string.h>
+
+#include <mbedtls/gcm.h>
+#include <mbedtls/md.h>
+#include <mbedtls/platform_util.h>
+#include <mbedtls/ssl.h>
+
+#include "edge/core/bytes.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/tls.h"
+#include "secure/identity/tls_private.h"
+#include "secure/identity/x509.h"
+
+#if defined(MBEDTLS_SSL_SRV_C) && defined(MBEDTLS_SSL_SESSION_TICKETS) /* devices serve nobody */
+
+#define VERSION 1
+#define DAY_SIZE 4
+#define NONCE_SIZE 12
+#define TAG_SIZE 16
+#define HEAD_SIZE (DAY_SIZE + NONCE_SIZE)
+#define MAX_KEY 48 /* of a session: a hash's size */
+/* version, suite, flags, age, key and its size, issued; fingerprint, device, role, chain */
+#define BODY_SIZE                                                                                  \
+    (1 + 4 + 1 + 4 + 1 + MAX_KEY + 8 + FEDGE_FINGERPRINT_SIZE + FEDGE_UUID_TEXT + 1 +              \
+     FEDGE_FINGERPRINT_SIZE + 8 + 8)
+#define TICKET_SIZE (HEAD_SIZE + BODY_SIZE + TAG_SIZE)
+
+_Static_assert(MBEDTLS_SSL_TLS1_3_TICKET_RESUMPTION_KEY_LEN <= MAX_KEY, "a session's key");
+
+#define OF(session, field) ((session)->MBEDTLS_PRIVATE(field))
+
+/* Of this thread. */
+static _Thread_local fedge_tickets hooks;
+static _Thread_local int socket_in_step = -1;
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+static uint32_t day_of(uint64_t unix_ms)
+{
+    return (uint32_t)(unix_ms / FEDGE_DAY_MS);
+}
+
+/* HMAC-SHA256 of the day under the identity's secret. */
+static bool key_of(uint32_t day, mbedtls_gcm_context *gcm)
+{
+    uint8_t secret[FEDGE_TICKET_SECRET_SIZE];
+    uint8_t text[DAY_SIZE];
+    uint8_t key[32];
+    fedge_put_u32(text, day);
+    bool ok = fedge_tls_ticket_secret(secret) &&
+              mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), secret, sizeof secret,
+                              text, sizeof text, key) == 0 &&
+              mbedtls_gcm_setkey(gcm, MBEDTLS_CIPHER_ID_AES, key, 256) == 0;
+    mbedtls_platform_zeroize(secret, sizeof secret);
+    mbedtls_platform_zeroize(key, sizeof key);
+    return ok;
+}
+
+/* --- what is sealed --------------------------------------------------------------------------- */
+
+static uint8_t *put(uint8_t *at, const void *data, size_t size)
+{
+    memcpy(at, data, size);
+    return at + size;
+}
+
+static const uint8_t *get(const uint8_t *at, void *data, size_t size)
+{
+    memcpy(data, at, size);
+    return at + size;
+}
+
+static void write_body(uint8_t body[BODY_SIZE], const mbedtls_ssl_session *session,
+                       const fedge_ticket_owner *owner, uint64_t now_ms)
+{
+    uint8_t *at = body;
+    uint8_t number[8];
+    memset(body, 0, BODY_SIZE);
+    *at++ = VERSION;
+    fedge_put_u32(number, (uint32_t)OF(session, ciphersuite));
+    at = put(at, number, 4);
+    *at++ = OF(session, ticket_flags);
+    fedge_put_u32(number, OF(session, ticket_age_add));
+    at = put(at, number, 4);
+    *at++ = OF(session, resumption_key_len);
+    (void)put(at, OF(session, resumption_key), sizeof OF(session, resumption_key));
+    at += MAX_KEY;
+    fedge_put_u64(number, now_ms);
+    at = put(at, number, 8);
+    at = put(at, owner->fingerprint, sizeof owner->fingerprint);
+    at = put(at, owner->device_id, sizeof owner->device_id);
+    *at++ = (uint8_t)owner->role;
+    at = put(at, owner->chain.root, sizeof owner->chain.root);
+    fedge_put_u64(number, owner->chain.not_before_ms);
+    at = put(at, number, 8);
+    fedge_put_u64(number, owner->chain.not_after_ms);
+    (void)put(at, number, 8);
+}
+
+/* The opposite. What was sealed here needs no checks of form but its version. */
+static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *session,
+                      fedge_ticket_owner *owner, uint64_t *issued_ms)
+{
+    const uint8_t *at = body;
+    uint8_t number[8];
+    if (*at++ != VERSION)
+        return false;
+    at = get(at, number, 4);
+    OF(session, ciphersuite) = (int)fedge_get_u32(number);
+    OF(session, ticket_flags) = *at++;
+    at = get(at, number, 4);
+    OF(session, ticket_age_add) = fedge_get_u32(number);
+    OF(session, resumption_key_len) = *at++;
+    (void)get(at, OF(session, resumption_key), sizeof OF(session, resumption_key));
+    at += MAX_KEY;
+    at = get(at, number, 8);
+    *issued_ms = fedge_get_u64(number);
+    at = get(at, owner->fingerprint, sizeof owner->fingerprint);
+    at = get(at, owner->device_id, sizeof owner->device_id);
+    owner->role = (fedge_role)*at++;
+    at = get(at, owner->chain.root, sizeof owner->chain.root);
+    at = get(at, number, 8);
+    owner->chain.not_before_ms = fedge_get_u64(number);
+    (void)get(at, number, 8);
+    owner->chain.not_after_ms = fedge_get_u64(number);
+    return OF(session, resumption_key_len) <= sizeof OF(session, resumption_key);
+}
+
+/* --- mbedTLS's functions ---------------------------------------------------------------------- */
+
+static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *owner)
+{
+    fedge_certificate_info info;
+    fedge_error err;
+    const mbedtls_x509_crt *certificate = OF(session, peer_cert);
+    memset(owner, 0, sizeof *owner);
+    if (certificate == NULL || !hooks.chain_of(hooks.user, socket_in_step, &owner->chain) ||
+        fedge_x509_info(certificate, &info, &err) != FEDGE_OK)
+        return false;
+    memcpy(owner->fingerprint, info.fingerprint, sizeof owner->fingerprint);
+    memcpy(owner->device_id, info.device_id, sizeof owner->device_id);
+    owner->role = info.role;
+    return true;
+}
+
+/* mbedTLS has no way to say that there is none: an empty one of no lifetime is no ticket to a
+ * client (4.6.1), whichever library it has. */
+static int write_none(unsigned char *out, const unsigned char *end, size_t *size, uint32_t *life_s)
+{
+    if (end == out)
+        return MBEDTLS_ERR_SSL_BUFFER_TOO_SMALL;
+    *out = 0;
+    *size = 1;
+    *life_s = 0;
+    return 0;
+}
+
+static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned char *out,
+                        const unsigned char *end, size_t *size, uint32_t *life_s)
+{
+    (void)user;
+    const uint64_t now_ms = fedge_tls_now_ms();
+    fedge_ticket_owner owner;
+    uint8_t body[BODY_SIZE];
+    if (!owner_of(session, &owner))
+        return write_none(out, end, size, life_s);
+    if ((size_t)(end - out) < TICKET_SIZE)
+        return MBEDTLS_ERR_SSL_BUFFER_TOO_SMALL;
+    mbedtls_gcm_context gcm;
+    mbedtls_gcm_init(&gcm);
+    fedge_put_u32(out, day_of(now_ms));
+    write_body(body, session, &owner, now_ms);
+    const bool ok = fedge_x509_random(NULL, out + DAY_SIZE, NONCE_SIZE) == 0 &&
+                    key_of(day_of(now_ms), &gcm) &&
+                    mbedtls_gcm_crypt_and_tag(&gcm, MBEDTLS_GCM_ENCRYPT, BODY_SIZE, out + DAY_SIZE,
+                                              NONCE_SIZE, out, DAY_SIZE, body, out + HEAD_SIZE,
+                                              TAG_SIZE, out + HEAD_SIZE + BODY_SIZE) == 0;
+    mbedtls_gcm_free(&gcm);
+    mbedtls_platform_zeroize(body, sizeof body);
+    if (!ok)
+        return write_none(out, end, size, life_s);
+    *size = TICKET_SIZE;
+    *life_s = (uint32_t)(FEDGE_TICKET_LIFETIME_MS / 1000);
+    return 0;
+}
+
+/* Opens a ticket sealed here; false: it was not, or not with a key that can still count. */
+static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_ms,
+                        uint8_t body[BODY_SIZE])
+{
+    if (size != TICKET_SIZE)
+        return false;
+    const uint32_t day = fedge_get_u32(ticket);
+    if (day > day_of(now_ms) || day + 1 < day_of(now_ms))
+        return false;
+    mbedtls_gcm_context gcm;
+    mbedtls_gcm_init(&gcm);
+    const bool ok = key_of(day, &gcm) &&
+                    mbedtls_gcm_auth_decrypt(&gcm, BODY_SIZE, ticket + DAY_SIZE, NONCE_SIZE, ticket,
+                                             DAY_SIZE, ticket + HEAD_SIZE + BODY_SIZE, TAG_SIZE,
+                                             ticket + HEAD_SIZE, body) == 0;
+    mbedtls_gcm_free(&gcm);
+    return ok;
+}
+
+static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *ticket, size_t size)
+{
+    mbedtls_ssl_config *conf = user;
+    const uint64_t now_ms = fedge_tls_now_ms();
+    uint64_t issued_ms = 0;
+    fedge_ticket_owner owner;
+    fedge_error err;
+    uint8_t body[BODY_SIZE];
+    mbedtls_ssl_session_init(session);
+    if (!open_ticket(ticket, size, now_ms, body))
+        return MBEDTLS_ERR_SSL_INVALID_MAC;
+    const bool read = read_body(body, session, &owner, &issued_ms);
+    mbedtls_platform_zeroize(body, sizeof body);
+    if (!read)
+        return MBEDTLS_ERR_SSL_INVALID_MAC;
+    if (now_ms < issued_ms || now_ms - issued_ms > FEDGE_TICKET_LIFETIME_MS ||
+        fedge_chain_check(&owner.chain, now_ms, &err) != FEDGE_OK)
+        return MBEDTLS_ERR_SSL_SESSION_TICKET_EXPIRED;
+    OF(session, tls_version) = MBEDTLS_SSL_VERSION_TLS1_3;
+    OF(session, endpoint) = MBEDTLS_SSL_IS_SERVER;
+    /* mbedTLS's clock begins anew when the machine does. */
+    OF(session, ticket_creation_time) = mbedtls_ms_time() - (mbedtls_ms_time_t)(now_ms - issued_ms);
+    mbedtls_ssl_conf_new_session_tickets(conf, 0); /* which is this connection's alone */
+    hooks.shown(hooks.user, socket_in_step, &owner);
+    return 0;
+}
+
+/* --- hooks of tls.c --------------------------------------------------------------------------- */
+
+static void configure(mbedtls_ssl_config *conf)
+{
+    if (mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER)
+        mbedtls_ssl_conf_session_tickets_cb(conf, write_ticket, read_ticket, conf);
+}
+
+static void before_step(mbedtls_ssl_context *ssl, int socket)
+{
+    (void)ssl;
+    socket_in_step = socket;
+}
+
+static void after_step(mbedtls_ssl_context *ssl, int code)
+{
+    (void)ssl, (void)code;
+    socket_in_step = -1;
+}
+
+void fedge_tickets_begin(const fedge_tickets *tickets)
+{
+    static const fedge_tls_resumption server = {
+        .configure = configure, .before_step = before_step, .after_step = after_step};
+    hooks = *tickets;
+    fedge_tls_resume(&server);
+}
+
+void fedge_tickets_end(void)
+{
+    fedge_tls_resume(NULL);
+}
+
+#endif
