@@ -9,6 +9,7 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -179,6 +180,27 @@ def bench_round(out, quick):
             int(statistics.median(line["bytes_down"] for line in lines)), "bytes")
     out.row("round", case + "a client's peak memory, data included", peak, "bytes")
     federation.stop()
+
+
+def bench_tiny(out, quick):
+    """Rounds of a model that takes no time, where what is left is the way of messages and the disk."""
+    rounds, warm_up, clients = (120 if quick else 420), 20, 8
+    for where, folder in (("on the disk", None), ("in memory (/dev/shm)", "/dev/shm")):
+        note(f"tiny: 276 parameters, {clients} clients, {rounds} rounds, {where}")
+        tempfile.tempdir = folder
+        federation = harness.Federation(harness.shared_keys(8), clients, rounds__num_server_rounds=100000,
+                                        rounds__min_train_nodes=clients, rounds__min_available_nodes=clients)
+        aggregator = federation.start_aggregator()
+        federation.start_clients()
+        at = []
+        for number in (warm_up, rounds):
+            aggregator.wait_event("round-closed", round=number, timeout_s=600)
+            at.append(time.monotonic())
+        federation.stop()
+        out.row("tiny", f"a round, {clients} clients, {where}", round((at[1] - at[0]) / (rounds - warm_up), 5),
+                "s", *(("mark", 0.015, round(0.015 * (rounds - warm_up) / (at[1] - at[0]), 2))
+                       if folder is None else ()))
+    tempfile.tempdir = None
 
 
 def bench_cpu(out, quick):
@@ -414,7 +436,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("rows", nargs="*")
     args = parser.parse_args()
-    benches = {"round": bench_round, "cpu": bench_cpu,
+    benches = {"round": bench_round, "tiny": bench_tiny, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
                "memory": bench_memory, "exchange": bench_exchange, "connections": bench_connections}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")
