@@ -2,6 +2,7 @@
  * transport_thread.c (network threads), transport_door.c (connections until their first bytes, and
  * the limits of those without a certificate), transport_http.c (answers to HTTP requests),
  * transport_peer.c (a connection on its thread), transport_frames.c (what clients send),
+ * transport_records.c (TLS records to and from sockets),
  * transport_state.c (what all use).
  *
  * A socket is accepted and waits for its first bytes on the accepting thread. Then it goes, as a
@@ -74,6 +75,8 @@ typedef struct fedge_peer {
     fedge_chain chain;          /* of its certificate, once chain_known */
     fedge_ticket_owner *ticket; /* what it has shown, until its certificate is accepted; or NULL */
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
+    uint8_t ahead[5]; /* read from the socket: the beginning of the next record's header */
+    uint8_t num_ahead, records_at_once;
     fedge_ws_frames frames;
     fedge_log log; /* the transport's, for what the device causes: limited */
     fedge_quota lines;

@@ -331,7 +331,10 @@ static char *copy_pem(const char *pem, size_t *size)
 }
 
 static const struct lws_protocols CLIENT_PROTOCOLS[] = {
-    {.name = FEDGE_SUBPROTOCOL, .callback = fedge_peer_callback, .rx_buffer_size = RECEIVE_SIZE},
+    {.name = FEDGE_SUBPROTOCOL,
+     .callback = fedge_peer_callback,
+     .rx_buffer_size = RECEIVE_SIZE,
+     .tx_packet_size = FEDGE_MESSAGE_MAX_SIZE}, /* else as much as it receives at a time */
     {.name = NULL},
 };
 static const struct lws_protocols HTTP_PROTOCOLS[] = {

@@ -152,7 +152,8 @@ uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
  * fedge_os_resident_bytes is asked what is in use. */
 void fedge_os_return_freed(void);
 /* Blocks of a megabyte and more go back to the system when they are freed, where the allocator can
- * be told so: for a program that takes models' files in turn. Before there are threads. */
+ * be told so: for a program that takes models' files in turn. Of smaller ones up to 8 MiB are kept
+ * for the next. Before there are threads. */
 void fedge_os_return_large_blocks(void);
 double fedge_os_cpu_seconds(void); /* user + system time of this process */
 unsigned fedge_os_num_cpus(void);  /* that this process may run on, as taskset says; ≥ 1 */

@@ -141,5 +141,6 @@ void fedge_os_return_large_blocks(void)
 {
 #ifdef __GLIBC__
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* as it is, it grows with what is freed */
+    (void)mallopt(M_TRIM_THRESHOLD, 8 << 20); /* else messages' memory comes and goes */
 #endif
 }
