@@ -3,6 +3,7 @@
 #include "aggregator/server/peers.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,8 @@ struct fedge_peers {
     uint32_t logged, unlogged;
     uint64_t refused;
 
-    device_note *notes; /* by index */
+    _Atomic uint64_t places[FEDGE_PEERS_PLACES]; /* fedge_peer_address_place; 0: none */
+    device_note *notes;                          /* by index */
     uint32_t num_notes;
     noisy_device noisy[MAX_NOISY]; /* in the present second */
     uint32_t num_noisy, unlogged_of_others;
@@ -314,9 +316,22 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
     return may;
 }
 
+static _Atomic uint64_t *place_of(fedge_peers *peers, uint64_t place)
+{
+    return &peers->places[(place ^ (place >> 32)) % FEDGE_PEERS_PLACES];
+}
+
+bool fedge_peers_has_seen(fedge_peers *peers, const fedge_peer_address *address)
+{
+    const uint64_t place = fedge_peer_address_place(address);
+    return atomic_load(place_of(peers, place)) == place;
+}
+
 void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
                            const fedge_peer_address *address)
 {
+    const uint64_t place = fedge_peer_address_place(address);
+    atomic_store(place_of(peers, place), place);
     pthread_mutex_lock(&peers->mutex);
     device_note *note = note_of(peers, match);
     if (note) {

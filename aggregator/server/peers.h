@@ -7,6 +7,7 @@
 #ifndef FEDGE_AGGREGATOR_SERVER_PEERS_H
 #define FEDGE_AGGREGATOR_SERVER_PEERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,7 @@
 #define FEDGE_LINES_BURST 256        /* about one device at once, over several connections */
 #define FEDGE_DISPLACED_TIMES 4      /* within FEDGE_DISPLACED_MS: two devices, it seems */
 #define FEDGE_DISPLACED_MS 60000
+#define FEDGE_PEERS_PLACES 16384 /* where devices have connected from, remembered */
 
 typedef struct fedge_peers fedge_peers;
 
@@ -71,6 +73,9 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
 /* [match] has connected from [address]. */
 void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
                            const fedge_peer_address *address);
+/* Whether a device has connected from there lately: it is one of the last places, at least
+ * FEDGE_PEERS_PLACES / 2 or so. */
+bool fedge_peers_has_seen(fedge_peers *peers, const fedge_peer_address *address);
 /* A connection of [match] from [address] was replaced by the one that was told last. Logs
  * identity-in-use-twice when that happens again and again. */
 void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match,

@@ -113,6 +113,9 @@ typedef struct fedge_network {
     fedge_peer_list waiting;                     /* arrivals whose handshake has not begun */
     fedge_peer_address begun[FEDGE_TURNS_APART]; /* where the last that did came from, in a ring */
     uint32_t num_begun;
+    uint32_t
+        num_in_vain; /* handshakes that ended without an accepted certificate, in this second */
+    bool flooded;    /* there were many in the last one: the idle watcher rests */
     fedge_peer_list newcomers; /* of the clients' port, without an accepted certificate */
     fedge_peer_list clients;   /* with one; of the HTTP port: all */
     fedge_peer *adopting;      /* within lws_adopt…: told when it is gone on return */
@@ -189,6 +192,8 @@ int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned statu
 FEDGE_MUST_USE fedge_status fedge_network_new(fedge_transport *transport, uint32_t index,
                                               struct ev_loop *loop, fedge_network **network,
                                               fedge_error *err);
+/* A handshake that was begun has ended without an accepted certificate. */
+void fedge_network_count_in_vain(fedge_network *network);
 void fedge_network_stop(fedge_network *network);
 void fedge_network_free(fedge_network *network);
 

@@ -126,6 +126,9 @@ void fedge_peer_forget(fedge_peer *gone)
     if (gone->admitted) {
         atomic_fetch_sub(&network->transport->num_clients, 1);
     }
+    if (gone->guest && gone->list == &network->newcomers) {
+        fedge_network_count_in_vain(network);
+    }
     fedge_peer_end_guest(gone);
     free(gone->ticket);
     atomic_fetch_sub(&network->num_connections, 1);

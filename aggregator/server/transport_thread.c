@@ -96,7 +96,9 @@ static void take_arrivals(fedge_network *network)
             refuse_arrival((fedge_peer *)item);
         } else {
             fedge_peer_append(&network->waiting, (fedge_peer *)item);
-            ev_idle_start(network->loop, &network->idle_watcher);
+            if (!network->flooded) {
+                ev_idle_start(network->loop, &network->idle_watcher);
+            }
             ev_timer_start(network->loop, &network->turn_watcher);
         }
     }
@@ -120,12 +122,21 @@ static bool has_begun_lately(const fedge_network *network, const fedge_peer_addr
 /* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
  * nothing else to do, so that many of them do not delay the messages of devices that are there; and
  * one every FEDGE_TURN_MS in any case. Who comes from where others have come from waits behind
- * those from elsewhere. */
+ * those from elsewhere; and while there are many in vain, who comes from where no device has come
+ * from behind the others. */
 static void begin_one(fedge_network *network)
 {
-    fedge_peer *next = network->waiting.first;
-    while (next && has_begun_lately(network, &next->address)) {
-        next = next->next;
+    fedge_peers *peers = network->transport->config.peers;
+    fedge_peer *next = NULL;
+    for (fedge_peer *peer = network->waiting.first; peer; peer = peer->next) {
+        if (has_begun_lately(network, &peer->address)) {
+            continue;
+        }
+        next = next ? next : peer;
+        if (!network->flooded || fedge_peers_has_seen(peers, &peer->address)) {
+            next = peer;
+            break;
+        }
     }
     next = next ? next : network->waiting.first;
     if (next) {
@@ -136,6 +147,25 @@ static void begin_one(fedge_network *network)
     if (!network->waiting.first) {
         ev_idle_stop(network->loop, &network->idle_watcher);
         ev_timer_stop(network->loop, &network->turn_watcher);
+    }
+}
+
+/* Of handshakes that are in vain the CPU has better to do even where the thread has not: while
+ * there are many, they begin in their turns only. */
+void fedge_network_count_in_vain(fedge_network *network)
+{
+    if (++network->num_in_vain >= FEDGE_FLOOD_SIZE && !network->flooded) {
+        network->flooded = true;
+        ev_idle_stop(network->loop, &network->idle_watcher);
+    }
+}
+
+static void judge_flood(fedge_network *network)
+{
+    network->flooded = network->num_in_vain >= FEDGE_FLOOD_SIZE;
+    network->num_in_vain = 0;
+    if (!network->flooded && network->waiting.first) {
+        ev_idle_start(network->loop, &network->idle_watcher);
     }
 }
 
@@ -225,6 +255,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
     fedge_network *network = watcher->data;
     const uint64_t now_ms = fedge_os_monotonic_ms();
     const uint64_t now_unix_ms = fedge_tls_now_ms();
+    judge_flood(network);
     fedge_door_watch(network, now_ms);
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn) {

@@ -429,6 +429,93 @@ def bench_connections(out, quick):
     federation.stop()
 
 
+FLOODER = """
+import os, select, socket, ssl, sys
+port, trust = int(sys.argv[1]), sys.argv[2]
+context = ssl.create_default_context(cafile=trust)
+context.set_ecdh_curve("prime256v1")  # or the server would only ask for that key
+out = ssl.MemoryBIO()
+try:
+    context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+except ssl.SSLWantReadError:
+    hello = out.read()
+poll, open_now, number, answered = select.epoll(), {}, 0, 0
+while True:
+    while len(open_now) < 64:
+        one = socket.socket()
+        one.bind((f"127.0.0.{2 + number % 250}", 0))
+        one.connect(("127.0.0.1", port))
+        one.sendall(hello)
+        number += 1
+        open_now[one.fileno()] = one
+        poll.register(one, select.EPOLLIN)
+    for file, _ in poll.poll():
+        one = open_now.pop(file)
+        try:
+            answered += bool(one.recv(65536))
+        except ConnectionError:
+            pass
+        one.close()
+    if number % 64 == 0:
+        print(answered, flush=True)
+"""
+
+
+class Flood:
+    """Handshakes without end from 250 addresses, none of which shows a certificate. One costs the flooder
+    next to nothing: its half is always the same."""
+
+    def __init__(self, federation):
+        trust = os.path.join(f"{federation.keys}/trust", sorted(os.listdir(f"{federation.keys}/trust"))[0])
+        self.log = federation.path("flood.txt")
+        with open(self.log, "w", encoding="ascii") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", FLOODER, str(federation.port), trust], stdout=file)
+
+    def answered(self):
+        with open(self.log, encoding="ascii") as file:
+            lines = file.read().split("\n")
+        return int(lines[-2]) if len(lines) > 1 else 0
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def bench_flood(out, quick):
+    """What handshakes without certificates take from devices that are connected: rounds of the quickstart's
+    model, and of a tiny one, in which messages are all that counts. In turn, as other work comes and goes."""
+    clients, rounds, turns = 8, (3 if quick else 10), 2
+    for name, make, rounds in (
+            ("tiny model", lambda: harness.Federation(
+                harness.shared_keys(8), clients, rounds__num_server_rounds=100000,
+                rounds__min_train_nodes=clients, rounds__min_available_nodes=clients), 40 * rounds),
+            ("quickstart", lambda: quickstart(100000, clients), rounds)):
+        note(f"flood: {name}, {clients} clients, {turns} times {rounds} rounds with and without")
+        federation = make()
+        aggregator = federation.start_aggregator()
+        federation.start_clients()
+        seconds, done, rates = {False: 0, True: 0}, 2, []
+        aggregator.wait_event("round-closed", round=done, timeout_s=600)
+        for flooded in turns * (False, True):
+            flood = Flood(federation) if flooded else None
+            time.sleep(2)
+            done = max(line["round"] for line in federation.lines()) + 1
+            aggregator.wait_event("round-closed", round=done, timeout_s=600)
+            start, before = time.monotonic(), flood.answered() if flood else 0
+            aggregator.wait_event("round-closed", round=done + rounds, timeout_s=600)
+            taken = time.monotonic() - start
+            seconds[flooded] += taken / (turns * rounds)
+            if flood:
+                rates.append((flood.answered() - before) / taken)
+                flood.stop()
+        federation.stop()
+        out.row("flood", f"{name}: a round", round(seconds[False], 5), "s")
+        out.row("flood", f"{name}: a round, flooded", round(seconds[True], 5), "s", "without",
+                round(seconds[False], 5), round(seconds[False] / seconds[True], 3))
+        out.row("flood", f"{name}: handshakes answered", round(statistics.mean(rates), 1), "1/s")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", default="")
@@ -438,7 +525,8 @@ def main():
     args = parser.parse_args()
     benches = {"round": bench_round, "tiny": bench_tiny, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
-               "memory": bench_memory, "exchange": bench_exchange, "connections": bench_connections}
+               "memory": bench_memory, "exchange": bench_exchange, "connections": bench_connections,
+               "flood": bench_flood}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")
     out = Output(args.json)
     for name in args.rows or benches:

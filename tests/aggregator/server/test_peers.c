@@ -346,7 +346,10 @@ static void an_identity_in_use_twice_is_told(void **state)
     const fedge_peer_address one = {.host = {[10] = 0xFF, [11] = 0xFF, 192, 0, 2, 7}, .port = 1};
     const fedge_peer_address other = {.host = {[10] = 0xFF, [11] = 0xFF, 192, 0, 2, 8}, .port = 2};
     uint64_t now_ms = 50000;
+    assert_false(fedge_peers_has_seen(peers, &one));
     fedge_peers_connected(peers, &match, &one);
+    assert_true(fedge_peers_has_seen(peers, &one));
+    assert_false(fedge_peers_has_seen(peers, &(fedge_peer_address){.host = {7}}));
     fedge_peers_connected(peers, &match, &other);
     for (uint32_t time = 0; time < 2; time++) {
         num_lines = 0;
