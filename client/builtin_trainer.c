@@ -192,6 +192,29 @@ static fedge_status measure(fedge_builtin *t, fedge_client *client, const fedge_
                                      result.loss_sum / (double)result.num_seen, err);
 }
 
+/* Of a plan that is personal. */
+static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedge_client_task *task,
+                              float *values, fedge_client_report *report, fedge_error *err)
+{
+    fedge_trainer_result result;
+    const fedge_trainer_config config =
+        fedge_plan_trainer_config(t->plan, task->round, task->client_index, task->learning_rate);
+    const fedge_examples stored = fedge_view_examples(&t->train);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(t->plan, &config, &stored, &augmented);
+    const fedge_local_training with = {.plan = t->plan,
+                                       .model = t->model,
+                                       .examples = &examples,
+                                       .config = &config,
+                                       .scratch = t->scratch,
+                                       .scratch_size = t->scratch_size,
+                                       .cancel = cancelled,
+                                       .cancel_user = client};
+    const fedge_status status = fedge_personal_train(&with, values, task->own, &result, err);
+    report->num_steps = result.num_steps;
+    return status ? status : fill_report(&result, report, err);
+}
+
 static fedge_status on_train(void *user, fedge_client *client, const fedge_client_task *task,
                              float *values, fedge_client_report *report, fedge_error *err)
 {
@@ -204,6 +227,8 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;
+    if (task->own)
+        return train_own(t, client, task, values, report, err);
     fedge_model_set_state(t->model, values);
     fedge_model_reset_optimizer(t->model);
     if (task->correction)

@@ -68,6 +68,7 @@ typedef struct fedge_client_task {
     const fedge_client_plan *plan;
     const float *correction; /* NULL, or what the strategy adds to each parameter's gradient, in
                                 schema order, as SCAFFOLD's c − c_i */
+    float *own; /* NULL, or for fedge's own trainer: what of a model is this device's */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {

@@ -185,9 +185,12 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
         return status;
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
-    if (!status && task->kind == FEDGE_TASK_TRAIN)
+    const bool train = task->kind == FEDGE_TASK_TRAIN;
+    if (!status && (train || fedge_plan_is_personal(w->plan)))
         status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
                                   w->config.store, w->run_id, w->config.log, &w->kept, err);
+    if (!status && (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan)))
+        fedge_personal_put(w->plan, w->hooks.own, w->start);
     free(file);
     return status;
 }
@@ -235,7 +238,8 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .learning_rate = job->task.learning_rate,
                                     .deadline_ms = job->task.deadline_ms,
                                     .plan = &w->view,
-                                    .correction = w->hooks.correction};
+                                    .correction = w->hooks.correction,
+                                    .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL};
     memset(&w->report, 0, sizeof(w->report));
     size_t size = w->plan->schema.num_elements * sizeof(float);
     fedge_status status;
@@ -268,7 +272,8 @@ static void fill_upload(fedge_worker *w, double seconds)
     memcpy(upload->run_id, job->run_id, sizeof(upload->run_id));
     upload->incarnation = job->incarnation;
     upload->num_examples = w->report.num_examples;
-    if (w->plan->hooks && job->task.kind == FEDGE_TASK_TRAIN && w->kept.lost)
+    if (w->plan->hooks && !w->plan->hooks->alone && job->task.kind == FEDGE_TASK_TRAIN &&
+        w->kept.lost)
         add_metric(upload, FEDGE_KEPT_LOST, 1); /* first: a trainer's may be many */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
@@ -302,6 +307,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
                                      fedge_plan_makes_residual(w->plan) ? w->hooks.own : NULL,
                                  .round = w->at_work.job.task.round};
     uint64_t start_ns = fedge_os_monotonic_ns();
+    if (fedge_plan_replaces(w->plan))
+        fedge_personal_take(w->plan, w->values, w->hooks.own);
     fedge_sections_changes(&w->plan->sent, w->start, w->values);
     fedge_status status = FEDGE_OK;
     if (fedge_plan_measures(w->plan))

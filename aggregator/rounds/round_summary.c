@@ -103,6 +103,17 @@ static fedge_status put_gpus(fedge_buffer *line, const fedge_round_summary *summ
                                                        : status;
 }
 
+static fedge_status put_quantiles(fedge_buffer *line, const fedge_accuracy_quantiles *quantiles,
+                                  fedge_error *err)
+{
+    fedge_status status = fedge_buffer_printf(line, err, ",\"accuracy_quantiles\":{");
+    for (unsigned i = 0; i < FEDGE_ACCURACY_QUANTILES && status == FEDGE_OK; i++) {
+        status = fedge_buffer_printf(line, err, "%s\"%s\":%.9g", i > 0 ? "," : "",
+                                     fedge_accuracy_quantile_key(i), quantiles->values[i]);
+    }
+    return status == FEDGE_OK ? fedge_buffer_printf(line, err, "}") : status;
+}
+
 fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge_buffer *line,
                                        fedge_error *err)
 {
@@ -114,6 +125,9 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     }
     if (status == FEDGE_OK) {
         status = put_numbers(line, summary, err);
+    }
+    if (status == FEDGE_OK && summary->quantiles.present) {
+        status = put_quantiles(line, &summary->quantiles, err);
     }
     if (status == FEDGE_OK && summary->validation.present) {
         status = put_exact(line, "validation_loss", summary->validation.loss, err);

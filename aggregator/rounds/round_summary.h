@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/rounds/accuracy_quantiles.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
@@ -32,13 +33,14 @@ typedef struct fedge_validation {
 typedef struct fedge_round_summary {
     uint32_t round, attempt;
     fedge_task_kind kind;
-    uint32_t asked, reported;          /* clients */
-    uint64_t examples;                 /* of the clients that reported */
-    double loss, accuracy;             /* TRAIN: on the test set; EVALUATE: on the clients */
-    double train_loss, train_accuracy; /* TRAIN: means over examples, while training */
-    uint64_t bytes_up, bytes_down;     /* of all websocket messages during the phase */
-    uint64_t clamped;                  /* values cut to the bound by clients */
-    double seconds;                    /* of the phase, from its opening */
+    uint32_t asked, reported;           /* clients */
+    uint64_t examples;                  /* of the clients that reported */
+    double loss, accuracy;              /* TRAIN: on the test set; EVALUATE: on the clients */
+    fedge_accuracy_quantiles quantiles; /* EVALUATE: of the clients' accuracies */
+    double train_loss, train_accuracy;  /* TRAIN: means over examples, while training */
+    uint64_t bytes_up, bytes_down;      /* of all websocket messages during the phase */
+    uint64_t clamped;                   /* values cut to the bound by clients */
+    double seconds;                     /* of the phase, from its opening */
     double seconds_train, seconds_encode, seconds_upload;  /* means over clients */
     double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
     double seconds_step, seconds_evaluate;

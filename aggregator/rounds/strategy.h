@@ -44,7 +44,11 @@
     X(bulyan) \
     X(rfa) \
     X(normclipping) \
-    X(qfedavg)
+    X(qfedavg) \
+    X(fedper) \
+    X(fedrep) \
+    X(fedbn) \
+    X(ditto)
 /* clang-format on */
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
@@ -126,7 +130,7 @@ typedef struct fedge_strategy_ops {
      * changes in step and load. Set exactly when the client hooks have [tells]. */
     const float *(*told)(const void *state);
     /* Forgets what depends on what clients keep: they begin anew, as at first. Set exactly when the
-     * client hooks have [keeps]. */
+     * client hooks have [keeps], and not [alone]. */
     void (*forget)(void *state);
     bool collects; /* its step goes through the updates of a round one by one */
 } fedge_strategy_ops;

@@ -208,7 +208,8 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         memcpy(delta->base, engine->bases[i], sizeof(delta->base));
         memcpy(delta->hash, engine->deltas[i]->hash, sizeof(delta->hash));
     }
-    if (action->kind == FEDGE_TASK_TRAIN && fedge_plan_keeps(plan)) {
+    if (fedge_plan_keeps(plan) &&
+        (action->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(plan))) {
         task->has_last_accepted = true;
         task->last_accepted =
             fedge_last_accepted_task(&engine->global.last_accepted, action->client_index);
@@ -285,9 +286,13 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
     double loss = 0.0, correct = 0.0;
     uint32_t num_tasks = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    double *each = malloc(((size_t)num_tasks + 1) * sizeof(*each)); /* NULL: no quantiles */
     for (uint32_t i = 0; i < num_tasks && i < engine->num_slots; i++) {
         const fedge_engine_slot *slot = &engine->slots[i];
         if (cohort[i].state == FEDGE_TASK_REPORTED) {
+            if (each) {
+                each[summary->reported] = slot->accuracy;
+            }
             summary->reported++;
             summary->examples += slot->examples;
             loss += slot->loss * (double)slot->examples;
@@ -300,6 +305,10 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
                                 ? correct / (double)summary->examples
                                 : NAN;
     }
+    if (each && fedge_has_accuracy(&engine->config.job->plan)) {
+        fedge_accuracy_quantiles_measure(&summary->quantiles, each, summary->reported);
+    }
+    free(each);
 }
 
 static void close_phase(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/io/json.h"
+
 #define DECLARE(name, feature) extern const fedge_client_hooks fedge_client_hooks_##name;
 FEDGE_CLIENT_HOOKS_MAP(DECLARE)
 
@@ -58,6 +60,8 @@ bool fedge_plan_keeps(const fedge_plan *plan)
 
 size_t fedge_plan_num_kept(const fedge_plan *plan)
 {
+    if (fedge_plan_is_personal(plan))
+        return plan->personal.num_values + 1;
     return plan->sent.sections[0].schema.num_elements + fedge_plan_makes_residual(plan);
 }
 
@@ -86,12 +90,30 @@ bool fedge_plan_measures(const fedge_plan *plan)
     return plan->hooks != NULL && plan->hooks->measures;
 }
 
+bool fedge_plan_moves(const fedge_plan *plan)
+{
+    return plan->hooks != NULL && plan->hooks->move != NULL;
+}
+
 double fedge_squared_norm(const fedge_plan *plan, const float *sent)
 {
     double sum = 0;
     for (size_t i = 0; i < plan->sent.sections[0].schema.num_elements; i++)
         sum += (double)sent[i] * (double)sent[i];
     return sum;
+}
+
+fedge_status fedge_hooks_read_arguments(const fedge_json *json, const cJSON *node, fedge_plan *plan,
+                                        fedge_error *err)
+{
+    fedge_json lenient = *json;
+    lenient.options.strict = false;
+    if (plan->hooks == NULL || plan->hooks->arguments == NULL)
+        return FEDGE_OK;
+    fedge_json_defaults(plan->hooks->arguments, &plan->hooks_arguments);
+    return node != NULL ? fedge_json_read(&lenient, node, plan->hooks->arguments,
+                                          &plan->hooks_arguments, err)
+                        : FEDGE_OK;
 }
 
 /* Takes (count) floats at *to where they are wanted; false: there is no memory. */
@@ -151,6 +173,6 @@ fedge_status fedge_hooks_end(const fedge_hooks_state *state, uint64_t num_steps,
 void fedge_hooks_move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
                       float *own)
 {
-    if (plan->hooks->move != NULL)
+    if (fedge_plan_moves(plan))
         plan->hooks->move(plan, bounds_log2, v, own);
 }

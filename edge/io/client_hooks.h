@@ -19,14 +19,37 @@
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
+struct cJSON;
 struct fedge_json;
+struct fedge_json_field;
+
+/* Arguments that strategies have for their client hooks, in a table of [type]. */
+#define FEDGE_PERSONAL_LAYERS_FIELD(type, member)                                                  \
+    {                                                                                              \
+        "personal-layers", "personal_layers", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),         \
+            .min = 1, .max = FEDGE_MAX_LAYERS, .fallback = 1                                       \
+    }
+#define FEDGE_HEAD_EPOCHS_FIELD(type, member)                                                      \
+    {                                                                                              \
+        "head-epochs", "head_epochs", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),                 \
+            .min = 1, .max = FEDGE_MAX_EPOCHS, .fallback = 1                                       \
+    }
+#define FEDGE_LAMBDA_FIELD(type, member)                                                           \
+    {                                                                                              \
+        "lambda", "ditto_lambda", FEDGE_JSON_F32, FEDGE_JSON_AT(type, member),                     \
+            .min = 1e-9, .max = FEDGE_MAX_PROXIMAL_MU, .fallback = 0.1                             \
+    }
 
 /* Each has a line here, NAME of edge/io/hooks/NAME.c and the word of it in "must", and is found
  * by the name in its table. */
 #define FEDGE_CLIENT_HOOKS_MAP(X)                                                                  \
     X(scaffold, "scaffold-counted")                                                                \
     X(feddyn, "strategy:FedDyn")                                                                   \
-    X(qfedavg, "strategy:QFedAvg")
+    X(qfedavg, "strategy:QFedAvg")                                                                 \
+    X(fedper, "strategy:FedPer")                                                                   \
+    X(fedrep, "strategy:FedRep")                                                                   \
+    X(fedbn, "strategy:FedBN")                                                                     \
+    X(ditto, "strategy:Ditto")
 
 /* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
  */
@@ -42,7 +65,8 @@ typedef struct fedge_hooks_state {
     const fedge_plan *plan;
     size_t num_trained;
     float *told;       /* by the server */
-    size_t num_kept;   /* num_trained; of a residual one more, the round that it is of */
+    size_t num_kept;   /* num_trained; of a residual one more, the round that it is of; or what is
+                          the client's own (edge/io/personal.h) */
     float *own;        /* (num_kept) what this client keeps, for the strategy or as residual */
     float *correction; /* of every parameter (plan->num_parameters), 0 where nothing is trained */
 } fedge_hooks_state;
@@ -55,6 +79,14 @@ typedef struct fedge_client_hooks {
     bool tells;           /* the server tells num_trained values with each model */
     bool corrects;        /* begin fills a correction */
     bool measures;        /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
+    bool alone; /* what a client keeps concerns nobody else: who loses it begins anew alone */
+    const struct fedge_json_field *arguments; /* of a fedge_hooks_arguments; NULL: none */
+
+    /* Are the layer's values a client's own (edge/io/personal.h)? They are what it keeps. NULL: the
+     * server's are everybody's. */
+    bool (*personal)(const fedge_plan *plan, uint32_t layer);
+    bool beside;  /* they are trained beside the server's, which are sent; else they replace them */
+    bool in_turn; /* they are trained first, and then the others */
 
     /* Fails with the key of the plan that does not go with this strategy. NULL: all go. */
     fedge_status (*check)(const struct fedge_json *json, const fedge_plan *plan, fedge_error *err);
@@ -90,6 +122,14 @@ const char *fedge_plan_kept_name(const fedge_plan *plan);
 const char *fedge_plan_keeper_name(const fedge_plan *plan);
 
 bool fedge_plan_measures(const fedge_plan *plan);
+/* Does what is kept move by what the server decodes? */
+bool fedge_plan_moves(const fedge_plan *plan);
+
+/* Reads the arguments of the plan's hooks from a job's or plan's "strategy", whose other keys are
+ * passed over; NULL: there is none, and they have their defaults. */
+FEDGE_MUST_USE fedge_status fedge_hooks_read_arguments(const struct fedge_json *json,
+                                                       const struct cJSON *node, fedge_plan *plan,
+                                                       fedge_error *err);
 
 /* Of the delta in what is sent, summed in order. */
 double fedge_squared_norm(const fedge_plan *plan, const float *sent);

@@ -83,8 +83,8 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
-    const bool moves = fedge_plan_keeps(plan) && !fedge_plan_makes_residual(plan);
-    return update + larger(section + (moves ? decoded : 0), fedge_plan_keeps(plan) ? own : 0);
+    return update + larger(section + (fedge_plan_moves(plan) ? decoded : 0),
+                           fedge_plan_keeps(plan) ? own : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,

@@ -89,8 +89,10 @@ static fedge_status read_plan(const fedge_json *json, fedge_plan *plan, fedge_er
         st = fedge_job_strategy_type(json, strategy, err);
     if (st == FEDGE_OK) {
         plan->hooks = fedge_client_hooks_find(strategy);
-        st = fedge_plan_derive(json, plan, err);
+        st = fedge_hooks_read_arguments(json, fedge_json_get(json->root, "strategy"), plan, err);
     }
+    if (st == FEDGE_OK)
+        st = fedge_plan_derive(json, plan, err);
     return st == FEDGE_OK ? fedge_job_check_models(json, plan, err) : st;
 }
 

@@ -130,7 +130,7 @@ fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job, fedge_e
         st = fedge_job_strategy_type(json, job->strategy, err);
     }
     job->plan.hooks = fedge_client_hooks_find(job->strategy);
-    return st;
+    return st == FEDGE_OK ? fedge_hooks_read_arguments(json, node, &job->plan, err) : st;
 }
 
 /* --- what has to hold between it and the rest of the job -------------------------------------- */

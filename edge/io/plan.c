@@ -262,7 +262,7 @@ static fedge_status read_hooks(const fedge_json *json, const cJSON *node, void *
     if (!cJSON_IsString(type))
         return fedge_json_fail(json, node, "type", err, "is missing, or not a text");
     ((fedge_plan *)record)->hooks = fedge_client_hooks_find(type->valuestring);
-    return FEDGE_OK;
+    return fedge_hooks_read_arguments(json, node, record, err);
 }
 
 static fedge_status read_own_keys(const fedge_json *json, fedge_plan *plan, fedge_error *err)
@@ -282,14 +282,20 @@ static fedge_status read_own_keys(const fedge_json *json, fedge_plan *plan, fedg
 static fedge_status write_hooks(const void *record, const char *key, cJSON *object,
                                 fedge_error *err)
 {
-    const fedge_client_hooks *hooks = ((const fedge_plan *)record)->hooks;
+    const fedge_plan *plan = record;
+    const fedge_client_hooks *hooks = plan->hooks;
     if (hooks == NULL)
         return FEDGE_OK;
     cJSON *item = hooks->plan_key != NULL ? cJSON_AddTrueToObject(object, hooks->plan_key)
                                           : cJSON_AddObjectToObject(object, key);
+    cJSON *within = item;
     if (item != NULL && hooks->plan_key == NULL)
         item = cJSON_AddStringToObject(item, "type", hooks->name);
-    return item != NULL ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    if (item == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    return hooks->arguments != NULL
+               ? fedge_json_write(hooks->arguments, &plan->hooks_arguments, within, err)
+               : FEDGE_OK;
 }
 
 static const fedge_json_field PLAN[] = {
@@ -359,7 +365,9 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                    .optimizer = optimizer->type,
                                    .nesterov = optimizer->nesterov,
                                    .clip = optimizer->clip_norm > 0,
-                                   .proximal = optimizer->proximal_mu > 0,
+                                   .proximal =
+                                       optimizer->proximal_mu > 0 ||
+                                       (fedge_plan_is_personal(plan) && plan->hooks->beside),
                                    .activations = plan->training.activations,
                                    .correction = plan->hooks != NULL && plan->hooks->corrects,
                                    .weights = plan->training.weights,

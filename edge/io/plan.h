@@ -18,6 +18,7 @@
 #include "edge/core/codec.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/io/personal.h"
 #include "edge/io/protocol.h"
 #include "edge/io/sections.h"
 #include "edge/train/augment.h"
@@ -97,19 +98,28 @@ typedef struct fedge_update_spec {
     int control_bound_log2;      /* b of what the strategy has clients send besides */
 } fedge_update_spec;
 
+/* What client hooks know of the strategy's arguments; each has those in its table. */
+typedef struct fedge_hooks_arguments {
+    uint32_t personal_layers; /* the last with parameters, that stay with the client */
+    uint32_t head_epochs;     /* that these are trained before the others */
+    float lambda;             /* holds a model of the client's own near the server's */
+} fedge_hooks_arguments;
+
 /* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
 typedef struct fedge_plan {
     char name[FEDGE_MAX_JOB_NAME];
     uint64_t seed;                          /* < 2^53 */
     const struct fedge_client_hooks *hooks; /* what the strategy asks of clients; NULL: nothing */
+    fedge_hooks_arguments hooks_arguments;
     bool external;          /* the model is the client's own; only the schema is known */
     fedge_model_spec model; /* when not external */
     uint32_t train_last;    /* a model's "train-last", only while it is read */
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
-    fedge_schema schema;   /* over [tensors]: the parameters, then the statistics */
-    size_t num_parameters; /* values of the parameters: the statistics begin behind them */
-    fedge_sent sent;       /* what of them travels in an update */
-    fedge_data_spec data;  /* when not external, or when the job names data */
+    fedge_schema schema;     /* over [tensors]: the parameters, then the statistics */
+    size_t num_parameters;   /* values of the parameters: the statistics begin behind them */
+    fedge_sent sent;         /* what of them travels in an update */
+    fedge_personal personal; /* what of them is a client's own */
+    fedge_data_spec data;    /* when not external, or when the job names data */
     bool has_data;
     fedge_training_spec training;
     fedge_update_spec update;

@@ -74,7 +74,8 @@ typedef struct fedge_task {
     uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     uint64_t control_size;  /* the blob's last bytes, a file of what the strategy tells; 0: none */
-    bool has_last_accepted; /* in training with a strategy for which clients keep something */
+    bool has_last_accepted; /* with a strategy for which clients keep something: in training, and
+                               where it is a part of the model in evaluation */
     uint64_t last_accepted; /* task of this client's last update that is in c; 0: none */
     uint32_t num_deltas;    /* that lead to the model, from models of the rounds before */
     fedge_delta_ref deltas[FEDGE_MAX_DELTAS];

@@ -25,6 +25,29 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
     return FEDGE_OK;
 }
 
+static void add_own(fedge_personal *personal, size_t place, size_t count)
+{
+    fedge_personal_part *last = &personal->parts[personal->num_parts];
+    personal->num_values += count;
+    if (personal->num_parts > 0 && last[-1].place + last[-1].count == place)
+        last[-1].count += count;
+    else
+        *last = (fedge_personal_part){place, count}, personal->num_parts++;
+}
+
+/* Rows of a tensor of that layer, which travel unless they are the client's own in their place. */
+static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spec *tensor,
+                        uint32_t begin, uint32_t end, fedge_error *err)
+{
+    const bool own = fedge_plan_is_personal(plan) && plan->hooks->personal(plan, layer);
+    const size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
+    if (own)
+        add_own(&plan->personal, tensor->offset + begin * row,
+                tensor->rank > 0 ? (end - begin) * row : tensor->count);
+    return own && fedge_plan_replaces(plan) ? FEDGE_OK
+                                            : add_rows(&plan->sent, tensor, begin, end, err);
+}
+
 static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
 {
     fedge_status st = FEDGE_OK;
@@ -38,7 +61,7 @@ static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
                 continue;
             fedge_layer_trained_rows(&plan->model.layers[i], &list[t], &begin, &end);
             if (end > begin)
-                st = add_rows(&plan->sent, tensor, begin, end, err);
+                st = add(plan, i, tensor, begin, end, err);
             tensor++;
         }
     }
@@ -59,7 +82,7 @@ static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
             if (!list[t].buffer)
                 continue;
             if (!list[t].frozen)
-                st = add_rows(&plan->sent, tensor, 0, tensor->shape[0], err);
+                st = add(plan, i, tensor, 0, tensor->shape[0], err);
             tensor++;
         }
     }
@@ -115,6 +138,8 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     fedge_sent *sent = &plan->sent;
     const fedge_codec lossless = fedge_codec_lossless();
     sent->num_sections = 0;
+    plan->personal.num_parts = 0;
+    plan->personal.num_values = 0;
     fedge_schema_init(&sent->schema, sent->tensors, FEDGE_MAX_TENSORS);
     fedge_status st = plan->external ? add_all(plan, err) : add_trained(plan, err);
     if (st != FEDGE_OK)

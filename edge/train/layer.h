@@ -180,6 +180,7 @@ typedef struct fedge_layer_sizes {
 #define FEDGE_EXACT_X 0x10u /* x is whole numbers: nothing before it may be rounded to 16 bits */
 #define FEDGE_X_IS_STEPS                                                                           \
     0x20u /* an x of two dimensions is (steps, features), not (channels, length) */
+#define FEDGE_BATCH_NORM 0x40u /* normalises by a batch: FedBN leaves it with the client */
 
 typedef struct fedge_layer_ops {
     const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */

@@ -224,6 +224,9 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
                 count_batch(result, batch, loss_sum, correct);
                 result->num_steps++;
             }
+            if (status == FEDGE_OK && config->after_step != NULL) {
+                config->after_step(config->after_step_user, model);
+            }
         }
     }
     if (status != FEDGE_OK) {

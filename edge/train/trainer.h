@@ -35,6 +35,9 @@ typedef struct fedge_trainer_config {
     uint32_t local_steps;  /* > 0: exactly this many steps, wrapping over epochs */
     uint32_t batch_size;   /* the last batch of an epoch may be short */
     fedge_optimizer optimizer;
+    /* What follows every step of the optimizer, as to hold values where they are; or NULL. */
+    void (*after_step)(void *user, fedge_model *model);
+    void *after_step_user;
 } fedge_trainer_config;
 
 /* What a round of training did. Sums, so that results of clients add up. */

@@ -1,7 +1,11 @@
 """Each strategy, deployed: the model of a simulated run, round by round, bit for bit; and of a run that is killed."""
 
+import json
+
 import harness
 import test_crash
+import test_sections
+import test_simulation
 from harness import NetTest
 from test_crash import Crash
 from test_simulation import Simulation
@@ -17,6 +21,13 @@ STRATEGIES = {
     "FedNova": {"server-learning-rate": 0.5},
     "FedDyn": {"alpha": 0.1},
     "QFedAvg": {"q": 2},
+}
+# Clients have a part of the model for themselves, and are evaluated by it.
+PERSONAL = {
+    "FedPer": {},
+    "FedRep": {"head-epochs": 2},
+    "FedBN": {},
+    "Ditto": {"lambda": 0.5},
 }
 # With one client of seven that may be anything.
 ROBUST = {
@@ -57,6 +68,56 @@ class Strategies(NetTest):
         job = {"strategy": {"type": "FedTrimmedAvg", "beta": 0.4}}
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 14, **job)
         self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+
+    def personal(self, name, arguments, clients=8):
+        """A job in which each client holds examples out; the server has none."""
+        job = {"strategy": {"type": name, **arguments}, "clients": clients, "rounds__fraction_evaluate": 1.0,
+               "site": {"validation-fraction": 0.25, "partition": "dirichlet:0.5"}}
+        if name == "FedBN":
+            job.update(prepare=test_sections.points_as_images, data__shape=[3, 2, 2],
+                       model=test_sections.batchnorm())
+        if name != "Ditto":
+            job["no_test_set"] = True
+        return job
+
+    def test_what_clients_have_for_themselves(self):
+        """Eight clients, three rounds, the aggregator and a client killed between."""
+        seen = set()
+        for name, arguments in PERSONAL.items():
+            with self.subTest(name):
+                federation = self.interrupted(**self.personal(name, arguments))
+                lines = self.simulated(federation)
+                train, mine = ([line for line in lines if line["phase"] == phase] for phase in ("train", "evaluate"))
+                self.assertEqual([line["model_sha256"] for line in train], federation.hashes())
+                wanted = federation.lines("evaluate")
+                self.assertEqual([line["round"] for line in mine], [line["round"] for line in wanted])
+                for got, expected in zip(mine, wanted):
+                    self.assertEqual((got["clients"], got["examples"]), (expected["clients"], expected["examples"]))
+                    self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
+                    self.assertEqual(got["accuracy_quantiles"], expected["accuracy_quantiles"])
+                seen.add(wanted[-1]["loss"])
+        self.assertEqual(len(seen), len(PERSONAL))
+
+    def interrupted(self, prepare=None, no_test_set=False, **options):
+        federation = self.federation(**{"rounds__num_server_rounds": test_simulation.ROUNDS, **options})
+        if prepare:
+            prepare(federation)
+        if no_test_set:
+            with open(federation.job_path, encoding="utf-8") as file:
+                job = json.load(file)
+            del job["test-set"]
+            federation.write("job.json", job)
+        federation.start_aggregator()
+        clients = federation.start_clients()
+        federation.aggregator.wait_event("round-closed")
+        clients[0].kill()
+        federation.aggregator.kill()
+        federation.launch_aggregator()
+        clients[0] = federation.start_client(0)
+        federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        return federation
 
     def test_some_of_the_clients_each_round(self):
         """What clients keep is of different rounds."""

@@ -5,6 +5,8 @@
  */
 #include "aggregator/rounds/strategies/fedavg.h"
 
+#include "edge/io/json.h"
+
 fedge_status fedge_fedavg_init(const fedge_strategy_config *config, void **state, fedge_error *err)
 {
     (void)err;
@@ -26,6 +28,19 @@ fedge_status fedge_fedavg_step(void *state, const fedge_strategy_sum *sum, float
 void fedge_fedavg_free(void *state)
 {
     (void)state;
+}
+
+fedge_status fedge_refuse_test_set(const fedge_json *json, fedge_job *job, void *settings,
+                                   fedge_error *err)
+{
+    (void)settings;
+    return job->test_set.present
+               ? fedge_json_fail_at(json, "test-set", err,
+                                    "does not go with %s: the layers that stay with clients are "
+                                    "not trained in the server's model; remove it, and set "
+                                    "rounds.fraction-evaluate to evaluate clients' own models",
+                                    job->strategy)
+               : FEDGE_OK;
 }
 
 const fedge_strategy_ops fedge_strategy_fedavg = {

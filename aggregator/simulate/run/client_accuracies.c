@@ -1,21 +1,8 @@
 #include "aggregator/simulate/run/client_accuracies.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "aggregator/store/json_file.h"
-
-static const struct {
-    double at;
-    const char *key;
-} QUANTILES[FEDGE_CLIENT_QUANTILES] = {{0.0, "0"},     {0.1, "0.1"}, {0.25, "0.25"}, {0.5, "0.5"},
-                                       {0.75, "0.75"}, {0.9, "0.9"}, {1.0, "1"}};
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 static double mean_of(const double *values, uint32_t count)
 {
@@ -24,14 +11,6 @@ static double mean_of(const double *values, uint32_t count)
         sum += values[i];
     }
     return sum / count;
-}
-
-static double quantile_of(const double *sorted, uint32_t count, double at)
-{
-    const double place = at * (double)(count - 1);
-    const uint32_t below = (uint32_t)place;
-    const uint32_t above = below + 1 < count ? below + 1 : below;
-    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
 }
 
 void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t *correct,
@@ -46,7 +25,7 @@ void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t
         right += correct[c];
         to->num_examples += examples[c];
     }
-    qsort(room, num_clients, sizeof(*room), by_value);
+    fedge_accuracy_quantiles_measure(&to->quantiles, room, num_clients);
     to->mean = mean_of(room, num_clients);
     to->weighted_mean = (double)right / (double)to->num_examples;
     for (uint32_t c = 0; c < num_clients; c++) {
@@ -56,9 +35,6 @@ void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t
     const uint32_t tenth = num_clients / 10 + (num_clients % 10 > 0);
     to->worst_tenth = mean_of(room, tenth);
     to->best_tenth = mean_of(room + num_clients - tenth, tenth);
-    for (int q = 0; q < FEDGE_CLIENT_QUANTILES; q++) {
-        to->quantiles[q] = quantile_of(room, num_clients, QUANTILES[q].at);
-    }
 }
 
 bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies)
@@ -80,8 +56,9 @@ bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *acc
         fedge_json_add_numbers(to, numbers, sizeof(numbers) / sizeof(numbers[0]));
     cJSON *quantiles = made ? cJSON_AddObjectToObject(to, "quantiles") : NULL;
     made = quantiles != NULL;
-    for (int q = 0; q < FEDGE_CLIENT_QUANTILES && made; q++) {
-        made = cJSON_AddNumberToObject(quantiles, QUANTILES[q].key, accuracies->quantiles[q]);
+    for (unsigned q = 0; q < FEDGE_ACCURACY_QUANTILES && made; q++) {
+        made = cJSON_AddNumberToObject(quantiles, fedge_accuracy_quantile_key(q),
+                                       accuracies->quantiles.values[q]);
     }
     return made;
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FEDGE_CLIENT_QUANTILES 7
+#include "aggregator/rounds/accuracy_quantiles.h"
 
 /* Each client counts once, but in the weighted mean. Plain data; all 0: nothing is known. */
 typedef struct fedge_client_accuracies {
@@ -18,8 +18,7 @@ typedef struct fedge_client_accuracies {
     double deviation;               /* over the clients, divided by their number, as the variance
                                        that q-FFL (Li et al., ICLR 2020) reports */
     double worst_tenth, best_tenth; /* means of the ceil(clients / 10) at either end (likewise) */
-    double quantiles[FEDGE_CLIENT_QUANTILES]; /* at 0, 0.1, 0.25, 0.5, 0.75, 0.9 and 1, linear
-                                                 between two clients, as numpy.quantile */
+    fedge_accuracy_quantiles quantiles;
 } fedge_client_accuracies;
 
 /* Fills all but num_eligible and held_out. correct, examples: (num_clients ≥ 1), examples ≥ 1;

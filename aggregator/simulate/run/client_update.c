@@ -22,17 +22,11 @@ static bool lies_apart(const fedge_plan *plan)
     return plan->hooks || fedge_plan_makes_residual(plan);
 }
 
-/* Does what a client keeps move by the update in fixed point? A residual moves as it is encoded. */
-static bool moves(const fedge_plan *plan)
-{
-    return fedge_plan_keeps(plan) && !fedge_plan_makes_residual(plan);
-}
-
 /* Is the update wanted in fixed point, for that or for a strategy that collects? */
 static bool wants_fixed(const fedge_job *job)
 {
     const fedge_strategy_ops *strategy = NULL;
-    return moves(&job->plan) ||
+    return fedge_plan_moves(&job->plan) ||
            (fedge_strategy_find(job->strategy, &strategy, NULL) == FEDGE_OK && strategy->collects);
 }
 
@@ -118,6 +112,13 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
         }
         memcpy(hooks->own, update->own, size);
     }
+    if (update->values) {
+        memcpy(update->values, global->values,
+               update->config->job->plan.schema.num_elements * sizeof(float));
+        if (fedge_plan_replaces(&update->config->job->plan)) {
+            fedge_personal_put(&update->config->job->plan, hooks->own, update->values);
+        }
+    }
     fedge_hooks_begin(hooks);
     *correction = hooks->correction;
     return FEDGE_OK;
@@ -128,6 +129,9 @@ static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine
                                  double rate, fedge_error *err)
 {
     const fedge_plan *plan = &self->config->job->plan;
+    if (fedge_plan_replaces(plan)) {
+        fedge_personal_take(plan, self->values, self->hooks.own);
+    }
     fedge_sections_changes(&plan->sent, self->config->global->values, self->values);
     if (fedge_plan_measures(plan)) {
         task->facts.squared_norm = fedge_squared_norm(plan, self->values);
@@ -168,9 +172,12 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
     if (status != FEDGE_OK) {
         return status;
     }
+    if (update->own && fedge_plan_is_personal(plan)) {
+        memcpy(update->own, update->hooks.own, update->hooks.num_kept * sizeof(float));
+    }
     task->bytes_up = made.size;
     task->clamped = made.clamped;
-    if (update->own && moves(plan)) {
+    if (fedge_plan_moves(plan)) {
         fedge_hooks_move(plan, bounds_log2, update->v, update->own);
     }
     return FEDGE_OK;

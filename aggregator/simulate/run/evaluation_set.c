@@ -15,7 +15,9 @@ static fedge_trainer_engine_task portion_of(const fedge_evaluation_set *set, uin
     fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TEST,
                                       .view = set->view,
                                       .predicted = set->predicted ? set->predicted + first : NULL,
-                                      .may_stop = may_stop};
+                                      .may_stop = may_stop,
+                                      .own = set->own,
+                                      .client = set->client};
     task.view.indices += first;
     task.view.count = left < FEDGE_EVALUATION_PORTION ? left : FEDGE_EVALUATION_PORTION;
     return task;

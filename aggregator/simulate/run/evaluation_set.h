@@ -15,6 +15,8 @@
 typedef struct fedge_evaluation_set {
     fedge_view view;    /* indices are not NULL; count ≥ 1 */
     int32_t *predicted; /* (view.count): the class of each (classification.h); NULL: not wanted */
+    bool own;           /* by the model that [client] has for itself, where the plan is personal */
+    uint32_t client;
     uint64_t correct;
     double loss;     /* mean; NaN when the model has diverged */
     double accuracy; /* share that is right; 0 when the model has diverged; says nothing without

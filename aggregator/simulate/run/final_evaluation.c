@@ -90,7 +90,9 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     }
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
-            .view = own_examples(client_data, clients[i], to->clients.held_out)};
+            .view = own_examples(client_data, clients[i], to->clients.held_out),
+            .own = fedge_plan_is_personal(plan),
+            .client = clients[i]};
         work->num_clients++;
     }
     free(clients);

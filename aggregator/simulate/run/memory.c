@@ -75,7 +75,9 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
                            fedge_downlink_state_size(plan);
     memory->model += fedge_downlink_memory(plan);
     memory->model += demand->no_hashes ? state : 2 * state;
-    memory->model += fedge_plan_keeps(plan) && !demand->no_hashes ? trained : 0;
+    memory->model += fedge_plan_keeps(plan) && !demand->no_hashes
+                         ? (uint64_t)fedge_plan_num_kept(plan) * sizeof(float)
+                         : 0;
     memory->model +=
         demand->joins_ranks ? (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) : 0;
     return FEDGE_OK;

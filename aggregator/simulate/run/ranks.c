@@ -14,7 +14,7 @@
 uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_engine_task *task,
                            uint32_t place)
 {
-    const bool stays = keeps && task->work == FEDGE_TRAINER_ENGINE_TRAIN;
+    const bool stays = keeps && (task->work == FEDGE_TRAINER_ENGINE_TRAIN || task->own);
     return (stays ? task->client : place) % num_ranks;
 }
 

@@ -42,6 +42,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
                                    .seconds_train = NAN,
                                    .virtual_phase = fedge_simulation_virtual_phase(self)};
     double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
+    double *each = malloc(((size_t)self->num_sent + 1) * sizeof(*each)); /* NULL: no quantiles */
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
     (void)fedge_rounds_cohort(self->rounds, &summary.asked);
     summary.bytes_down = self->bytes_down;
@@ -53,6 +54,9 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         const fedge_trainer_result *result = &work->result;
         const double seen = result->num_seen ? (double)result->num_seen : 1.0;
         const double weight = fedge_report_weight(self->config.job, result->num_examples);
+        if (each) {
+            each[summary.reported] = (double)result->correct / seen;
+        }
         summary.reported++;
         summary.examples += result->num_examples;
         summary.bytes_up += work->bytes_up;
@@ -68,6 +72,10 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
         summary.seconds_train = train ? seconds / summary.reported : NAN;
     }
+    if (each && action->kind == FEDGE_TASK_EVALUATE && fedge_has_accuracy(self->plan)) {
+        fedge_accuracy_quantiles_measure(&summary.quantiles, each, summary.reported);
+    }
+    free(each);
     return summary;
 }
 
@@ -320,7 +328,8 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         .size = fedge_client_data_train(self->config.client_data, action->client_index).count,
         .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_TRAINER_ENGINE_TRAIN
                                                           : FEDGE_TRAINER_ENGINE_EVALUATE,
-                 .client = action->client_index}};
+                 .client = action->client_index,
+                 .own = fedge_plan_is_personal(self->plan)}};
     return self->config.profiles
                ? fedge_simulation_begin_task(self, action, self->num_sent - 1, err)
                : FEDGE_OK;
@@ -420,69 +429,6 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
-
-static bool holds_out(const fedge_client_data *client_data)
-{
-    for (uint32_t c = 0; c < client_data->num_clients; c++) {
-        if (fedge_client_data_held_out(client_data, c).count > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec, uint32_t num_clients,
-                                            fedge_error *err)
-{
-    const uint32_t needed = fedge_cohort_needed(spec, FEDGE_TASK_TRAIN);
-    return needed <= num_clients
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
-                            "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
-                            "--clients",
-                            needed, num_clients);
-}
-
-static fedge_status check(const fedge_simulation_config *config, fedge_error *err)
-{
-    const fedge_rounds_spec *spec = &config->job->rounds;
-    const uint32_t clients = config->client_data->num_clients;
-    if (config->job->plan.external) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the job's model is external: only built-in models are simulated");
-    }
-    const fedge_status enough = fedge_simulation_check_clients(spec, clients, err);
-    if (enough != FEDGE_OK) {
-        return enough;
-    }
-    const fedge_strategy_ops *strategy = NULL;
-    fedge_status status = fedge_strategy_find(config->job->strategy, &strategy, err);
-    if (status == FEDGE_OK && strategy->collects &&
-        !fedge_collective_is_alone(config->collective)) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s looks at a round's updates one by one, and each stays with the "
-                            "rank that made it: start this simulation without mpirun",
-                            config->job->strategy);
-    }
-    if (status == FEDGE_OK && strategy->count_clients) {
-        status = strategy->count_clients(config->job->strategy_settings, clients, err);
-    }
-    if (status != FEDGE_OK) {
-        return status;
-    }
-    if (spec->fraction_evaluate > 0 && !holds_out(config->client_data)) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT,
-            "the job's fraction-evaluate is over 0, and no client holds out examples: "
-            "set 'validation-fraction' in the clients' file, high enough for one "
-            "example of a client, or fraction-evaluate to 0");
-    }
-    if (config->evaluate_every == 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
-    }
-    return FEDGE_OK;
-}
 
 static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
 {
@@ -634,7 +580,7 @@ fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                   fedge_simulation **simulation, fedge_error *err)
 {
     *simulation = NULL;
-    fedge_status status = check(config, err);
+    fedge_status status = fedge_simulation_check(config, err);
     if (status != FEDGE_OK) {
         return status;
     }

@@ -66,6 +66,12 @@ struct fedge_simulation {
 /* Examples of one piece of testing; 0: nothing is tested. */
 uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config);
 
+/* simulation_check.c */
+
+/* FEDGE_INVALID_ARGUMENT or FEDGE_UNSUPPORTED, with what to change. */
+FEDGE_MUST_USE fedge_status fedge_simulation_check(const fedge_simulation_config *config,
+                                                   fedge_error *err);
+
 /* simulation_work.c: what simulation.c and simulation_time.c both use. */
 
 /* What the round machine takes for the time. */

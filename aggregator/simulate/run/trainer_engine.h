@@ -33,10 +33,11 @@ typedef enum fedge_trainer_engine_work {
 /* One piece of work and what came of it. Plain data. */
 typedef struct fedge_trainer_engine_task {
     fedge_trainer_engine_work work;
-    uint32_t client;    /* TRAIN, EVALUATE */
+    uint32_t client;    /* TRAIN, EVALUATE; TEST of its own model */
     fedge_view view;    /* TEST: at most fedge_trainer_engine_config.max_evaluated examples */
     int32_t *predicted; /* TEST: (view.count): the class of each; NULL: not wanted */
     bool may_stop;      /* TEST: FEDGE_CANCELLED when [cancel] says so */
+    bool own;           /* where the plan is personal, EVALUATE and TEST: the client's model */
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
     fedge_trainer_result result;

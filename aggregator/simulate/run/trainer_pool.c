@@ -57,7 +57,7 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
     const trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
     float *values = self->update.values;
-    if (values) {
+    if (values && !fedge_plan_is_personal(plan)) { /* whose training has put them there */
         memcpy(values, pool->config.global->values, plan->schema.num_elements * sizeof(*values));
         fedge_model_get_trained(self->model, values);
     }
@@ -108,6 +108,24 @@ static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
     return status;
 }
 
+/* Of a plan that is personal: what the client keeps is there. */
+static fedge_status train_own(worker *self, fedge_trainer_engine_task *task,
+                              const fedge_examples *examples, const fedge_trainer_config *config,
+                              fedge_error *err)
+{
+    const trainer_pool *pool = self->pool;
+    const fedge_local_training with = {.plan = pool->plan,
+                                       .model = self->model,
+                                       .examples = examples,
+                                       .config = config,
+                                       .scratch = self->scratch,
+                                       .scratch_size = self->scratch_size,
+                                       .cancel = pool->config.cancel,
+                                       .cancel_user = pool->config.user};
+    return fedge_personal_train(&with, self->update.values, self->update.hooks.own, &task->result,
+                                err);
+}
+
 static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
@@ -125,12 +143,28 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     if (status == FEDGE_OK) {
         status = begin_update(self, task->client, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK && fedge_plan_is_personal(plan)) {
+        status = train_own(self, task, &examples, &config, err);
+    } else if (status == FEDGE_OK) {
         status =
             fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
                               pool->config.cancel, pool->config.user, &task->result, err);
     }
     return status == FEDGE_OK ? add_update(self, task, rate, err) : status;
+}
+
+/* The model that is evaluated: the global one or, with what the client has for itself, its own. */
+static const float *values_of(worker *self, const fedge_trainer_engine_task *task)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_plan *plan = self->pool->plan;
+    const float *global = config->global->values;
+    if (!task->own || !config->states->of[task->client]) {
+        return global;
+    }
+    memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
+    fedge_personal_put(plan, config->states->of[task->client], self->update.values);
+    return self->update.values;
 }
 
 static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
@@ -142,7 +176,7 @@ static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedg
                           "no examples are held out: set 'validation-fraction' in the site file");
     }
     const fedge_examples examples = fedge_view_examples(&view);
-    fedge_model_set_state(self->evaluator, config->global->values);
+    fedge_model_set_state(self->evaluator, values_of(self, task));
     /* Not to be cancelled: its round has closed already, and its line would be lost. */
     return fedge_trainer_evaluate(self->evaluator, &examples,
                                   fedge_model_max_batch(self->evaluator), self->scratch,
@@ -158,7 +192,7 @@ static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_er
     if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user)) {
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
     }
-    fedge_model_set_state(self->tester, pool->config.global->values);
+    fedge_model_set_state(self->tester, values_of(self, task));
     for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
         const uint32_t left = task->view.count - at;
         const fedge_view batch = {task->view.dataset, task->view.indices + at,

@@ -208,7 +208,8 @@ static const fedge_argument ARGUMENTS[] = {
 };
 
 const fedge_layer_ops fedge_layer_batchnorm2d = {.arguments = ARGUMENTS,
-                                                 .flags = FEDGE_USES_X | FEDGE_DX_ON_DY,
+                                                 .flags = FEDGE_USES_X | FEDGE_DX_ON_DY |
+                                                          FEDGE_BATCH_NORM,
                                                  .infer = infer,
                                                  .tensors = tensors,
                                                  .sizes = sizes,

@@ -68,6 +68,21 @@ static void what_is_wrong_is_said(void **state)
                     "strategy.num-clients: 3 is less than min-available-nodes 4; raise it");
 }
 
+static void what_personalized_models_need_is_said(void **state)
+{
+    (void)state;
+    refuse_strategy("{\"type\": \"FedPer\", \"personal-layers\": 9}", "",
+                    "strategy.personal-layers: is 9, and the model has ");
+    refuse_strategy("{\"type\": \"FedRep\", \"head-epochs\": 0}", "",
+                    "strategy.head-epochs: 0 is not in [1, ");
+    refuse_strategy("{\"type\": \"FedBN\"}", "",
+                    "model.layers: have no BatchNorm2d, which FedBN leaves with the clients");
+    refuse_strategy("{\"type\": \"Ditto\"}", "\"weights\": \"bf16\"",
+                    "training.weights: must be \"fp32\" with Ditto");
+    refuse_strategy("{\"type\": \"Ditto\", \"head-epochs\": 1}", "",
+                    "strategy.head-epochs: is not an argument of Ditto, but of FedRep");
+}
+
 static void clients_take_part_in_scaffold(void **state)
 {
     (void)state;
@@ -131,6 +146,7 @@ int main(void)
         cmocka_unit_test(defaults_are_those_of_fedavg),
         cmocka_unit_test(the_rate_has_a_schedule),
         cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_personalized_models_need_is_said),
         cmocka_unit_test(clients_take_part_in_scaffold),
         cmocka_unit_test(fedprox_is_the_trainers),
         cmocka_unit_test(without_strategies_the_plan_is_the_same),

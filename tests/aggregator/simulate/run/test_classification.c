@@ -144,8 +144,8 @@ static void clients_are_those_by_hand(void **state)
     assert_true(near(of.mean, 0.425) && near(of.weighted_mean, 23.0 / 64.0));
     assert_true(near(of.deviation, sqrt(0.5675 / 4.0)));
     assert_true(near(of.worst_tenth, 0.0) && near(of.best_tenth, 1.0));
-    for (int q = 0; q < FEDGE_CLIENT_QUANTILES; q++) {
-        assert_true(near(of.quantiles[q], quantiles[q]));
+    for (int q = 0; q < FEDGE_ACCURACY_QUANTILES; q++) {
+        assert_true(near(of.quantiles.values[q], quantiles[q]));
     }
     cJSON *json = cJSON_CreateObject();
     assert_true(fedge_client_accuracies_add(json, &of));
@@ -173,7 +173,7 @@ static void tenths_are_rounded_up(void **state)
     assert_true(near(of.worst_tenth, 0.01) && near(of.best_tenth, 0.23));
     fedge_client_accuracies_measure(&of, correct, examples, 1, room);
     assert_true(near(of.worst_tenth, 0.24) && near(of.best_tenth, 0.24));
-    assert_true(near(of.quantiles[0], 0.24) && near(of.quantiles[3], 0.24));
+    assert_true(near(of.quantiles.values[0], 0.24) && near(of.quantiles.values[3], 0.24));
     assert_true(of.deviation == 0.0);
 }
 

@@ -16,11 +16,14 @@ static void work_is_dealt_in_turn_unless_something_stays_where_it_was(void **sta
     const fedge_trainer_engine_task train = {.work = FEDGE_TRAINER_ENGINE_TRAIN, .client = 5};
     const fedge_trainer_engine_task test = {.work = FEDGE_TRAINER_ENGINE_TEST};
     const fedge_trainer_engine_task evaluate = {.work = FEDGE_TRAINER_ENGINE_EVALUATE, .client = 5};
+    const fedge_trainer_engine_task own = {
+        .work = FEDGE_TRAINER_ENGINE_EVALUATE, .client = 5, .own = true};
     for (uint32_t place = 0; place < 9; place++) {
         assert_int_equal(fedge_ranks_owner(3, false, &train, place), place % 3);
         assert_int_equal(fedge_ranks_owner(3, true, &train, place), 5 % 3);
         assert_int_equal(fedge_ranks_owner(3, true, &evaluate, place), place % 3);
         assert_int_equal(fedge_ranks_owner(3, true, &test, place), place % 3);
+        assert_int_equal(fedge_ranks_owner(3, true, &own, place), 5 % 3);
     }
 }
 
@@ -62,13 +65,19 @@ static void take_part(const fedge_collective *collective, void *user)
     self->simulation = NULL;
 }
 
-static void begin_shared(shared *all, uint32_t num_ranks, const char *more)
+static void begin_rounds(shared *all, uint32_t num_ranks, const char *rounds, const char *more)
 {
     *all = (shared){.states = NULL};
     for (uint32_t i = 0; i < num_ranks; i++) {
-        all->of[i].job = make_job(ROUNDS, more);
-        all->of[i].client_data = make_client_data(all->of[i].job, "dirichlet:0.5", CLIENTS, 0);
+        fedge_job *job = all->of[i].job = make_job(rounds, more);
+        all->of[i].client_data = make_client_data(job, "dirichlet:0.5", CLIENTS,
+                                                  job->rounds.fraction_evaluate > 0 ? 0.2 : 0);
     }
+}
+
+static void begin_shared(shared *all, uint32_t num_ranks, const char *more)
+{
+    begin_rounds(all, num_ranks, ROUNDS, more);
 }
 
 static void end_shared(shared *all, uint32_t num_ranks)
@@ -113,6 +122,34 @@ static void any_number_of_ranks_gives_the_same(void **state)
             the_same_rounds(&alone, &all.of[0]);
             end_shared(&all, ranks);
         }
+        end(&alone);
+    }
+}
+
+/* Each client is evaluated where what it has for itself is. */
+static void what_is_a_client_s_own_is_evaluated_where_it_is(void **state)
+{
+    (void)state;
+    static const char rounds[] = ROUNDS ",\"fraction-evaluate\":1";
+    static const char *const STRATEGIES[] = {",\"strategy\":{\"type\":\"FedRep\"}",
+                                             ",\"strategy\":{\"type\":\"Ditto\",\"lambda\":0.5}"};
+    for (size_t s = 0; s < sizeof(STRATEGIES) / sizeof(STRATEGIES[0]); s++) {
+        static shared all;
+        run alone;
+        assert_int_equal(begin(&alone, rounds, STRATEGIES[s], "dirichlet:0.5", CLIENTS, 2),
+                         FEDGE_OK);
+        go(&alone);
+        begin_rounds(&all, 3, rounds, STRATEGIES[s]);
+        local_ranks_run(3, take_part, &all);
+        assert_int_equal(alone.num_lines, 8);
+        assert_int_equal(all.of[0].num_lines, 8);
+        for (uint32_t i = 0; i < 8; i++) {
+            const fedge_round_summary *a = &alone.lines[i], *b = &all.of[0].lines[i];
+            assert_string_equal(b->model, a->model);
+            assert_true(b->loss == a->loss && b->accuracy == a->accuracy);
+            assert_memory_equal(&b->quantiles, &a->quantiles, sizeof(a->quantiles));
+        }
+        end_shared(&all, 3);
         end(&alone);
     }
 }
@@ -165,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_is_dealt_in_turn_unless_something_stays_where_it_was),
         cmocka_unit_test(any_number_of_ranks_gives_the_same),
+        cmocka_unit_test(what_is_a_client_s_own_is_evaluated_where_it_is),
         cmocka_unit_test(rank_0_saves_what_all_clients_keep),
         cmocka_unit_test(a_rank_that_is_told_to_end_ends_all),
     };

@@ -1,0 +1,26 @@
+/* Ditto (Li et al., "Ditto: Fair and robust federated learning through personalization", ICML
+ * 2021): the server does as in FedAvg, and each client trains a model of its own beside that
+ * (edge/io/hooks/ditto.c), which it is evaluated by. lambda is 0.1 by default.
+ */
+#include "aggregator/rounds/strategies/fedavg.h"
+#include "edge/io/client_hooks.h"
+#include "edge/io/json.h"
+
+typedef struct settings {
+    fedge_strategy_common common;
+    fedge_hooks_arguments with;
+} settings;
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_LAMBDA_FIELD(settings, with.lambda),
+    FEDGE_JSON_END,
+};
+
+const fedge_strategy_ops fedge_strategy_ditto = {
+    .reader = {.name = "Ditto", .arguments = ARGUMENTS, .settings_size = sizeof(settings)},
+    .init = fedge_fedavg_init,
+    .step = fedge_fedavg_step,
+    .save = fedge_strategy_save_nothing,
+    .load = fedge_strategy_load_nothing,
+    .free = fedge_fedavg_free,
+};

@@ -1,0 +1,76 @@
+/* Which jobs are simulated, and which are refused before anything is made for them. */
+#include <inttypes.h>
+
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/simulation_internal.h"
+
+static bool holds_out(const fedge_client_data *client_data)
+{
+    for (uint32_t c = 0; c < client_data->num_clients; c++) {
+        if (fedge_client_data_held_out(client_data, c).count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec, uint32_t num_clients,
+                                            fedge_error *err)
+{
+    const uint32_t needed = fedge_cohort_needed(spec, FEDGE_TASK_TRAIN);
+    return needed <= num_clients
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "the job's rounds need %" PRIu32 " clients (min-available-nodes, "
+                            "min-train-nodes), and there are %" PRIu32 ": lower them or raise "
+                            "--clients",
+                            needed, num_clients);
+}
+
+fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge_error *err)
+{
+    const fedge_rounds_spec *spec = &config->job->rounds;
+    const uint32_t clients = config->client_data->num_clients;
+    if (config->job->plan.external) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the job's model is external: only built-in models are simulated");
+    }
+    const fedge_status enough = fedge_simulation_check_clients(spec, clients, err);
+    if (enough != FEDGE_OK) {
+        return enough;
+    }
+    const fedge_strategy_ops *strategy = NULL;
+    fedge_status status = fedge_strategy_find(config->job->strategy, &strategy, err);
+    if (status == FEDGE_OK && strategy->collects &&
+        !fedge_collective_is_alone(config->collective)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "%s looks at a round's updates one by one, and each stays with the "
+                            "rank that made it: start this simulation without mpirun",
+                            config->job->strategy);
+    }
+    if (status == FEDGE_OK && strategy->count_clients) {
+        status = strategy->count_clients(config->job->strategy_settings, clients, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (spec->fraction_evaluate > 0 && !holds_out(config->client_data)) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "the job's fraction-evaluate is over 0, and no client holds out examples: "
+            "set 'validation-fraction' in the clients' file, high enough for one "
+            "example of a client, or fraction-evaluate to 0");
+    }
+    if (fedge_plan_replaces(&config->job->plan) &&
+        fedge_client_data_validation(config->client_data).count > 0) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "--validation-split evaluates the server's model, and with %s some of its "
+            "layers are the clients' own: use rounds.fraction-evaluate",
+            config->job->strategy);
+    }
+    if (config->evaluate_every == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
+    }
+    return FEDGE_OK;
+}
