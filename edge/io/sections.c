@@ -25,11 +25,13 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
     return FEDGE_OK;
 }
 
-static void add_own(fedge_personal *personal, size_t place, size_t count)
+/* Statistics may lie apart from the parameters (personal.c): no part has both. */
+static void add_own(fedge_personal *personal, size_t num_parameters, size_t place, size_t count)
 {
     fedge_personal_part *last = &personal->parts[personal->num_parts];
     personal->num_values += count;
-    if (personal->num_parts > 0 && last[-1].place + last[-1].count == place)
+    if (personal->num_parts > 0 && place != num_parameters &&
+        last[-1].place + last[-1].count == place)
         last[-1].count += count;
     else
         *last = (fedge_personal_part){place, count}, personal->num_parts++;
@@ -42,7 +44,7 @@ static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spe
     const bool own = fedge_plan_is_personal(plan) && plan->hooks->personal(plan, layer);
     const size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
     if (own)
-        add_own(&plan->personal, tensor->offset + begin * row,
+        add_own(&plan->personal, plan->num_parameters, tensor->offset + begin * row,
                 tensor->rank > 0 ? (end - begin) * row : tensor->count);
     return own && fedge_plan_replaces(plan) ? FEDGE_OK
                                             : add_rows(&plan->sent, tensor, begin, end, err);

@@ -150,15 +150,18 @@ def fedbn():
     return per("fedbn", {"type": "FedBN"}, {2, 3, 6, 7}, 3, model=Convolution)
 
 
-def ditto():
+def ditto(name, seed, model):
+    count = len(model.sizes)
+
     def local(begin, kept, examples):
-        mine = train(Perceptron, kept or begin, examples, EPOCHS, range(4), 0.5, begin)
-        return train(Perceptron, begin, examples, EPOCHS, range(4)), mine
-    return per("ditto", {"type": "Ditto", "lambda": 0.5}, {0, 1, 2, 3}, 4, local)
+        mine = train(model, kept or begin, examples, EPOCHS, range(count), 0.5, begin)
+        return train(model, begin, examples, EPOCHS, range(count)), mine
+    return per(name, {"type": "Ditto", "lambda": 0.5}, set(range(count + len(model.statistics))), seed, local, model)
 
 
 if __name__ == "__main__":
-    for case, content in (fedper(), fedrep(), fedbn(), ditto()):
+    for case, content in (fedper(), fedrep(), fedbn(), ditto("ditto", 4, Perceptron),
+                          ditto("ditto-statistics", 5, Convolution)):
         folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
         with open(os.path.join(folder, f"{case}.json"), "w", encoding="utf-8") as file:
             json.dump(content, file)

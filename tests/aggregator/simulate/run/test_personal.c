@@ -138,6 +138,7 @@ static void each_is_as_in_its_paper(void **state)
     check_golden("fedrep");
     check_golden("fedbn");
     check_golden("ditto");
+    check_golden("ditto-statistics");
 }
 
 /* Clients whose labels differ are served better by what is their own, in every quantile's order. */
