@@ -16,11 +16,28 @@ uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
     return weight < job->rounds.max_weight ? (uint32_t)weight : job->rounds.max_weight;
 }
 
+double fedge_update_ratio(const fedge_global_model *model, uint32_t round, uint32_t client)
+{
+    const fedge_sampler_spec *spec = &model->job->rounds.sampler;
+    return spec->inverse_probability && fedge_sampler_looks_back(spec)
+               ? fedge_draw_ratio(&model->draw, spec, &model->clients, round, client)
+               : 0.0;
+}
+
 uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update_facts *facts)
 {
-    return model->strategy->weight
-               ? model->strategy->weight(model->strategy_state, model->job, facts)
-               : fedge_report_weight(model->job, facts->num_examples);
+    const bool own = model->strategy->weight != NULL;
+    const uint32_t most = model->job->rounds.max_weight;
+    const uint32_t weight =
+        own ? model->strategy->weight(model->strategy_state, model->job, facts)
+        : facts->ratio == 0.0 && fedge_sampler_of(model->job->rounds.sampler.type)->weighs
+            ? 1
+            : fedge_report_weight(model->job, facts->num_examples);
+    if (facts->ratio == 0.0) {
+        return weight;
+    }
+    const double more = weight * facts->ratio * (own ? 1024.0 : 16.0) + 0.5;
+    return more < 1.0 ? 1 : more < (double)most ? (uint32_t)more : most;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -123,6 +140,7 @@ void fedge_global_model_fini(fedge_global_model *model)
     free(model->values);
     free(model->trained);
     fedge_downlink_fini(&model->downlink);
+    fedge_client_history_fini(&model->clients);
     *model = (fedge_global_model){0};
 }
 
@@ -172,8 +190,12 @@ fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *f
                             "has %zu",
                             state_size, behind);
     }
+    size_t own = status == FEDGE_OK ? state_size - behind : 0;
+    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler)) {
+        status = fedge_client_history_load(&model->clients, state, &own, err);
+    }
     if (status == FEDGE_OK) {
-        status = model->strategy->load(model->strategy_state, state, state_size - behind, err);
+        status = model->strategy->load(model->strategy_state, state, own, err);
     }
     if (status == FEDGE_OK && behind > 0) {
         fedge_downlink_load(&model->downlink, state + (state_size - behind));
@@ -184,7 +206,10 @@ fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *f
 fedge_status fedge_global_model_save(const fedge_global_model *model, fedge_buffer *state,
                                      fedge_error *err)
 {
-    const fedge_status status = model->strategy->save(model->strategy_state, state, err);
+    fedge_status status = model->strategy->save(model->strategy_state, state, err);
+    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler)) {
+        status = fedge_client_history_save(&model->clients, state, err);
+    }
     return status == FEDGE_OK ? fedge_downlink_save(&model->downlink, state, err) : status;
 }
 
@@ -243,6 +268,26 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
     return status;
 }
 
+fedge_status fedge_global_model_miss(fedge_global_model *model, uint32_t client, fedge_error *err)
+{
+    return fedge_sampler_looks_back(&model->job->rounds.sampler)
+               ? fedge_client_history_miss(&model->clients, client, err)
+               : FEDGE_OK;
+}
+
+/* What the next draws look back at. */
+static fedge_status note_clients(fedge_global_model *model, uint32_t round, uint32_t num,
+                                 const fedge_update_facts *facts, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    const bool wanted = fedge_sampler_looks_back(&model->job->rounds.sampler);
+    for (uint32_t i = 0; wanted && i < num && status == FEDGE_OK; i++) {
+        status = fedge_client_history_report(&model->clients, facts[i].client, round,
+                                             facts[i].num_examples, facts[i].loss, err);
+    }
+    return status;
+}
+
 fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                      const int8_t *bounds_log2, const fedge_update_facts *facts,
                                      const fedge_updates *updates, fedge_error *err)
@@ -277,7 +322,7 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         status = fedge_downlink_end(&model->downlink, round, model->values, err);
     }
     model->unchanged = status == FEDGE_OK && !model->downlink.plan;
-    return status;
+    return status == FEDGE_OK ? note_clients(model, round, totals.num_updates, facts, err) : status;
 }
 
 fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)

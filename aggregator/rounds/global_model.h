@@ -16,6 +16,7 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/downlink.h"
 #include "aggregator/rounds/kept_updates.h"
+#include "aggregator/rounds/samplers.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -38,6 +39,8 @@ typedef struct fedge_global_model {
     uint64_t robust_memory; /* bytes, half of it for those that are kept */
     uint32_t num_threads;
     fedge_downlink downlink;
+    fedge_client_history clients; /* empty when the job's sampler does not look back */
+    fedge_draw draw;              /* of the open phase; the caller sets it */
 } fedge_global_model;
 
 /* How updates of [plan] lie when they are not deflated. Points into the plan. */
@@ -53,7 +56,8 @@ void fedge_global_model_fini(fedge_global_model *model); /* also after a failed 
 
 /* The values before any training. */
 FEDGE_MUST_USE fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *err);
-/* What a checkpoint has beside the values: the strategy's state, then the downlink's. Appended. */
+/* What a checkpoint has beside the values: the strategy's state, what was seen of
+ * clients when the job's sampler wants it, then the downlink's. Appended. */
 FEDGE_MUST_USE fedge_status fedge_global_model_save(const fedge_global_model *model,
                                                     fedge_buffer *state, fedge_error *err);
 /* The values of a model file, and the state that fedge_global_model_save made beside them. */
@@ -65,12 +69,16 @@ FEDGE_MUST_USE fedge_status fedge_global_model_load(fedge_global_model *model, c
  * trained, the weighted mean for statistics; with a downlink, as far as clients will know of it.
  * [bounds_log2]: of the tensors that were sent in this
  * round (fedge_sections_bounds). [facts]: of the updates in the sums, in the order of the cohort's
- * slots. [updates]: the same one by one when the strategy collects; else NULL. After a failure the
- * values are undefined. */
+ * slots. [updates]: the same one by one when the strategy collects; else NULL. What the job's
+ * sampler looks back at takes the facts in. After a failure the values are undefined. */
 FEDGE_MUST_USE fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                                     const int8_t *bounds_log2,
                                                     const fedge_update_facts *facts,
                                                     const fedge_updates *updates, fedge_error *err);
+/* [client] was asked in the round that closes and brought nothing, as its journal says: its task
+ * has gone to another, or was open at the deadline. */
+FEDGE_MUST_USE fedge_status fedge_global_model_miss(fedge_global_model *model, uint32_t client,
+                                                    fedge_error *err);
 /* Opens another accumulator in place of the present one, which is closed first: all sums are 0, and
  * what it held of GPUs is free. On failure there is none, and the model is of no use until this
  * succeeds. [accumulator], [config]: as for fedge_global_model_init. */
@@ -98,7 +106,12 @@ FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *va
 /* The weight of a report on so many examples: at most the job's max-weight, at least 1. */
 uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples);
 
-/* The weight of an update in the sums: the same, unless the strategy weighs them itself. */
+/* fedge_update_facts.ratio of an update in the open phase. */
+double fedge_update_ratio(const fedge_global_model *model, uint32_t round, uint32_t client);
+
+/* The weight of an update in the sums: the same, unless the strategy weighs them itself, or 1 when
+ * the sampler has (fedge_sampler_ops.weighs). With a ratio it is that times the ratio, in 16ths, or
+ * in 1024ths where all weigh the same; at most the job's max-weight, at least 1. */
 uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update_facts *facts);
 
 #endif

@@ -78,7 +78,12 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     uint16_t stream = rounds->kind == FEDGE_TASK_TRAIN ? STREAM_TRAIN : STREAM_EVALUATE;
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    rounds->attempt, stream);
-    fedge_sample(&rounds->rng, rounds->sampled, available, size.asked);
+    rounds->draw = (fedge_draw){0};
+    if (rounds->history != NULL && rounds->kind == FEDGE_TASK_TRAIN)
+        rounds->draw = fedge_draw_cohort(&rounds->spec.sampler, rounds->history, rounds->round,
+                                         &rounds->rng, rounds->sampled, available, size.asked);
+    else
+        fedge_sample(&rounds->rng, rounds->sampled, available, size.asked);
     qsort(rounds->sampled, size.asked, sizeof(uint32_t), compare_u32);
 
     assert(size.asked <= rounds->tasks_capacity &&
@@ -222,6 +227,16 @@ fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedg
     }
     *rounds = made;
     return FEDGE_OK;
+}
+
+void fedge_rounds_draw_by(fedge_rounds *rounds, const fedge_client_history *history)
+{
+    rounds->history = fedge_sampler_looks_back(&rounds->spec.sampler) ? history : NULL;
+}
+
+void fedge_rounds_restore_draw(fedge_rounds *rounds, const fedge_draw *draw)
+{
+    rounds->draw = *draw;
 }
 
 void fedge_rounds_free(fedge_rounds *rounds)

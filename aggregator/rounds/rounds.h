@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/rounds/samplers.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
@@ -91,6 +92,10 @@ FEDGE_MUST_USE fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint
                                              fedge_rounds **rounds, fedge_error *err);
 void fedge_rounds_free(fedge_rounds *rounds); /* NULL is fine */
 
+/* What the job's sampler draws by, which outlives the machine: it may change while no phase is
+ * OPENING or RUNNING. Without it every draw is uniform. Before any event. */
+void fedge_rounds_draw_by(fedge_rounds *rounds, const fedge_client_history *history);
+
 /* Puts the machine where a recovered run stands, before any event: [last_closed] rounds are done
  * (training steps taken), the next task id is [next_task_id]; with num_tasks > 0 the phase of round
  * last_closed + 1 (kind TRAIN) is open with these tasks, of which some are REPORTED or LOST, and
@@ -100,6 +105,9 @@ FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t 
                                                  uint32_t wanted, const fedge_rounds_task *tasks,
                                                  uint32_t num_tasks, uint64_t now_ms,
                                                  fedge_error *err);
+
+/* After fedge_rounds_restore of an open phase: how its cohort was drawn. */
+void fedge_rounds_restore_draw(fedge_rounds *rounds, const fedge_draw *draw);
 
 /* In place of fedge_rounds_restore: [last_closed] ≥ 1 training steps are taken, and the evaluation
  * that follows the last of them comes next: it has not begun, or was cut off. */
@@ -163,6 +171,8 @@ fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds);
 uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds); /* monotonic; 0 when none runs */
 /* The tasks of the present phase, in slot order; valid until the next event. */
 const fedge_rounds_task *fedge_rounds_cohort(const fedge_rounds *rounds, uint32_t *num_tasks);
+/* How the cohort of the present phase was drawn; the journal keeps it. */
+fedge_draw fedge_rounds_draw(const fedge_rounds *rounds);
 /* How many reports close the present phase; the journal keeps it for fedge_rounds_restore. */
 uint32_t fedge_rounds_wanted(const fedge_rounds *rounds);
 uint32_t fedge_rounds_num_reported(const fedge_rounds *rounds); /* of the present phase */

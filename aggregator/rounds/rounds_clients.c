@@ -137,8 +137,39 @@ void fedge_rounds_note_connected(fedge_rounds *rounds, uint32_t client_index, bo
         has_task->connected = connected;
 }
 
+/* The score of the connected client at [place] that has had no task; 0 when it has had one. *p: the
+ * first participant that is not below it. */
+static uint32_t free_score(const fedge_rounds *rounds, uint32_t place, uint32_t *p)
+{
+    const uint32_t client = rounds->connected[place];
+    while (*p < rounds->num_participants && rounds->participants[*p].client_index < client)
+        (*p)++;
+    return *p < rounds->num_participants && rounds->participants[*p].client_index == client
+               ? 0
+               : fedge_draw_score(&rounds->draw, &rounds->spec.sampler, rounds->history,
+                                  rounds->round, client);
+}
+
+static bool pick_by_score(fedge_rounds *rounds, uint32_t *client_index)
+{
+    uint64_t total = 0, reached = 0;
+    for (uint32_t place = 0, p = 0; place < rounds->num_connected; place++)
+        total += free_score(rounds, place, &p);
+    if (total == 0)
+        return false;
+    const uint64_t drawn = (uint64_t)fedge_rng_u32(&rounds->rng) << 32;
+    const uint64_t point = (drawn | fedge_rng_u32(&rounds->rng)) % total;
+    for (uint32_t place = 0, p = 0; reached <= point; place++) {
+        reached += free_score(rounds, place, &p);
+        *client_index = rounds->connected[place];
+    }
+    return true;
+}
+
 bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
 {
+    if (rounds->draw.available > 0)
+        return pick_by_score(rounds, client_index);
     uint32_t num_free = rounds->num_connected;
     for (uint32_t p = 0; p < rounds->num_participants; p++)
         num_free -= rounds->participants[p].connected;

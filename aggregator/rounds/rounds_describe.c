@@ -38,6 +38,11 @@ uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds)
     return rounds->deadline_ms;
 }
 
+fedge_draw fedge_rounds_draw(const fedge_rounds *rounds)
+{
+    return rounds->draw;
+}
+
 uint32_t fedge_rounds_wanted(const fedge_rounds *rounds)
 {
     return rounds->wanted;

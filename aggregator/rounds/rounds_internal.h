@@ -20,7 +20,9 @@ typedef struct participant {
 struct fedge_rounds {
     fedge_rounds_spec spec;
     uint64_t seed;
-    fedge_rng rng; /* of the present phase */
+    fedge_rng rng;                       /* of the present phase */
+    const fedge_client_history *history; /* NULL: every draw is uniform */
+    fedge_draw draw;                     /* of the present phase */
 
     fedge_rounds_state state;
     fedge_task_kind kind;
@@ -71,8 +73,9 @@ void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *gone);
 /* Forgets all participants but those who are set aside, and these too when [aside] is false. */
 void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside);
 
-/* One of the connected clients that has had no task in this phase and is not set aside, each
- * equally likely. In time O(participants), for a simulation's clients may be many more. */
+/* One of the connected clients that has had no task in this phase and is not set aside, as likely
+ * as its score in the draw says; each equally likely in an uniform one, which takes time
+ * O(participants), for a simulation's clients may be many more. */
 bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index);
 /* Fills rounds->sampled with the connected clients that are not set aside; returns how many. Only
  * while WAITING. */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "aggregator/rounds/samplers.h"
 #include "edge/core/fixed.h"
 
 #define ENTRY(name) &fedge_strategy_##name,
@@ -74,11 +75,41 @@ fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **op
     return fedge_fail(err, FEDGE_NOT_FOUND, "unknown strategy \"%.64s\"", name);
 }
 
+/* Rules that look at updates one by one have no weights, and some strategies weigh by more than the
+ * probability of a draw may multiply. */
+static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_error *err)
+{
+    const fedge_strategy_ops *ops = NULL;
+    fedge_status status = fedge_strategy_find(job->strategy, &ops, err);
+    if (status != FEDGE_OK || !job->rounds.sampler.inverse_probability)
+        return status;
+    const bool fits =
+        !ops->collects && (ops->weight == NULL || ops->weight == fedge_strategy_weigh_alike);
+    if (!fits)
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s: rounds.sampler.inverse-probability: %s weighs updates in its own "
+                            "way: leave it out, or take FedAvg",
+                            name, job->strategy);
+    else if (!fedge_sampler_looks_back(&job->rounds.sampler))
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s: rounds.sampler.inverse-probability: uniform draws are as likely "
+                            "for all: leave it out, or take another type",
+                            name);
+    return status;
+}
+
 fedge_status fedge_strategy_job_parse(const char *text, size_t size, const char *name,
                                       fedge_job **job, fedge_error *err)
 {
     *job = NULL;
-    return fedge_job_parse_with(text, size, name, fedge_strategy_readers, job, err);
+    fedge_status status = fedge_job_parse_with(text, size, name, fedge_strategy_readers, job, err);
+    if (status == FEDGE_OK)
+        status = check_sampler(*job, name, err);
+    if (status != FEDGE_OK && *job != NULL) {
+        fedge_job_free(*job);
+        *job = NULL;
+    }
+    return status;
 }
 
 /* ---- for strategies -------------------------------------------------------------------------- */

@@ -61,7 +61,10 @@ typedef struct fedge_strategy_config {
 /* What a client says of its update, besides values. */
 typedef struct fedge_update_facts {
     uint32_t round; /* that it is of, from 1 */
+    uint32_t client;
     uint64_t num_examples;
+    double loss;  /* the mean while it trained; 0 when the client does not say */
+    double ratio; /* how much more it weighs than it would; 0: no more (fedge_draw_ratio) */
     /* Where the client hooks measure; 0 when the client does not say. */
     double start_loss, squared_norm;
 } fedge_update_facts;

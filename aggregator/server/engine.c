@@ -59,6 +59,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     if (status != FEDGE_OK) {
         return status;
     }
+    fedge_rounds_draw_by(engine->rounds, &engine->global.model.clients);
     engine->rounds_closed = recovery->last_closed;
     engine->run_bytes_up = engine->global.checkpoint.bytes_up;
     engine->run_bytes_down = engine->global.checkpoint.bytes_down;
@@ -83,6 +84,8 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         status = fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
                                       recovery->next_task_id, recovery->wanted, recovery->tasks,
                                       recovery->num_tasks, now_ms, err);
+        engine->global.model.draw = engine->phase.draw;
+        fedge_rounds_restore_draw(engine->rounds, &engine->phase.draw);
     }
     if (status == FEDGE_OK) {
         if (engine->global.run.finished && !is_named(&engine->config, &engine->global.run)) {

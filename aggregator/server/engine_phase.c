@@ -59,7 +59,9 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .wanted = fedge_rounds_wanted(engine->rounds),
                                    .slot_size = fedge_update_max_size(plan),
                                    .num_tasks = num_tasks,
+                                   .draw = fedge_rounds_draw(engine->rounds),
                                    .num_bounds = plan->sent.schema.num_tensors};
+    engine->global.model.draw = phase->draw;
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
     fedge_sections_bounds(plan, engine->global.model.values, phase->bounds_log2);

@@ -134,7 +134,9 @@ static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32
         slot->started_ms = now_ms;
     }
     slot->incoming->upload = *upload;
-    const fedge_update_facts facts = fedge_upload_facts(upload, engine->phase.round);
+    const fedge_update_facts facts =
+        fedge_upload_facts(&engine->global.model, upload, engine->phase.round,
+                           fedge_journal_get_slot(engine->journal, index).task.client_index);
     slot->incoming->weight = fedge_update_weight(&engine->global.model, &facts);
     slot->incoming->meta_size = from->meta_size;
     memcpy(slot->incoming->meta, from->meta, from->meta_size);

@@ -25,11 +25,16 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name)
     return NAN;
 }
 
-fedge_update_facts fedge_upload_facts(const fedge_upload *upload, uint32_t round)
+fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
+                                      uint32_t round, uint32_t client)
 {
     const double loss = fedge_upload_metric(upload, FEDGE_START_LOSS);
+    const double trained = fedge_upload_metric(upload, "loss");
     const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
     return (fedge_update_facts){.round = round,
+                                .client = client,
+                                .loss = isfinite(trained) ? trained : 0.0,
+                                .ratio = fedge_update_ratio(model, round, client),
                                 .num_examples = upload->num_examples,
                                 .start_loss = isfinite(loss) ? loss : 0.0,
                                 .squared_norm = isfinite(norm) ? norm : 0.0};
@@ -112,7 +117,8 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     metrics *to = user;
     double weight = (double)fedge_report_weight(global->job, upload->num_examples);
     to->facts[to->summary->reported++] =
-        fedge_upload_facts(upload, fedge_journal_get_phase(journal)->round);
+        fedge_upload_facts(&global->model, upload, fedge_journal_get_phase(journal)->round,
+                           fedge_journal_get_slot(journal, slot).task.client_index);
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
     mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
@@ -329,6 +335,28 @@ static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *jo
     return FEDGE_OK;
 }
 
+/* Who was asked and brought nothing: whose task went to another, and at a deadline whose was open.
+ * A phase that had all that it wanted has cancelled the others. All of it is in the journal, so a
+ * round that is closed again says the same. */
+static fedge_status note_missed(fedge_global *global, fedge_journal *journal, fedge_error *err)
+{
+    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    const bool late = fedge_journal_num_accepted(journal) < phase->wanted;
+    uint32_t *replaced = NULL, num = 0;
+    fedge_status status = fedge_journal_replaced(journal, &replaced, &num, err);
+    for (uint32_t i = 0; i < num && status == FEDGE_OK; i++) {
+        status = fedge_global_model_miss(&global->model, replaced[i], err);
+    }
+    free(replaced);
+    for (uint32_t i = 0; late && i < phase->num_tasks && status == FEDGE_OK; i++) {
+        const fedge_journal_slot slot = fedge_journal_get_slot(journal, i);
+        status = slot.accepted
+                     ? FEDGE_OK
+                     : fedge_global_model_miss(&global->model, slot.task.client_index, err);
+    }
+    return status;
+}
+
 static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journal,
                                       const fedge_update_facts *facts,
                                       fedge_accepted_updates *accepted, uint32_t lost,
@@ -340,6 +368,9 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     fedge_status status =
         fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, facts,
                                 global->model.strategy->collects ? &updates : NULL, err);
+    if (status == FEDGE_OK) {
+        status = note_missed(global, journal, err);
+    }
     if (status == FEDGE_OK) {
         status = derive_last_accepted(global, journal, lost, err);
     }
@@ -553,11 +584,14 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     (void)user;
+    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    global->model.draw = phase->draw;
     const fedge_update_facts facts =
-        fedge_upload_facts(upload, fedge_journal_get_phase(journal)->round);
+        fedge_upload_facts(&global->model, upload, phase->round,
+                           fedge_journal_get_slot(journal, slot).task.client_index);
     return fedge_ingest_replay(global->plan, &global->model.accumulator, journal, slot, upload,
-                               fedge_journal_get_phase(journal)->bounds_log2,
-                               fedge_update_weight(&global->model, &facts), err);
+                               phase->bounds_log2, fedge_update_weight(&global->model, &facts),
+                               err);
 }
 
 static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)

@@ -103,7 +103,8 @@ FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         fedge_error *err);
 
 /* What an update of this round says of itself. */
-fedge_update_facts fedge_upload_facts(const fedge_upload *upload, uint32_t round);
+fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
+                                      uint32_t round, uint32_t client);
 
 /* The metric named [name] of an upload, or NaN. */
 double fedge_upload_metric(const fedge_upload *upload, const char *name);

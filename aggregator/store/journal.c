@@ -369,6 +369,36 @@ static bool has_room_for_assign(const fedge_journal *journal)
     return journal->layout.slots_offset - journal->log_end >= needed;
 }
 
+fedge_status fedge_journal_note_replaced(fedge_journal *journal, uint32_t slot, fedge_error *err)
+{
+    if (journal->num_replaced == journal->replaced_capacity) {
+        const uint32_t capacity = 2 * journal->replaced_capacity + 16;
+        uint32_t *grown = realloc(journal->replaced, capacity * sizeof *grown);
+        if (grown == NULL)
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " new tasks",
+                              capacity);
+        journal->replaced = grown;
+        journal->replaced_capacity = capacity;
+    }
+    journal->replaced[journal->num_replaced++] = journal->slots[slot].facts.task.client_index;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_journal_replaced(fedge_journal *journal, uint32_t **clients, uint32_t *num,
+                                    fedge_error *err)
+{
+    pthread_mutex_lock(&journal->lock);
+    const uint32_t count = journal->num_replaced;
+    *clients = malloc((count + (size_t)1) * sizeof **clients);
+    if (*clients != NULL && count > 0)
+        memcpy(*clients, journal->replaced, count * sizeof **clients);
+    pthread_mutex_unlock(&journal->lock);
+    *num = *clients == NULL ? 0 : count;
+    return *clients != NULL
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", count);
+}
+
 static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_journal_task *task,
                            fedge_error *err)
 {
@@ -384,7 +414,9 @@ static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_jo
     fedge_journal_pack_task(task, packed);
     fedge_put_u32(body, slot);
     memcpy(body + 4, packed, sizeof packed);
-    status = append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err);
+    status = fedge_journal_note_replaced(journal, slot, err);
+    if (status == FEDGE_OK)
+        status = append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err);
     if (status != FEDGE_OK)
         return status;
     *facts = (fedge_journal_slot){.task = *task};

@@ -33,6 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/rounds/samplers.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
@@ -61,6 +62,7 @@ typedef struct fedge_journal_phase {
     char model[FEDGE_HASH_TEXT]; /* SHA-256 of the base model's file */
     uint64_t slot_size;          /* most bytes of one upload: fedge_update_max_size */
     uint32_t num_tasks;          /* slots */
+    fedge_draw draw;             /* of the cohort; all 0: uniform */
     uint32_t num_bounds;         /* 0, or one per tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
 } fedge_journal_phase;
@@ -118,6 +120,10 @@ uint32_t fedge_journal_num_accepted(fedge_journal *journal);
 uint64_t fedge_journal_next_task_id(fedge_journal *journal);
 /* slot < phase->num_tasks, here and below. */
 fedge_journal_slot fedge_journal_get_slot(fedge_journal *journal, uint32_t slot);
+/* Whose tasks went to others, one for each time: *clients is malloc'ed, (*num), in the order of the
+ * log. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_journal_replaced(fedge_journal *journal, uint32_t **clients,
+                                                   uint32_t *num, fedge_error *err);
 /* The slot that [task_id] works for now. FEDGE_STALE when none. */
 FEDGE_MUST_USE fedge_status fedge_journal_find(fedge_journal *journal, uint64_t task_id,
                                                uint32_t *slot, fedge_error *err);

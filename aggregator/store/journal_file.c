@@ -160,7 +160,8 @@ static void unpack_text(const uint8_t *in, size_t size, char *text)
 
 uint32_t fedge_journal_open_body(const fedge_journal_phase *phase)
 {
-    return JOURNAL_OPEN_FIXED + phase->num_bounds + JOURNAL_OPEN_TASK * phase->num_tasks;
+    const uint32_t draw = phase->draw.available > 0 ? JOURNAL_OPEN_DRAW : 0;
+    return JOURNAL_OPEN_FIXED + phase->num_bounds + JOURNAL_OPEN_TASK * phase->num_tasks + draw;
 }
 
 void fedge_journal_pack_task(const fedge_journal_task *task, uint8_t out[JOURNAL_OPEN_TASK])
@@ -193,6 +194,26 @@ void fedge_journal_pack_open(const fedge_journal_phase *phase, const fedge_journ
     uint8_t *at = out + JOURNAL_OPEN_FIXED + phase->num_bounds;
     for (uint32_t i = 0; i < phase->num_tasks; i++)
         fedge_journal_pack_task(&tasks[i], at + (size_t)i * JOURNAL_OPEN_TASK);
+    if (phase->draw.available == 0)
+        return;
+    at += (size_t)phase->num_tasks * JOURNAL_OPEN_TASK;
+    fedge_put_u64(at, phase->draw.total);
+    fedge_put_u32(at + 8, phase->draw.count);
+    fedge_put_u32(at + 12, phase->draw.unknown);
+    fedge_put_u32(at + 16, phase->draw.floor);
+    fedge_put_u32(at + 20, phase->draw.asked);
+    fedge_put_u32(at + 24, phase->draw.available);
+    fedge_put_u32(at + 28, 0);
+}
+
+static fedge_draw unpack_draw(const uint8_t *in)
+{
+    return (fedge_draw){.total = fedge_get_u64(in),
+                        .count = fedge_get_u32(in + 8),
+                        .unknown = fedge_get_u32(in + 12),
+                        .floor = fedge_get_u32(in + 16),
+                        .asked = fedge_get_u32(in + 20),
+                        .available = fedge_get_u32(in + 24)};
 }
 
 fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_journal_phase *phase,
@@ -213,6 +234,9 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
     bool sane = phase->num_tasks >= 1 && phase->num_tasks <= FEDGE_JOURNAL_MAX_SLOTS &&
                 phase->num_bounds <= FEDGE_MAX_TENSORS && phase->wanted >= 1 &&
                 phase->wanted <= phase->num_tasks;
+    const uint32_t plain = sane ? fedge_journal_open_body(phase) : 0;
+    if (sane && size == plain + JOURNAL_OPEN_DRAW)
+        phase->draw = unpack_draw(in + plain);
     if (!sane || size != fedge_journal_open_body(phase))
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s at byte %" PRIu64 ": the record of the phase contradicts itself",
@@ -266,6 +290,7 @@ void fedge_journal_free(fedge_journal *journal)
         pthread_mutex_destroy(&journal->lock);
     }
     free(journal->slots);
+    free(journal->replaced);
     free(journal->record);
     free(journal);
 }

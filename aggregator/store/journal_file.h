@@ -23,12 +23,13 @@
 #define JOURNAL_RECORD_HEADER 24
 #define JOURNAL_OPEN_FIXED 128 /* OPEN without bounds and tasks */
 #define JOURNAL_OPEN_TASK 48   /* task_id, client_index, device_id without NUL */
+#define JOURNAL_OPEN_DRAW 32   /* behind the tasks, unless the draw was uniform */
 #define JOURNAL_ASSIGN_BODY 52
 #define JOURNAL_ACCEPT_FIXED 24 /* ACCEPT without the metadata */
 #define JOURNAL_END_BODY 4
 #define JOURNAL_MAX_BODY                                                                           \
     (JOURNAL_OPEN_FIXED + (size_t)FEDGE_MAX_TENSORS +                                              \
-     (size_t)JOURNAL_OPEN_TASK * FEDGE_JOURNAL_MAX_SLOTS)
+     (size_t)JOURNAL_OPEN_TASK * FEDGE_JOURNAL_MAX_SLOTS + JOURNAL_OPEN_DRAW)
 
 /* Values are part of the format. */
 enum journal_record_type {
@@ -69,6 +70,8 @@ struct fedge_journal {
     uint64_t num_syncs;
     uint32_t next_number; /* of the next record */
     uint32_t num_accepted;
+    uint32_t *replaced; /* (num_replaced): clients whose tasks went to others */
+    uint32_t num_replaced, replaced_capacity;
     fedge_journal_state state;
     bool ending;  /* nothing more is accepted or assigned */
     bool syncing; /* a thread is in fdatasync */
@@ -119,6 +122,9 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
                                        size_t *tasks_offset, const char *path, fedge_error *err);
 void fedge_journal_pack_task(const fedge_journal_task *task, uint8_t out[JOURNAL_OPEN_TASK]);
 void fedge_journal_unpack_task(const uint8_t in[JOURNAL_OPEN_TASK], fedge_journal_task *task);
+
+/* The task of the slot goes to another client. FEDGE_NO_MEMORY. */
+fedge_status fedge_journal_note_replaced(fedge_journal *journal, uint32_t slot, fedge_error *err);
 
 /* A journal with its slots, lock and scratch, without a file. */
 fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_journal **journal,

@@ -62,6 +62,9 @@ static fedge_status replay_assign(fedge_journal *journal, const uint8_t *body, u
     if (size != JOURNAL_ASSIGN_BODY || fedge_get_u32(body) >= journal->phase.num_tasks)
         return fail_record(journal, "an assignment contradicts itself", err);
     journal_slot *own = &journal->slots[fedge_get_u32(body)];
+    const fedge_status status = fedge_journal_note_replaced(journal, fedge_get_u32(body), err);
+    if (status != FEDGE_OK)
+        return status;
     forget_accepted(journal, own);
     fedge_journal_unpack_task(body + 4, &own->facts.task);
     if (own->facts.task.task_id >= journal->next_task_id)

@@ -16,6 +16,27 @@
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
+const char *fedge_sampler_name(unsigned kind)
+{
+#define NAME(name, text) text,
+    static const char *const NAMES[] = {FEDGE_SAMPLER_MAP(NAME)};
+#undef NAME
+    return kind < FEDGE_SAMPLER_COUNT ? NAMES[kind] : NULL;
+}
+
+static const fedge_json_field SAMPLER[] = {
+    {.key = "type",
+     .kind = FEDGE_JSON_ENUM,
+     AT(fedge_sampler_spec, type),
+     .name_of = fedge_sampler_name,
+     .num_names = FEDGE_SAMPLER_COUNT},
+    {"minimum-share", "minimum_share", FEDGE_JSON_F64, AT(fedge_sampler_spec, minimum_share),
+     .min = 0, .max = 1},
+    {"inverse-probability", "inverse_probability", FEDGE_JSON_BOOL,
+     AT(fedge_sampler_spec, inverse_probability)},
+    FEDGE_JSON_END,
+};
+
 static const fedge_json_field ROUNDS[] = {
     {"num-server-rounds", "num_server_rounds num-rounds num_rounds", FEDGE_JSON_U32, REQUIRED,
      AT(fedge_rounds_spec, num_server_rounds), .min = 1, .max = 1e6},
@@ -40,6 +61,10 @@ static const fedge_json_field ROUNDS[] = {
      AT(fedge_rounds_spec, round_deadline_ms), .min = 0.001, .max = 2592000, .fallback = 600},
     {"min-report-fraction", "min_report_fraction", FEDGE_JSON_F64,
      AT(fedge_rounds_spec, min_report_fraction), .min = SMALLEST, .max = 1, .fallback = 1},
+    {.key = "sampler",
+     .kind = FEDGE_JSON_OBJECT,
+     AT(fedge_rounds_spec, sampler),
+     .fields = SAMPLER},
     FEDGE_JSON_END,
 };
 

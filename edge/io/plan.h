@@ -125,6 +125,29 @@ typedef struct fedge_plan {
     fedge_update_spec update;
 } fedge_plan;
 
+/* How the clients of a training phase are drawn (aggregator/rounds/samplers.h): name in C, name in
+ * a job. The first is a job's default. */
+#define FEDGE_SAMPLER_MAP(X)                                                                       \
+    X(uniform, "uniform")                                                                          \
+    X(examples, "examples")                                                                        \
+    X(available, "available")                                                                      \
+    X(utility, "utility")
+
+typedef enum fedge_sampler_kind {
+#define FEDGE_SAMPLER_ENUM(name, text) FEDGE_SAMPLER_##name,
+    FEDGE_SAMPLER_MAP(FEDGE_SAMPLER_ENUM)
+#undef FEDGE_SAMPLER_ENUM
+        FEDGE_SAMPLER_COUNT
+} fedge_sampler_kind;
+
+const char *fedge_sampler_name(unsigned kind); /* "uniform"; NULL for others */
+
+typedef struct fedge_sampler_spec {
+    fedge_sampler_kind type;
+    double minimum_share;     /* the least score of a client, as a share of the mean, in [0, 1] */
+    bool inverse_probability; /* an update weighs as much more as its client was less likely */
+} fedge_sampler_spec;
+
 /* The server's part of a job. */
 typedef struct fedge_rounds_spec {
     uint32_t num_server_rounds;
@@ -137,6 +160,7 @@ typedef struct fedge_rounds_spec {
     uint64_t round_deadline_ms;
     double
         min_report_fraction; /* share of the cohort that must report by the deadline, in (0, 1] */
+    fedge_sampler_spec sampler;
 } fedge_rounds_spec;
 
 typedef struct fedge_test_set {

@@ -41,6 +41,14 @@ ROBUST = {
 }
 
 
+# Each with a cohort of three of five, so that what was seen of clients decides.
+SAMPLERS = {
+    "examples": {"minimum-share": 0.5},
+    "available": {},
+    "utility": {"inverse-probability": True},
+}
+
+
 class Strategies(NetTest):
     deployed = Simulation.deployed
     simulated = Simulation.simulated
@@ -124,9 +132,23 @@ class Strategies(NetTest):
         self.assert_same(strategy={"type": "FedDyn"}, clients=5, rounds__fraction_train=0.5,
                          rounds__min_train_nodes=2, rounds__num_server_rounds=6)
 
+    def test_a_sampler_draws_the_same(self):
+        seen = set()
+        for name, keys in SAMPLERS.items():
+            with self.subTest(name):
+                federation, _ = self.assert_same(clients=5, rounds__fraction_train=0.6, rounds__num_server_rounds=6,
+                                                 rounds__sampler={"type": name, **keys})
+                seen.add(federation.hashes()[-1])
+        self.assertEqual(len(seen), len(SAMPLERS))
+
     def test_kills_change_nothing_that_clients_keep(self):
         job = {"strategy": {"type": "FedDyn", "alpha": 0.1}}
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 13, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+
+    def test_kills_change_no_draws(self):
+        job = {"rounds__fraction_train": 0.6, "rounds__sampler": {"type": "utility", "inverse-probability": True}}
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 15, **job)
         self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
 
     def test_kills_change_no_momenta(self):

@@ -12,7 +12,6 @@
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
-#include "secure/hash/sha256.h"
 
 /* ---- numbers of a phase ---------------------------------------------------------------------- */
 
@@ -112,83 +111,6 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
-                                   fedge_error *err)
-{
-    uint8_t *file = NULL;
-    size_t size = 0, told_size = 0;
-    const fedge_status status =
-        fedge_global_model_write(&self->global, &file, &size, &told_size, err);
-    if (status == FEDGE_OK) {
-        fedge_sha256_text(file, size, text);
-    }
-    free(file);
-    return status;
-}
-
-/* Of what was reported, in slot order as the server has them; [sent] is sorted. */
-static fedge_update_facts *list_facts(const fedge_simulation *self)
-{
-    fedge_update_facts *facts = calloc((size_t)self->num_sent + 1, sizeof(*facts));
-    for (uint32_t i = 0, n = 0; facts && i < self->num_sent; i++) {
-        if (self->sent[i].reported) {
-            facts[n++] = self->sent[i].work.facts;
-        }
-    }
-    return facts;
-}
-
-/* The updates themselves, in the same order. */
-static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates, fedge_error *err)
-{
-    uint32_t *places = calloc((size_t)self->num_sent + 1, sizeof(*places)), num = 0;
-    for (uint32_t i = 0; places && i < self->num_sent; i++) {
-        if (self->sent[i].reported) {
-            places[num++] = self->sent[i].work.place;
-        }
-    }
-    const fedge_status status =
-        places
-            ? fedge_kept_updates_list(&self->global.kept, places, num, updates, err)
-            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " updates", self->num_sent);
-    free(places);
-    return status;
-}
-
-static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
-{
-    const uint64_t start_ns = fedge_os_monotonic_ns();
-    const bool collects = self->global.strategy->collects;
-    fedge_updates updates;
-    fedge_update_facts *facts = list_facts(self);
-    if (!facts) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
-                          self->num_sent);
-    }
-    fedge_status status = collects ? list_updates(self, &updates, err) : FEDGE_OK;
-    if (status == FEDGE_OK) {
-        status = fedge_ranks_join(&self->ranks, err);
-    }
-    if (status == FEDGE_OK) {
-        self->mid_step = true; /* a strategy that fails may leave half a step */
-        status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
-                                         collects ? &updates : NULL, err);
-    }
-    free(facts);
-    if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
-        self->mid_step = false;
-        self->rounds_closed = summary->round;
-        fedge_client_states_keep(&self->states, summary->round);
-        fedge_ranks_keep(&self->ranks, summary->round);
-        status = fedge_global_model_reset(&self->global, err);
-    }
-    if (status == FEDGE_OK && !self->config.no_hashes) {
-        status = fedge_simulation_hash(self, summary->model, err);
-    }
-    summary->seconds_step = seconds_since(start_ns);
-    return status;
-}
-
 static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
 {
     const fedge_status status = fedge_simulation_end_time(self, err);
@@ -218,7 +140,7 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_actio
     fedge_round_summary summary = summarise(self, action);
     fedge_status status = check_sums(self, err);
     if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
-        status = step(self, &summary, err);
+        status = fedge_simulation_step(self, &summary, err);
         if (status == FEDGE_OK) {
             status = test_model(self, &summary, err);
         }
@@ -265,6 +187,7 @@ static void open_phase(fedge_simulation *self)
     self->bytes_down = 0;
     self->phase_started_ns = fedge_os_monotonic_ns();
     fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
+    self->global.draw = fedge_rounds_draw(self->rounds);
     fedge_virtual_clock_open(&self->virtual_clock, self->config.job->rounds.round_deadline_ms);
     self->first_opened_us =
         self->failures == 0 ? self->virtual_clock.now_us : self->first_opened_us;
@@ -572,8 +495,13 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     if (!config->profiles || !config->profiles->availability) {
         spec.min_available_nodes = config->client_data->num_clients;
     }
-    return status == FEDGE_OK ? fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err)
-                              : status;
+    if (status == FEDGE_OK) {
+        status = fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err);
+    }
+    if (status == FEDGE_OK) {
+        fedge_rounds_draw_by(self->rounds, &self->global.clients);
+    }
+    return status;
 }
 
 fedge_status fedge_simulation_new(const fedge_simulation_config *config,

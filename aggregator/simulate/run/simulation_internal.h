@@ -72,6 +72,11 @@ uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config);
 FEDGE_MUST_USE fedge_status fedge_simulation_check(const fedge_simulation_config *config,
                                                    fedge_error *err);
 
+/* simulation_step.c: the strategy's step on the sums, of the phase that closes; [sent] is sorted by
+ * slot. */
+FEDGE_MUST_USE fedge_status fedge_simulation_step(fedge_simulation *self,
+                                                  fedge_round_summary *summary, fedge_error *err);
+
 /* simulation_work.c: what simulation.c and simulation_time.c both use. */
 
 /* What the round machine takes for the time. */

@@ -82,7 +82,10 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     qsort(self->order, count, sizeof(*self->order), by_size);
     for (uint32_t i = 0; i < count; i++) {
         self->wave[i] = self->sent[self->order[i].task].work;
-        self->wave[i].facts.round = fedge_rounds_round(self->rounds);
+        fedge_update_facts *facts = &self->wave[i].facts;
+        facts->round = fedge_rounds_round(self->rounds);
+        facts->client = self->wave[i].client;
+        facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
     fedge_status status = reserve(self, count, err);
     if (status != FEDGE_OK) {

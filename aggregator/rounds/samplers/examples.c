@@ -1,0 +1,14 @@
+/* By examples, π_i ∝ n_i, and the mean of the updates is plain: in expectation FedAvg's step (Li et
+ * al., "On the convergence of FedAvg on non-IID data", ICLR 2020, scheme I), with rounds that all
+ * weigh the same. n_i is what the client's last update said.
+ */
+#include "aggregator/rounds/samplers.h"
+
+static uint32_t score(const fedge_client_record *record, uint32_t round)
+{
+    (void)round;
+    return record->examples < FEDGE_SAMPLER_MAX_SCORE ? (uint32_t)record->examples
+                                                      : FEDGE_SAMPLER_MAX_SCORE;
+}
+
+const fedge_sampler_ops fedge_sampler_examples = {.score = score, .weighs = true};
