@@ -64,7 +64,7 @@ class Victim:
 
 
 class Crash(NetTest):
-    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, **job):
+    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, cohort=CLIENTS, **job):
         """Plays a run with so many kills; returns what its rounds say."""
         draw = random.Random(seed)
         federation = self.federation(clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
@@ -89,7 +89,7 @@ class Crash(NetTest):
         self.assertEqual([line["round"] for line in lines], list(range(1, rounds + 1)))
         for line in lines:
             self.assertEqual((line["clients"], line["examples"], line["attempt"]),
-                             (CLIENTS, examples, 0), line)
+                             (cohort, examples, 0), line)
         evaluations = federation.lines("evaluate")
         if job.get("rounds__fraction_evaluate"):
             self.assertEqual([(line["round"], line["clients"]) for line in evaluations],

@@ -147,8 +147,9 @@ class Strategies(NetTest):
         self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
 
     def test_kills_change_no_draws(self):
-        job = {"rounds__fraction_train": 0.6, "rounds__sampler": {"type": "utility", "inverse-probability": True}}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 15, **job)
+        """Of three clients two train, with weights against the draw."""
+        job = {"rounds__fraction_train": 0.67, "rounds__sampler": {"type": "utility", "inverse-probability": True}}
+        hashes = self.disturbed(2 * KILLS, KILLS, 0, test_crash.SEED + 15, examples=400, cohort=2, **job)
         self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
 
     def test_kills_change_no_momenta(self):
