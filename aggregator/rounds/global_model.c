@@ -117,7 +117,7 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
     if (!job->strategy_settings) {
         return fedge_fail(err, FEDGE_INTERNAL, "the job was read without strategies");
     }
-    fedge_status status = fedge_strategy_find(job->strategy, &model->strategy, err);
+    fedge_status status = fedge_strategy_of(job, &model->strategy, err);
     if (status == FEDGE_OK && model->strategy->collects) {
         status = check_robust_memory(model, err);
     }

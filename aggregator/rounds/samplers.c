@@ -51,7 +51,8 @@ static fedge_draw begin(const fedge_sampler_spec *spec, const fedge_client_histo
     const uint32_t mean = known > 0 && sum >= known ? (uint32_t)(sum / known) : 1;
     const uint32_t unknown = fedge_sampler_of(spec->type)->hopes ? greatest : mean;
     const uint64_t all = sum + (uint64_t)(n - known) * unknown;
-    const double least = spec->minimum_share * (double)(all / n);
+    const uint64_t mean_of_all = all / n;
+    const double least = spec->minimum_share * (double)mean_of_all;
     return (fedge_draw){
         .unknown = unknown, .floor = least > 1.0 ? (uint32_t)least : 1, .available = n};
 }
@@ -89,6 +90,7 @@ fedge_draw fedge_draw_cohort(const fedge_sampler_spec *spec, const fedge_client_
         draw.total = 0;
         return draw;
     }
+    assert(draw.total > 0); /* every score is at least 1 */
     /* k points at equal distances T / k, the first drawn from [0, T / k): at / count in all, in
      * whole numbers and a rest. Each client is as long as its score. */
     const uint64_t start = (((uint64_t)fedge_rng_u32(rng) << 32) | fedge_rng_u32(rng)) % draw.total;

@@ -75,12 +75,26 @@ fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **op
     return fedge_fail(err, FEDGE_NOT_FOUND, "unknown strategy \"%.64s\"", name);
 }
 
+fedge_status fedge_strategy_of(const fedge_job *job, const fedge_strategy_ops **ops,
+                               fedge_error *err)
+{
+    for (size_t i = 0; job->strategies != NULL && job->strategies[i] != NULL; i++) {
+        if (strcmp(job->strategies[i]->name, job->strategy) == 0) {
+            *ops = (const fedge_strategy_ops *)job->strategies[i]; /* whose first member it is */
+            return FEDGE_OK;
+        }
+    }
+    return fedge_fail(err, FEDGE_NOT_FOUND, "unknown strategy \"%.64s\"", job->strategy);
+}
+
+_Static_assert(offsetof(fedge_strategy_ops, reader) == 0, "a reader is found as its strategy");
+
 /* Rules that look at updates one by one have no weights, and some strategies weigh by more than the
  * probability of a draw may multiply. */
 static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_error *err)
 {
     const fedge_strategy_ops *ops = NULL;
-    fedge_status status = fedge_strategy_find(job->strategy, &ops, err);
+    fedge_status status = fedge_strategy_of(job, &ops, err);
     if (status != FEDGE_OK || !job->rounds.sampler.inverse_probability)
         return status;
     const bool fits =
@@ -102,7 +116,15 @@ fedge_status fedge_strategy_job_parse(const char *text, size_t size, const char 
                                       fedge_job **job, fedge_error *err)
 {
     *job = NULL;
-    fedge_status status = fedge_job_parse_with(text, size, name, fedge_strategy_readers, job, err);
+    return fedge_strategy_job_parse_with(fedge_strategy_readers, text, size, name, job, err);
+}
+
+fedge_status fedge_strategy_job_parse_with(const fedge_strategy_reader *const *readers,
+                                           const char *text, size_t size, const char *name,
+                                           fedge_job **job, fedge_error *err)
+{
+    *job = NULL;
+    fedge_status status = fedge_job_parse_with(text, size, name, readers, job, err);
     if (status == FEDGE_OK)
         status = check_sampler(*job, name, err);
     if (status != FEDGE_OK && *job != NULL) {

@@ -10,6 +10,7 @@
  * A new strategy is a file under strategies/ and a line in FEDGE_STRATEGY_MAP; with a part of the
  * clients' also a file under edge/io/hooks and a line in FEDGE_CLIENT_HOOKS_MAP; its tests, its
  * rows in docs/strategies.md and docs/job.schema.json, which a test compares with its arguments.
+ * One that is not part of fedge comes from a shared object (strategy_plugin.h).
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGY_H
@@ -149,8 +150,17 @@ extern const fedge_strategy_reader *const fedge_strategy_readers[];
 FEDGE_MUST_USE fedge_status fedge_strategy_job_parse(const char *text, size_t size,
                                                      const char *name, fedge_job **job,
                                                      fedge_error *err);
+/* The same with a list of them that is another (strategy_plugin.h) and outlives the job; each is
+ * the reader of a fedge_strategy_ops. */
+FEDGE_MUST_USE fedge_status
+fedge_strategy_job_parse_with(const fedge_strategy_reader *const *readers, const char *text,
+                              size_t size, const char *name, fedge_job **job, fedge_error *err);
 
-/* The strategy of a job's name, which its reader has checked. FEDGE_NOT_FOUND for any other. */
+/* The strategy of a job, among those that it was read with. FEDGE_NOT_FOUND: it was read without.
+ */
+FEDGE_MUST_USE fedge_status fedge_strategy_of(const fedge_job *job, const fedge_strategy_ops **ops,
+                                              fedge_error *err);
+/* One of the table's by its name. FEDGE_NOT_FOUND for any other. */
 FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops,
                                                 fedge_error *err);
 

@@ -10,7 +10,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/progress.h"
 #include "aggregator/rounds/selection.h"
-#include "aggregator/rounds/strategy.h"
+#include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/engine_thread.h"
 #include "aggregator/server/exit_codes.h"
@@ -32,6 +32,7 @@ typedef struct program {
     fedge_options options;
     fedge_supervised supervised; /* all zero: it is not */
     fedge_log log;
+    fedge_plugin *plugin; /* NULL: none */
     char *job_text;
     size_t job_size;
     fedge_job *job;
@@ -159,9 +160,12 @@ static fedge_status load(program *self, fedge_error *err)
     fedge_status status =
         fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err);
     self->job_text = (char *)text;
+    if (status == FEDGE_OK && options->strategy_plugin) {
+        status = fedge_plugin_load(options->strategy_plugin, &self->plugin, err);
+    }
     if (status == FEDGE_OK) {
-        status =
-            fedge_strategy_job_parse(self->job_text, self->job_size, options->job, &self->job, err);
+        status = fedge_strategy_job_parse_with(fedge_plugin_readers(self->plugin), self->job_text,
+                                               self->job_size, options->job, &self->job, err);
     }
     if (status == FEDGE_OK) {
         status = check_selection(self, err);
@@ -504,6 +508,7 @@ int main(int argc, char **argv)
     fedge_peers_free(self.peers);
     fedge_evaluator_free(self.evaluator);
     fedge_job_free(self.job);
+    fedge_plugin_free(self.plugin);
     free(self.job_text);
     return code;
 }

@@ -295,8 +295,9 @@ static int run_sweep(const fedge_simulate_options *options, fedge_collective *co
     return code;
 }
 
-static int run(const fedge_simulate_options *options)
+static int run(fedge_simulate_options *options)
 {
+    struct fedge_plugin *plugin = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_error err;
@@ -306,6 +307,9 @@ static int run(const fedge_simulate_options *options)
     }
     catch_signals();
     fedge_status status = fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err);
+    if (status == FEDGE_OK) {
+        status = fedge_experiment_load_plugin(options, &plugin, &err);
+    }
     status = fedge_collective_agree(&collective, status, NULL, 0, &err);
     int code = EXIT_SETTINGS;
     if (status != FEDGE_OK) {
@@ -316,6 +320,7 @@ static int run(const fedge_simulate_options *options)
         code = run_one(options, &collective, (const char *)text, size);
     }
     free(text);
+    fedge_experiment_free_plugin(plugin);
     fedge_collective_close(&collective);
     return code;
 }

@@ -1,6 +1,7 @@
 """What "cmake --install" leaves serves programs outside of this tree: by pkg-config and by CMake, with the
 static and with the shared libraries."""
 
+import json
 import os
 import re
 import shutil
@@ -120,9 +121,23 @@ class Install(unittest.TestCase):
         for program in self.four_ways("edge_only", "train").values():
             run(program, env=self.environment())
 
+    def test_a_strategy_is_built_and_found(self):
+        out = self.place("strategy.so")
+        source = os.path.join(SOURCE, "examples", "own_strategy", "strategy.c")
+        run("cc", "-std=c11", *STRICT, "-shared", "-fPIC", source, *self.pkg_config("--cflags", "fedge-strategy"), "-lm",
+            "-o", out)
+        simulate, synthetic = f"{self.prefix}/bin/fedge-simulate", self.place("synthetic")
+        run(simulate, "generate", "fedprox:1,1", "--out", synthetic)
+        with open(f"{synthetic}/job.json", encoding="utf-8") as file:
+            job = json.load(file)
+        job["strategy"] = {"type": "NormalisedAvg", "server-learning-rate": 0.1}
+        with open(f"{synthetic}/job.json", "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        run(simulate, "--job", f"{synthetic}/job.json", "--rounds", "2", "--quiet", "--strategy-plugin", out)
+
     def test_headers_need_nothing_else(self):
         include = f"-I{self.prefix}/include"
-        for headers in (["client"], ["train"], ["client", "train"], ["train", "client"]):
+        for headers in (["client"], ["train"], ["strategy"], ["client", "train"], ["train", "client", "strategy"]):
             text = "".join(f"#include <fedge/{name}.h>\n" for name in headers) + "int main(void) { return 0; }\n"
             for compiler, standard, suffix in (("cc", "c11", "c"), ("c++", "c++11", "cpp")):
                 with self.subTest(f"{compiler}: {headers}"):

@@ -1,6 +1,8 @@
 """Each strategy, deployed: the model of a simulated run, round by round, bit for bit; and of a run that is killed."""
 
 import json
+import os
+import subprocess
 
 import harness
 import test_crash
@@ -126,6 +128,32 @@ class Strategies(NetTest):
         for client in clients:
             self.assertEqual(client.wait(), 0, client.tail())
         return federation
+
+    def plugin(self, federation):
+        """examples/own_strategy, built as its head says but for the place of the header."""
+        out = federation.path("strategy.so")
+        source = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "examples/own_strategy/strategy.c")
+        include = os.path.join(os.environ["FEDGE_BINARY_DIR"], "include")
+        subprocess.run(["cc", "-std=c11", "-shared", "-fPIC", "-ffp-contract=off", source, "-I", include, "-lm", "-o",
+                        out], check=True)
+        return out
+
+    def test_a_plugin_is_a_strategy_like_others(self):
+        federation = self.federation(rounds__num_server_rounds=4, strategy={
+            "type": "NormalisedAvg", "server-learning-rate": 0.1, "beta": 0.5})
+        option = ("--strategy-plugin", self.plugin(federation))
+        federation.start_aggregator(*option)
+        clients = federation.start_clients()
+        federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        lines = self.simulated(federation, *option)
+        self.assertEqual([line["model_sha256"] for line in lines], federation.hashes())
+        self.assertEqual(len(set(federation.hashes())), 4)
+        for more, why in (((), "NormalisedAvg"), (("--strategy-plugin", "/no/such.so"), "no/such.so")):
+            said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                               "--clients", federation.clients, *more, code=3)
+            self.assertIn(why, said.stderr if hasattr(said, "stderr") else str(said))
 
     def test_some_of_the_clients_each_round(self):
         """What clients keep is of different rounds."""

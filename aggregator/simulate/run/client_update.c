@@ -27,7 +27,7 @@ static bool wants_fixed(const fedge_job *job)
 {
     const fedge_strategy_ops *strategy = NULL;
     return fedge_plan_moves(&job->plan) ||
-           (fedge_strategy_find(job->strategy, &strategy, NULL) == FEDGE_OK && strategy->collects);
+           (fedge_strategy_of(job, &strategy, NULL) == FEDGE_OK && strategy->collects);
 }
 
 uint64_t fedge_client_update_size(const fedge_job *job, bool apart)

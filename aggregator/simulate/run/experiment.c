@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "aggregator/rounds/evaluator.h"
-#include "aggregator/rounds/strategy.h"
+#include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/simulate/run/memory.h"
 #include "edge/core/message.h"
 #include "edge/core/os.h"
@@ -24,6 +24,22 @@
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+fedge_status fedge_experiment_load_plugin(fedge_simulate_options *options, fedge_plugin **plugin,
+                                          fedge_error *err)
+{
+    *plugin = NULL;
+    const fedge_status status = options->strategy_plugin
+                                    ? fedge_plugin_load(options->strategy_plugin, plugin, err)
+                                    : FEDGE_OK;
+    options->plugin = *plugin;
+    return status;
+}
+
+void fedge_experiment_free_plugin(fedge_plugin *plugin)
+{
+    fedge_plugin_free(plugin);
+}
+
 /* A sweep's next seed. */
 static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fedge_error *err)
 {
@@ -37,8 +53,9 @@ static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fed
 static fedge_status load_job(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
-    fedge_status status = fedge_strategy_job_parse(self->config.job_text, self->config.job_size,
-                                                   options->job, &self->job, err);
+    fedge_status status =
+        fedge_strategy_job_parse_with(fedge_plugin_readers(options->plugin), self->config.job_text,
+                                      self->config.job_size, options->job, &self->job, err);
     if (status != FEDGE_OK) {
         return status;
     }

@@ -52,6 +52,13 @@ typedef struct fedge_experiment {
     uint64_t clients_at_start; /* likewise */
 } fedge_experiment;
 
+/* Loads options->strategy_plugin, if there is one, and sets options->plugin. *plugin outlives all
+ * experiments with these options. Errors as fedge_plugin_load. */
+FEDGE_MUST_USE fedge_status fedge_experiment_load_plugin(fedge_simulate_options *options,
+                                                         struct fedge_plugin **plugin,
+                                                         fedge_error *err);
+void fedge_experiment_free_plugin(struct fedge_plugin *plugin); /* NULL is fine */
+
 /* What can be said without the data: the job parses and goes with the options (a target wants a
  * loss that has an accuracy), the client's file names its data and how they are divided,
  * and among how many. experiment->job and data are there then, and nothing else: it cannot run. */

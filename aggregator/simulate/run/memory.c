@@ -54,7 +54,7 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     size_t file = 0, told = 0;
     fedge_status status = fedge_safetensors_size(&plan->schema, &file, err);
     if (status == FEDGE_OK) {
-        status = fedge_strategy_find(demand->job->strategy, &strategy, err);
+        status = fedge_strategy_of(demand->job, &strategy, err);
     }
     if (status == FEDGE_OK && fedge_plan_tells(plan)) {
         status = fedge_safetensors_size(&delta->schema, &told, err);

@@ -26,7 +26,9 @@ typedef enum fedge_simulate_action {
 typedef struct fedge_simulate_options {
     fedge_simulate_action action;
     const char *job, *data, *out, *partition;
-    const char *owner; /* the csv files' column that says whose an example is */
+    const char *strategy_plugin;       /* FILE; NULL: none */
+    const struct fedge_plugin *plugin; /* what it holds, when the caller has loaded it; or NULL */
+    const char *owner;                 /* the csv files' column that says whose an example is */
     bool has_seed, has_partition_seed;
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */

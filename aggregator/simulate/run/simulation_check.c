@@ -40,7 +40,7 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
         return enough;
     }
     const fedge_strategy_ops *strategy = NULL;
-    fedge_status status = fedge_strategy_find(config->job->strategy, &strategy, err);
+    fedge_status status = fedge_strategy_of(config->job, &strategy, err);
     if (status == FEDGE_OK && strategy->collects &&
         !fedge_collective_is_alone(config->collective)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,

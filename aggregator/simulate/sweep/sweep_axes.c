@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/strategy.h"
+#include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/simulate/limits.h"
 #include "aggregator/simulate/run/experiment.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
@@ -395,8 +395,9 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
     if (!cJSON_IsObject(job)) {
         fedge_job *none = NULL;
         cJSON_Delete(job);
-        const fedge_status status = fedge_strategy_job_parse(sweep->job_text, sweep->job_size,
-                                                             sweep->options->job, &none, err);
+        const fedge_status status = fedge_strategy_job_parse_with(
+            fedge_plugin_readers(sweep->options->plugin), sweep->job_text, sweep->job_size,
+            sweep->options->job, &none, err);
         fedge_job_free(none);
         return status == FEDGE_OK
                    ? fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object", sweep->options->job)

@@ -1,0 +1,271 @@
+#include "aggregator/rounds/strategy_plugin.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/strategies/vectors.h"
+#include "aggregator/rounds/strategy_plugin_api.h"
+#include "edge/io/json.h"
+
+#define MAX_STRATEGIES 63 /* with the plugin's: what a job's reader can tell apart */
+#define MESSAGE 256
+
+typedef struct settings {
+    fedge_strategy_common common;
+    double arguments[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS];
+} settings;
+
+struct fedge_plugin {
+    fedge_strategy_ops ops;
+    const fedge_strategy_plugin *table;
+    void *library;
+    fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
+    const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
+};
+
+/* ---- as one of the strategies ---------------------------------------------------------------- */
+
+typedef struct plugin_state {
+    const fedge_strategy_plugin *table;
+    const settings *with;
+    double *mean;                    /* (num_values) */
+    fedge_strategy_vectors *vectors; /* of the table's number */
+} plugin_state;
+
+static void free_state(void *of)
+{
+    plugin_state *state = of;
+    if (state != NULL) {
+        free(state->mean);
+        free(state->vectors);
+    }
+    free(state);
+}
+
+/* The plugin whose strategy the job names. */
+static const fedge_plugin *plugin_of(const fedge_job *job)
+{
+    const fedge_strategy_ops *ops = NULL;
+    return fedge_strategy_of(job, &ops, NULL) == FEDGE_OK ? (const fedge_plugin *)ops : NULL;
+}
+
+static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
+{
+    const size_t num = config->schema->num_elements;
+    plugin_state *made = calloc(1, sizeof *made);
+    *state = made;
+    if (made != NULL)
+        made->mean = malloc((num + 1) * sizeof *made->mean);
+    if (made == NULL || made->mean == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a mean of %zu values",
+                          config->job->strategy, num);
+    made->table = plugin_of(config->job)->table;
+    made->with = config->job->strategy_settings;
+    return fedge_strategy_vectors_new(config, made->table->num_vectors, &made->vectors, err);
+}
+
+static uint32_t weigh(const void *of, const fedge_job *job, const fedge_update_facts *facts)
+{
+    const plugin_state *state = of;
+    const fedge_plugin_update update = {.struct_size = sizeof update,
+                                        .round = facts->round,
+                                        .client = facts->client,
+                                        .num_examples = facts->num_examples,
+                                        .max_weight = job->rounds.max_weight};
+    const uint32_t weight = state->table->weight(state->with->arguments, &update);
+    return weight < 1 ? 1 : weight < update.max_weight ? weight : update.max_weight;
+}
+
+static void take_mean(void *user, size_t first, size_t count, const double *mean)
+{
+    memcpy((double *)user + first, mean, count * sizeof *mean);
+}
+
+static fedge_status check_model(const plugin_state *state, const float *model, fedge_error *err)
+{
+    for (size_t i = 0; i < state->vectors->num_values; i++) {
+        if (!isfinite(model[i]))
+            return fedge_fail(err, FEDGE_NOT_FINITE,
+                              "%s made value %zu of the model infinite or no number",
+                              state->table->name, i);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    plugin_state *state = of;
+    char message[MESSAGE] = "";
+    fedge_status status = fedge_strategy_check_sum(sum, state->table->name, err);
+    if (status == FEDGE_OK)
+        status = fedge_strategy_each_mean(sum, &sum->delta, take_mean, state->mean, err);
+    if (status != FEDGE_OK)
+        return status;
+    const fedge_plugin_round round = {.struct_size = sizeof round,
+                                      .round = sum->round,
+                                      .num_updates = sum->num_updates,
+                                      .total_weight = sum->total_weight,
+                                      .server_learning_rate =
+                                          fedge_strategy_rate(&state->with->common, sum->round),
+                                      .arguments = state->with->arguments,
+                                      .num_values = state->vectors->num_values,
+                                      .mean = state->mean,
+                                      .vectors = state->vectors->values,
+                                      .model = model};
+    const int failed = state->table->step(&round, message);
+    message[MESSAGE - 1] = '\0';
+    if (failed != 0)
+        return fedge_fail(err, FEDGE_INTERNAL, "%s failed with %d: %s", state->table->name, failed,
+                          message);
+    return check_model(state, model, err);
+}
+
+static fedge_status save(const void *of, fedge_buffer *out, fedge_error *err)
+{
+    const plugin_state *state = of;
+    return fedge_strategy_vectors_save(state->vectors, out, err);
+}
+
+static fedge_status load(void *of, const uint8_t *bytes, size_t size, fedge_error *err)
+{
+    plugin_state *state = of;
+    return fedge_strategy_vectors_load(state->vectors, bytes, size, err);
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static const char *wrong_argument(const fedge_plugin_argument *argument)
+{
+    const bool has_default = !isnan(argument->by_default);
+    return argument->name == NULL || argument->name[0] == '\0' ? "an argument has no name"
+           : !(argument->min < argument->max) ? "an argument's min is not below its max"
+           : has_default &&
+                   !(argument->by_default >= argument->min && argument->by_default <= argument->max)
+               ? "an argument's default is not in its range"
+               : NULL;
+}
+
+/* NULL: nothing is. */
+static const char *wrong_table(const fedge_strategy_plugin *table)
+{
+    const fedge_strategy_ops *ops = NULL;
+    if (table->name == NULL || table->name[0] == '\0' ||
+        strlen(table->name) >= FEDGE_MAX_STRATEGY_NAME)
+        return "its name is missing or over 31 bytes";
+    if (fedge_strategy_find(table->name, &ops, NULL) == FEDGE_OK)
+        return "fedge has a strategy of that name: choose another";
+    if (table->step == NULL)
+        return "it has no step";
+    if (table->num_vectors > FEDGE_STRATEGY_PLUGIN_MAX_VECTORS)
+        return "it keeps over 16 vectors";
+    if (table->num_arguments > FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS ||
+        (table->num_arguments > 0 && table->arguments == NULL))
+        return "it has over 16 arguments, or a number of them and no list";
+    for (uint32_t i = 0; i < table->num_arguments; i++) {
+        const char *wrong = wrong_argument(&table->arguments[i]);
+        if (wrong != NULL)
+            return wrong;
+    }
+    return NULL;
+}
+
+static void make_fields(fedge_plugin *plugin)
+{
+    const fedge_strategy_plugin *table = plugin->table;
+    for (uint32_t i = 0; i < table->num_arguments; i++) {
+        const fedge_plugin_argument *argument = &table->arguments[i];
+        const bool needed = isnan(argument->by_default);
+        plugin->fields[i] = (fedge_json_field){
+            .key = argument->name,
+            .kind = FEDGE_JSON_F64,
+            .flags = needed ? FEDGE_JSON_REQUIRED : 0,
+            .offset = (uint32_t)(offsetof(settings, arguments) + i * sizeof(double)),
+            .size = sizeof(double),
+            .min = argument->min,
+            .max = argument->max,
+            .fallback = needed ? 0.0 : argument->by_default};
+    }
+}
+
+static void make_ops(fedge_plugin *plugin)
+{
+    const fedge_strategy_plugin *table = plugin->table;
+    size_t num = 0;
+    plugin->ops = (fedge_strategy_ops){.reader = {.name = table->name,
+                                                  .arguments = plugin->fields,
+                                                  .settings_size = sizeof(settings)},
+                                       .weight = table->weight != NULL ? weigh : NULL,
+                                       .init = init,
+                                       .step = step,
+                                       .save = save,
+                                       .load = load,
+                                       .free = free_state,
+                                       .state_per_value =
+                                           sizeof(double) + table->num_vectors * sizeof(float)};
+    for (; fedge_strategy_readers[num] != NULL && num + 1 < MAX_STRATEGIES; num++)
+        plugin->readers[num] = fedge_strategy_readers[num];
+    plugin->readers[num] = &plugin->ops.reader;
+}
+
+static fedge_status take_table(fedge_plugin *plugin, const char *path, fedge_error *err)
+{
+    fedge_strategy_plugin_get_fn get = NULL;
+    void *found = dlsym(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
+    memcpy(&get, &found, sizeof get); /* which POSIX has dlsym return as an address of data */
+    plugin->table = get != NULL ? get() : NULL;
+    if (plugin->table == NULL)
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
+                          " that returns a table",
+                          path);
+    if (plugin->table->struct_size < sizeof *plugin->table ||
+        plugin->table->version != FEDGE_STRATEGY_PLUGIN_VERSION)
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "--strategy-plugin %s: its table is of version %u and %zu bytes, and this "
+            "program has version %u of %zu: build it with this release's "
+            "fedge/strategy.h",
+            path, (unsigned)plugin->table->version, plugin->table->struct_size,
+            FEDGE_STRATEGY_PLUGIN_VERSION, sizeof *plugin->table);
+    const char *wrong = wrong_table(plugin->table);
+    return wrong == NULL
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin %s: %s", path, wrong);
+}
+
+fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_error *err)
+{
+    *plugin = NULL;
+    fedge_plugin *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plugin");
+    made->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    fedge_status status =
+        made->library != NULL
+            ? take_table(made, path, err)
+            : fedge_fail(err, FEDGE_NOT_FOUND,
+                         "--strategy-plugin: %s; name a file with its folder, as in ./rule.so",
+                         dlerror());
+    if (status != FEDGE_OK) {
+        fedge_plugin_free(made);
+        return status;
+    }
+    make_fields(made);
+    make_ops(made);
+    *plugin = made;
+    return FEDGE_OK;
+}
+
+void fedge_plugin_free(fedge_plugin *plugin)
+{
+    if (plugin != NULL && plugin->library != NULL)
+        (void)dlclose(plugin->library);
+    free(plugin);
+}
+
+const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plugin)
+{
+    return plugin == NULL ? fedge_strategy_readers : plugin->readers;
+}

@@ -1,0 +1,21 @@
+/* Strategies from shared objects (strategy_plugin_api.h), beside those of strategy.h's table. */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGY_PLUGIN_H
+#define FEDGE_AGGREGATOR_ROUNDS_STRATEGY_PLUGIN_H
+
+#include "aggregator/rounds/strategy.h"
+
+typedef struct fedge_plugin fedge_plugin;
+
+/* Loads a shared object. FEDGE_NOT_FOUND: it cannot be loaded, or has no
+ * fedge_strategy_plugin_get; FEDGE_UNSUPPORTED: its table is of another version;
+ * FEDGE_INVALID_ARGUMENT: its table contradicts itself. The message says what to do. */
+FEDGE_MUST_USE fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin,
+                                              fedge_error *err);
+void fedge_plugin_free(
+    fedge_plugin *plugin); /* after all jobs that were read with it; NULL is fine */
+
+/* The table's own strategies, and the plugin's behind them; ends with NULL. Without a plugin
+ * (NULL): fedge_strategy_readers. Lives as long as the plugin. */
+const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plugin);
+
+#endif
