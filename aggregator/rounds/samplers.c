@@ -90,7 +90,7 @@ fedge_draw fedge_draw_cohort(const fedge_sampler_spec *spec, const fedge_client_
         draw.total = 0;
         return draw;
     }
-    assert(draw.total > 0); /* every score is at least 1 */
+    assert(draw.total > 0 && draw.count > 0); /* every score is at least 1 */
     /* k points at equal distances T / k, the first drawn from [0, T / k): at / count in all, in
      * whole numbers and a rest. Each client is as long as its score. */
     const uint64_t start = (((uint64_t)fedge_rng_u32(rng) << 32) | fedge_rng_u32(rng)) % draw.total;

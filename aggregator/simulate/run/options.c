@@ -192,7 +192,7 @@ static const fedge_option OPTIONS[] = {
     {OPTION("trace", "CSV", "client,compute,down,up,failure of each client", TEXT, profiles.trace)},
     {OPTION("strategy-plugin", "FILE", NULL, TEXT, strategy_plugin), .joined = true},
     {OPTION("out", "DIR", NULL, TEXT, out), .joined = true},
-    {OPTION("resume", NULL, "yours; rounds, model in DIR; go on", FLAG, resume)},
+    {OPTION("resume", NULL, "yours; rounds, model; go on", FLAG, resume)},
     {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
     {OPTION("json", NULL, "no line a round; JSON summary", FLAG, json)},
     {OPTION("plan", NULL, "who trains where", FLAG, plan), .appended = true},
