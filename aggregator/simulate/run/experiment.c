@@ -310,6 +310,7 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
         self->settings.num_validation = self->client_data->num_validation;
         self->settings.num_rounds = self->job->rounds.num_server_rounds;
         self->settings.evaluate_every = self->config.options->evaluate_every;
+        self->settings.attack = self->config.options->attack_text;
         self->settings.draws_turns = self->profiles || self->job->rounds.over_selection > 1.0;
         fedge_partition_text(&self->data.partition, self->settings.partition);
         sum_data(self);
@@ -413,6 +414,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .log = self->config.log,
         .accumulator = options->accumulator,
         .sums = options->sums,
+        .attack = options->attack,
         .evaluate_every = options->evaluate_every,
         .rounds_only = !self->config.summary || options->client_accuracy == 0,
         .cancel = cancel,

@@ -78,6 +78,15 @@ static fedge_status take_failure(void *settings, const char *option, const char 
     return parse_share(option, value, &out->profiles.failure, err);
 }
 
+static fedge_status take_attack(void *settings, const char *option, const char *value,
+                                fedge_error *err)
+{
+    (void)option;
+    fedge_simulate_options *out = settings;
+    out->attack_text = value;
+    return fedge_attack_parse(value, &out->attack, err);
+}
+
 static fedge_status take_validation(void *settings, const char *option, const char *value,
                                     fedge_error *err)
 {
@@ -185,6 +194,7 @@ static const fedge_option OPTIONS[] = {
             "virtual time: examples a second; D is fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA",
             TEXT, profiles.compute)},
     {OPTION("bandwidth", "D[/D]", "bytes a second, down/up", TEXT, profiles.bandwidth)},
+    {OPTION("attack", "KIND:N[:S]", "N lie", OTHER, attack), .take = take_attack, .appended = true},
     {OPTION("failure", "P", "probability that a client gives up a task", OTHER, profiles.failure),
      .take = take_failure},
     {OPTION("availability", "A", "when online: SHARE,SECONDS (0.3,3600) or file:CSV", TEXT,

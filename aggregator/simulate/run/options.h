@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/simulate/run/attacks.h"
 #include "aggregator/simulate/run/run_summary.h"
 #include "aggregator/simulate/time/client_profiles.h"
 #include "edge/core/command_line.h"
@@ -26,6 +27,8 @@ typedef enum fedge_simulate_action {
 typedef struct fedge_simulate_options {
     fedge_simulate_action action;
     const char *job, *data, *out, *partition;
+    fedge_attack attack;               /* all 0: nobody lies */
+    const char *attack_text;           /* as it was given; NULL: none */
     const char *strategy_plugin;       /* FILE; NULL: none */
     const struct fedge_plugin *plugin; /* what it holds, when the caller has loaded it; or NULL */
     const char *owner;                 /* the csv files' column that says whose an example is */

@@ -32,6 +32,7 @@ typedef struct fedge_simulation_settings {
     /* Of what a run that writes into a folder read: fedge_dataset_crc32. */
     bool has_data_sum, has_test_sum;
     uint32_t data_sum, test_sum;
+    const char *attack; /* as --attack has it; NULL: none */
     const char *engine; /* what trains, unless it is the CPU; NULL: that */
     fedge_client_profiles_settings profiles;
 } fedge_simulation_settings;

@@ -106,6 +106,9 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
     if (status == FEDGE_OK) {
         status = add_text(json, "engine", settings->engine, NULL, err);
     }
+    if (status == FEDGE_OK) {
+        status = add_text(json, "attack", settings->attack, NULL, err);
+    }
     if (status == FEDGE_OK && settings->draws_turns) {
         status = add_text(json, "first_of_equals", "drawn", NULL, err);
     }

@@ -16,6 +16,7 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/reduce/collective.h"
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/run/attacks.h"
 #include "aggregator/simulate/run/client_states.h"
 #include "aggregator/simulate/run/evaluation_set.h"
 #include "aggregator/simulate/run/memory.h"
@@ -42,6 +43,7 @@ typedef struct fedge_simulation_config {
     const fedge_log *log;          /* is told what trains, and why; may be NULL */
     const char *accumulator;       /* what sums; NULL: "cpu" */
     fedge_accumulator_config sums; /* its gpus, which are the engine's too, and shard */
+    fedge_attack attack;           /* all 0: nobody lies; else of a strategy that collects */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
      * memory is taken for evaluation. */

@@ -48,6 +48,13 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
                             "rank that made it: start this simulation without mpirun",
                             config->job->strategy);
     }
+    if (status == FEDGE_OK && config->attack.kind && !strategy->collects) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--attack: malicious clients look at a round's updates, and %s sums "
+                            "them as they come: take a robust rule, or for a plain mean "
+                            "FedTrimmedAvg with \"beta\": 0",
+                            config->job->strategy);
+    }
     if (status == FEDGE_OK && strategy->count_clients) {
         status = strategy->count_clients(config->job->strategy_settings, clients, err);
     }

@@ -52,6 +52,18 @@ static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates,
     return status;
 }
 
+/* Whose of the updates, in the same order, are malicious. */
+static bool *list_liars(const fedge_simulation *self)
+{
+    bool *lies = calloc((size_t)self->num_sent + 1, sizeof(*lies));
+    for (uint32_t i = 0, n = 0; lies && i < self->num_sent; i++) {
+        if (self->sent[i].reported) {
+            lies[n++] = self->sent[i].work.client < self->config.attack.num;
+        }
+    }
+    return lies;
+}
+
 /* As a server reads it in its journal. */
 static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
 {
@@ -75,12 +87,21 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
     const uint64_t start_ns = fedge_os_monotonic_ns();
     const bool collects = self->global.strategy->collects;
     fedge_updates updates;
+    fedge_attacked attacked = {.attack = self->config.attack};
+    bool *lies = NULL;
     fedge_update_facts *facts = list_facts(self);
     if (!facts) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
                           self->num_sent);
     }
     fedge_status status = collects ? list_updates(self, &updates, err) : FEDGE_OK;
+    if (status == FEDGE_OK && attacked.attack.kind) {
+        lies = list_liars(self);
+        attacked.honest = updates;
+        attacked.lies = lies;
+        updates = fedge_attack_updates(&attacked);
+        status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
+    }
     if (status == FEDGE_OK) {
         status = fedge_ranks_join(&self->ranks, err);
     }
@@ -93,6 +114,7 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         status = note_missed(self, err);
     }
     free(facts);
+    free(lies);
     if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
         self->mid_step = false;
         self->rounds_closed = summary->round;

@@ -1,0 +1,144 @@
+#include "aggregator/simulate/run/attacks.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/limits.h"
+
+#define LARGEST 1073741824.0 /* 2^30: the bound in fixed point */
+#define MAX_STRENGTH 1e6
+
+struct fedge_attack_kind {
+    const char *name;
+    double strength; /* unless another is given */
+    bool looks;      /* at the others; else at its own alone */
+    double (*lie)(double strength, double own, double mean, double deviation);
+};
+
+/* Its own update, turned around: −factor · Δ_i. */
+static double flip_sign(double strength, double own, double mean, double deviation)
+{
+    (void)mean;
+    (void)deviation;
+    return -strength * own;
+}
+
+/* −ε · mean of the others (Xie, Koyejo, Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by
+ * inner product manipulation", UAI 2019). */
+static double turn_mean(double strength, double own, double mean, double deviation)
+{
+    (void)own;
+    (void)deviation;
+    return -strength * mean;
+}
+
+/* mean − z · standard deviation of the others (Baruch, Baruch, Goldberg, "A little is enough:
+ * circumventing defenses for distributed learning", NeurIPS 2019). */
+static double shift(double strength, double own, double mean, double deviation)
+{
+    (void)own;
+    return mean - strength * deviation;
+}
+
+static const fedge_attack_kind KINDS[] = {
+    {"sign-flip", 4.0, false, flip_sign},
+    {"ipm", 0.5, true, turn_mean},
+    {"alie", 1.5, true, shift},
+};
+#define NUM_KINDS (sizeof KINDS / sizeof KINDS[0])
+
+fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_error *err)
+{
+    const size_t length = strcspn(text, ":");
+    *attack = (fedge_attack){0};
+    for (size_t i = 0; i < NUM_KINDS; i++) {
+        if (strlen(KINDS[i].name) == length && strncmp(KINDS[i].name, text, length) == 0)
+            attack->kind = &KINDS[i];
+    }
+    char *end = NULL;
+    const unsigned long num = attack->kind != NULL && text[length] == ':' &&
+                                      text[length + 1] >= '0' && text[length + 1] <= '9'
+                                  ? strtoul(text + length + 1, &end, 10)
+                                  : 0;
+    attack->strength = attack->kind != NULL ? attack->kind->strength : 0.0;
+    if (num > 0 && *end == ':')
+        attack->strength = end[1] != '\0' ? strtod(end + 1, &end) : -1.0;
+    if (num < 1 || num > FEDGE_SIMULATE_MAX_CLIENTS || *end != '\0' ||
+        !(attack->strength >= 0.0 && attack->strength <= MAX_STRENGTH)) {
+        *attack = (fedge_attack){0};
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--attack %.64s: say KIND:N or KIND:N:STRENGTH, with N clients that lie, "
+                          "a strength of 0 to 1000000, and as KIND sign-flip, ipm or alie",
+                          text);
+    }
+    attack->num = (uint32_t)num;
+    return FEDGE_OK;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Of the honest updates' values: Σ v and Σ v², in the order of the slots. */
+typedef struct moments {
+    double sum[FEDGE_UPDATES_PIECE], squares[FEDGE_UPDATES_PIECE];
+    int32_t v[FEDGE_UPDATES_PIECE];
+} moments;
+
+static fedge_status look(const fedge_attacked *self, uint32_t tensor, size_t at, size_t count,
+                         moments *of, double *num, fedge_error *err)
+{
+    memset(of, 0, sizeof *of);
+    *num = 0.0;
+    for (uint32_t i = 0; i < self->honest.num; i++) {
+        if (self->lies[i])
+            continue;
+        const fedge_status status =
+            self->honest.read(self->honest.user, i, tensor, at, count, of->v, err);
+        if (status != FEDGE_OK)
+            return status;
+        for (size_t j = 0; j < count; j++) {
+            const double value = of->v[j];
+            of->sum[j] += value;
+            of->squares[j] += value * value;
+        }
+        *num += 1.0;
+    }
+    return FEDGE_OK;
+}
+
+static int32_t cut(double value)
+{
+    return value >= LARGEST    ? (int32_t)LARGEST
+           : value <= -LARGEST ? (int32_t)-LARGEST
+                               : (int32_t)nearbyint(value);
+}
+
+static fedge_status read(void *user, uint32_t index, uint32_t tensor, size_t at, size_t count,
+                         int32_t *v, fedge_error *err)
+{
+    const fedge_attacked *self = user;
+    const fedge_attack *attack = &self->attack;
+    double num = 0.0;
+    fedge_status status = self->honest.read(self->honest.user, index, tensor, at, count, v, err);
+    if (status != FEDGE_OK || !self->lies[index])
+        return status;
+    moments *of = calloc(1, sizeof *of);
+    if (of == NULL)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what malicious clients send");
+    if (attack->kind->looks)
+        status = look(self, tensor, at, count, of, &num, err);
+    for (size_t j = 0; j < count && status == FEDGE_OK; j++) {
+        const double mean = num > 0.0 ? of->sum[j] / num : 0.0;
+        const double spread = num > 0.0 ? of->squares[j] / num - mean * mean : 0.0;
+        const double deviation = spread > 0.0 ? sqrt(spread) : 0.0;
+        v[j] = cut(attack->kind->lie(attack->strength, v[j], mean, deviation));
+    }
+    free(of);
+    return status;
+}
+
+fedge_updates fedge_attack_updates(fedge_attacked *attacked)
+{
+    return (fedge_updates){.num = attacked->honest.num, .read = read, .user = attacked};
+}
