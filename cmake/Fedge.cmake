@@ -44,12 +44,14 @@ function(fedge_program name)
 endfunction()
 
 # What every test has in common. A sanitizer or an emulator makes programs several times slower, so
-# limits grow. Tests with a high limit begin first: a long one would else run alone at the end.
-function(fedge_test_properties name label timeout_s env)
+# limits grow. Tests with a high limit begin first: a long one would else run alone at the end. Places are
+# PROCESSORS of ctest: tests/run.sh has three for each core, and those that mostly wait take one.
+function(fedge_test_properties name labels timeout_s places env)
   if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout_s "${timeout_s} * 5")
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout_s} COST ${timeout_s})
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout_s} COST ${timeout_s}
+    PROCESSORS ${places})
   set_property(TEST ${name} PROPERTY ENVIRONMENT
     "FEDGE_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
     "FEDGE_BINARY_DIR=${PROJECT_BINARY_DIR}"
@@ -62,13 +64,16 @@ function(fedge_test_properties name label timeout_s env)
 endfunction()
 
 # fedge_test(name SOURCES file... [LIBS target...] [LABEL unit] [TIMEOUT seconds] [ENV NAME=VALUE...]
-#            [ALONE]): a cmocka program. It is run in its folder of the build tree and sees the macros
+#            [ALONE] [LONG]): a cmocka program. It is run in its folder of the build tree and sees the macros
 # FEDGE_SOURCE_DIR and FEDGE_BINARY_DIR, and FEDGE_EMULATED when compiled for another machine. ALONE: no
-# other test runs at the same time.
+# other test runs at the same time. LONG: labelled long, too, and left out by tests/run.sh alone.
 function(fedge_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "LABEL;TIMEOUT" "SOURCES;LIBS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;LONG" "LABEL;TIMEOUT" "SOURCES;LIBS;ENV")
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
+  endif()
+  if(arg_LONG)
+    list(APPEND arg_LABEL long)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
@@ -81,25 +86,33 @@ function(fedge_test name)
     FEDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FEDGE_BINARY_DIR="${PROJECT_BINARY_DIR}"
     $<$<BOOL:${CMAKE_CROSSCOMPILING}>:FEDGE_EMULATED>)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
-  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} "${arg_ENV}")
+  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} 2 "${arg_ENV}")
   if(arg_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
 endfunction()
 
-# fedge_script_test(name COMMAND word... [LABEL net] [TIMEOUT seconds] [ENV NAME=VALUE...] [ALONE]):
+# fedge_script_test(name COMMAND word... [LABEL net] [TIMEOUT seconds] [ENV NAME=VALUE...] [ALONE] [LONG] [BUSY]):
 # any command; 77 as its exit code means skipped. It finds its way by the environment variables
-# FEDGE_SOURCE_DIR, FEDGE_BINARY_DIR, FEDGE_BIN_DIR (the programs) and FEDGE_SANITIZE.
+# FEDGE_SOURCE_DIR, FEDGE_BINARY_DIR, FEDGE_BIN_DIR (the programs) and FEDGE_SANITIZE. ALONE and LONG as
+# above. BUSY: it computes rather than waits.
 function(fedge_script_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "LABEL;TIMEOUT" "COMMAND;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;LONG;BUSY" "LABEL;TIMEOUT" "COMMAND;ENV")
   if(NOT arg_LABEL)
     set(arg_LABEL net)
+  endif()
+  if(arg_LONG)
+    list(APPEND arg_LABEL long)
+  endif()
+  set(places 1)
+  if(arg_BUSY)
+    set(places 2)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_test(NAME ${name} COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
-  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} "${arg_ENV}")
+  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} ${places} "${arg_ENV}")
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
   if(arg_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)

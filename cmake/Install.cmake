@@ -123,6 +123,8 @@ function(fedge_install_library name)
     DEPENDS ${archives} ${archive_targets} "${place}/fedge_${name}.names" "${place}/fedge_${name}.roots"
     COMMAND_EXPAND_LISTS VERBATIM COMMENT "One object of libfedge_${name}")
   set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  # Of one target that both libraries wait for: make would run the command for each of them at once.
+  add_custom_target(fedge_${name}_object DEPENDS "${object}")
 
   set(kinds STATIC)
   if(NOT FEDGE_STATIC AND NOT FEDGE_MCU)
@@ -132,6 +134,7 @@ function(fedge_install_library name)
     string(TOLOWER ${kind} suffix)
     set(target fedge_${name}_${suffix})
     add_library(${target} ${kind} "${object}")
+    add_dependencies(${target} fedge_${name}_object)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C
       OUTPUT_NAME fedge_${name} EXPORT_NAME ${name}_${suffix}
       ARCHIVE_OUTPUT_DIRECTORY "${place}" LIBRARY_OUTPUT_DIRECTORY "${place}"

@@ -4,10 +4,11 @@
 #   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
 #   (alone)         unit, net and style tests and some seconds of each fuzzer: a few minutes
-#   --all           and the builds for other processors, run under QEMU, and longer fuzzers
+#   --all           and those labelled long (net tests again on four network threads, emulated GPUs under the
+#                   race detector), more cases of others, longer fuzzers, and the builds for other processors
 #   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
-#   --label LABEL   only tests with this label: unit, net, fuzz, style, cross (may be repeated)
-#   --soak          the long tests too
+#   --label LABEL   only tests with this label: unit, net, fuzz, style, long, cross (may be repeated)
+#   --soak          and those labelled soak, which take hours
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
 # CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer (2 alone, else 20).
@@ -17,7 +18,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 preset=release
 labels=
 all=
-left_out='soak|cross'
+left_out='soak|long|cross'
 rest=()
 
 fail() {
@@ -33,9 +34,9 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --all) all=1 ;;
-    --soak) left_out=cross ;;
+    --soak) left_out="long|cross" ;;
     -h | --help)
-        sed -n '2,13s/^# \{0,1\}//p' "$0"
+        sed -n '2,14s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *) rest+=("$1") ;;
@@ -51,7 +52,7 @@ cd "$root"
 needs=(--tests)
 fuzz_seconds=20
 if [ -n "$all$labels" ]; then
-    left_out=${left_out%cross} left_out=${left_out%|}
+    left_out=${left_out%'long|cross'} left_out=${left_out%|}
 else
     fuzz_seconds=2
 fi
@@ -76,9 +77,10 @@ cmake --preset "$preset" "${options[@]}" >"build/$preset/configure.log" 2>&1 || 
 grep -E '^-- .*: (on|left out)' "build/$preset/configure.log" || true
 cmake --build "build/$preset" -j "$(nproc)"
 
-[ -z "$left_out" ] || echo "Left out: tests with the labels ${left_out/|/ and } (see --help)"
+[ -z "$left_out" ] || echo "Left out: tests with the labels ${left_out//|/, } (see --help)"
 [ -z "$left_out" ] || rest=(-LE "^($left_out)\$" "${rest[@]}")
 [ -z "$labels" ] || rest=(-L "^($labels)\$" "${rest[@]}")
-# Twice as many as there are cores: tests over sockets wait most of their time.
-exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((2 * $(nproc)))" "${rest[@]}" \
+[ -z "$all" ] || export FEDGE_TEST_LONG=1
+# Three places for each core: tests that compute take two of them, and those that wait for sockets one.
+exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((3 * $(nproc)))" "${rest[@]}" \
     </dev/null

@@ -13,13 +13,14 @@
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
 #include "tests/edge/core/codecs.h"
+#include "tests/edge/core/long.h"
 
-enum { SEEDS = 5, THREADS = 12 };
+enum { SEEDS = 5, QUICK_SEEDS = 2, THREADS = 12 };
 
 static void test_same_bits(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+    for (uint64_t seed = 0; seed < (fedge_test_is_long() ? SEEDS : QUICK_SEEDS); seed++) {
         seed_all(seed, seed % 2 ? &INT8 : &NONE, seed < 4 ? 2000 : 60);
         for (int g = 0; g < 4; g++) {
             check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);

@@ -17,14 +17,15 @@
 #include "edge/train/layer.h"
 #include "edge/train/model.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/edge/core/long.h"
 
 enum { EXAMPLES = 60, CLIENTS = 5, SIDE = 6, CHANNELS = 2, MOST = CHANNELS * SIDE * SIDE };
 enum { WORDS = 20, CLASSES = 3, BLOCK = 1 << 20, MAX_VALUES = 4096 };
 
 #ifdef RACES
-enum { SEEDS = 3, LAYER_SEEDS = 6 };
+enum { SEEDS = 3, LAYER_SEEDS = 6, QUICK_SEEDS = 1, QUICK_LAYER_SEEDS = 4 };
 #else
-enum { SEEDS = 10, LAYER_SEEDS = 8 };
+enum { SEEDS = 10, LAYER_SEEDS = 8, QUICK_SEEDS = 3, QUICK_LAYER_SEEDS = 4 };
 #endif
 
 /* Of parameters after training, beside their largest in size: sums in other
@@ -471,7 +472,7 @@ static void compare(uint64_t seed)
 static void clients_become_what_the_cpu_makes_of_them(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+    for (uint64_t seed = 0; seed < (fedge_test_is_long() ? SEEDS : QUICK_SEEDS); seed++) {
         are_floats = seed % 4 == 1;
         draw(seed);
         train_on_cpu();
@@ -484,7 +485,8 @@ static void layers_become_what_the_cpu_makes_of_them(void **state)
 {
     (void)state;
     are_floats = false;
-    for (uint64_t seed = 0; seed < LAYER_SEEDS; seed++) {
+    for (uint64_t seed = 0; seed < (fedge_test_is_long() ? LAYER_SEEDS : QUICK_LAYER_SEEDS);
+         seed++) {
         static const enum family FAMILIES[] = {RESIDUAL, SEQUENCE, TEXT, ENCODERS};
         family = FAMILIES[seed % 4];
         draw(seed);

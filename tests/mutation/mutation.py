@@ -153,8 +153,14 @@ class Builder:
 
 
 def objects(path):
-    """The object files of a source, in whatever targets it is."""
-    return sorted(BUILD.rglob(f"{pathlib.Path(path).parent}/**/{pathlib.Path(path).name}.o"))
+    """The object files of a source, in whatever targets it is: in a folder of CMakeFiles that ends as its path does."""
+    source = pathlib.Path(path)
+    found = []
+    for item in BUILD.rglob(f"{source.name}.o"):
+        place = re.sub(r"CMakeFiles/[^/]+\.dir/", "", str(item.relative_to(BUILD).with_suffix("")))
+        if place == path or place.endswith("/" + path):
+            found.append(item)
+    return sorted(found)
 
 
 def code_of(path):
@@ -220,7 +226,7 @@ def read_tests(net):
     ).stdout
     tests = [Test(entry) for entry in json.loads(shown)["tests"]]
     wanted = {"unit", "net"} if net else {"unit"}
-    chosen = [t for t in tests if t.command and wanted & set(t.labels)]
+    chosen = [t for t in tests if t.command and wanted & set(t.labels) and "long" not in t.labels]
     return [t for t in chosen if re.search(OPTIONS.tests, t.name)]
 
 

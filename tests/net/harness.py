@@ -25,6 +25,7 @@ SANITIZED = bool(os.environ.get("FEDGE_SANITIZE"))
 # Nothing here asserts that something is quick: what takes longer than this hangs.
 PATIENCE_S = int(os.environ.get("FEDGE_NET_PATIENCE_S", "60")) * (5 if SANITIZED else 1)
 SKIPPED = 77
+LONG = bool(os.environ.get("FEDGE_TEST_LONG"))  # tests/run.sh --all: more cases of the same kind
 NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS")  # of aggregators; None: their default
 FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
 

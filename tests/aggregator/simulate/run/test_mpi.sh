@@ -55,8 +55,8 @@ same() {
         diff <(left alone) <(left together) >differs || fail "$name on $ranks ranks: $(cat differs)"
     done
 }
-same fedavg "2 3" "$simulate" --job g/fedavg.json --data g/holding.json --validation-split 0.1
-same scaffold "2 3 4" "$simulate" --job g/scaffold.json
+same fedavg "2${FEDGE_TEST_LONG:+ 3}" "$simulate" --job g/fedavg.json --data g/holding.json --validation-split 0.1
+same scaffold "${FEDGE_TEST_LONG:+2 3 }4" "$simulate" --job g/scaffold.json
 same feddyn 3 "$simulate" --job g/feddyn.json
 same time 2 "$simulate" --job g/scaffold.json --compute lognormal:1000,0.5 --fail 0.2
 if [ -n "$emulated" ]; then
