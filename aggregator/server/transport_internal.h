@@ -192,8 +192,6 @@ int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned statu
 FEDGE_MUST_USE fedge_status fedge_network_new(fedge_transport *transport, uint32_t index,
                                               struct ev_loop *loop, fedge_network **network,
                                               fedge_error *err);
-/* A handshake that was begun has ended without an accepted certificate. */
-void fedge_network_count_in_vain(fedge_network *network);
 void fedge_network_stop(fedge_network *network);
 void fedge_network_free(fedge_network *network);
 
@@ -234,6 +232,11 @@ void fedge_door_evict(fedge_network *network);
 void fedge_peer_carry_out(fedge_peer *peer);
 /* Bytes of a message. Returns what the callback returns. */
 int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_t size);
+
+/* transport_records.c */
+
+/* lws_write of a whole frame, whose records leave together. */
+int fedge_peer_write(struct lws *wsi, uint8_t *frame, size_t size);
 
 /* transport_http.c */
 

@@ -269,7 +269,7 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
         }
     } else {
         size_t size = fedge_conn_next_frame(peer->conn, out);
-        if (size > 0 && lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size) {
+        if (size > 0 && fedge_peer_write(wsi, out, size) < (int)size) {
             return -1;
         }
     }

@@ -107,6 +107,16 @@ void fedge_peer_end_guest(fedge_peer *peer)
     }
 }
 
+/* Of handshakes that are in vain the CPU has better to do even where the thread has not: while
+ * there are many, they begin in their turns only. */
+static void count_in_vain(fedge_network *network)
+{
+    if (++network->num_in_vain >= FEDGE_FLOOD_SIZE && !network->flooded) {
+        network->flooded = true;
+        ev_idle_stop(network->loop, &network->idle_watcher);
+    }
+}
+
 void fedge_peer_forget(fedge_peer *gone)
 {
     fedge_network *network = gone->network;
@@ -127,7 +137,7 @@ void fedge_peer_forget(fedge_peer *gone)
         atomic_fetch_sub(&network->transport->num_clients, 1);
     }
     if (gone->guest && gone->list == &network->newcomers) {
-        fedge_network_count_in_vain(network);
+        count_in_vain(network);
     }
     fedge_peer_end_guest(gone);
     free(gone->ticket);

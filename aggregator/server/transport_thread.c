@@ -150,16 +150,6 @@ static void begin_one(fedge_network *network)
     }
 }
 
-/* Of handshakes that are in vain the CPU has better to do even where the thread has not: while
- * there are many, they begin in their turns only. */
-void fedge_network_count_in_vain(fedge_network *network)
-{
-    if (++network->num_in_vain >= FEDGE_FLOOD_SIZE && !network->flooded) {
-        network->flooded = true;
-        ev_idle_stop(network->loop, &network->idle_watcher);
-    }
-}
-
 static void judge_flood(fedge_network *network)
 {
     network->flooded = network->num_in_vain >= FEDGE_FLOOD_SIZE;
