@@ -36,7 +36,7 @@ struct fedge_json_field;
     }
 #define FEDGE_LAMBDA_FIELD(type, member)                                                           \
     {                                                                                              \
-        "lambda", "ditto_lambda", FEDGE_JSON_F32, FEDGE_JSON_AT(type, member),                     \
+        "lambda", NULL, FEDGE_JSON_F32, FEDGE_JSON_AT(type, member),                               \
             .min = 1e-9, .max = FEDGE_MAX_PROXIMAL_MU, .fallback = 0.1                             \
     }
 
