@@ -201,7 +201,15 @@ fedge_status fedge_accumulator_validate(fedge_accumulator *accumulator, fedge_en
 fedge_status fedge_accumulator_add(fedge_accumulator *accumulator, fedge_encoded *const *updates,
                                    uint32_t count, uint64_t *ticket, fedge_error *err)
 {
-    return accumulator->ops->add(accumulator->state, updates, count, ticket, err);
+    if (!accumulator->counts_only) {
+        return accumulator->ops->add(accumulator->state, updates, count, ticket, err);
+    }
+    fedge_status status = FEDGE_OK; /* [ticket] stays that of what was summed before */
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        status = accumulator->ops->begin(accumulator->state, updates[i]->weight, err);
+        accumulator->ops->drop(accumulator->state, updates[i]);
+    }
+    return status;
 }
 
 fedge_status fedge_accumulator_wait(fedge_accumulator *accumulator, uint64_t ticket,
@@ -225,7 +233,9 @@ fedge_status fedge_accumulator_add_values(fedge_accumulator *accumulator, uint32
                                           const int32_t *v, size_t first, size_t count,
                                           uint32_t weight, fedge_error *err)
 {
-    return accumulator->ops->add_values(accumulator->state, lane, v, first, count, weight, err);
+    return accumulator->counts_only ? FEDGE_OK
+                                    : accumulator->ops->add_values(accumulator->state, lane, v,
+                                                                   first, count, weight, err);
 }
 
 fedge_status fedge_accumulator_lend(fedge_accumulator *accumulator, uint32_t gpu, size_t first,

@@ -178,6 +178,8 @@ extern const fedge_accumulator_ops *const fedge_accumulator_kinds[];
 typedef struct fedge_accumulator {
     const fedge_accumulator_ops *ops;
     void *state;
+    bool counts_only; /* what is added counts in the totals and is not summed: for who looks at
+                         updates one by one. To be set when it is open and nothing is added */
 } fedge_accumulator;
 
 /* Opens the kind named [name]; "auto": the first of the table that this machine can, and the log

@@ -64,7 +64,10 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     with_layout.layout = &layout;
     fedge_accumulator_close(&model->accumulator);
     model->unchanged = false;
-    return fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
+    const fedge_status status =
+        fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
+    model->accumulator.counts_only = status == FEDGE_OK && model->strategy->collects;
+    return status;
 }
 
 static fedge_status take_memory(fedge_global_model *model, const char *accumulator,

@@ -92,10 +92,33 @@ double fedge_robust_weigh(fedge_robust_choice *choice, const double *shares);
 double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i, uint32_t count,
                           double *room);
 
-/* What the tables of all rules have besides reader and step. */
-#define FEDGE_ROBUST_OPS                                                                           \
-    .weight = fedge_strategy_weigh_alike, .init = fedge_robust_init,                               \
-    .save = fedge_strategy_save_nothing, .load = fedge_strategy_load_nothing,                      \
-    .free = fedge_fedavg_free, .collects = true
+/* The table of a rule, fedge_strategy_NAME, of the file's RULE and ARGUMENTS. */
+#define FEDGE_ROBUST_STRATEGY(strategy, text)                                                      \
+    static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings,             \
+                               fedge_error *err)                                                   \
+    {                                                                                              \
+        return fedge_robust_derive(&RULE, json, job, settings, err);                               \
+    }                                                                                              \
+    FEDGE_ROBUST_STRATEGY_WITH(strategy, text, derive)
+
+/* The same of a rule whose derive checks more. */
+#define FEDGE_ROBUST_STRATEGY_WITH(strategy, text, derive_)                                        \
+    static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model,             \
+                             fedge_error *err)                                                     \
+    {                                                                                              \
+        return fedge_robust_step(&RULE, state, sum, model, err);                                   \
+    }                                                                                              \
+    const fedge_strategy_ops fedge_strategy_##strategy = {                                         \
+        .reader = {.name = (text),                                                                 \
+                   .arguments = ARGUMENTS,                                                         \
+                   .settings_size = sizeof(fedge_robust_settings),                                 \
+                   .derive = (derive_)},                                                           \
+        .weight = fedge_strategy_weigh_alike,                                                      \
+        .init = fedge_robust_init,                                                                 \
+        .step = step,                                                                              \
+        .save = fedge_strategy_save_nothing,                                                       \
+        .load = fedge_strategy_load_nothing,                                                       \
+        .free = fedge_fedavg_free,                                                                 \
+        .collects = true}
 
 #endif

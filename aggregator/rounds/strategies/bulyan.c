@@ -67,21 +67,4 @@ static const fedge_robust_rule RULE = {.name = "Bulyan",
                                        .choose = choose,
                                        .looks_at = FEDGE_GRAM_ALL};
 
-static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
-{
-    return fedge_robust_derive(&RULE, json, job, settings, err);
-}
-
-static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
-{
-    return fedge_robust_step(&RULE, state, sum, model, err);
-}
-
-const fedge_strategy_ops fedge_strategy_bulyan = {
-    .reader = {.name = "Bulyan",
-               .arguments = ARGUMENTS,
-               .settings_size = sizeof(fedge_robust_settings),
-               .derive = derive},
-    .step = step,
-    FEDGE_ROBUST_OPS,
-};
+FEDGE_ROBUST_STRATEGY(bulyan, "Bulyan");

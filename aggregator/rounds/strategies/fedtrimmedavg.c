@@ -25,21 +25,4 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 static const fedge_robust_rule RULE = {
     .name = "FedTrimmedAvg", .middle = FEDGE_ROBUST_TRIMMED, .choose = choose};
 
-static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
-{
-    return fedge_robust_derive(&RULE, json, job, settings, err);
-}
-
-static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
-{
-    return fedge_robust_step(&RULE, state, sum, model, err);
-}
-
-const fedge_strategy_ops fedge_strategy_fedtrimmedavg = {
-    .reader = {.name = "FedTrimmedAvg",
-               .arguments = ARGUMENTS,
-               .settings_size = sizeof(fedge_robust_settings),
-               .derive = derive},
-    .step = step,
-    FEDGE_ROBUST_OPS,
-};
+FEDGE_ROBUST_STRATEGY(fedtrimmedavg, "FedTrimmedAvg");

@@ -83,16 +83,4 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
     return status;
 }
 
-static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
-{
-    return fedge_robust_step(&RULE, state, sum, model, err);
-}
-
-const fedge_strategy_ops fedge_strategy_multikrum = {
-    .reader = {.name = "MultiKrum",
-               .arguments = ARGUMENTS,
-               .settings_size = sizeof(fedge_robust_settings),
-               .derive = derive},
-    .step = step,
-    FEDGE_ROBUST_OPS,
-};
+FEDGE_ROBUST_STRATEGY_WITH(multikrum, "MultiKrum", derive);

@@ -400,6 +400,34 @@ static void reset_forgets_everything(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
+/* Updates and values alike; the limit of the weights holds. */
+static void what_is_only_counted_is_not_summed(void **state)
+{
+    (void)state;
+    fedge_accumulator accumulator = open_cpu(2);
+    accumulator.counts_only = true;
+    const int32_t v[2] = {EXTREME, -EXTREME};
+    uint64_t ticket = 7;
+    fedge_encoded update = {.bytes = updates[0], .bounds_log2 = bounds_log2, .weight = 3};
+    fedge_encoded *const batch[] = {&update, &update};
+    assert_int_equal(fedge_accumulator_validate(&accumulator, &update, NULL), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_add(&accumulator, batch, 2, &ticket, NULL), FEDGE_OK);
+    assert_int_equal(ticket, 7);
+    assert_int_equal(fedge_accumulator_begin(&accumulator, 5, NULL), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_add_values(&accumulator, 1, v, 0, 2, 5, NULL), FEDGE_OK);
+    assert_int_equal(fedge_accumulator_read(&accumulator, 0, layout.num_elements, sums, NULL),
+                     FEDGE_OK);
+    for (size_t i = 0; i < layout.num_elements; i++) {
+        assert_int_equal(sums[i], 0);
+    }
+    assert_int_equal(fedge_accumulator_get_totals(&accumulator).total_weight, 11);
+    assert_int_equal(fedge_accumulator_get_totals(&accumulator).num_updates, 3);
+    update.weight = 0;
+    assert_int_equal(fedge_accumulator_add(&accumulator, batch, 1, &ticket, NULL),
+                     FEDGE_OUT_OF_RANGE);
+    fedge_accumulator_close(&accumulator);
+}
+
 /* At the limit of 2^32 the largest values still sum without overflow, and one more is refused. */
 static void the_total_weight_has_a_limit(void **state)
 {
@@ -500,6 +528,7 @@ int main(void)
         cmocka_unit_test(bad_values_are_found),
         cmocka_unit_test(errors_of_a_source_are_passed_on),
         cmocka_unit_test(reset_forgets_everything),
+        cmocka_unit_test(what_is_only_counted_is_not_summed),
         cmocka_unit_test(the_total_weight_has_a_limit),
         cmocka_unit_test(what_cannot_be_opened_is_refused),
         cmocka_unit_test(what_is_taken_is_described),
