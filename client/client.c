@@ -155,9 +155,10 @@ static void look_up(fedge_client *c, const fedge_session_action *action)
     if (task && !may_work(c))
         return; /* before anything of it is fetched */
     fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
-    if (!status && task && !task->delta && held == 0)
+    const bool may_be_made = !status && task && !task->delta && held == 0;
+    if (may_be_made)
         status = find_base(c, task, &index, &err);
-    const bool found = !status && task && !task->delta && held == 0 && index < task->num_deltas;
+    const bool found = !status && may_be_made && index < task->num_deltas;
     /* Of models only the present one is kept, and the one that a delta makes it of. Which that is,
      * the plan does not tell: a client that comes back may hold it. */
     if (!status && !found && task)

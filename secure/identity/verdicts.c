@@ -1,6 +1,7 @@
 #include "secure/identity/verdicts.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static struct {
     pthread_mutex_t mutex;
     verdict *table; /* (mask + 1), each chain has one place in it */
     size_t mask;
-    uint64_t recalled;
+    _Atomic uint64_t recalled;
 } memory = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 fedge_status fedge_verdicts_begin(uint32_t number, fedge_error *err)
@@ -48,10 +49,7 @@ void fedge_verdicts_end(void)
 
 uint64_t fedge_verdicts_recalled(void)
 {
-    pthread_mutex_lock(&memory.mutex);
-    const uint64_t recalled = memory.recalled;
-    pthread_mutex_unlock(&memory.mutex);
-    return recalled;
+    return atomic_load(&memory.recalled);
 }
 
 static bool name_of(const mbedtls_x509_crt *shown, uint8_t name[FEDGE_FINGERPRINT_SIZE])
@@ -83,11 +81,10 @@ static bool recall(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots, f
     if (known)
         *chain = found->chain;
     pthread_mutex_unlock(&memory.mutex);
+    /* This computes hashes of the roots: other threads need not wait for it. */
     if (!known || fedge_chain_check(chain, fedge_tls_now_ms(), &err) != FEDGE_OK)
         return false;
-    pthread_mutex_lock(&memory.mutex);
-    memory.recalled++;
-    pthread_mutex_unlock(&memory.mutex);
+    atomic_fetch_add(&memory.recalled, 1);
     return true;
 }
 

@@ -227,12 +227,19 @@ static void test_broken_files(void **state)
     expect(fedge_registry_load(DIR, &registry, &err), FEDGE_CORRUPT, "NUL");
 }
 
+static void test_state_names(void **state)
+{
+    (void)state;
+    assert_string_equal(fedge_certificate_state_name(FEDGE_CERTIFICATE_REVOKED), "revoked");
+    for (int unknown = FEDGE_CERTIFICATE_REVOKED + 1; unknown < 100; unknown++)
+        assert_null(fedge_certificate_state_name((fedge_certificate_state)unknown));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_many),         cmocka_unit_test(test_state_names),
+        cmocka_unit_test(test_rules),        cmocka_unit_test(test_lock),
         cmocka_unit_test(test_broken_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
