@@ -9,6 +9,37 @@
 #include "aggregator/store/journal_file.h"
 #include "edge/core/bytes.h"
 
+/* Why a crash, at any moment, costs no acknowledged update. A write may come to the disk late,
+ * in part, or before an earlier one; what fedge_os_sync has returned for is there.
+ *
+ * 1. While the file is made. It has a temporary name until header, OPEN record and the room for
+ *    all slots are synced. Rename and sync of the folder come before the first task: either
+ *    there is no journal by this name, and the phase begins anew, or a whole one. Later writes
+ *    need no new room: a full disk cannot come between an update and its record.
+ * 2. While an upload comes. Its bytes lie in its slot, and no record speaks of them: recovery
+ *    ignores them and the client sends again. A slot that is accepted is not written any more
+ *    (check_slot), and nobody writes to one while it is assigned anew.
+ * 3. Between the record ACCEPT and the end of the sync. No ACK has gone out: record and bytes
+ *    may be there, in part, or neither. A record in part has a wrong CRC and ends the log. A
+ *    whole record over bytes that are not all there is found by the CRC over the slot: the slot
+ *    is open again. Both there: the update counts, and when the client sends it again it is a
+ *    duplicate.
+ * 4. After the sync, before the ACK, or when the ACK is lost: as the last of 3.
+ * 5. While several wait for one sync. sync_all notes num_writes and log_end before it lets the
+ *    lock go: what is written while it runs is not taken for stored and waits for the next.
+ * 6. While the phase ends. [ending] lets nothing more in; all updates are synced before CLOSE is
+ *    written, and CLOSE before it is acted on. So a file with CLOSE has all of them.
+ * 7. When a write or a sync fails. What the kernel has kept is not known, and a second sync may
+ *    succeed with the pages lost: the journal is broken for good (break_journal), and recovery
+ *    reads what is there.
+ * 8. While recovery cuts a torn end. It only writes zeros behind the last whole record, and does
+ *    the same again after a crash. Without them an old record could count once the log has grown
+ *    up to it.
+ * 9. When the disk damages what it had stored. Each record says how far the log was durable when
+ *    it was written: a hole before that place is told as damage, and is not taken for a torn end
+ *    (3).
+ */
+
 /* --- names ------------------------------------------------------------------------------------ */
 
 fedge_status fedge_journal_make_path(const char *dir, uint32_t round, uint32_t attempt,
