@@ -23,6 +23,7 @@ struct fedge_builtin {
     void *scratch;
     size_t scratch_size;
     uint32_t client_index; /* for which the views were split */
+    void *engine;          /* of config.engine, with the dataset; then there are no models */
 };
 
 static void *aligned_block(size_t size)
@@ -32,6 +33,9 @@ static void *aligned_block(size_t size)
 
 static void drop_data(fedge_builtin *t)
 {
+    if (t->engine)
+        t->config.engine->close(t->engine);
+    t->engine = NULL;
     fedge_view_fini(&t->train);
     fedge_view_fini(&t->held_out);
     fedge_dataset_free(t->dataset);
@@ -106,6 +110,11 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
                           "the model is external: it needs a trainer of its own (libfedge_client)");
     fedge_model_options options = fedge_plan_model_options(plan);
     fedge_status status = check_data(t, plan, err);
+    if (!status && t->config.engine) {
+        status = t->config.engine->check(plan, err);
+        t->plan = status ? NULL : plan;
+        return status;
+    }
     if (!status)
         status = make_model(plan, &options, &t->block, &t->model, err);
     t->evaluator = t->model;
@@ -130,7 +139,8 @@ fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_da
                                    data->partition_id, data->num_partitions, dataset, err);
 }
 
-static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
+static fedge_status load_data(fedge_builtin *t, const fedge_log *log, uint32_t client_index,
+                              fedge_error *err)
 {
     if (t->dataset && t->client_index == client_index)
         return FEDGE_OK;
@@ -154,9 +164,21 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
             status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of scratch",
                                 t->scratch_size);
     }
+    if (!status && t->config.engine)
+        status =
+            t->config.engine->open(t->plan, t->dataset, t->config.devices, log, &t->engine, err);
     if (status)
         drop_data(t);
     t->client_index = client_index;
+    return status;
+}
+
+/* Tells of a lost device; other failures are the task's alone. */
+static fedge_status check_engine(const fedge_builtin *t, fedge_status status,
+                                 const fedge_error *err)
+{
+    if (status == FEDGE_GPU_LOST && t->config.lost)
+        t->config.lost(err);
     return status;
 }
 
@@ -178,14 +200,26 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
     return status;
 }
 
+/* Of [values] where an engine trains, else of what the model has. */
+static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_view *view,
+                             const float *values, fedge_client *client,
+                             fedge_trainer_result *result, fedge_error *err)
+{
+    if (t->config.engine)
+        return check_engine(
+            t, t->config.engine->evaluate(t->engine, view, values, cancelled, client, result, err),
+            err);
+    const fedge_examples examples = fedge_view_examples(view);
+    return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), t->scratch,
+                                  t->scratch_size, cancelled, client, result, err);
+}
+
 /* The loss that training starts from. */
-static fedge_status measure(fedge_builtin *t, fedge_client *client, const fedge_examples *examples,
+static fedge_status measure(fedge_builtin *t, const float *values, fedge_client *client,
                             fedge_client_report *report, fedge_error *err)
 {
     fedge_trainer_result result;
-    const fedge_status status =
-        fedge_trainer_evaluate(t->model, examples, fedge_model_max_batch(t->model), t->scratch,
-                               t->scratch_size, cancelled, client, &result, err);
+    const fedge_status status = evaluate(t, t->model, &t->train, values, client, &result, err);
     return status || result.num_seen == 0
                ? status
                : fedge_client_metric(report, FEDGE_START_LOSS,
@@ -215,6 +249,20 @@ static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedg
     return status ? status : fill_report(&result, report, err);
 }
 
+static fedge_status train_on_cpu(fedge_builtin *t, fedge_client *client,
+                                 const fedge_trainer_config *config, float *values,
+                                 fedge_trainer_result *result, fedge_error *err)
+{
+    const fedge_examples stored = fedge_view_examples(&t->train);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(t->plan, config, &stored, &augmented);
+    const fedge_status status = fedge_trainer_run(t->model, &examples, config, t->scratch,
+                                                  t->scratch_size, cancelled, client, result, err);
+    if (!status)
+        fedge_model_get_trained(t->model, values);
+    return status;
+}
+
 static fedge_status on_train(void *user, fedge_client *client, const fedge_client_task *task,
                              float *values, fedge_client_report *report, fedge_error *err)
 {
@@ -224,28 +272,30 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
     const fedge_trainer_config config =
         fedge_plan_trainer_config(t->plan, task->round, task->client_index, task->learning_rate);
-    fedge_status status = load_data(t, task->client_index, err);
+    fedge_status status = load_data(t, fedge_client_log(client), task->client_index, err);
     if (status)
         return status;
     if (task->own)
         return train_own(t, client, task, values, report, err);
-    fedge_model_set_state(t->model, values);
-    fedge_model_reset_optimizer(t->model);
-    if (task->correction)
-        memcpy(fedge_model_correction(t->model), task->correction,
-               fedge_model_num_values(t->model) * sizeof(float));
-    const fedge_examples stored = fedge_view_examples(&t->train);
-    fedge_augmented augmented;
-    const fedge_examples examples = fedge_plan_augment(t->plan, &config, &stored, &augmented);
+    if (!t->config.engine) {
+        fedge_model_set_state(t->model, values);
+        fedge_model_reset_optimizer(t->model);
+        if (task->correction)
+            memcpy(fedge_model_correction(t->model), task->correction,
+                   fedge_model_num_values(t->model) * sizeof(float));
+    }
     if (fedge_plan_measures(t->plan))
-        status = measure(t, client, &stored, report, err);
+        status = measure(t, values, client, report, err);
+    if (!status && t->config.engine)
+        status =
+            check_engine(t,
+                         t->config.engine->train(t->engine, &t->train, &config, task->correction,
+                                                 values, cancelled, client, &result, err),
+                         err);
+    else if (!status)
+        status = train_on_cpu(t, client, &config, values, &result, err);
     if (status)
         return status;
-    status = fedge_trainer_run(t->model, &examples, &config, t->scratch, t->scratch_size, cancelled,
-                               client, &result, err);
-    if (status)
-        return status;
-    fedge_model_get_trained(t->model, values);
     report->num_steps = result.num_steps;
     return fill_report(&result, report, err);
 }
@@ -257,16 +307,15 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     fedge_trainer_result result;
     if (!t->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
-    fedge_status status = load_data(t, task->client_index, err);
+    fedge_status status = load_data(t, fedge_client_log(client), task->client_index, err);
     if (status)
         return status;
     if (t->held_out.count == 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the site file");
-    fedge_model_set_state(t->evaluator, values);
-    const fedge_examples examples = fedge_view_examples(&t->held_out);
-    status = fedge_trainer_evaluate(t->evaluator, &examples, fedge_model_max_batch(t->evaluator),
-                                    t->scratch, t->scratch_size, cancelled, client, &result, err);
+    if (!t->config.engine)
+        fedge_model_set_state(t->evaluator, values);
+    status = evaluate(t, t->evaluator, &t->held_out, values, client, &result, err);
     return status ? status : fill_report(&result, report, err);
 }
 

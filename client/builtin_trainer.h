@@ -10,13 +10,18 @@
 
 #include <stdint.h>
 
+#include "client/engine.h"
 #include "client/fedge_client.h"
 #include "edge/core/status.h"
 #include "edge/io/dataset.h"
 #include "edge/io/site.h"
 
 typedef struct fedge_builtin_config {
-    const fedge_site *site; /* outlives the trainer */
+    const fedge_site *site;                /* outlives the trainer */
+    const fedge_client_engine_ops *engine; /* NULL: the CPU */
+    const char *devices;                   /* for it; NULL: all */
+    /* A device of the engine is lost, and only a new process can use what is left; may be NULL. */
+    void (*lost)(const fedge_error *err);
 } fedge_builtin_config;
 
 typedef struct fedge_builtin fedge_builtin;

@@ -13,7 +13,8 @@
       "the state directory is in use, damaged, not writable or of a newer format")                 \
     X(REFUSED, 6, false, "the server refused this client for good; the log has its reason")        \
     X(NOT_ADMITTED, 7, false, "the server does not admit this device (revoked or not registered)") \
-    X(DECLINED, 8, false, "this device declined the job: policy, data or a missing feature")
+    X(DECLINED, 8, false, "this device declined the job: policy, data or a missing feature")       \
+    X(GPU_LOST, 9, true, "a GPU failed: started again, the client trains on those that are left")
 
 typedef enum fedge_exit {
 #define FEDGE_EXIT_ENUM(code, value, restart, text) FEDGE_EXIT_##code = value,

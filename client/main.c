@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "client/builtin_trainer.h"
@@ -78,9 +79,37 @@ static void install_signals(fedge_client *client)
     sigaction(SIGPIPE, &action, NULL);
 }
 
+/* For on_lost, which is called on the trainer's thread. */
+static const fedge_log *running_log;
+
+/* The state survives the end, and the server hands the task out again. */
+static void on_lost(const fedge_error *err)
+{
+    fedge_log_failure(running_log, FEDGE_LOG_ERROR, "gpu-lost", err);
+    _exit(FEDGE_EXIT_GPU_LOST);
+}
+
+/* *engine: NULL for the CPU's. */
+static fedge_status find_engine(const fedge_client_options *o,
+                                const fedge_client_engine_ops **engine, fedge_error *err)
+{
+    const fedge_client_engine_ops *const *at = fedge_client_engines;
+    *engine = NULL;
+    if (strcmp(o->engine, "cpu") == 0)
+        return FEDGE_OK;
+    while (*at && strcmp((*at)->name, o->engine) != 0)
+        at++;
+    *engine = *at;
+    return *at ? (*at)->find(o->gpus, err)
+               : fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--engine %s is not in this build: it has cpu%s%s", o->engine,
+                            *fedge_client_engines ? " and " : "",
+                            *fedge_client_engines ? (*fedge_client_engines)->name : "");
+}
+
 static fedge_exit run(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
-    const fedge_builtin_config builtin = {.site = site};
+    fedge_builtin_config builtin = {.site = site, .devices = o->gpus, .lost = on_lost};
     const fedge_client_config config = {.struct_size = sizeof(config),
                                         .server = o->server,
                                         .identity_dir = o->identity,
@@ -94,7 +123,11 @@ static fedge_exit run(const fedge_client_options *o, const fedge_site *site, con
     fedge_builtin *trainer;
     fedge_client_callbacks callbacks;
     fedge_client *client;
-    fedge_status status = fedge_builtin_new(&builtin, &trainer, &callbacks, &err);
+    fedge_status status = find_engine(o, &builtin.engine, &err);
+    if (status)
+        return fail_with(log, "engine", &err, FEDGE_EXIT_CONFIG);
+    running_log = log;
+    status = fedge_builtin_new(&builtin, &trainer, &callbacks, &err);
     if (status)
         return fail_with(log, "start", &err, fedge_client_exit_code(status));
     status = fedge_client_new(&config, &callbacks, &client, &err);

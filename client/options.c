@@ -40,6 +40,10 @@ static const fedge_option OPTIONS[] = {
             "config",
             U32, num_partitions),
      .max = FEDGE_SITE_MAX_PARTITIONS},
+    {OPTION("engine", "NAME", "cpu, or cuda where the build has it: all of --gpus train together",
+            TEXT, engine),
+     .preset = "cpu"},
+    {OPTION("gpus", "LIST", "such as 0,1 (all)", TEXT, gpus)},
     {OPTION("log-level", "LEVEL", "error, warn, info or debug", LOG_LEVEL, log_level),
      .preset = "info"},
     {OPTION("log-json", NULL, "log lines as JSON objects", FLAG, log_json)},
@@ -64,7 +68,8 @@ static const fedge_command_line COMMAND_LINE = {
     .notes = "\n"
              "Exit: 0 run complete or stopped by SIGTERM/SIGINT, 1 internal, 2 usage,\n"
              "3 config, 4 identity or trust, 5 state directory, 6 refused by the server, 7 not\n"
-             "admitted (revoked, not registered), 8 job declined by this device.\n"};
+             "admitted (revoked, not registered), 8 job declined by this device,\n"
+             "9 a GPU was lost.\n"};
 
 /* What must be given and what must go together. */
 static fedge_status check(const fedge_client_options *o, fedge_error *err)

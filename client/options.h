@@ -16,6 +16,7 @@ typedef struct fedge_client_options {
     bool log_json, check_config;
     const char *plan; /* a job file: print what it needs, nothing else; else NULL */
     bool json;
+    const char *engine, *gpus; /* engine: "cpu" or one of client/engine.h; gpus: NULL: all */
 } fedge_client_options;
 
 /* Reads argv. When the program is to end at once (--help, --version, an error, which has been

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/engine.h"
 #include "edge/io/client_memory.h"
 #include "edge/io/json.h"
 #include "edge/io/plan.h"
@@ -36,7 +37,13 @@ typedef struct figure {
 } figure;
 
 /* Behind the rows of fedge_client_memory, whose sum the first is; then an update in each codec. */
-enum { TOTAL, MODEL, UPDATE, MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT };
+enum {
+    TOTAL,
+    MODEL,
+    UPDATE,
+    OF_ENGINES = 2,
+    MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT + OF_ENGINES
+};
 
 typedef struct table {
     const fedge_plan *plan;
@@ -59,6 +66,20 @@ static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
     return size;
 }
 
+/* What the first engine that can train it needs; without one there is no row. */
+static void add_engine(table *t)
+{
+    uint64_t all = 0, least = 0;
+    fedge_error unwanted;
+    const fedge_client_engine_ops *engine = *fedge_client_engines;
+    if (!engine || engine->bytes(t->plan, &all, &least, &unwanted) != FEDGE_OK)
+        return;
+    t->figures[t->num_figures++] =
+        (figure){"gpu", "one GPU's, for a batch at once; the examples come on top", all};
+    t->figures[t->num_figures++] =
+        (figure){"gpu-least", "part by part, the optimizer's state on the host", least};
+}
+
 static void fill_figures(table *t)
 {
     t->figures[TOTAL] =
@@ -77,6 +98,7 @@ static void fill_figures(table *t)
         snprintf(update->note, sizeof(update->note), "an update's bytes at most, codec %s", name);
         update->bytes = update_size(t->plan, &codec);
     }
+    add_engine(t);
 }
 
 /* Values of layer [i] that an update has: of the tensors that begin within the layer's parameters,

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "aggregator/reduce/cuda/nccl_api.h"
+#include "edge/train/cuda/nccl_api.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/planted.h"
 

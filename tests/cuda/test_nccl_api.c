@@ -1,10 +1,10 @@
-/* aggregator/reduce/cuda/nccl_api.h against NVIDIA's <nccl.h>: what differs does not compile. */
+/* edge/train/cuda/nccl_api.h against NVIDIA's <nccl.h>: what differs does not compile. */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <assert.h>
 #include <nccl.h>
 
-#include "aggregator/reduce/cuda/nccl_api.h"
+#include "edge/train/cuda/nccl_api.h"
 
 /* ---- values ------------------------------------------------------------------------------------
  */

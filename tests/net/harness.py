@@ -309,7 +309,8 @@ class Federation:
         self.port, self.http_port = int(found[0]), int(found[1]) if len(found) > 1 else 0
         return aggregator
 
-    def start_client(self, index, *more, environment=None, prefix=(), before=None, **instead):
+    def start_client(self, index, *more, environment=None, prefix=(), before=None, program="fedge-client",
+                     **instead):
         values = {"server": f"wss://127.0.0.1:{self.port}",
                   "identity": f"{self.keys}/clients/{index:04}", "trust": f"{self.keys}/trust",
                   "config": self.site_path, "state": self.path(f"client-{index}"),
@@ -317,7 +318,7 @@ class Federation:
                   **{key.replace("_", "-"): value for key, value in instead.items()}}
         words = [word for key, value in values.items() if value is not None
                  for word in (f"--{key}", str(value))]
-        client = Program(f"client-{index}", ["fedge-client", *words, "--log-json", *more], self.folder,
+        client = Program(f"client-{index}", [program, *words, "--log-json", *more], self.folder,
                          environment, before, prefix)
         self.seen.append(client)
         return client

@@ -40,7 +40,7 @@ ROOMS = {
 LAYERS = {
     "edge/core": (("edge/core/",), ()),
     "edge/train": (("edge/core/", "edge/train/"), ()),
-    "edge/train/cuda": (("edge/core/", "edge/train/"), ("cuda_runtime",)),
+    "edge/train/cuda": (("edge/core/", "edge/train/"), ("cuda_runtime", "dlfcn.h")),
     "edge/io": (("edge/",), ("cjson/", "zlib.h")),
     "secure": (("edge/core/", "secure/"), ("cjson/", "mbedtls/", "psa/", "gcrypt.h")),
     "client": (("edge/", "secure/", "client/"), ("",)),

@@ -18,7 +18,7 @@
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
 
 #include "aggregator/reduce/cuda/gpu.h"
-#include "aggregator/reduce/cuda/nccl_api.h"
+#include "edge/train/cuda/nccl_api.h"
 
 #ifndef FEDGE_CUDA_TIMEOUT_MS
 #define FEDGE_CUDA_TIMEOUT_MS 30000

@@ -15,9 +15,10 @@ fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, co
     return error == cudaSuccess
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_GPU_LOST,
-                            "GPU %d is lost while %s: %s; start again with --resume, with the GPUs "
-                            "that there are",
-                            cohort->config.gpu, doing, cudaGetErrorString(error));
+                            "GPU %d is lost while %s: %s; start again%s, with the GPUs that there "
+                            "are",
+                            cohort->config.gpu, doing, cudaGetErrorString(error),
+                            cohort->config.share.num_parts > 0 ? "" : " with --resume");
 }
 
 fedge_status fedge_cohort_count_gpus(uint32_t *count, fedge_error *err)
@@ -143,8 +144,11 @@ static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge
 
 static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
 {
-    fedge_status status =
-        take(self, &ending->values, self->plan.num_values * sizeof(float), true, err);
+    const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
+    fedge_status status = FEDGE_OK;
+    if (brings) {
+        status = take(self, &ending->values, self->plan.num_values * sizeof(float), true, err);
+    }
     if (status == FEDGE_OK) {
         status = take(self, &ending->tally, sizeof(*ending->tally), true, err);
     }
@@ -166,6 +170,13 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     }
     for (uint32_t i = 0; i < FEDGE_COHORT_RING && status == FEDGE_OK; i++) {
         status = make_ending(self, &self->endings[i], err);
+    }
+    const fedge_cohort_share *share = &self->plan.share;
+    for (uint32_t i = 0; i < self->plan.num_states && share->states_on_host && status == FEDGE_OK;
+         i++) {
+        const size_t size = fedge_cohort_stepped(&self->plan) * sizeof(float);
+        status = take(self, &self->host_states[i], size, true, err);
+        self->arrays.states[i] = self->host_states[i];
     }
     if (status == FEDGE_OK && self->config.num_pieces > 0) {
         status =
@@ -381,6 +392,9 @@ static void free_host(fedge_cohort *self)
         if (self->endings[i].done) {
             (void)cudaEventDestroy(self->endings[i].done);
         }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)cudaFreeHost(self->host_states[i]);
     }
     (void)cudaFreeHost(self->predicted);
     (void)cudaFreeHost(self->pieces);

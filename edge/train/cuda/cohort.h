@@ -18,6 +18,7 @@
 #ifndef FEDGE_EDGE_TRAIN_CUDA_COHORT_H
 #define FEDGE_EDGE_TRAIN_CUDA_COHORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,15 @@ typedef struct fedge_cohort_examples {
     uint32_t count;        /* 0: there is no such set */
 } fedge_cohort_examples;
 
+/* Of one model that several GPUs train together (edge/train/cuda/silo.h): a cohort's slots have the
+ * same weights and a part of the batch each, and their gradients are summed. */
+typedef struct fedge_cohort_share {
+    uint32_t num_gpus;   /* each of which steps as many of the values */
+    uint32_t part;       /* examples of a slot, at most */
+    uint32_t num_parts;  /* of a batch, on this GPU; 0: each slot has a model of its own */
+    bool states_on_host; /* the optimizer's, in pinned memory */
+} fedge_cohort_share;
+
 typedef struct fedge_cohort_config {
     const fedge_model_spec *model;
     const fedge_model_options *options; /* as a client makes its model */
@@ -53,6 +63,7 @@ typedef struct fedge_cohort_config {
     uint32_t most_slots; /* ≥ 1: more are not used */
     uint32_t num_pieces; /* of fedge_cohort_work, at most */
     int gpu;             /* the driver's number */
+    fedge_cohort_share share;
 } fedge_cohort_config;
 
 typedef struct fedge_cohort fedge_cohort;

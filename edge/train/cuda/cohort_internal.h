@@ -43,8 +43,9 @@ struct fedge_cohort {
     uint32_t turn; /* which of these is next */
     fedge_cohort_ending endings[FEDGE_COHORT_RING];
     uint32_t first_ending, num_endings;
-    float *staging[2]; /* pinned, (num_values): corrections and the start, on
-                          their way */
+    float *host_states[2]; /* pinned, of a share that keeps them so; else NULL */
+    float *staging[2];     /* pinned, (num_values): corrections and the start, on
+                              their way */
     cudaEvent_t staged[2];
     uint32_t staging_turn;
     int32_t *predicted;         /* pinned, (run, slots, batch) */
@@ -57,5 +58,31 @@ struct fedge_cohort {
  * cudaSuccess. */
 fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
                                fedge_error *err);
+
+/* ---- cohort_order.c */
+
+/* Room for the order of so many examples. */
+fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err);
+
+/* The slot's next step: its examples, and what the optimizer has to know of it. [training] NULL:
+ * evaluation. indices, moves: of a batch; moves NULL: examples are not moved. */
+fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
+                                         const fedge_trainer_config *training,
+                                         fedge_cohort_slot *slot, uint32_t *indices,
+                                         fedge_cohort_move *moves);
+
+/* The optimizer's arguments; [training] NULL: none. */
+fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
+                                       const fedge_trainer_config *training);
+
+/* ---- cohort_pass.c; the cohort's GPU is the current one */
+
+/* From the examples that arrays.indices has from [first] on, to tallies: (slots). */
+cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_pass *pass,
+                                 bool training, size_t first, fedge_cohort_tally *tallies);
+cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass pass);
+/* Each range of values that are trained. */
+cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohort_step *wanted,
+                                   const fedge_cohort_shape *shape);
 
 #endif

@@ -184,7 +184,8 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
                                 .is_chain = true,
                                 .batch = config->options->max_batch,
                                 .num_states = fedge_optimizer_states(config->options),
-                                .smoothing = spec->label_smoothing};
+                                .smoothing = spec->label_smoothing,
+                                .share = config->share};
     fedge_status status = fedge_cohort_check(config, err);
     if (status == FEDGE_OK) {
         status = fedge_shape_input(spec, &plan->shape, err);
@@ -197,7 +198,9 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
         status = choose_over_input(plan, err);
     }
     plan->classes = plan->layers[spec->num_layers - 1].out.dims[0];
-    plan->stride = (plan->num_values + LINE - 1) / LINE * LINE;
+    const size_t line = LINE * (plan->share.num_parts > 0 ? (size_t)plan->share.num_gpus : 1);
+    plan->stride = (plan->num_values + line - 1) / line * line;
+    plan->batch = plan->share.num_parts > 0 ? plan->share.part : plan->batch;
     if (status == FEDGE_OK &&
         (plan->num_values > MOST_VALUES || plan->most > MOST_VALUES / plan->batch)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -266,20 +269,29 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     places from = {.block = block};
     const size_t parameters = slots * plan->stride, examples = (size_t)slots * plan->batch;
     const bool training = plan->options->training;
-    arrays->values = take(&from, training ? parameters : 0, sizeof(float));
+    const bool shares = plan->share.num_parts > 0;
+    const size_t models = shares ? plan->stride : parameters;
+    const size_t sums = shares && training ? plan->stride : 0;
+    arrays->values = take(&from, training ? models : 0, sizeof(float));
     arrays->gradients = take(&from, training ? parameters : 0, sizeof(float));
     for (uint32_t i = 0; i < 2; i++) {
-        const bool kept = i < plan->num_states;
-        void *state = take(&from, kept ? parameters : 0, sizeof(float));
+        const bool kept = i < plan->num_states && !(shares && plan->share.states_on_host);
+        const size_t each = shares ? fedge_cohort_stepped(plan) : parameters;
+        void *state = take(&from, kept ? each : 0, sizeof(float));
         arrays->states[i] = kept ? state : NULL;
         const size_t between = plan->is_chain || i == 0 ? examples * plan->most : 0;
         arrays->between[i] = take(&from, between, sizeof(float));
     }
-    void *corrections = take(&from, plan->options->correction ? parameters : 0, sizeof(float));
+    void *corrections = take(&from, plan->options->correction ? models : 0, sizeof(float));
+    arrays->sums = take(&from, sums, sizeof(*arrays->sums));
+    arrays->joined =
+        take(&from, sums / (shares && plan->share.num_gpus > 1 ? plan->share.num_gpus : 1),
+             sizeof(*arrays->joined));
+    arrays->joined = shares && plan->share.num_gpus == 1 ? arrays->sums : arrays->joined;
     arrays->corrections = plan->options->correction ? corrections : NULL;
     arrays->squares = take(&from, plan->options->clip ? (size_t)slots * FEDGE_COHORT_NORM_PARTS : 0,
                            sizeof(double));
-    arrays->tallies = take(&from, slots, sizeof(*arrays->tallies));
+    arrays->tallies = take(&from, shares ? (size_t)run * slots : slots, sizeof(*arrays->tallies));
     arrays->turns = take(&from, (size_t)run * slots, sizeof(*arrays->turns));
     arrays->indices = take(&from, run * examples, sizeof(*arrays->indices));
     void *moves = take(&from, plan->augments ? run * examples : 0, sizeof(*arrays->moves));
@@ -316,10 +328,18 @@ static size_t example_told(const fedge_cohort_plan *plan)
     return sizeof(uint32_t) + (plan->augments ? sizeof(fedge_cohort_move) : 0);
 }
 
+size_t fedge_cohort_stepped(const fedge_cohort_plan *plan)
+{
+    return plan->share.num_parts > 0 ? plan->stride / plan->share.num_gpus : plan->stride;
+}
+
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
     const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * example_told(plan));
     const size_t run = MOST_TOLD / step;
+    if (plan->share.num_parts > 0) {
+        return (plan->share.num_parts + slots - 1) / slots + 1;
+    }
     return run > FEDGE_COHORT_MAX_RUN ? FEDGE_COHORT_MAX_RUN : run > 0 ? (uint32_t)run : 1;
 }
 
@@ -328,6 +348,9 @@ size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
     const size_t told =
         (size_t)fedge_cohort_run_of(plan, slots) * slots *
         (sizeof(fedge_cohort_turn) + plan->batch * (example_told(plan) + sizeof(int32_t)));
-    return 2 * told + (FEDGE_COHORT_RING + 3) * (plan->stride * sizeof(float)) +
-           FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
+    const bool shares = plan->share.num_parts > 0; /* one model comes back at a time */
+    const size_t states =
+        plan->share.states_on_host ? plan->num_states * fedge_cohort_stepped(plan) : 0;
+    return 2 * told + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
+           states * sizeof(float) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

@@ -25,6 +25,7 @@ typedef struct fedge_cohort_plan {
     size_t most;               /* of one example between two layers */
     uint32_t num_states;       /* of the optimizer */
     float smoothing;
+    fedge_cohort_share share;
 } fedge_cohort_plan;
 
 /* Arrays on the GPU, those of slots first. */
@@ -33,6 +34,8 @@ typedef struct fedge_cohort_arrays {
     float *input;
     float *between[2]; /* of a chain: gradients of layers' outputs, in turn; else [0]: what is added
                           to another gradient */
+    int64_t *sums;     /* of a share: (stride), of gradients; else NULL */
+    int64_t *joined;   /* then: this GPU's part of all GPUs' */
     double *squares;
     fedge_cohort_tally *tallies;
     fedge_cohort_turn *turns;  /* (run, slots) */
@@ -58,7 +61,11 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
 size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                  fedge_cohort_arrays *arrays, char *block);
 
-/* Steps that are told at a time, of so many slots. */
+/* Floats that this GPU steps and keeps states of, of a share; else those of a slot. */
+size_t fedge_cohort_stepped(const fedge_cohort_plan *plan);
+
+/* Steps that are told at a time, of so many slots; of a share one, whose parts come in so many
+ * waves, and the step's own turn. */
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots);
 
 /* Bytes of pinned memory for so many slots. */

@@ -174,20 +174,6 @@ static uint64_t steps_of(const running *self, fedge_cohort_task *task)
     return steps;
 }
 
-static fedge_status fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
-{
-    if (count <= slot->room) {
-        return FEDGE_OK;
-    }
-    uint32_t *order = realloc(slot->order, count * sizeof(*order));
-    if (!order) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the order of %u examples", count);
-    }
-    slot->order = order;
-    slot->room = count;
-    return FEDGE_OK;
-}
-
 /* The slot's next task, if there is one. */
 static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
 {
@@ -200,7 +186,7 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
         if (task && task->status != FEDGE_OK) {
             tell_done(self, task, NULL);
         } else if (task) {
-            fedge_status status = fit_order(slot, task->num_examples, err);
+            fedge_status status = fedge_cohort_fit_order(slot, task->num_examples, err);
             if (status == FEDGE_OK && task->correction && cohort->arrays.corrections) {
                 status = stage(self, cohort->arrays.corrections + index * cohort->plan.stride,
                                task->correction, cohort->plan.num_values, err);
@@ -220,68 +206,6 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
 /* ---- runs of steps
  * ---------------------------------------------------------------------------
  */
-
-static void begin_epoch(const running *self, fedge_cohort_slot *slot)
-{
-    const fedge_trainer_config *training = self->work->training;
-    const fedge_cohort_task *task = slot->task;
-    for (uint32_t i = 0; i < task->num_examples; i++) {
-        slot->order[i] = i;
-    }
-    if (training) {
-        fedge_rng rng = fedge_rng_stream(training->seed, FEDGE_PURPOSE_SHUFFLE, training->round,
-                                         task->client_index, (uint16_t)slot->epoch);
-        fedge_rng_shuffle(&rng, slot->order, task->num_examples);
-        slot->moves = fedge_rng_stream(training->seed, FEDGE_PURPOSE_AUGMENT, training->round,
-                                       task->client_index, (uint16_t)slot->epoch);
-    }
-    slot->epoch++;
-}
-
-/* The next example's, with the draws of edge/train/augment.c in their order. */
-static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng)
-{
-    const uint32_t padding = how->crop_padding, places = 2 * padding + 1;
-    fedge_cohort_move move = {0};
-    if (padding > 0) {
-        const uint32_t top = how->height > 1 ? fedge_rng_below(rng, places) : padding;
-        move.down = (int16_t)((int32_t)top - (int32_t)padding);
-        move.right = (int16_t)((int32_t)fedge_rng_below(rng, places) - (int32_t)padding);
-    }
-    move.flip = how->horizontal_flip > 0.0f && fedge_rng_float(rng) < how->horizontal_flip;
-    return move;
-}
-
-/* The slot's next step: its examples, and what the optimizer has to know of it.
- */
-static fedge_cohort_turn next_turn(const running *self, fedge_cohort_slot *slot, uint32_t *indices,
-                                   fedge_cohort_move *moves)
-{
-    const fedge_trainer_config *training = self->work->training;
-    const fedge_cohort_task *task = slot->task;
-    const uint32_t batch = training ? training->batch_size : self->cohort->plan.batch;
-    if (slot->next == 0) {
-        begin_epoch(self, slot);
-    }
-    const uint32_t left = task->num_examples - slot->next, count = left < batch ? left : batch;
-    for (uint32_t i = 0; i < count; i++) {
-        indices[i] = task->examples[slot->order[slot->next + i]];
-    }
-    for (uint32_t i = 0; training && moves && i < count; i++) {
-        moves[i] = next_move(self->cohort->config.augmentation, &slot->moves);
-    }
-    slot->next = count == left ? 0 : slot->next + count;
-    slot->seen += count;
-    slot->done++;
-    fedge_cohort_turn turn = {.count = count, .step = (uint32_t)slot->done, .data = task->set};
-    if (training && training->optimizer.type != FEDGE_OPTIMIZER_SGD) {
-        const double t = (double)slot->done;
-        turn.size = (float)((double)training->optimizer.learning_rate /
-                            (1.0 - pow((double)self->step.beta1, t)));
-        turn.root = (float)sqrt(1.0 - pow((double)self->step.beta2, t));
-    }
-    return turn;
-}
 
 /* Steps until one of the slots [0, *active) ends, 0: all are free. */
 static uint32_t count_run(const running *self, uint32_t *active)
@@ -315,9 +239,11 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
         fedge_cohort_slot *slot = &cohort->slots[s];
         for (uint32_t k = 0; k < run; k++) {
             const size_t at = (size_t)k * active + s;
-            told->turns[at] = slot->task ? next_turn(self, slot, told->indices + at * batch,
-                                                     told->moves ? told->moves + at * batch : NULL)
-                                         : (fedge_cohort_turn){0};
+            told->turns[at] =
+                slot->task ? fedge_cohort_next_turn(cohort, self->work->training, slot,
+                                                    told->indices + at * batch,
+                                                    told->moves ? told->moves + at * batch : NULL)
+                           : (fedge_cohort_turn){0};
         }
     }
     const size_t examples = turns * batch;
@@ -342,123 +268,6 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
  * --------------------------------------------------------------------------------
  */
 
-static cudaError_t gather(const running *self, const fedge_cohort_shape *shape,
-                          const uint32_t *indices)
-{
-    const fedge_cohort *cohort = self->cohort;
-    const fedge_cohort_config *config = &cohort->config;
-    const bool moved = cohort->plan.augments && self->work->training;
-    fedge_cohort_gather args = {.is_float = config->dtype != FEDGE_U8,
-                                .example_values = (uint32_t)cohort->plan.input,
-                                .num_channels = config->num_channels,
-                                .divide_by = config->divide_by,
-                                .mean = cohort->arrays.mean,
-                                .std = cohort->arrays.std,
-                                .indices = indices,
-                                .x = cohort->arrays.input};
-    args.plane = args.example_values / (config->num_channels > 1 ? config->num_channels : 1);
-    if (moved) {
-        args.moves = cohort->arrays.moves + (indices - cohort->arrays.indices);
-        args.height = config->augmentation->height;
-        args.width = config->augmentation->width;
-    }
-    memcpy(args.sets, cohort->arrays.sets, sizeof(args.sets));
-    return fedge_cohort_launch_gather(shape, &args);
-}
-
-static cudaError_t forward(const running *self, const fedge_cohort_pass *pass,
-                           const uint32_t *indices, int32_t *predicted)
-{
-    const fedge_cohort *cohort = self->cohort;
-    const fedge_cohort_plan *plan = &cohort->plan;
-    cudaError_t error = gather(self, &pass->shape, indices);
-    for (uint32_t i = 0; i < plan->num_layers && error == cudaSuccess; i++) {
-        error = plan->layers[i].ops->forward(&plan->layers[i], pass);
-    }
-    fedge_cohort_loss loss = {.indices = indices,
-                              .y = plan->layers[plan->num_layers - 1].y,
-                              .dy = self->work->training ? plan->layers[plan->num_layers - 1].dy
-                                                         : NULL,
-                              .predicted = predicted,
-                              .tallies = cohort->arrays.tallies,
-                              .classes = plan->classes,
-                              .smoothing = plan->smoothing};
-    memcpy(loss.sets, cohort->arrays.sets, sizeof(loss.sets));
-    return error == cudaSuccess ? fedge_cohort_launch_cross_entropy(&pass->shape, &loss) : error;
-}
-
-/* The gradient of layer [at] has got what [layer] has of it: another's is added to that. */
-static cudaError_t add_gradient(const running *self, const fedge_cohort_pass *pass,
-                                const fedge_cohort_layer *layer, const float *from, bool adds)
-{
-    const fedge_cohort_add args = {.from = from,
-                                   .to = layer->dy,
-                                   .values = (uint32_t)fedge_shape_count(&layer->out),
-                                   .adds = adds};
-    (void)self;
-    return from == layer->dy ? cudaSuccess : fedge_cohort_launch_add(&pass->shape, &args);
-}
-
-/* One layer: what it reads gets its gradient, or a share of it. [made]: of each layer, whether it
- * has one. */
-static cudaError_t backward_layer(const running *self, fedge_cohort_pass *pass, uint32_t index,
-                                  bool made[FEDGE_MAX_LAYERS])
-{
-    const fedge_cohort_plan *plan = &self->cohort->plan;
-    const fedge_cohort_layer *layer = &plan->layers[index];
-    cudaError_t error = cudaSuccess;
-    for (uint32_t k = 0; k < layer->num_inputs && error == cudaSuccess; k++) {
-        const uint16_t input = layer->inputs[k];
-        const fedge_cohort_layer *source = input == FEDGE_INPUT_MODEL ? NULL : &plan->layers[input];
-        const bool wanted = source && source->wants;
-        const bool adds = wanted && made[input];
-        pass->dx = !wanted ? NULL : adds ? self->cohort->arrays.between[0] : source->dy;
-        if (layer->ops->backward && k == 0) {
-            error = layer->ops->backward(layer, pass);
-        }
-        if (error == cudaSuccess && wanted && (adds || !layer->ops->backward)) {
-            error =
-                add_gradient(self, pass, source, layer->ops->backward ? pass->dx : layer->dy, adds);
-        }
-        if (wanted) {
-            made[input] = true;
-        }
-    }
-    return error;
-}
-
-static cudaError_t backward(const running *self, fedge_cohort_pass pass)
-{
-    const fedge_cohort_plan *plan = &self->cohort->plan;
-    bool made[FEDGE_MAX_LAYERS] = {false};
-    cudaError_t error = cudaSuccess;
-    made[plan->num_layers - 1] = true;
-    for (uint32_t i = plan->num_layers; i-- > 0 && error == cudaSuccess;) {
-        if (plan->layers[i].wants && made[i]) {
-            error = backward_layer(self, &pass, i, made);
-        }
-    }
-    return error;
-}
-
-/* Each range of values that are trained. */
-static cudaError_t step(const running *self, const fedge_cohort_shape *shape)
-{
-    const fedge_cohort_plan *plan = &self->cohort->plan;
-    const uint32_t passes = self->step.clip_norm > 0.0f ? 2 : 1;
-    cudaError_t error = cudaSuccess;
-    for (uint32_t i = 0; i < passes * plan->num_ranges && error == cudaSuccess; i++) {
-        const uint32_t *range = plan->ranges[i % plan->num_ranges];
-        fedge_cohort_step args = self->step;
-        args.first = range[0];
-        args.count = range[1];
-        args.adds = i > 0;
-        error = passes == 2 && i < plan->num_ranges ? fedge_cohort_launch_squares(shape, &args)
-                                                    : fedge_cohort_launch_step(shape, &args);
-    }
-    return error;
-}
-
 static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_error *err)
 {
     const fedge_cohort *cohort = self->cohort;
@@ -473,13 +282,13 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
     cudaError_t error =
         k == 0 ? fedge_cohort_launch_begin(&pass.shape, &self->step, arrays->tallies) : cudaSuccess;
     if (error == cudaSuccess) {
-        error = forward(self, &pass, arrays->indices + first, arrays->predicted + first);
+        error = fedge_cohort_forward(cohort, &pass, training, first, arrays->tallies);
     }
     if (error == cudaSuccess && training) {
-        error = backward(self, pass);
+        error = fedge_cohort_backward(cohort, pass);
     }
     if (error == cudaSuccess && training) {
-        error = step(self, &pass.shape);
+        error = fedge_cohort_take_step(cohort, &self->step, &pass.shape);
     }
     return check(self, error, training ? "training" : "evaluating", err);
 }
@@ -511,37 +320,6 @@ static fedge_status take_predicted(running *self, uint32_t run, uint32_t active,
 /* ---- all
  * -------------------------------------------------------------------------------------
  */
-
-static fedge_cohort_step step_of(const fedge_cohort *cohort, const fedge_trainer_config *training)
-{
-    const fedge_cohort_arrays *arrays = &cohort->arrays;
-    fedge_cohort_step step = {.num_values = (uint32_t)cohort->plan.num_values,
-                              .stride = cohort->plan.stride,
-                              .start = arrays->start};
-    if (!training) {
-        return step;
-    }
-    const fedge_optimizer *o = &training->optimizer;
-    const bool decoupled = o->type == FEDGE_OPTIMIZER_ADAMW;
-    step.optimizer = (uint32_t)o->type;
-    step.nesterov = o->nesterov;
-    step.learning_rate = o->learning_rate;
-    step.momentum = o->momentum;
-    step.weight_decay = o->weight_decay;
-    step.beta1 = o->num_betas == 0 ? 0.9f : o->betas[0];
-    step.beta2 = o->num_betas == 0 ? 0.999f : o->betas[1];
-    step.epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon;
-    step.keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
-    step.proximal_mu = o->proximal_mu;
-    step.clip_norm = o->clip_norm;
-    step.corrections = arrays->corrections;
-    step.values = arrays->values;
-    step.gradients = arrays->gradients;
-    step.states[0] = arrays->states[0];
-    step.states[1] = arrays->states[1];
-    step.squares = arrays->squares;
-    return step;
-}
 
 /* Everything that is in slots, or was not begun. */
 static void cancel_rest(running *self)
@@ -614,7 +392,8 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
 
 fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work, fedge_error *err)
 {
-    running self = {.cohort = cohort, .work = work, .step = step_of(cohort, work->training)};
+    running self = {
+        .cohort = cohort, .work = work, .step = fedge_cohort_step_of(cohort, work->training)};
     fedge_status status = check_work(cohort, work, err);
     if (status == FEDGE_OK) {
         status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);

@@ -323,6 +323,7 @@ typedef struct fedge_cohort_step {
     uint32_t num_values;
     uint32_t first, count; /* of the values that are trained: a step takes a range of them */
     uint32_t adds;         /* squares: to those of the ranges before */
+    uint32_t states_from;  /* the value that states begin with */
 } fedge_cohort_step;
 /* Slots whose turn is step 1 begin: values = start, states and tallies 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
@@ -332,6 +333,25 @@ cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
                                         const fedge_cohort_step *args);
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape,
                                      const fedge_cohort_step *args);
+
+/* ---- share.cu: gradients of a batch's parts, summed in fixed point so that nobody sees which
+ * parts were summed where: sums += round(gradient · examples · 2^fraction). A gradient beyond ±2^16
+ * is told as a tally's bad_value, and not added. And back: gradient = sums / 2^fraction / examples.
+ */
+
+#define FEDGE_COHORT_SHARE_MOST 65536.0f
+
+typedef struct fedge_cohort_shared_sums {
+    float *gradients; /* (slots, gradient_stride); back: (values), of all parts */
+    size_t gradient_stride;
+    int64_t *sums; /* (values); back: (count), those of value [first] and behind */
+    uint32_t first, count, fraction;
+    uint32_t examples;           /* back: of the whole batch */
+    fedge_cohort_tally *tallies; /* (slots) */
+} fedge_cohort_shared_sums;
+cudaError_t fedge_cohort_launch_share(const fedge_cohort_shape *shape,
+                                      const fedge_cohort_shared_sums *args);
+cudaError_t fedge_cohort_launch_unshare(const fedge_cohort_shared_sums *args, cudaStream_t stream);
 
 /* ---- fold.cu: sums += weight · v, where v is what a codec makes of values − start, bit for bit as
  * edge/core/codec.h has it. For one slot, whose tally says whether there is something bad: then

@@ -83,8 +83,9 @@ static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p, floa
         p.values[at] = w - p.learning_rate * slope;
         return;
     }
-    const float v = p.momentum * p.states[0][at] + slope;
-    p.states[0][at] = v;
+    float *state = p.states[0] + (at - p.states_from);
+    const float v = p.momentum * *state + slope;
+    *state = v;
     p.values[at] = w - p.learning_rate * (p.nesterov ? slope + p.momentum * v : v);
 }
 
@@ -95,10 +96,11 @@ static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
     if (p.optimizer == FEDGE_COHORT_ADAM) {
         g += p.weight_decay * w;
     }
-    const float m = p.beta1 * p.states[0][at] + (1.0f - p.beta1) * g;
-    const float v = p.beta2 * p.states[1][at] + (1.0f - p.beta2) * g * g;
-    p.states[0][at] = m;
-    p.states[1][at] = v;
+    float *first = p.states[0] + (at - p.states_from), *second = p.states[1] + (at - p.states_from);
+    const float m = p.beta1 * *first + (1.0f - p.beta1) * g;
+    const float v = p.beta2 * *second + (1.0f - p.beta2) * g * g;
+    *first = m;
+    *second = v;
     p.values[at] = p.keep * w - turn.size * m / (sqrtf(v) / turn.root + p.epsilon);
 }
 

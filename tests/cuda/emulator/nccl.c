@@ -2,7 +2,7 @@
  *
  * A collective runs when it is at the head of every member's stream, as on GPUs, so one that a
  * member never comes to hangs. */
-#include "aggregator/reduce/cuda/nccl_api.h"
+#include "edge/train/cuda/nccl_api.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

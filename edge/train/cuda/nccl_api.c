@@ -1,4 +1,4 @@
-#include "aggregator/reduce/cuda/nccl_api.h"
+#include "edge/train/cuda/nccl_api.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

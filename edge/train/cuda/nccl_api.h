@@ -4,8 +4,8 @@
  * several GPUs are out. Values and types are those of <nccl.h>, of which NCCL keeps the ABI since
  * 2.7; tests/cuda/test_nccl_api.c compares them with that header where it is found.
  */
-#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_NCCL_API_H
-#define FEDGE_AGGREGATOR_REDUCE_CUDA_NCCL_API_H
+#ifndef FEDGE_EDGE_TRAIN_CUDA_NCCL_API_H
+#define FEDGE_EDGE_TRAIN_CUDA_NCCL_API_H
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>

@@ -1,0 +1,40 @@
+/* Where the built-in trainer trains besides the CPU: a table of functions for each engine, so that
+ * a build may have none. */
+#ifndef FEDGE_CLIENT_ENGINE_H
+#define FEDGE_CLIENT_ENGINE_H
+
+#include <stdint.h>
+
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+#include "edge/io/dataset.h"
+#include "edge/io/plan.h"
+#include "edge/train/trainer.h"
+
+typedef struct fedge_client_engine_ops {
+    const char *name; /* "cuda" */
+    /* Is there what [devices] asks for, such as "0,1"; NULL: all? FEDGE_INVALID_ARGUMENT,
+     * FEDGE_NOT_FOUND. */
+    fedge_status (*find)(const char *devices, fedge_error *err);
+    /* FEDGE_UNSUPPORTED with what it cannot train. */
+    fedge_status (*check)(const fedge_plan *plan, fedge_error *err);
+    /* Memory of one device: for the whole batch at once, and at least. */
+    fedge_status (*bytes)(const fedge_plan *plan, uint64_t *all, uint64_t *least, fedge_error *err);
+    /* [plan] and [log] must outlive the state, [dataset] need not. */
+    fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset, const char *devices,
+                         const fedge_log *log, void **state, fedge_error *err);
+    void (*close)(void *state); /* NULL is fine */
+    /* As fedge_trainer_run and fedge_trainer_evaluate on a view of [dataset]; correction: NULL:
+     * none. FEDGE_GPU_LOST: the process should begin anew. */
+    fedge_status (*train)(void *state, const fedge_view *view, const fedge_trainer_config *config,
+                          const float *correction, float *values, fedge_cancel_fn cancel,
+                          void *cancel_user, fedge_trainer_result *result, fedge_error *err);
+    fedge_status (*evaluate)(void *state, const fedge_view *view, const float *values,
+                             fedge_cancel_fn cancel, void *cancel_user,
+                             fedge_trainer_result *result, fedge_error *err);
+} fedge_client_engine_ops;
+
+/* Of this build; the last is NULL. */
+extern const fedge_client_engine_ops *const fedge_client_engines[];
+
+#endif

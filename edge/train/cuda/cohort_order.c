@@ -1,0 +1,112 @@
+/* Which examples a task's steps take, in which order, and what the optimizer is told. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "edge/train/cuda/cohort_internal.h"
+
+fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
+{
+    if (count <= slot->room) {
+        return FEDGE_OK;
+    }
+    uint32_t *order = realloc(slot->order, count * sizeof(*order));
+    if (!order) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the order of %u examples", count);
+    }
+    slot->order = order;
+    slot->room = count;
+    return FEDGE_OK;
+}
+
+static void begin_epoch(const fedge_trainer_config *training, fedge_cohort_slot *slot)
+{
+    const fedge_cohort_task *task = slot->task;
+    for (uint32_t i = 0; i < task->num_examples; i++) {
+        slot->order[i] = i;
+    }
+    if (training) {
+        fedge_rng rng = fedge_rng_stream(training->seed, FEDGE_PURPOSE_SHUFFLE, training->round,
+                                         task->client_index, (uint16_t)slot->epoch);
+        fedge_rng_shuffle(&rng, slot->order, task->num_examples);
+        slot->moves = fedge_rng_stream(training->seed, FEDGE_PURPOSE_AUGMENT, training->round,
+                                       task->client_index, (uint16_t)slot->epoch);
+    }
+    slot->epoch++;
+}
+
+/* The next example's, with the draws of edge/train/augment.c in their order. */
+static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng)
+{
+    const uint32_t padding = how->crop_padding, places = 2 * padding + 1;
+    fedge_cohort_move move = {0};
+    if (padding > 0) {
+        const uint32_t top = how->height > 1 ? fedge_rng_below(rng, places) : padding;
+        move.down = (int16_t)((int32_t)top - (int32_t)padding);
+        move.right = (int16_t)((int32_t)fedge_rng_below(rng, places) - (int32_t)padding);
+    }
+    move.flip = how->horizontal_flip > 0.0f && fedge_rng_float(rng) < how->horizontal_flip;
+    return move;
+}
+
+fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
+                                         const fedge_trainer_config *training,
+                                         fedge_cohort_slot *slot, uint32_t *indices,
+                                         fedge_cohort_move *moves)
+{
+    const fedge_cohort_task *task = slot->task;
+    const uint32_t batch = training ? training->batch_size : cohort->plan.batch;
+    if (slot->next == 0) {
+        begin_epoch(training, slot);
+    }
+    const uint32_t left = task->num_examples - slot->next, count = left < batch ? left : batch;
+    for (uint32_t i = 0; i < count; i++) {
+        indices[i] = task->examples[slot->order[slot->next + i]];
+    }
+    for (uint32_t i = 0; training && moves && i < count; i++) {
+        moves[i] = next_move(cohort->config.augmentation, &slot->moves);
+    }
+    slot->next = count == left ? 0 : slot->next + count;
+    slot->seen += count;
+    slot->done++;
+    fedge_cohort_turn turn = {.count = count, .step = (uint32_t)slot->done, .data = task->set};
+    if (training && training->optimizer.type != FEDGE_OPTIMIZER_SGD) {
+        const fedge_cohort_step step = fedge_cohort_step_of(cohort, training);
+        const double t = (double)slot->done;
+        turn.size =
+            (float)((double)training->optimizer.learning_rate / (1.0 - pow((double)step.beta1, t)));
+        turn.root = (float)sqrt(1.0 - pow((double)step.beta2, t));
+    }
+    return turn;
+}
+
+fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
+                                       const fedge_trainer_config *training)
+{
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    fedge_cohort_step step = {.num_values = (uint32_t)cohort->plan.num_values,
+                              .stride = cohort->plan.stride,
+                              .start = arrays->start};
+    if (!training) {
+        return step;
+    }
+    const fedge_optimizer *o = &training->optimizer;
+    const bool decoupled = o->type == FEDGE_OPTIMIZER_ADAMW;
+    step.optimizer = (uint32_t)o->type;
+    step.nesterov = o->nesterov;
+    step.learning_rate = o->learning_rate;
+    step.momentum = o->momentum;
+    step.weight_decay = o->weight_decay;
+    step.beta1 = o->num_betas == 0 ? 0.9f : o->betas[0];
+    step.beta2 = o->num_betas == 0 ? 0.999f : o->betas[1];
+    step.epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon;
+    step.keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
+    step.proximal_mu = o->proximal_mu;
+    step.clip_norm = o->clip_norm;
+    step.corrections = arrays->corrections;
+    step.values = arrays->values;
+    step.gradients = arrays->gradients;
+    step.states[0] = arrays->states[0];
+    step.states[1] = arrays->states[1];
+    step.squares = arrays->squares;
+    return step;
+}

@@ -1,0 +1,134 @@
+/* One pass of a batch through a cohort's model, and the step behind it. */
+#include <string.h>
+
+#include "edge/train/cuda/cohort_internal.h"
+
+static cudaError_t gather(const fedge_cohort *cohort, bool training,
+                          const fedge_cohort_shape *shape, const uint32_t *indices)
+{
+    const fedge_cohort_config *config = &cohort->config;
+    const bool moved = cohort->plan.augments && training;
+    fedge_cohort_gather args = {.is_float = config->dtype != FEDGE_U8,
+                                .example_values = (uint32_t)cohort->plan.input,
+                                .num_channels = config->num_channels,
+                                .divide_by = config->divide_by,
+                                .mean = cohort->arrays.mean,
+                                .std = cohort->arrays.std,
+                                .indices = indices,
+                                .x = cohort->arrays.input};
+    args.plane = args.example_values / (config->num_channels > 1 ? config->num_channels : 1);
+    if (moved) {
+        args.moves = cohort->arrays.moves + (indices - cohort->arrays.indices);
+        args.height = config->augmentation->height;
+        args.width = config->augmentation->width;
+    }
+    memcpy(args.sets, cohort->arrays.sets, sizeof(args.sets));
+    return fedge_cohort_launch_gather(shape, &args);
+}
+
+cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_pass *pass,
+                                 bool training, size_t first, fedge_cohort_tally *tallies)
+{
+    const fedge_cohort_plan *plan = &cohort->plan;
+    const uint32_t *indices = cohort->arrays.indices + first;
+    cudaError_t error = gather(cohort, training, &pass->shape, indices);
+    for (uint32_t i = 0; i < plan->num_layers && error == cudaSuccess; i++) {
+        error = plan->layers[i].ops->forward(&plan->layers[i], pass);
+    }
+    fedge_cohort_loss loss = {.indices = indices,
+                              .y = plan->layers[plan->num_layers - 1].y,
+                              .dy = training ? plan->layers[plan->num_layers - 1].dy : NULL,
+                              .predicted = cohort->arrays.predicted + first,
+                              .tallies = tallies,
+                              .classes = plan->classes,
+                              .smoothing = plan->smoothing};
+    memcpy(loss.sets, cohort->arrays.sets, sizeof(loss.sets));
+    return error == cudaSuccess ? fedge_cohort_launch_cross_entropy(&pass->shape, &loss) : error;
+}
+
+/* The gradient of layer [at] has got what [layer] has of it: another's is added to that. */
+static cudaError_t add_gradient(const fedge_cohort_pass *pass, const fedge_cohort_layer *layer,
+                                const float *from, bool adds)
+{
+    const fedge_cohort_add args = {.from = from,
+                                   .to = layer->dy,
+                                   .values = (uint32_t)fedge_shape_count(&layer->out),
+                                   .adds = adds};
+    return from == layer->dy ? cudaSuccess : fedge_cohort_launch_add(&pass->shape, &args);
+}
+
+/* One layer: what it reads gets its gradient, or a share of it. [made]: of each layer, whether it
+ * has one. */
+static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass *pass,
+                                  uint32_t index, bool made[FEDGE_MAX_LAYERS])
+{
+    const fedge_cohort_plan *plan = &cohort->plan;
+    const fedge_cohort_layer *layer = &plan->layers[index];
+    cudaError_t error = cudaSuccess;
+    for (uint32_t k = 0; k < layer->num_inputs && error == cudaSuccess; k++) {
+        const uint16_t input = layer->inputs[k];
+        const fedge_cohort_layer *source = input == FEDGE_INPUT_MODEL ? NULL : &plan->layers[input];
+        const bool wanted = source && source->wants;
+        const bool adds = wanted && made[input];
+        pass->dx = !wanted ? NULL : adds ? cohort->arrays.between[0] : source->dy;
+        if (layer->ops->backward && k == 0) {
+            error = layer->ops->backward(layer, pass);
+        }
+        if (error == cudaSuccess && wanted && (adds || !layer->ops->backward)) {
+            error = add_gradient(pass, source, layer->ops->backward ? pass->dx : layer->dy, adds);
+        }
+        if (wanted) {
+            made[input] = true;
+        }
+    }
+    return error;
+}
+
+cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass pass)
+{
+    const fedge_cohort_plan *plan = &cohort->plan;
+    bool made[FEDGE_MAX_LAYERS] = {false};
+    cudaError_t error = cudaSuccess;
+    made[plan->num_layers - 1] = true;
+    for (uint32_t i = plan->num_layers; i-- > 0 && error == cudaSuccess;) {
+        if (plan->layers[i].wants && made[i]) {
+            error = backward_layer(cohort, &pass, i, made);
+        }
+    }
+    return error;
+}
+
+/* To those that this GPU steps. */
+static void cut_range(const fedge_cohort_plan *plan, fedge_cohort_step *args)
+{
+    const size_t begin = args->states_from, end = begin + fedge_cohort_stepped(plan);
+    const size_t first = args->first > begin ? args->first : begin;
+    const size_t last = (size_t)args->first + args->count;
+    args->count =
+        first < (last < end ? last : end) ? (uint32_t)((last < end ? last : end) - first) : 0;
+    args->first = (uint32_t)first;
+}
+
+cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohort_step *wanted,
+                                   const fedge_cohort_shape *shape)
+{
+    const fedge_cohort_plan *plan = &cohort->plan;
+    const uint32_t passes = wanted->clip_norm > 0.0f ? 2 : 1;
+    cudaError_t error = cudaSuccess;
+    for (uint32_t i = 0; i < passes * plan->num_ranges && error == cudaSuccess; i++) {
+        const uint32_t *range = plan->ranges[i % plan->num_ranges];
+        fedge_cohort_step args = *wanted;
+        args.first = range[0];
+        args.count = range[1];
+        args.adds = i > 0;
+        if (passes == 2 && i < plan->num_ranges) {
+            error = fedge_cohort_launch_squares(shape, &args);
+            continue;
+        }
+        if (plan->share.num_parts > 0) {
+            cut_range(plan, &args);
+        }
+        error = args.count > 0 ? fedge_cohort_launch_step(shape, &args) : cudaSuccess;
+    }
+    return error;
+}

@@ -1,0 +1,266 @@
+/* The life of a silo, and evaluation. */
+#include "edge/train/cuda/silo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/train/cuda/silo_internal.h"
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+static fedge_cohort_share share_of(const fedge_silo_config *config, uint32_t num_gpus,
+                                   uint32_t *num_parts)
+{
+    const uint32_t batch = config->cohort.options->max_batch;
+    const uint32_t eighth = (batch + FEDGE_SILO_PARTS - 1) / FEDGE_SILO_PARTS;
+    const uint32_t part = config->part == 0 || config->part > batch ? eighth : config->part;
+    *num_parts = (batch + part - 1) / part;
+    const uint32_t gpus = num_gpus < *num_parts ? num_gpus : *num_parts;
+    return (fedge_cohort_share){
+        .num_gpus = gpus, .part = part, .num_parts = (*num_parts + gpus - 1) / gpus};
+}
+
+static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_cohort_share share)
+{
+    fedge_cohort_config cohort = config->cohort;
+    cohort.most_slots = share.num_parts;
+    cohort.num_pieces = 0;
+    cohort.share = share;
+    return cohort;
+}
+
+fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus, uint64_t *all,
+                              uint64_t *least, fedge_error *err)
+{
+    uint32_t num_parts = 0;
+    uint64_t *const to[] = {all, least};
+    fedge_cohort_share share = share_of(config, num_gpus, &num_parts);
+    fedge_status status = FEDGE_OK;
+    for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
+        fedge_cohort_memory memory;
+        fedge_cohort_config cohort = cohort_of(config, share);
+        cohort.most_slots = i == 0 ? share.num_parts : 1;
+        cohort.share.states_on_host = i == 1;
+        memset(cohort.sets, 0, sizeof(cohort.sets));
+        status = fedge_cohort_bytes(&cohort, &memory, err);
+        *to[i] = status == FEDGE_OK ? memory.slot + memory.shared : 0;
+    }
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static fedge_status open_gpu(fedge_silo *self, uint32_t index, fedge_error *err)
+{
+    fedge_cohort_config cohort = cohort_of(&self->config, self->share);
+    fedge_silo_gpu *gpu = &self->gpus[index];
+    cohort.gpu = (int)self->config.gpus[index];
+    gpu->first_part = self->num_parts * index / self->share.num_gpus;
+    gpu->num_parts = self->num_parts * (index + 1) / self->share.num_gpus - gpu->first_part;
+    fedge_status status = fedge_cohort_new(&cohort, &gpu->cohort, err);
+    if (status == FEDGE_OK) {
+        const size_t tallies = (size_t)gpu->num_parts * sizeof(*gpu->tallies);
+        void *pinned = NULL;
+        status =
+            fedge_cohort_cuda(gpu->cohort, cudaHostAlloc(&pinned, tallies, cudaHostAllocPortable),
+                              "taking memory", err);
+        gpu->tallies = pinned;
+    }
+    return status;
+}
+
+static void close_gpus(fedge_silo *self)
+{
+    for (uint32_t i = 0; i < self->share.num_gpus; i++) {
+        fedge_cohort_free(self->gpus[i].cohort);
+        (void)cudaFreeHost(self->gpus[i].tallies);
+        self->gpus[i] = (fedge_silo_gpu){0};
+    }
+}
+
+static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->share.num_gpus && status == FEDGE_OK; i++) {
+        status = open_gpu(self, i, err);
+    }
+    if (status == FEDGE_NO_MEMORY && !self->share.states_on_host &&
+        fedge_optimizer_states(self->config.cohort.options) > 0) {
+        close_gpus(self);
+        self->share.states_on_host = true;
+        status = open_gpus(self, err);
+    }
+    return status;
+}
+
+static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
+{
+    int numbers[FEDGE_COHORT_MAX_GPUS];
+    if (self->share.num_gpus < 2) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_nccl_load(&self->nccl, err);
+    for (uint32_t i = 0; i < self->share.num_gpus; i++) {
+        numbers[i] = (int)self->config.gpus[i];
+    }
+    if (status == FEDGE_OK) {
+        const fedge_nccl_result result =
+            self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
+        self->num_comms = result == FEDGE_NCCL_SUCCESS ? self->share.num_gpus : 0;
+        status = fedge_silo_nccl(self, result, "starting NCCL", err);
+    }
+    return status;
+}
+
+/* Names the GPUs, where the caller wants all. */
+static fedge_status choose_gpus(fedge_silo *self, fedge_error *err)
+{
+    uint32_t there = 0;
+    const fedge_status status = fedge_cohort_count_gpus(&there, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
+    for (uint32_t i = 0; i < there && self->config.num_gpus == 0; i++) {
+        self->config.gpus[i] = i;
+    }
+    self->config.num_gpus = self->config.num_gpus == 0 ? there : self->config.num_gpus;
+    return FEDGE_OK;
+}
+
+static fedge_status open_silo(fedge_silo *self, fedge_error *err)
+{
+    const uint32_t batch = self->config.cohort.options->max_batch;
+    fedge_status status = choose_gpus(self, err);
+    if (status == FEDGE_OK) {
+        self->share = share_of(&self->config, self->config.num_gpus, &self->num_parts);
+        self->indices = calloc(batch, sizeof(*self->indices));
+        self->moves = calloc(batch, sizeof(*self->moves));
+        status = self->indices && self->moves
+                     ? open_gpus(self, err)
+                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a batch's examples");
+    }
+    return status == FEDGE_OK ? join_gpus(self, err) : status;
+}
+
+fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo, fedge_error *err)
+{
+    fedge_silo *fresh = calloc(1, sizeof(*fresh));
+    *silo = NULL;
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a silo");
+    }
+    fresh->config = *config;
+    fedge_status status = fedge_cohort_check(&config->cohort, err);
+    if (status == FEDGE_OK) {
+        status = open_silo(fresh, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_silo_free(fresh);
+        return status;
+    }
+    *silo = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_silo_free(fedge_silo *silo)
+{
+    if (!silo) {
+        return;
+    }
+    for (uint32_t i = 0; i < silo->num_comms; i++) {
+        (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
+    }
+    close_gpus(silo);
+    fedge_nccl_unload(&silo->nccl);
+    free(silo->order.order);
+    free(silo->indices);
+    free(silo->moves);
+    free(silo);
+}
+
+fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo)
+{
+    fedge_silo_facts facts = {.num_gpus = silo->share.num_gpus,
+                              .part = silo->share.part,
+                              .num_parts = silo->num_parts,
+                              .at_once = UINT32_MAX,
+                              .states_on_host = silo->share.states_on_host};
+    fedge_error unwanted;
+    for (uint32_t i = 0; i < silo->share.num_gpus; i++) {
+        const uint32_t slots = fedge_cohort_slots(silo->gpus[i].cohort);
+        facts.at_once = slots < facts.at_once ? slots : facts.at_once;
+    }
+    fedge_cohort_config cohort = cohort_of(&silo->config, silo->share);
+    cohort.most_slots = facts.at_once;
+    if (fedge_cohort_bytes(&cohort, &facts.memory, &unwanted) != FEDGE_OK) {
+        facts.memory = (fedge_cohort_memory){0};
+    }
+    return facts;
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+/* Pieces of the examples, whose results add up in their order whatever is side by side. */
+typedef struct evaluation {
+    fedge_cohort_task pieces[FEDGE_SILO_PARTS];
+    uint32_t next;
+    fedge_cancel_fn cancel;
+    void *cancel_user;
+} evaluation;
+
+static fedge_cohort_task *next_piece(void *user)
+{
+    evaluation *self = user;
+    while (self->next < FEDGE_SILO_PARTS && self->pieces[self->next].num_examples == 0) {
+        self->next++;
+    }
+    return self->next < FEDGE_SILO_PARTS ? &self->pieces[self->next++] : NULL;
+}
+
+static void piece_done(void *user, fedge_cohort_task *task, float *values)
+{
+    (void)user;
+    (void)task;
+    (void)values;
+}
+
+static bool evaluation_cancelled(void *user)
+{
+    evaluation *self = user;
+    return self->cancel && self->cancel(self->cancel_user);
+}
+
+fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task,
+                                 const float *values, fedge_cancel_fn cancel, void *cancel_user,
+                                 fedge_trainer_result *result, fedge_error *err)
+{
+    evaluation self = {.cancel = cancel, .cancel_user = cancel_user};
+    const uint32_t each = (task->num_examples + FEDGE_SILO_PARTS - 1) / FEDGE_SILO_PARTS;
+    for (uint32_t i = 0; i < FEDGE_SILO_PARTS; i++) {
+        const uint32_t first = i * each < task->num_examples ? i * each : task->num_examples;
+        const uint32_t left = task->num_examples - first;
+        self.pieces[i] = (fedge_cohort_task){.set = task->set,
+                                             .examples = task->examples + first,
+                                             .num_examples = left < each ? left : each};
+    }
+    const fedge_cohort_work work = {.start = values,
+                                    .next = next_piece,
+                                    .done = piece_done,
+                                    .cancel = evaluation_cancelled,
+                                    .user = &self};
+    *result = (fedge_trainer_result){.num_examples = task->num_examples};
+    fedge_status status = fedge_cohort_run(silo->gpus[0].cohort, &work, err);
+    silo->lost |= status == FEDGE_GPU_LOST;
+    for (uint32_t i = 0; i < FEDGE_SILO_PARTS && status == FEDGE_OK; i++) {
+        const fedge_cohort_task *piece = &self.pieces[i];
+        status = piece->status;
+        if (status != FEDGE_OK) {
+            *err = piece->error;
+        }
+        result->num_seen += piece->result.num_seen;
+        result->loss_sum += piece->result.loss_sum;
+        result->correct += piece->result.correct;
+    }
+    return status;
+}

@@ -1,0 +1,80 @@
+/* A silo: one client's model, trained by several GPUs of its machine together.
+ *
+ * A batch has parts of a fixed size, which the job decides and the number of GPUs does not. Each
+ * GPU trains some of the parts, as many side by side as its memory holds, and adds their gradients
+ * up as integers (kernels.h, share.cu); NCCL's reduce-scatter joins the sums of all GPUs, each GPU
+ * steps its share of the parameters and keeps the optimizer's state of that share alone, and an
+ * all-gather hands the new values round. Integers add up the same in any order, so 1, 2 and 8 GPUs
+ * give the same bits. With one GPU NCCL is not needed.
+ *
+ * Where a model is too large, parts come one after another in the memory of one, and the
+ * optimizer's state lies in the host's memory, where the step reads and writes it.
+ *
+ * Batches, augmentation, optimizers and results are those of fedge_trainer_run; sums have another
+ * order. Gradients are rounded to multiples of 2^-(46 - log2 of the batch) over the batch.
+ *
+ * Threads: one at a time.
+ */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_SILO_H
+#define FEDGE_EDGE_TRAIN_CUDA_SILO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/train/cuda/cohort.h"
+#include "edge/train/trainer.h"
+
+#define FEDGE_SILO_PARTS 8 /* of a batch, where nobody asks for others */
+
+#ifndef FEDGE_SILO_TIMEOUT_MS
+#define FEDGE_SILO_TIMEOUT_MS 600000 /* a step that takes longer is taken for one that hangs */
+#endif
+
+typedef struct fedge_silo_config {
+    fedge_cohort_config cohort; /* most_slots, num_pieces, gpu and share are not read */
+    uint32_t part;              /* examples; 0: an eighth of the batch */
+    uint32_t num_gpus;          /* 0: all there are */
+    uint32_t gpus[FEDGE_COHORT_MAX_GPUS];
+} fedge_silo_config;
+
+/* What was made of it. */
+typedef struct fedge_silo_facts {
+    uint32_t num_gpus; /* no more than there are parts */
+    uint32_t part, num_parts;
+    uint32_t at_once;           /* parts that a GPU trains side by side */
+    bool states_on_host;        /* the optimizer's */
+    fedge_cohort_memory memory; /* of each GPU: slot for each part at once */
+} fedge_silo_facts;
+
+typedef struct fedge_silo fedge_silo;
+
+/* Bytes of one of [num_gpus] GPUs, without examples: that trains all its parts at once, and that
+ * trains them one after another with the optimizer's state on the host. Looks for no GPU. */
+FEDGE_MUST_USE fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus,
+                                             uint64_t *all, uint64_t *least, fedge_error *err);
+
+/* What [config] points to must outlive it, but for the examples. FEDGE_UNSUPPORTED as
+ * fedge_cohort_check; FEDGE_NOT_FOUND: no such GPU, or several and no NCCL; FEDGE_NO_MEMORY with
+ * the numbers; FEDGE_GPU_LOST. */
+FEDGE_MUST_USE fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo,
+                                           fedge_error *err);
+void fedge_silo_free(fedge_silo *silo); /* NULL is fine */
+
+fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo);
+
+/* Trains [values], (num_values), in place. task: set, examples, num_examples, client_index and
+ * correction count. FEDGE_NOT_FINITE with round and step, FEDGE_CANCELLED; after FEDGE_GPU_LOST the
+ * silo can only be freed, and the process should begin anew. */
+FEDGE_MUST_USE fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
+                                             const fedge_trainer_config *training, float *values,
+                                             fedge_cancel_fn cancel, void *cancel_user,
+                                             fedge_trainer_result *result, fedge_error *err);
+
+/* Loss and accuracy of [values] over the task's examples, on the first GPU. */
+FEDGE_MUST_USE fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task,
+                                                const float *values, fedge_cancel_fn cancel,
+                                                void *cancel_user, fedge_trainer_result *result,
+                                                fedge_error *err);
+
+#endif

@@ -1,0 +1,465 @@
+/* A silo's task: batches told to all GPUs, their sums joined, the step. */
+#include <math.h>
+#include <string.h>
+#include <threads.h>
+
+#include "edge/core/os.h"
+#include "edge/train/cuda/silo_internal.h"
+
+/* One call of fedge_silo_train. */
+typedef struct run {
+    fedge_silo *silo;
+    const fedge_trainer_config *training;
+    const fedge_cohort_task *task;
+    fedge_cohort_turn turn; /* of the whole batch */
+    uint32_t fraction;      /* of the sums */
+} run;
+
+fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, const char *doing,
+                             fedge_error *err)
+{
+    return result == FEDGE_NCCL_SUCCESS
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_GPU_LOST,
+                            "one of %u GPUs is lost while %s: NCCL: %s; start again, with the GPUs "
+                            "that there are",
+                            (unsigned)silo->share.num_gpus, doing,
+                            silo->nccl.get_error_string(result));
+}
+
+static fedge_status look_at_comms(const fedge_silo *silo, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
+        fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
+        const fedge_nccl_result result = silo->nccl.comm_get_async_error(silo->comms[i], &found);
+        found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
+        status = fedge_silo_nccl(silo, result != FEDGE_NCCL_SUCCESS ? result : found,
+                                 "joining gradients", err);
+    }
+    return status;
+}
+
+/* Waits for an event, but not for a GPU that another one waits for in vain. */
+static fedge_status wait_for(const fedge_silo *silo, const fedge_cohort *cohort, cudaEvent_t event,
+                             fedge_error *err)
+{
+    const uint64_t start = fedge_os_monotonic_ms();
+    for (;;) {
+        const cudaError_t error = cudaEventQuery(event);
+        if (error != cudaErrorNotReady) {
+            return fedge_cohort_cuda(cohort, error, "waiting for it", err);
+        }
+        const fedge_status status = look_at_comms(silo, err);
+        if (status != FEDGE_OK) {
+            return status;
+        }
+        if (fedge_os_monotonic_ms() - start > FEDGE_SILO_TIMEOUT_MS) {
+            return fedge_fail(err, FEDGE_GPU_LOST,
+                              "GPU %d is lost while training: no progress in %d s",
+                              cohort->config.gpu, FEDGE_SILO_TIMEOUT_MS / 1000);
+        }
+        thrd_yield();
+    }
+}
+
+/* ---- one GPU --------------------------------------------------------------------------------- */
+
+static fedge_status use(const fedge_silo_gpu *gpu, fedge_error *err)
+{
+    return fedge_cohort_cuda(gpu->cohort, cudaSetDevice(gpu->cohort->config.gpu), "choosing it",
+                             err);
+}
+
+/* Copies [count] floats to the GPU by way of pinned memory. */
+static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, float *to,
+                          const float *from, fedge_error *err)
+{
+    const size_t size = cohort->plan.num_values * sizeof(float);
+    fedge_status status = wait_for(self->silo, cohort, cohort->staged[at], err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    memcpy(cohort->staging[at], from, size);
+    cudaError_t error =
+        cudaMemcpyAsync(to, cohort->staging[at], size, cudaMemcpyHostToDevice, cohort->stream);
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(cohort->staged[at], cohort->stream);
+    }
+    return fedge_cohort_cuda(cohort, error, "copying to it", err);
+}
+
+/* Values as they begin, states and tallies at 0. */
+static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *values,
+                          fedge_error *err)
+{
+    fedge_cohort *cohort = gpu->cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    const size_t states = fedge_cohort_stepped(&cohort->plan) * sizeof(float);
+    fedge_status status = use(gpu, err);
+    if (status == FEDGE_OK) {
+        status = stage(self, cohort, 0, arrays->start, values, err);
+    }
+    if (status == FEDGE_OK && self->task->correction && arrays->corrections) {
+        status = stage(self, cohort, 1, arrays->corrections, self->task->correction, err);
+    }
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    cudaError_t error =
+        cudaMemcpyAsync(arrays->values, arrays->start, cohort->plan.num_values * sizeof(float),
+                        cudaMemcpyDefault, cohort->stream);
+    for (uint32_t i = 0; i < cohort->plan.num_states && error == cudaSuccess; i++) {
+        if (cohort->host_states[i]) { /* nothing of the task before is under way */
+            memset(cohort->host_states[i], 0, states);
+        } else {
+            error = cudaMemsetAsync(arrays->states[i], 0, states, cohort->stream);
+        }
+    }
+    if (error == cudaSuccess) {
+        error = cudaMemsetAsync(arrays->tallies, 0, gpu->num_parts * sizeof(*arrays->tallies),
+                                cohort->stream);
+    }
+    return fedge_cohort_cuda(cohort, error, "copying to it", err);
+}
+
+/* Its parts of the batch, and behind them the turn of the step. */
+static void fill_turns(const run *self, const fedge_silo_gpu *gpu, fedge_cohort_turn *turns)
+{
+    const uint32_t part = self->silo->share.part;
+    for (uint32_t i = 0; i <= gpu->num_parts; i++) {
+        const uint64_t first = (uint64_t)(gpu->first_part + i) * part;
+        const uint32_t left = first < self->turn.count ? self->turn.count - (uint32_t)first : 0;
+        turns[i] = self->turn;
+        turns[i].count = i == gpu->num_parts ? self->turn.count : left < part ? left : part;
+    }
+}
+
+static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
+{
+    const fedge_silo *silo = self->silo;
+    fedge_cohort *cohort = gpu->cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    fedge_cohort_told *told = &cohort->told[cohort->turn++ % 2];
+    const size_t first = (size_t)gpu->first_part * silo->share.part;
+    const size_t left = first < self->turn.count ? self->turn.count - first : 0;
+    const size_t most = (size_t)gpu->num_parts * silo->share.part;
+    const size_t count = left < most ? left : most;
+    fedge_status status = wait_for(silo, cohort, told->done, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fill_turns(self, gpu, told->turns);
+    memcpy(told->indices, silo->indices + first, count * sizeof(*told->indices));
+    cudaError_t error =
+        cudaMemcpyAsync(arrays->turns, told->turns, (gpu->num_parts + 1) * sizeof(*told->turns),
+                        cudaMemcpyHostToDevice, cohort->stream);
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(arrays->indices, told->indices, count * sizeof(*told->indices),
+                                cudaMemcpyHostToDevice, cohort->stream);
+    }
+    if (error == cudaSuccess && told->moves) {
+        memcpy(told->moves, silo->moves + first, count * sizeof(*told->moves));
+        error = cudaMemcpyAsync(arrays->moves, told->moves, count * sizeof(*told->moves),
+                                cudaMemcpyHostToDevice, cohort->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(told->done, cohort->stream);
+    }
+    return fedge_cohort_cuda(cohort, error, "copying to it", err);
+}
+
+static fedge_cohort_shared_sums sums_of(const run *self, const fedge_cohort *cohort)
+{
+    return (fedge_cohort_shared_sums){.gradients = cohort->arrays.gradients,
+                                      .gradient_stride = cohort->plan.stride,
+                                      .sums = cohort->arrays.sums,
+                                      .fraction = self->fraction,
+                                      .examples = self->turn.count};
+}
+
+/* Parts [first, first + count) of the GPU's, side by side. */
+static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t first,
+                            uint32_t count)
+{
+    const fedge_cohort *cohort = gpu->cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    const fedge_cohort_plan *plan = &cohort->plan;
+    const fedge_cohort_pass pass = {
+        .shape = {arrays->turns + first, count, plan->batch, cohort->stream},
+        .values = {arrays->values, 0},
+        .gradients = arrays->gradients,
+        .gradient_stride = plan->stride};
+    fedge_cohort_shared_sums sums = sums_of(self, cohort);
+    sums.tallies = arrays->tallies + first;
+    cudaError_t error = fedge_cohort_forward(cohort, &pass, true, (size_t)first * plan->batch,
+                                             arrays->tallies + first);
+    if (error == cudaSuccess) {
+        error = fedge_cohort_backward(cohort, pass);
+    }
+    for (uint32_t i = 0; i < plan->num_ranges && error == cudaSuccess; i++) {
+        sums.first = plan->ranges[i][0];
+        sums.count = plan->ranges[i][1];
+        error = fedge_cohort_launch_share(&pass.shape, &sums);
+    }
+    return error;
+}
+
+static fedge_status add_parts(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
+{
+    const fedge_cohort *cohort = gpu->cohort;
+    const uint32_t slots = cohort->num_slots;
+    cudaError_t error = cudaMemsetAsync(cohort->arrays.sums, 0,
+                                        cohort->plan.stride * sizeof(int64_t), cohort->stream);
+    for (uint32_t at = 0; at < gpu->num_parts && error == cudaSuccess; at += slots) {
+        const uint32_t left = gpu->num_parts - at;
+        error = add_wave(self, gpu, at, left < slots ? left : slots);
+    }
+    return fedge_cohort_cuda(cohort, error, "training", err);
+}
+
+/* ---- all GPUs -------------------------------------------------------------------------------- */
+
+enum { JOIN_SUMS, GATHER_GRADIENTS, GATHER_VALUES };
+
+static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
+{
+    const fedge_cohort *cohort = silo->gpus[index].cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    const size_t each = fedge_cohort_stepped(&cohort->plan);
+    float *all = what == GATHER_VALUES ? arrays->values : arrays->gradients;
+    return what == JOIN_SUMS
+               ? silo->nccl.reduce_scatter(arrays->sums, arrays->joined, each, FEDGE_NCCL_INT64,
+                                           FEDGE_NCCL_SUM, silo->comms[index], cohort->stream)
+               : silo->nccl.all_gather(all + index * each, all, each, FEDGE_NCCL_FLOAT32,
+                                       silo->comms[index], cohort->stream);
+}
+
+/* One collective of all GPUs. */
+static fedge_status together(const fedge_silo *silo, int what, fedge_error *err)
+{
+    if (silo->num_comms == 0) {
+        return FEDGE_OK;
+    }
+    fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
+    for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
+        status = use(&silo->gpus[i], err);
+        if (status == FEDGE_OK) {
+            status = fedge_silo_nccl(silo, call(silo, i, what), "joining gradients", err);
+        }
+    }
+    /* Also when a member could not be called: the group has to end. */
+    const fedge_nccl_result ended = silo->nccl.group_end();
+    return status == FEDGE_OK ? fedge_silo_nccl(silo, ended, "joining gradients", err) : status;
+}
+
+/* The joined gradient of the values that a GPU steps. */
+static fedge_status take_gradient(const run *self, uint32_t index, fedge_error *err)
+{
+    const fedge_silo_gpu *gpu = &self->silo->gpus[index];
+    const fedge_cohort_plan *plan = &gpu->cohort->plan;
+    fedge_cohort_shared_sums sums = sums_of(self, gpu->cohort);
+    sums.sums = gpu->cohort->arrays.joined;
+    sums.count = (uint32_t)fedge_cohort_stepped(plan);
+    sums.first = index * sums.count;
+    const fedge_status status = use(gpu, err);
+    return status == FEDGE_OK
+               ? fedge_cohort_cuda(gpu->cohort,
+                                   fedge_cohort_launch_unshare(&sums, gpu->cohort->stream),
+                                   "training", err)
+               : status;
+}
+
+static fedge_status step_values(const run *self, uint32_t index, fedge_error *err)
+{
+    const fedge_silo_gpu *gpu = &self->silo->gpus[index];
+    const fedge_cohort *cohort = gpu->cohort;
+    const fedge_cohort_shape shape = {cohort->arrays.turns + gpu->num_parts, 1, cohort->plan.batch,
+                                      cohort->stream};
+    fedge_cohort_step step = fedge_cohort_step_of(cohort, self->training);
+    step.states_from = index * (uint32_t)fedge_cohort_stepped(&cohort->plan);
+    step.corrections = self->task->correction ? step.corrections : NULL;
+    const fedge_status status = use(gpu, err);
+    return status == FEDGE_OK
+               ? fedge_cohort_cuda(cohort, fedge_cohort_take_step(cohort, &step, &shape),
+                                   "training", err)
+               : status;
+}
+
+static fedge_status take_step(run *self, fedge_error *err)
+{
+    fedge_silo *silo = self->silo;
+    const uint32_t gpus = silo->share.num_gpus;
+    fedge_status status = FEDGE_OK;
+    self->turn =
+        fedge_cohort_next_turn(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
+                               silo->config.cohort.augmentation ? silo->moves : NULL);
+    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
+        status = use(&silo->gpus[i], err);
+        if (status == FEDGE_OK) {
+            status = tell(self, &silo->gpus[i], err);
+        }
+        if (status == FEDGE_OK) {
+            status = add_parts(self, &silo->gpus[i], err);
+        }
+    }
+    if (status == FEDGE_OK) {
+        status = together(silo, JOIN_SUMS, err);
+    }
+    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
+        status = take_gradient(self, i, err);
+    }
+    if (status == FEDGE_OK && self->training->optimizer.clip_norm > 0.0f) {
+        status = together(silo, GATHER_GRADIENTS, err);
+    }
+    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
+        status = step_values(self, i, err);
+    }
+    return status == FEDGE_OK ? together(silo, GATHER_VALUES, err) : status;
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+/* The tallies of each GPU, and the model of the first. */
+static fedge_status bring_back(const run *self, uint32_t index, fedge_error *err)
+{
+    const fedge_silo_gpu *gpu = &self->silo->gpus[index];
+    const fedge_cohort *cohort = gpu->cohort;
+    const fedge_status status = use(gpu, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    cudaError_t error = cudaMemcpyAsync(gpu->tallies, cohort->arrays.tallies,
+                                        gpu->num_parts * sizeof(*gpu->tallies),
+                                        cudaMemcpyDeviceToHost, cohort->stream);
+    if (error == cudaSuccess && index == 0) {
+        error = cudaMemcpyAsync(cohort->endings[0].values, cohort->arrays.values,
+                                cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
+                                cohort->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(cohort->endings[0].done, cohort->stream);
+    }
+    return error == cudaSuccess ? wait_for(self->silo, cohort, cohort->endings[0].done, err)
+                                : fedge_cohort_cuda(cohort, error, "copying from it", err);
+}
+
+static fedge_status fail_loss(const run *self, const fedge_cohort_tally *bad, fedge_error *err)
+{
+    const fedge_status status = fedge_fail(err, FEDGE_NOT_FINITE,
+                                           "the loss of a part of a batch is %g: lower the "
+                                           "learning rate, clip the gradients' norm, or "
+                                           "normalise the data",
+                                           isnan(bad->bad_loss) ? (double)NAN : bad->bad_loss);
+    return fedge_error_prefix(err, status, "round %u, step %u", (unsigned)self->training->round,
+                              (unsigned)bad->bad_step);
+}
+
+static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_error *err)
+{
+    const fedge_silo *silo = self->silo;
+    const fedge_cohort_tally *bad = NULL;
+    uint32_t bad_value = 0;
+    for (uint32_t i = 0; i < silo->share.num_gpus; i++) {
+        for (uint32_t p = 0; p < silo->gpus[i].num_parts; p++) {
+            const fedge_cohort_tally *tally = &silo->gpus[i].tallies[p];
+            result->loss_sum += tally->loss_sum;
+            result->correct += tally->correct;
+            bad = tally->bad_step > 0 && (!bad || tally->bad_step < bad->bad_step) ? tally : bad;
+            bad_value = tally->bad_value > bad_value ? tally->bad_value : bad_value;
+        }
+    }
+    if (bad) {
+        return fail_loss(self, bad, err);
+    }
+    const fedge_cohort *first = silo->gpus[0].cohort;
+    for (uint32_t i = 0; i < first->plan.num_values && bad_value == 0; i++) {
+        bad_value = isfinite(first->endings[0].values[i]) ? 0 : ~i;
+    }
+    return bad_value == 0
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NOT_FINITE,
+                            "round %u: value %u of the model, or its gradient, is not finite or "
+                            "larger than %g: lower the learning rate, or clip the gradients' norm",
+                            (unsigned)self->training->round, (unsigned)~bad_value,
+                            (double)FEDGE_COHORT_SHARE_MOST);
+}
+
+static uint32_t log2_up(uint32_t n)
+{
+    uint32_t log2 = 0;
+    while (log2 < 31 && (1u << log2) < n) {
+        log2++;
+    }
+    return log2;
+}
+
+static fedge_status check(const run *self, uint64_t *steps, fedge_error *err)
+{
+    const fedge_trainer_config *training = self->training;
+    const uint32_t most = self->silo->config.cohort.options->max_batch;
+    if (training->batch_size == 0 || training->batch_size > most) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "batch_size is %u: this silo was made for 1 to %u",
+                          (unsigned)training->batch_size, (unsigned)most);
+    }
+    if (self->task->num_examples == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
+    }
+    return fedge_trainer_count_steps(training, self->task->num_examples, steps, err);
+}
+
+static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel_fn cancel,
+                          void *cancel_user, fedge_error *err)
+{
+    fedge_silo *silo = self->silo;
+    fedge_status status = fedge_cohort_fit_order(&silo->order, self->task->num_examples, err);
+    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++) {
+        status = begin(self, &silo->gpus[i], values, err);
+    }
+    bool cancelled = false;
+    for (uint64_t k = 0; k < steps && status == FEDGE_OK && !cancelled; k++) {
+        cancelled = cancel && cancel(cancel_user);
+        status = cancelled ? FEDGE_OK : take_step(self, err);
+    }
+    /* Also when it is cancelled: then nothing is under way. */
+    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++) {
+        status = bring_back(self, i, err);
+    }
+    return status == FEDGE_OK && cancelled
+               ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled")
+               : status;
+}
+
+fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
+                              const fedge_trainer_config *training, float *values,
+                              fedge_cancel_fn cancel, void *cancel_user,
+                              fedge_trainer_result *result, fedge_error *err)
+{
+    fedge_cohort_task mine = *task;
+    run self = {.silo = silo,
+                .training = training,
+                .task = &mine,
+                .fraction = 46 - log2_up(silo->config.cohort.options->max_batch)};
+    uint64_t steps = 0;
+    fedge_status status = check(&self, &steps, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    silo->order.task = &mine;
+    silo->order.next = silo->order.epoch = 0;
+    silo->order.done = silo->order.seen = 0;
+    status = train(&self, values, steps, cancel, cancel_user, err);
+    silo->order.task = NULL;
+    silo->lost |= status == FEDGE_GPU_LOST;
+    *result = (fedge_trainer_result){
+        .num_examples = task->num_examples, .num_steps = steps, .num_seen = silo->order.seen};
+    if (status == FEDGE_OK) {
+        status = add_up(&self, result, err);
+    }
+    if (status == FEDGE_OK) {
+        memcpy(values, silo->gpus[0].cohort->endings[0].values,
+               silo->gpus[0].cohort->plan.num_values * sizeof(float));
+    }
+    return status;
+}
